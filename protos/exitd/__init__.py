@@ -1,0 +1,1 @@
+"""exitd's own API, version 1 and later."""

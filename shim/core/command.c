@@ -1,0 +1,83 @@
+/* One runtime command with a time limit, tied to the shim's life. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+extern char **environ;
+
+/* In the child of vfork: only system calls, and nothing of the parent's memory is changed but *error. */
+static void child(const struct command *c, int parent, volatile int *error)
+{
+	sigset_t none;
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	/* A late `delete` of this run would kill the next one: runtime commands die with their shim. The signal is
+	 * only sent for a parent that dies after this call, hence the second look. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (getppid() != parent)
+		_exit(125);
+	setpgid(0, 0);
+	signal(SIGPIPE, SIG_DFL);
+	signal(SIGHUP, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(c->out_fd < 0 ? null_fd : c->out_fd, 1) < 0 ||
+	    dup2(c->err_fd < 0 ? null_fd : c->err_fd, 2) < 0)
+		*error = errno;
+	else
+		execve(c->argv[0], c->argv, environ), *error = errno;
+	_exit(127);
+}
+
+/* Waits for this one child only: orphans of the runtime stay unreaped meanwhile, because one of them is init. */
+static int wait_for(int pid, int signal_fd, int64_t until_ns, int *wait_status)
+{
+	for (;;) {
+		struct signalfd_siginfo drop[8];
+		siginfo_t info = { .si_pid = 0 };
+		int64_t left_ms = (until_ns - now_ns(CLOCK_MONOTONIC) + 999999) / 1000000;
+
+		if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) && errno != EINTR)
+			return -errno;
+		if (info.si_pid == pid) {
+			*wait_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+			return 0;
+		}
+		if (left_ms <= 0)
+			return -ETIMEDOUT;
+		poll(&(struct pollfd){ .fd = signal_fd, .events = POLLIN }, 1, (int)left_ms);
+		while (read(signal_fd, drop, sizeof drop) > 0)
+			;
+	}
+}
+
+/* Runs the command to its end, at most limit_ms. 0 with its wait status, -ETIMEDOUT (it and its process group were
+ * killed), or -errno when it could not be executed. SIGCHLD may be consumed: the caller looks at its children after. */
+int command_run(const struct command *command, int signal_fd, int *wait_status)
+{
+	int parent = getpid(), result;
+	volatile int error = 0;
+	int pid = vfork();
+
+	if (pid < 0)
+		return -errno;
+	if (!pid)
+		child(command, parent, &error);
+	result = wait_for(pid, signal_fd, now_ns(CLOCK_MONOTONIC) + (int64_t)command->limit_ms * 1000000, wait_status);
+	if (result) {
+		/* Unreaped, so the pid and its group are still this command's. */
+		kill(-pid, SIGKILL);
+		kill(pid, SIGKILL);
+		wait_for(pid, signal_fd, now_ns(CLOCK_MONOTONIC) + 2000000000, wait_status);
+	}
+	return error ? -error : result;
+}

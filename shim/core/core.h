@@ -1,0 +1,100 @@
+/* The pure parts of exitd's C: bytes in, values out. The same header is what cffi reads. */
+#ifndef EXITD_CORE_H
+#define EXITD_CORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* cffi: begin */
+enum {
+	ID_MAX = 128,		/* longest container or exec id, in bytes with its NUL */
+	ARGV_MAX = 48,		/* longest runtime command, with its NULL */
+	PLAN_MAX = 32768,	/* longest plan, in bytes */
+	MESSAGE_MAX = 8192,	/* longest message between daemon, keeper and shim, in bytes */
+	RECORD_SIZE = 4096,	/* exit.json */
+	ENTRY_SIZE = 1024,	/* one slot of the keeper's journal: the same text, in less room */
+	STAMP_SIZE = 32,	/* a CRI time stamp with its NUL */
+};
+
+/* Fields: "<kind> <version>" NUL, then "key=value" NUL ..., then "end" NUL. One grammar for everything two processes
+ * share; values are any bytes but NUL; unknown keys are for newer readers. */
+int fields_check(const char *data, size_t size, const char *kind);
+const char *fields_get(const char *data, size_t size, const char *key);
+int fields_list(const char *data, size_t size, const char *key, const char **out, int max);
+int fields_number(const char *data, size_t size, const char *key, uint64_t *out);
+
+struct writer {
+	char *data;
+	size_t size;
+	size_t used;
+	int overflow;
+};
+void writer_open(struct writer *w, char *data, size_t size, const char *kind, int version);
+void writer_text(struct writer *w, const char *key, const char *value);
+void writer_number(struct writer *w, const char *key, uint64_t value);
+int writer_close(struct writer *w);
+
+struct plan {
+	const char *id;
+	const char *exec;		/* "" for the container's init */
+	uint64_t run;
+	const char *pid_file;
+	const char *runtime_log;
+	const char *log;		/* container log, "" for none */
+	const char *oom;		/* cgroup file with an oom_kill line, "" for none */
+	const char *keeper;		/* keeper's socket, "" for none */
+	const char *create[48];
+	const char *remove[48];
+	uint64_t create_ms;
+	uint64_t remove_ms;
+	uint64_t drain_ms;
+};
+int plan_parse(struct plan *plan, const char *data, size_t size);
+
+struct exit_facts {
+	const char *id;
+	const char *exec;
+	const char *boot_id;
+	const char *witness;		/* shim | keeper */
+	uint64_t run;
+	int pid;
+	uint64_t started;		/* clock ticks since boot */
+	int signaled;			/* 1: value is a signal, 0: value is an exit code */
+	int value;
+	int core;
+	int64_t realtime_ns;
+	int64_t boottime_ns;
+	int64_t oom_kills;		/* -1: not known */
+	int64_t user_us;
+	int64_t system_us;
+	int64_t max_rss_kb;
+};
+int record_format(char *out, size_t size, const struct exit_facts *facts);
+uint32_t record_crc(const char *data, size_t size);
+
+size_t crilog_stamp(char *out, int64_t realtime_ns);
+size_t crilog_frame(char *out, size_t out_size, const char *in, size_t in_size, size_t *eaten, const char *stamp,
+		    const char *stream);
+
+struct proc_stat {
+	char state;
+	int ppid;
+	uint64_t started;
+	int exit_status;		/* wait status, field 52 */
+};
+int proc_stat_parse(struct proc_stat *out, const char *data, size_t size);
+int proc_stat_read(struct proc_stat *out, int pid);
+int pid_parse(const char *data, size_t size);
+int64_t oom_parse(const char *data, size_t size);
+
+/* native.c, in the extension only: kernel calls that Python's standard library lacks. 0 or -errno. */
+int exitd_mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data);
+int exitd_unmount(const char *target, int flags);
+int exitd_set_subreaper(int on);
+int exitd_pidfd_exit_status(int pidfd, int *wait_status);
+/* cffi: end */
+
+int64_t oom_read(const char *path);
+int64_t now_ns(int clock);
+
+#endif

@@ -1,0 +1,63 @@
+/* Container output as CRI log lines: "<time> <stream> <F|P> <text>". F stands for a line with its newline, P for bytes
+ * without one, so that joining the texts gives the container's output back, byte for byte. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core.h"
+
+/* RFC 3339 in UTC with nine digits, NUL-terminated, into STAMP_SIZE bytes; its length. Civil dates are computed here
+ * (days since 0000-03-01 in 400-year eras): libc's gmtime would pull in its time zone code. */
+size_t crilog_stamp(char *out, int64_t realtime_ns)
+{
+	int64_t seconds = realtime_ns / 1000000000, nanos = realtime_ns % 1000000000;
+	int64_t days, rest, era, doe, yoe, doy, mp, day, month, year;
+
+	if (realtime_ns < 0)
+		seconds = nanos = 0;
+	days = seconds / 86400 + 719468;
+	rest = seconds % 86400;
+	era = days / 146097;
+	doe = days - era * 146097;
+	yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
+	doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+	mp = (5 * doy + 2) / 153;
+	day = doy - (153 * mp + 2) / 5 + 1;
+	month = mp < 10 ? mp + 3 : mp - 9;
+	year = yoe + era * 400 + (month <= 2);
+	return (size_t)snprintf(out, STAMP_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%09dZ", (int)(year % 10000), (int)month,
+				(int)day, (int)(rest / 3600), (int)(rest / 60 % 60), (int)(rest % 60), (int)nanos);
+}
+
+static size_t append(char *out, const char *text, size_t length)
+{
+	memcpy(out, text, length);
+	return length;
+}
+
+/* Frames as much of `in` as fits into `out`; `eaten` says how much that was. A line that does not fit at all is cut
+ * into P pieces. Returns the bytes written; 0 with 0 eaten means that `out_size` is too small for any line. */
+size_t crilog_frame(char *out, size_t out_size, const char *in, size_t in_size, size_t *eaten, const char *stamp,
+		    const char *stream)
+{
+	size_t head = strlen(stamp) + strlen(stream) + 5, used = 0, at = 0;
+
+	while (at < in_size && out_size - used > head) {
+		const char *end = memchr(in + at, '\n', in_size - at);
+		size_t length = end ? (size_t)(end - in) - at : in_size - at, room = out_size - used - head;
+		int cut = length > room;
+
+		if (cut && used)
+			break;
+		length = cut ? room : length;
+		used += append(out + used, stamp, strlen(stamp));
+		out[used++] = ' ';
+		used += append(out + used, stream, strlen(stream));
+		used += append(out + used, end && !cut ? " F " : " P ", 3);
+		used += append(out + used, in + at, length);
+		out[used++] = '\n';
+		at += length + (end && !cut);
+	}
+	*eaten = at;
+	return used;
+}

@@ -1,0 +1,29 @@
+/* Kernel constants that the libc's headers lack: musl-gcc on Debian sees no <linux/...> headers. Numbers are ABI. */
+#ifndef EXITD_KERNEL_H
+#define EXITD_KERNEL_H
+
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+static inline int pidfd_open_raw(int pid)
+{
+	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+/* PIDFD_GET_INFO, first version of its struct (64 bytes), and the exit bit that came with Linux 6.15. */
+struct pidfd_info_v0 {
+	uint64_t mask;
+	uint64_t cgroup_id;
+	uint32_t ids[11];
+	int32_t exit_status;
+};
+#define PIDFD_GET_INFO_V0 _IOWR(0xFF, 11, struct pidfd_info_v0)
+#define PIDFD_INFO_EXIT_BIT (1ull << 3)
+
+#endif

@@ -1,0 +1,62 @@
+/* The plan: what one shim is to do, written by the daemon, read once. */
+#include <errno.h>
+#include <string.h>
+
+#include "core.h"
+
+static const char *text_or(const char *data, size_t size, const char *key, const char *fallback)
+{
+	const char *value = fields_get(data, size, key);
+
+	return value ? value : fallback;
+}
+
+static int command(const char *data, size_t size, const char *key, const char **out)
+{
+	int count = fields_list(data, size, key, out, ARGV_MAX - 1);
+
+	if (count < 0)
+		return count;
+	out[count] = NULL;
+	return count ? 0 : -EINVAL;
+}
+
+static int limits(struct plan *plan, const char *data, size_t size)
+{
+	if (fields_number(data, size, "run", &plan->run) || fields_number(data, size, "create_ms", &plan->create_ms) ||
+	    fields_number(data, size, "remove_ms", &plan->remove_ms) ||
+	    fields_number(data, size, "drain_ms", &plan->drain_ms))
+		return -EINVAL;
+	/* poll() takes an int: a day is more than any limit needs */
+	if (plan->create_ms > 86400000 || plan->remove_ms > 86400000 || plan->drain_ms > 86400000)
+		return -EINVAL;
+	return 0;
+}
+
+/* Fills `plan` with pointers into `data`, which must outlive it. 0, -EBADMSG (no plan), -EINVAL (a field is missing or
+ * wrong), -E2BIG (a command is too long), -EPROTO (a version this program does not know). */
+int plan_parse(struct plan *plan, const char *data, size_t size)
+{
+	int version = fields_check(data, size, "exitd-plan"), error;
+
+	if (version < 0)
+		return version;
+	if (version != 1)
+		return -EPROTO;
+	memset(plan, 0, sizeof *plan);
+	plan->id = text_or(data, size, "id", "");
+	plan->exec = text_or(data, size, "exec", "");
+	plan->pid_file = text_or(data, size, "pid_file", "");
+	plan->runtime_log = text_or(data, size, "runtime_log", "");
+	plan->log = text_or(data, size, "log", "");
+	plan->oom = text_or(data, size, "oom", "");
+	plan->keeper = text_or(data, size, "keeper", "");
+	if (!*plan->id || strlen(plan->id) >= ID_MAX || strlen(plan->exec) >= ID_MAX || !*plan->pid_file)
+		return -EINVAL;
+	error = limits(plan, data, size);
+	if (!error)
+		error = command(data, size, "create", plan->create);
+	if (!error)
+		error = command(data, size, "remove", plan->remove);
+	return error;
+}

@@ -1,0 +1,103 @@
+/* The container's output, from its pipes to its log, for as long as there is any. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+static char in[16384], out[32768];
+
+/* All of it or counted as lost: a full disk must not stop the container, nor end the pump. */
+static void write_log(struct shim *shim, const char *data, size_t size)
+{
+	while (size) {
+		ssize_t put = shim->log_fd < 0 ? -1 : write(shim->log_fd, data, size);
+
+		if (put < 0 && shim->log_fd >= 0 && errno == EINTR)
+			continue;
+		if (put <= 0) {
+			shim->lost += size;
+			return;
+		}
+		data += put;
+		size -= (size_t)put;
+	}
+}
+
+/* 1: something was moved, 0: nothing there now, -1: the stream has ended. */
+static int move(struct shim *shim, int fd, const char *stream)
+{
+	char stamp[STAMP_SIZE];
+	ssize_t got = read(fd, in, sizeof in);
+	size_t at = 0, eaten;
+
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	if (!got)
+		return -1;
+	crilog_stamp(stamp, now_ns(CLOCK_REALTIME));
+	while (at < (size_t)got) {
+		size_t framed = crilog_frame(out, sizeof out, in + at, (size_t)got - at, &eaten, stamp, stream);
+
+		write_log(shim, out, framed);
+		at += eaten;
+	}
+	return 1;
+}
+
+static void on_ready(struct shim *shim, struct pollfd *p, const char *stream)
+{
+	if (p->fd >= 0 && p->revents && move(shim, p->fd, stream) < 0) {
+		close(p->fd);
+		p->fd = -1;
+	}
+}
+
+/* How long poll may wait: for ever while init lives; after that until the drain limit, 0 when it has passed. */
+static int patience(const struct shim *shim)
+{
+	int64_t left;
+
+	if (!shim->ended)
+		return -1;
+	left = shim->ended_ns + (int64_t)shim->plan.drain_ms * 1000000 - now_ns(CLOCK_MONOTONIC);
+	return left > 0 ? (int)(left / 1000000) + 1 : 0;
+}
+
+static void on_init(struct shim *shim, struct pollfd *p)
+{
+	if (!p->revents)
+		return;
+	p->fd = -1;
+	shim->ended = 1;
+	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
+}
+
+/* Returns when init has ended and its output too, or the drain limit has passed. */
+void pump(struct shim *shim)
+{
+	struct signalfd_siginfo drop[8];
+	struct pollfd p[4] = {
+		{ .fd = shim->signal_fd, .events = POLLIN },
+		{ .fd = OUT_FD, .events = POLLIN },
+		{ .fd = ERR_FD, .events = POLLIN },
+		/* Its own init a shim reaps; a replacement is told by the pidfd, which works for anybody. */
+		{ .fd = shim->adopted && !shim->ended ? shim->init_fd : -1, .events = POLLIN },
+	};
+
+	reap(shim);
+	while (!shim->ended || ((p[1].fd >= 0 || p[2].fd >= 0) && patience(shim))) {
+		if (poll(p, 4, patience(shim)) < 0)
+			continue;
+		if (p[0].revents) {
+			while (read(shim->signal_fd, drop, sizeof drop) > 0)
+				;
+			reap(shim);
+		}
+		on_ready(shim, &p[1], "stdout");
+		on_ready(shim, &p[2], "stderr");
+		on_init(shim, &p[3]);
+	}
+}

@@ -1,0 +1,75 @@
+/* Look, record, reap, report: in this order a kill at any instruction leaves the code with somebody. Before the record
+ * the zombie keeps it for the keeper; between record and reap both know and say the same. */
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "shim.h"
+
+static char record[RECORD_SIZE];
+
+/* waitid with the rusage argument that libc's wrapper hides: 1 and `info` for a child that has ended, else 0. */
+static int look(siginfo_t *info, struct rusage *usage)
+{
+	memset(info, 0, sizeof *info);
+	return !syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT, usage) && info->si_pid > 0;
+}
+
+static void write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
+{
+	struct exit_facts facts = {
+		.id = shim->plan.id,
+		.exec = shim->plan.exec,
+		.boot_id = shim->boot_id,
+		.witness = "shim",
+		.run = shim->plan.run,
+		.pid = shim->init_pid,
+		.started = shim->init_started,
+		.signaled = info->si_code != CLD_EXITED,
+		.value = info->si_status,
+		.core = info->si_code == CLD_DUMPED,
+		.realtime_ns = now_ns(CLOCK_REALTIME),
+		.boottime_ns = now_ns(CLOCK_BOOTTIME),
+		.oom_kills = oom_read(shim->plan.oom),
+		.user_us = (int64_t)usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec,
+		.system_us = (int64_t)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec,
+		.max_rss_kb = usage->ru_maxrss,
+	};
+
+	if (record_format(record, sizeof record, &facts) < 0)
+		return;
+	while (pwrite(shim->record_fd, record, sizeof record, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* iSulad's wire format: one native C int. The fifo says now; the record says what. */
+static void report(struct shim *shim, const siginfo_t *info)
+{
+	int code = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
+
+	while (write(shim->fifo_fd, &code, sizeof code) < 0 && errno == EINTR)
+		;
+}
+
+void reap(struct shim *shim)
+{
+	struct rusage usage;
+	siginfo_t info, gone;
+
+	while (look(&info, &usage)) {
+		int is_init = info.si_pid == shim->init_pid && !shim->adopted && !shim->ended;
+
+		if (is_init)
+			write_record(shim, &info, &usage);
+		waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
+		if (is_init) {
+			report(shim, &info);
+			shim->ended = 1;
+			shim->ended_ns = now_ns(CLOCK_MONOTONIC);
+		}
+	}
+}

@@ -1,0 +1,137 @@
+/* Before anything exists that could be lost: the lock, the plan, and every descriptor the shim will ever need. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+static char plan_text[PLAN_MAX];
+
+/* The run's lock: whoever holds it is the run's one shim, and exitd gives a run up only while holding it. */
+static int take_lock(struct shim *shim)
+{
+	shim->lock_fd = open("lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (shim->lock_fd < 0)
+		return -errno;
+	return flock(shim->lock_fd, LOCK_EX | LOCK_NB) ? -errno : 0;
+}
+
+static int read_plan(struct shim *shim)
+{
+	int fd = open("plan", O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error;
+	ssize_t got;
+
+	if (fd < 0)
+		return -errno;
+	got = read(fd, plan_text, sizeof plan_text);
+	error = got < 0 ? -errno : plan_parse(&shim->plan, plan_text, (size_t)got);
+	close(fd);
+	return error;
+}
+
+/* Who holds the lock, for a daemon that comes later: pid and start time. */
+static int sign_lock(struct shim *shim)
+{
+	struct proc_stat self;
+	struct writer w;
+	char text[128];
+	int size, error = proc_stat_read(&self, getpid());
+
+	if (error)
+		return error;
+	writer_open(&w, text, sizeof text, "exitd-lock", 1);
+	writer_number(&w, "pid", (uint64_t)getpid());
+	writer_number(&w, "started", self.started);
+	writer_number(&w, "adopted", (uint64_t)shim->adopted);
+	size = writer_close(&w);
+	if (ftruncate(shim->lock_fd, 0) || pwrite(shim->lock_fd, text, (size_t)size, 0) != size)
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
+static int dispositions(struct shim *shim)
+{
+	sigset_t chld;
+
+	/* Whoever started us may have ignored SIGCHLD, and then waitid would have nothing to tell. */
+	signal(SIGCHLD, SIG_DFL);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	if (sigprocmask(SIG_SETMASK, &chld, NULL))
+		return -errno;
+	shim->signal_fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (shim->signal_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+		return -errno;
+	setsid();
+	return 0;
+}
+
+static void read_boot_id(char *out, size_t size)
+{
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t got = fd < 0 ? 0 : read(fd, out, size - 1);
+
+	out[got == 37 ? 36 : 0] = 0;
+	if (fd >= 0)
+		close(fd);
+}
+
+static int open_all(struct shim *shim)
+{
+	/* O_RDWR: opens without a reader and never raises EPIPE; CLOEXEC: a child's copy would withhold the HUP. */
+	shim->fifo_fd = open("exit_fifo", O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	shim->record_fd = open("exit.json", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (shim->fifo_fd < 0 || shim->record_fd < 0)
+		return -errno;
+	shim->log_fd = -1;
+	if (*shim->plan.log)
+		shim->log_fd = open(shim->plan.log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+	/* A log that cannot be opened costs the log, not the container; the bytes are counted as lost. */
+	return 0;
+}
+
+/* A number that nobody placed must not be given to the next file opened: /dev/null takes its seat. */
+static void seat(int fd)
+{
+	int null_fd;
+
+	if (fcntl(fd, F_GETFD) >= 0)
+		return;
+	null_fd = open("/dev/null", O_RDWR);
+	if (null_fd >= 0 && null_fd != fd) {
+		dup2(null_fd, fd);
+		close(null_fd);
+	}
+}
+
+int setup(struct shim *shim, const char **stage)
+{
+	int error;
+
+	for (int fd = 0; fd <= ERR_WRITE_FD; fd++)
+		seat(fd);
+	for (int fd = STATUS_FD; fd <= ERR_WRITE_FD; fd++)
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+	fcntl(OUT_FD, F_SETFL, fcntl(OUT_FD, F_GETFL) | O_NONBLOCK);
+	fcntl(ERR_FD, F_SETFL, fcntl(ERR_FD, F_GETFL) | O_NONBLOCK);
+	*stage = "lock";
+	error = take_lock(shim);
+	if (!error)
+		*stage = "plan", error = read_plan(shim);
+	if (!error)
+		*stage = "lock", error = sign_lock(shim);
+	if (!error)
+		*stage = "signals", error = dispositions(shim);
+	if (!error)
+		*stage = "open", error = open_all(shim);
+	read_boot_id(shim->boot_id, sizeof shim->boot_id);
+	return error;
+}

@@ -1,0 +1,139 @@
+/* What the shim says to others: the outcome of create to whoever asked for it, init's pid to the keeper. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+#define ERROR_TEXT_MAX 3072
+
+/* One message, with at most one descriptor. A reader that is gone or full costs the message, never the shim. */
+static void send_status(const char *text, int size, int fd)
+{
+	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control;
+	struct iovec data = { .iov_base = (void *)text, .iov_len = (size_t)size };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
+
+	if (size < 0)
+		return;
+	if (fd >= 0) {
+		memset(&control, 0, sizeof control);
+		message.msg_control = &control;
+		message.msg_controllen = sizeof control.space;
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+	}
+	sendmsg(STATUS_FD, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void put_self(struct writer *w)
+{
+	struct proc_stat self;
+
+	writer_number(w, "shim_pid", (uint64_t)getpid());
+	if (!proc_stat_read(&self, getpid()))
+		writer_number(w, "shim_started", self.started);
+}
+
+void tell_created(struct shim *shim, int keeper_knows)
+{
+	struct writer w;
+	char text[512];
+
+	writer_open(&w, text, sizeof text, "exitd-status", 1);
+	writer_text(&w, "kind", "created");
+	writer_number(&w, "pid", (uint64_t)shim->init_pid);
+	writer_number(&w, "started", shim->init_started);
+	put_self(&w);
+	writer_text(&w, "keeper", keeper_knows ? "yes" : "no");
+	send_status(text, writer_close(&w), shim->init_fd);
+	close(STATUS_FD);
+}
+
+/* The end of the runtime's log, where its last words are; made harmless for the fields grammar. */
+static void last_words(const char *path, char *out, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+	ssize_t got = 0;
+
+	if (fd >= 0) {
+		got = pread(fd, out, size - 1, end > (off_t)size - 1 ? end - ((off_t)size - 1) : 0);
+		close(fd);
+	}
+	out[got > 0 ? got : 0] = 0;
+	for (ssize_t i = 0; i < got; i++)
+		if (!out[i])
+			out[i] = '?';
+}
+
+void tell_failed(struct shim *shim, const char *stage, int error, int wait_status)
+{
+	static char text[MESSAGE_MAX], words[ERROR_TEXT_MAX];
+	struct writer w;
+
+	writer_open(&w, text, sizeof text, "exitd-status", 1);
+	writer_text(&w, "kind", "failed");
+	writer_text(&w, "stage", stage);
+	writer_number(&w, "errno", (uint64_t)-error);
+	writer_number(&w, "wait_status", (uint64_t)wait_status);
+	put_self(&w);
+	if (shim->plan.runtime_log && *shim->plan.runtime_log) {
+		last_words(shim->plan.runtime_log, words, sizeof words);
+		writer_text(&w, "text", words);
+	}
+	send_status(text, writer_close(&w), -1);
+	close(STATUS_FD);
+}
+
+static int ask(int fd, const char *path, const char *text, int size)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	char answer[256];
+	ssize_t got;
+
+	if (size < 0 || strlen(path) >= sizeof address.sun_path)
+		return 0;
+	strcpy(address.sun_path, path);
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) ||
+	    send(fd, text, (size_t)size, MSG_NOSIGNAL) != size)
+		return 0;
+	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
+		return 0;
+	got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
+	return got > 0 && fields_check(answer, (size_t)got, "exitd-ok") > 0;
+}
+
+/* Tells the keeper init's name, so that it writes a journal entry should it have to reap init. 1 when it knows. With
+ * the send timeout a stopped keeper costs a second once, and that rung of the evidence. */
+int tell_keeper(struct shim *shim)
+{
+	struct timeval limit = { .tv_sec = 1 };
+	struct writer w;
+	char text[1024];
+	int fd, known;
+
+	if (!*shim->plan.keeper)
+		return 0;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+	writer_open(&w, text, sizeof text, "exitd-register", 1);
+	writer_text(&w, "id", shim->plan.id);
+	writer_number(&w, "run", shim->plan.run);
+	writer_text(&w, "exec", shim->plan.exec);
+	writer_number(&w, "pid", (uint64_t)shim->init_pid);
+	writer_number(&w, "started", shim->init_started);
+	writer_text(&w, "oom", shim->plan.oom);
+	known = ask(fd, shim->plan.keeper, text, writer_close(&w));
+	close(fd);
+	return known;
+}

@@ -1,0 +1,55 @@
+"""The grammar of everything two processes share: a kind and a version, then key=value fields, each ended by NUL.
+
+The C twin is core/fields.c; tests hold the two against each other.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+END = b"end\0"
+
+
+class BadMessage(ValueError):
+    """Not a complete message of the expected kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; a key may stand more than once (a command's words)."""
+
+    kind: str
+    version: int
+    pairs: tuple[tuple[str, str], ...]
+
+    def get(self, key: str, default: str = "") -> str:
+        return next((value for name, value in self.pairs if name == key), default)
+
+    def number(self, key: str) -> int:
+        """The decimal value of `key`; BadMessage when it is missing or no number."""
+        text = self.get(key)
+        if not (text.isascii() and text.isdigit()):
+            raise BadMessage(f"{self.kind}: field {key!r} is {text!r}, expected digits")
+        return int(text)
+
+
+def encode(kind: str, pairs: Iterable[tuple[str, str | int]], version: int = 1) -> bytes:
+    """Message bytes. ValueError for a NUL in a value: the grammar has no escape for it."""
+    parts = [f"{kind} {version}", *(f"{key}={value}" for key, value in pairs)]
+    for part in parts:
+        if "\0" in part:
+            raise ValueError(f"NUL byte in {part.split('=', 1)[0]!r}")
+    return b"".join(part.encode("utf-8", "surrogateescape") + b"\0" for part in parts) + END
+
+
+def decode(data: bytes, kind: str = "") -> Message:
+    """The message in `data`, of `kind` if one is given; BadMessage for anything cut short or malformed."""
+    if not data.endswith(b"\0" + END):
+        raise BadMessage(f"incomplete {kind or 'message'} of {len(data)} bytes")
+    head, *fields = data[: -len(END) - 1].decode("utf-8", "surrogateescape").split("\0")
+    name, _, version = head.rpartition(" ")
+    if not name or not version.isdigit() or int(version) < 1 or (kind and name != kind):
+        raise BadMessage(f"expected {kind or 'a message'}, got {head[:40]!r}")
+    pairs = [field.partition("=") for field in fields]
+    if any(not separator or not key for key, separator, _ in pairs):
+        raise BadMessage(f"{name}: a field without a key or '='")
+    return Message(name, int(version), tuple((key, value) for key, _, value in pairs))

@@ -1,0 +1,90 @@
+/* The keeper's children: shims, inits whose shim died first, and other orphans. Look, journal, and only then reap. */
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../core/kernel.h"
+#include "keeper.h"
+
+static int look(siginfo_t *info, struct rusage *usage)
+{
+	memset(info, 0, sizeof *info);
+	return !syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT, usage) && info->si_pid > 0;
+}
+
+static struct run *run_of_init(struct keeper *k, int pid)
+{
+	struct proc_stat stat;
+
+	for (int i = 0; i < k->run_count; i++)
+		if (k->runs[i].init_pid == pid && k->runs[i].outcome == WAITING)
+			/* The zombie's own start time: a registered pid may have become another's meanwhile. */
+			return !proc_stat_read(&stat, pid) && stat.started == k->runs[i].init_started ? &k->runs[i]
+												      : NULL;
+	return NULL;
+}
+
+static int64_t micros(struct timeval t)
+{
+	return (int64_t)t.tv_sec * 1000000 + t.tv_usec;
+}
+
+static void journal_exit(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage)
+{
+	struct exit_facts facts = {
+		.id = run->id,
+		.exec = run->exec,
+		.boot_id = k->boot_id,
+		.witness = "keeper",
+		.run = run->run,
+		.pid = run->init_pid,
+		.started = run->init_started,
+		.signaled = info->si_code != CLD_EXITED,
+		.value = info->si_status,
+		.core = info->si_code == CLD_DUMPED,
+		.realtime_ns = now_ns(CLOCK_REALTIME),
+		.boottime_ns = now_ns(CLOCK_BOOTTIME),
+		.oom_kills = oom_read(run->oom),
+		.user_us = micros(usage->ru_utime),
+		.system_us = micros(usage->ru_stime),
+		.max_rss_kb = usage->ru_maxrss,
+	};
+
+	journal_write(k, run, &facts);
+	run->outcome = JOURNALLED;
+}
+
+static void forget_shim(struct keeper *k, int pid)
+{
+	for (int i = 0; i < k->run_count; i++)
+		if (k->runs[i].shim_pid == pid)
+			k->runs[i].shim_pid = 0;
+}
+
+void children_reap(struct keeper *k)
+{
+	struct rusage usage;
+	siginfo_t info, gone;
+	int news = 0;
+
+	while (look(&info, &usage)) {
+		struct run *run = run_of_init(k, info.si_pid);
+
+		if (run)
+			journal_exit(k, run, &info, &usage), news = 1;
+		forget_shim(k, info.si_pid);
+		waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
+	}
+	if (news)
+		serve_news(k);
+}
+
+int children_any(void)
+{
+	siginfo_t info;
+
+	return !waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) || errno != ECHILD;
+}

@@ -1,0 +1,78 @@
+/* The journal: one file per keeper instance, fixed slots, the first one its header. A slot is reserved, blocks and all,
+ * before there can be anything to write into it, so an entry is never dropped. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+#define CHUNK 64	/* slots allocated at a time */
+
+int journal_open(struct keeper *k)
+{
+	struct proc_stat self;
+	char header[ENTRY_SIZE] = "";
+	struct writer w;
+
+	snprintf(k->instance, sizeof k->instance, "%llx-%d", (unsigned long long)now_ns(CLOCK_BOOTTIME), getpid());
+	if ((size_t)snprintf(k->journal_path, sizeof k->journal_path, "%s/keeper-%s.journal", k->state, k->instance) >=
+	    sizeof k->journal_path)
+		return -ENAMETOOLONG;
+	k->journal_fd = open(k->journal_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (k->journal_fd < 0 || proc_stat_read(&self, getpid()))
+		return errno ? -errno : -EIO;
+	writer_open(&w, header, sizeof header, "exitd-journal", 1);
+	writer_text(&w, "instance", k->instance);
+	writer_text(&w, "boot_id", k->boot_id);
+	writer_number(&w, "pid", (uint64_t)getpid());
+	writer_number(&w, "started", self.started);
+	writer_number(&w, "slot_size", ENTRY_SIZE);
+	writer_close(&w);
+	if (posix_fallocate(k->journal_fd, 0, CHUNK * ENTRY_SIZE) ||
+	    pwrite(k->journal_fd, header, sizeof header, 0) != sizeof header)
+		return errno ? -errno : -ENOSPC;
+	return 0;
+}
+
+/* A free slot with its blocks on the file system, or -1. Slot 0 is the header. */
+int journal_reserve(struct keeper *k)
+{
+	for (int tried = 0; tried < RUNS_MAX; tried++) {
+		int slot = k->next_slot % RUNS_MAX + 1;
+
+		k->next_slot = slot;
+		if (k->slot_taken[slot])
+			continue;
+		if (posix_fallocate(k->journal_fd, (off_t)(slot / CHUNK) * CHUNK * ENTRY_SIZE, CHUNK * ENTRY_SIZE))
+			return -1;
+		k->slot_taken[slot] = 1;
+		return slot;
+	}
+	return -1;
+}
+
+int journal_write(struct keeper *k, const struct run *run, const struct exit_facts *facts)
+{
+	static char entry[ENTRY_SIZE];
+	int error = record_format(entry, sizeof entry, facts);
+	ssize_t put;
+
+	if (error < 0)
+		return error;
+	do
+		put = pwrite(k->journal_fd, entry, sizeof entry, (off_t)run->slot * ENTRY_SIZE);
+	while (put < 0 && errno == EINTR);
+	return put == sizeof entry ? 0 : -EIO;
+}
+
+void journal_clear(struct keeper *k, int slot)
+{
+	static const char empty[ENTRY_SIZE];
+
+	while (pwrite(k->journal_fd, empty, sizeof empty, (off_t)slot * ENTRY_SIZE) < 0 && errno == EINTR)
+		;
+	k->slot_taken[slot] = 0;
+}

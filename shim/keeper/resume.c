@@ -1,0 +1,120 @@
+/* Upgrade: the keeper's table and descriptors through an exec of its (new) program. Pid, children and the subreaper flag
+ * stay; SIGCHLD stays blocked and pending; clients reconnect. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+#define RESUME_VERSION 1
+
+struct head {
+	uint32_t version;
+	uint32_t run_size;
+	int32_t lock_fd, listen_fd, journal_fd, run_count, stay;
+	char instance[64];
+	char journal_path[4096];
+};
+
+static void keep(int fd, int yes)
+{
+	if (fd >= 0)
+		fcntl(fd, F_SETFD, yes ? 0 : FD_CLOEXEC);
+}
+
+static void keep_all(struct keeper *k, int yes)
+{
+	keep(k->lock_fd, yes);
+	keep(k->listen_fd, yes);
+	keep(k->journal_fd, yes);
+	for (int i = 0; i < k->run_count; i++) {
+		keep(k->runs[i].out_fd, yes);
+		keep(k->runs[i].err_fd, yes);
+	}
+}
+
+static int all(ssize_t (*move)(int, void *, size_t), int fd, void *data, size_t size)
+{
+	for (char *at = data; size;) {
+		ssize_t moved = move(fd, at, size);
+
+		if (moved <= 0)
+			return -EIO;
+		at += moved;
+		size -= (size_t)moved;
+	}
+	return 0;
+}
+
+static ssize_t put(int fd, void *data, size_t size)
+{
+	return write(fd, data, size);
+}
+
+static int save(struct keeper *k)
+{
+	static struct head head;
+	int fd = memfd_create("exitd-keeper", 0);
+
+	if (fd < 0)
+		return -errno;
+	head = (struct head){ RESUME_VERSION, sizeof(struct run), k->lock_fd, k->listen_fd, k->journal_fd,
+			      k->run_count, k->stay, "", "" };
+	strcpy(head.instance, k->instance);
+	strcpy(head.journal_path, k->journal_path);
+	if (all(put, fd, &head, sizeof head) || all(put, fd, k->runs, (size_t)k->run_count * sizeof *k->runs) ||
+	    lseek(fd, 0, SEEK_SET)) {
+		close(fd);
+		return -EIO;
+	}
+	return fd;
+}
+
+/* Returns only when it failed: -errno, and everything is as before. */
+int resume_exec(struct keeper *k)
+{
+	char number[16];
+	char *argv[] = { "exitd-keeper", "--state", (char *)k->state, "--resume", number, NULL };
+	int fd = save(k), error;
+
+	if (fd < 0)
+		return fd;
+	snprintf(number, sizeof number, "%d", fd);
+	keep_all(k, 1);
+	execv(k->program, argv);
+	error = -errno;
+	keep_all(k, 0);
+	close(fd);
+	return error;
+}
+
+/* What save() wrote. 0, -EPROTO for a layout this program does not know, or -EIO. */
+int resume_load(struct keeper *k, int fd)
+{
+	static struct head head;
+
+	if (all(read, fd, &head, sizeof head))
+		return -EIO;
+	if (head.version != RESUME_VERSION || head.run_size != sizeof(struct run) || head.run_count > RUNS_MAX)
+		return -EPROTO;
+	k->lock_fd = head.lock_fd;
+	k->listen_fd = head.listen_fd;
+	k->journal_fd = head.journal_fd;
+	k->stay = head.stay;
+	strcpy(k->instance, head.instance);
+	strcpy(k->journal_path, head.journal_path);
+	k->runs = calloc((size_t)head.run_count + 64, sizeof *k->runs);
+	if (!k->runs || all(read, fd, k->runs, (size_t)head.run_count * sizeof *k->runs))
+		return -EIO;
+	k->run_count = head.run_count;
+	k->run_room = head.run_count + 64;
+	for (int i = 0; i < k->run_count; i++)
+		k->slot_taken[k->runs[i].slot] = 1;
+	close(fd);
+	keep_all(k, 0);
+	return 0;
+}

@@ -1,0 +1,284 @@
+/* The socket: one request, one answer, both one SEQPACKET message. Sends never block; a client that does not read its
+ * answers is dropped, and so are the queued requests of one that has gone. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+struct request {
+	char text[MESSAGE_MAX];
+	size_t size;
+	int fds[FDS_MAX];
+	int fd_count;
+};
+
+static void answer(struct keeper *k, int index, const char *text, int size, int fd)
+{
+	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control;
+	struct iovec data = { .iov_base = (void *)text, .iov_len = (size_t)size };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
+
+	if (fd >= 0) {
+		memset(&control, 0, sizeof control);
+		message.msg_control = &control;
+		message.msg_controllen = sizeof control.space;
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+	}
+	if (size < 0 || sendmsg(k->clients[index].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		serve_drop(k, index);
+}
+
+static void refuse(struct keeper *k, int index, const char *why, int error)
+{
+	struct writer w;
+	char text[256];
+
+	writer_open(&w, text, sizeof text, "exitd-refused", 1);
+	writer_text(&w, "why", why);
+	writer_number(&w, "errno", (uint64_t)-error);
+	answer(k, index, text, writer_close(&w), -1);
+}
+
+static void ok(struct keeper *k, int index)
+{
+	struct writer w;
+	char text[64];
+
+	writer_open(&w, text, sizeof text, "exitd-ok", 1);
+	answer(k, index, text, writer_close(&w), -1);
+}
+
+/* The run a request names: id, run, exec. 0 or -EINVAL. */
+static int key_of(const struct request *r, const char **id, uint64_t *run, const char **exec)
+{
+	*id = fields_get(r->text, r->size, "id");
+	*exec = fields_get(r->text, r->size, "exec");
+	if (!*exec)
+		*exec = "";
+	return *id && **id && !fields_number(r->text, r->size, "run", run) ? 0 : -EINVAL;
+}
+
+static void on_hello(struct keeper *k, int index)
+{
+	struct writer w;
+	char text[8192];
+
+	k->clients[index].watcher = 1;
+	writer_open(&w, text, sizeof text, "exitd-keeper", 1);
+	writer_text(&w, "instance", k->instance);
+	writer_text(&w, "journal", k->journal_path);
+	writer_number(&w, "pid", (uint64_t)getpid());
+	writer_number(&w, "runs", (uint64_t)k->run_count);
+	answer(k, index, text, writer_close(&w), -1);
+}
+
+/* The output ends of a first shim are kept; a replacement gets the kept ones. */
+static int settle_stdio(struct run *run, struct request *r, int adopt, int *fds)
+{
+	for (int i = 0; i < FDS_MAX; i++)
+		fds[i] = i < r->fd_count ? r->fds[i] : -1;
+	if (adopt) {
+		fds[1] = run->out_fd;
+		fds[2] = run->err_fd;
+		fds[3] = fds[4] = -1;
+		return 0;
+	}
+	run->out_fd = fds[1] < 0 ? -1 : fcntl(fds[1], F_DUPFD_CLOEXEC, 16);
+	run->err_fd = fds[2] < 0 ? -1 : fcntl(fds[2], F_DUPFD_CLOEXEC, 16);
+	return (fds[1] >= 0 && run->out_fd < 0) || (fds[2] >= 0 && run->err_fd < 0) ? -EMFILE : 0;
+}
+
+static void on_spawn(struct keeper *k, int index, struct request *r)
+{
+	const char *id, *exec, *directory = fields_get(r->text, r->size, "dir");
+	const char *program = fields_get(r->text, r->size, "program");
+	struct spawned spawned = { .pidfd = -1 };
+	int adopt, fds[FDS_MAX], error, known;
+	struct run *run;
+	struct writer w;
+	char text[512];
+	uint64_t number, flag = 0;
+
+	if (key_of(r, &id, &number, &exec) || !directory || !program)
+		return refuse(k, index, "bad request", -EINVAL);
+	fields_number(r->text, r->size, "adopt", &flag);
+	adopt = flag != 0;
+	run = table_find(k, id, number, exec);
+	known = run != NULL;
+	if (known && !adopt)
+		return refuse(k, index, "run is known", -EEXIST);
+	if (!known)
+		run = table_add(k, id, number, exec);
+	if (!run)
+		return refuse(k, index, "no room in table or journal", -ENOSPC);
+	error = settle_stdio(run, r, adopt, fds);
+	if (!error)
+		error = spawn_shim(k, run, directory, program, adopt, fds, &spawned);
+	if (error) {
+		if (!known)
+			table_drop(k, run);
+		return refuse(k, index, "spawn", error);
+	}
+	writer_open(&w, text, sizeof text, "exitd-spawned", 1);
+	writer_number(&w, "pid", (uint64_t)spawned.pid);
+	writer_number(&w, "started", spawned.started);
+	answer(k, index, text, writer_close(&w), spawned.pidfd);
+	close(spawned.pidfd);
+}
+
+static void on_register(struct keeper *k, int index, struct request *r)
+{
+	const char *id, *exec, *oom = fields_get(r->text, r->size, "oom");
+	uint64_t number, pid = 0, started = 0;
+	struct run *run;
+
+	if (key_of(r, &id, &number, &exec) || fields_number(r->text, r->size, "pid", &pid) || pid < 2 ||
+	    pid > INT32_MAX || fields_number(r->text, r->size, "started", &started) || !oom ||
+	    strlen(oom) >= OOM_PATH_MAX)
+		return refuse(k, index, "bad request", -EINVAL);
+	run = table_find(k, id, number, exec);
+	if (!run)
+		return refuse(k, index, "unknown run", -ENOENT);
+	run->init_pid = (int)pid;
+	run->init_started = started;
+	strcpy(run->oom, oom);
+	ok(k, index);
+	/* The shim may have died since, and init with it. */
+	children_reap(k);
+}
+
+static void on_ack(struct keeper *k, int index, struct request *r)
+{
+	const char *id, *exec;
+	uint64_t number;
+	struct run *run;
+
+	if (key_of(r, &id, &number, &exec))
+		return refuse(k, index, "bad request", -EINVAL);
+	run = table_find(k, id, number, exec);
+	if (run)
+		table_drop(k, run);
+	ok(k, index);
+}
+
+/* One run per question, by index: the daemon compares tables without anybody needing a large buffer. */
+static void on_list(struct keeper *k, int index, struct request *r)
+{
+	struct writer w;
+	char text[1024];
+	uint64_t at = 0;
+
+	fields_number(r->text, r->size, "at", &at);
+	if (at >= (uint64_t)k->run_count)
+		return ok(k, index);
+	writer_open(&w, text, sizeof text, "exitd-run", 1);
+	writer_text(&w, "id", k->runs[at].id);
+	writer_number(&w, "run", k->runs[at].run);
+	writer_text(&w, "exec", k->runs[at].exec);
+	writer_number(&w, "shim_pid", (uint64_t)k->runs[at].shim_pid);
+	writer_number(&w, "init_pid", (uint64_t)k->runs[at].init_pid);
+	writer_number(&w, "journalled", (uint64_t)(k->runs[at].outcome == JOURNALLED));
+	answer(k, index, text, writer_close(&w), -1);
+}
+
+static void dispatch(struct keeper *k, int index, struct request *r)
+{
+	if (fields_check(r->text, r->size, "exitd-hello") > 0)
+		on_hello(k, index);
+	else if (fields_check(r->text, r->size, "exitd-spawn") > 0)
+		on_spawn(k, index, r);
+	else if (fields_check(r->text, r->size, "exitd-register") > 0)
+		on_register(k, index, r);
+	else if (fields_check(r->text, r->size, "exitd-ack") > 0)
+		on_ack(k, index, r);
+	else if (fields_check(r->text, r->size, "exitd-list") > 0)
+		on_list(k, index, r);
+	else if (fields_check(r->text, r->size, "exitd-upgrade") > 0)
+		k->upgrade = 1, ok(k, index);
+	else
+		refuse(k, index, "unknown request", -ENOSYS);
+}
+
+/* Moves received descriptors above the seats that a shim's own take. */
+static void take_fds(struct request *r, struct msghdr *message)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		for (size_t i = 0; c->cmsg_type == SCM_RIGHTS && i < count; i++) {
+			int fd, high;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			high = fcntl(fd, F_DUPFD_CLOEXEC, 16);
+			close(fd);
+			if (r->fd_count < FDS_MAX && high >= 0)
+				r->fds[r->fd_count++] = high;
+			else if (high >= 0)
+				close(high);
+		}
+	}
+}
+
+void serve_client(struct keeper *k, int index)
+{
+	static struct request r;
+	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * FDS_MAX)]; } control;
+	struct iovec data = { .iov_base = r.text, .iov_len = sizeof r.text };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
+				  .msg_controllen = sizeof control.space };
+	ssize_t got = recvmsg(k->clients[index].fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (got <= 0)
+		return serve_drop(k, index);
+	r.size = (size_t)got;
+	r.fd_count = 0;
+	take_fds(&r, &message);
+	dispatch(k, index, &r);
+	for (int i = 0; i < r.fd_count; i++)
+		close(r.fds[i]);
+}
+
+void serve_accept(struct keeper *k)
+{
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+	int fd = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	/* The socket's mode says the same; this says it whatever became of the mode. */
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid() ||
+	    k->client_count == CLIENTS_MAX)
+		close(fd);
+	else
+		k->clients[k->client_count++] = (struct client){ .fd = fd };
+}
+
+/* The slot stays, marked, until the loop sweeps: indexes in use must not move under a request. */
+void serve_drop(struct keeper *k, int index)
+{
+	if (k->clients[index].fd >= 0)
+		close(k->clients[index].fd);
+	k->clients[index].fd = -1;
+}
+
+/* "There is something in the journal." A watcher that has unread news needs no more of them. */
+void serve_news(struct keeper *k)
+{
+	struct writer w;
+	char text[64];
+	int size;
+
+	writer_open(&w, text, sizeof text, "exitd-news", 1);
+	size = writer_close(&w);
+	for (int i = 0; i < k->client_count; i++)
+		if (k->clients[i].watcher && k->clients[i].fd >= 0)
+			send(k->clients[i].fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}

@@ -1,0 +1,54 @@
+/* Starting one exitd-shim: descriptors in their seats, the run directory as cwd, nothing else inherited. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "../core/kernel.h"
+#include "keeper.h"
+
+#define FIRST_SEAT 3	/* shim/core/shim.h: STATUS_FD and those behind it */
+
+/* In the child of vfork. Sources lie above the seats (serve.c moved them), so no dup2 overwrites another's source. */
+static void child(const char *directory, const char *program, char *const *argv, const int *fds,
+		  volatile int *error)
+{
+	static char *const environment[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	for (int i = 0; i < FDS_MAX; i++)
+		if (fds[i] >= 0 && dup2(fds[i], FIRST_SEAT + i) < 0)
+			goto fail;
+	if (!chdir(directory))
+		execve(program, argv, environment);
+fail:
+	*error = errno;
+	_exit(127);
+}
+
+/* 0 and `out`, or -errno. `fds`: status, stdout and stderr read ends, their write ends; -1 where there is none. */
+int spawn_shim(struct keeper *k, struct run *run, const char *directory, const char *program, int adopt, int *fds,
+	       struct spawned *out)
+{
+	char *argv[] = { "exitd-shim", run->id, adopt ? "--adopt" : NULL, NULL };
+	struct proc_stat stat;
+	volatile int error = 0;
+	int pid;
+
+	(void)k;
+	pid = vfork();
+	if (pid < 0)
+		return -errno;
+	if (!pid)
+		child(directory, program, argv, fds, &error);
+	if (error)
+		return -error;	/* the child is reaped with the others */
+	out->pid = pid;
+	out->pidfd = pidfd_open_raw(pid);
+	out->started = proc_stat_read(&stat, pid) ? 0 : stat.started;
+	run->shim_pid = pid;
+	run->shim_started = out->started;
+	return out->pidfd < 0 ? -errno : 0;
+}

@@ -1,0 +1,52 @@
+"""The one door to the compiled extension: the C cores' pure parts for tests, and kernel calls Python lacks."""
+
+import errno
+import os
+
+from shim._native import ffi, lib
+
+PLAIN_BYTES = ffi.typeof("char[]")
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        raise OSError(-result, f"{os.strerror(-result)}: {what}")
+    return result
+
+
+def mount(source: str, target: str, fstype: str, flags: int, data: str) -> None:
+    """mount(2). OSError with the target in its text."""
+    args = (os.fsencode(source), os.fsencode(target), os.fsencode(fstype), flags, os.fsencode(data) if data else ffi.NULL)
+    _check(lib.exitd_mount(*args), f"mount {fstype or 'flags'} at {target}")
+
+
+def unmount(target: str, flags: int = 0) -> None:
+    """umount2(2). OSError with the target in its text."""
+    _check(lib.exitd_unmount(os.fsencode(target), flags), f"unmount {target}")
+
+
+def set_subreaper(on: bool) -> None:
+    """prctl(2) PR_SET_CHILD_SUBREAPER for this process."""
+    _check(lib.exitd_set_subreaper(int(on)), "PR_SET_CHILD_SUBREAPER")
+
+
+def pidfd_exit_status(pidfd: int) -> int | None:
+    """The wait status of a process that has ended and was reaped, by anybody, while this pidfd was held (ioctl_pidfd(2),
+    Linux 6.15). None: not reaped yet. OSError: this kernel does not tell, or the pidfd is no pidfd."""
+    status = ffi.new("int *")
+    result = lib.exitd_pidfd_exit_status(pidfd, status)
+    if result == -errno.EAGAIN:
+        return None
+    _check(result, "PIDFD_GET_INFO")
+    return int(status[0])
+
+
+def process_stat(pid: int) -> tuple[str, int, int, int]:
+    """State letter, parent's pid, start time in clock ticks since boot, and wait status (proc(5) stat fields 3, 4, 22
+    and 52; the last one is 0 for a reader without CAP_SYS_PTRACE). ProcessLookupError when there is no such process."""
+    stat = ffi.new("struct proc_stat *")
+    result = lib.proc_stat_read(stat, pid)
+    if result in (-errno.ENOENT, -errno.ESRCH):
+        raise ProcessLookupError(errno.ESRCH, f"no process {pid}")
+    _check(result, f"/proc/{pid}/stat")
+    return stat.state.decode("ascii", "replace"), stat.ppid, stat.started, stat.exit_status
