@@ -1,1 +1,1 @@
-"""The programs beside each container, and their contracts with the daemon; never imports supervisor, grpc or asyncio."""
+"""The programs beside each container and their contracts with the daemon; never imports supervisor or asyncio."""

@@ -23,7 +23,7 @@ class Journal:
 
 
 def read(data: bytes) -> Journal:
-    """Everything in a journal's bytes. A slot may be in the middle of nothing: it was one pwrite, so it is there or not."""
+    """Everything in a journal's bytes. A slot was one pwrite: it is there or it is not."""
     head = data[:ENTRY_BYTES].rstrip(b"\0") + b"\0"
     try:
         header = fields.decode(head, "exitd-journal")

@@ -62,9 +62,7 @@ def parse_status(data: bytes, descriptors: list[int]) -> Created | Failed:
             message.get("keeper") == "yes",
             descriptors[0] if descriptors else -1,
         )
-    return Failed(
-        message.get("stage"), message.number("errno"), message.number("wait_status"), message.get("text")
-    )
+    return Failed(message.get("stage"), message.number("errno"), message.number("wait_status"), message.get("text"))
 
 
 def receive(sock: socket.socket) -> tuple[bytes, list[int]]:

@@ -16,7 +16,13 @@ def _check(result: int, what: str) -> int:
 
 def mount(source: str, target: str, fstype: str, flags: int, data: str) -> None:
     """mount(2). OSError with the target in its text."""
-    args = (os.fsencode(source), os.fsencode(target), os.fsencode(fstype), flags, os.fsencode(data) if data else ffi.NULL)
+    args = (
+        os.fsencode(source),
+        os.fsencode(target),
+        os.fsencode(fstype),
+        flags,
+        os.fsencode(data) if data else ffi.NULL,
+    )
     _check(lib.exitd_mount(*args), f"mount {fstype or 'flags'} at {target}")
 
 
@@ -31,8 +37,8 @@ def set_subreaper(on: bool) -> None:
 
 
 def pidfd_exit_status(pidfd: int) -> int | None:
-    """The wait status of a process that has ended and was reaped, by anybody, while this pidfd was held (ioctl_pidfd(2),
-    Linux 6.15). None: not reaped yet. OSError: this kernel does not tell, or the pidfd is no pidfd."""
+    """The wait status of a process that has ended and was reaped, by anybody, while this pidfd was held
+    (PIDFD_GET_INFO, Linux 6.15). None: not reaped yet. OSError: this kernel does not tell, or the pidfd is no pidfd."""
     status = ffi.new("int *")
     result = lib.exitd_pidfd_exit_status(pidfd, status)
     if result == -errno.EAGAIN:

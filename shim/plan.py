@@ -1,5 +1,6 @@
 """What one shim is to do: computed here, written once, obeyed by core/main.c."""
 
+import re
 from dataclasses import dataclass
 
 from shim import fields
@@ -7,6 +8,8 @@ from shim import fields
 PLAN_MAX_BYTES = 32768
 COMMAND_MAX_WORDS = 47
 ID_MAX_BYTES = 127
+LIMIT_MAX_MS = 86_400_000
+NO_ESCAPE = re.compile(r"[ !#-\[\]-~]*")  # printable ASCII that JSON takes as it is
 
 
 class BadPlan(ValueError):
@@ -37,8 +40,14 @@ def encode(plan: Plan) -> bytes:
     for words in (plan.create, plan.remove):
         if not 0 < len(words) <= COMMAND_MAX_WORDS or not words[0].startswith("/"):
             raise BadPlan(f"a runtime command of {len(words)} words beginning with {words[:1]}")
-    if not plan.id or max(len(plan.id.encode()), len(plan.exec_id.encode())) > ID_MAX_BYTES:
-        raise BadPlan(f"id {plan.id!r} or exec id {plan.exec_id!r}: 1 to {ID_MAX_BYTES} bytes")
+    for id in (plan.id, plan.exec_id):
+        if len(id) > ID_MAX_BYTES or not NO_ESCAPE.fullmatch(id):
+            raise BadPlan(f"id {id!r}: at most {ID_MAX_BYTES} printable ASCII characters, no quote, no backslash")
+    if not plan.id or not plan.pid_file or not 0 <= plan.run < 2**63:
+        raise BadPlan(f"id {plan.id!r}, run {plan.run}, pid file {plan.pid_file!r}: all must be there")
+    for limit in (plan.create_ms, plan.remove_ms, plan.drain_ms):
+        if not 0 <= limit <= LIMIT_MAX_MS:
+            raise BadPlan(f"a limit of {limit} ms, at most a day")
     scalars = ("pid_file", "runtime_log", "log", "oom", "keeper", "create_ms", "remove_ms", "drain_ms")
     data = fields.encode(
         "exitd-plan",

@@ -21,4 +21,6 @@ def find(name: str, interpreter: str = sys.executable, in_tree: pathlib.Path = I
             return directory / name
     if on_path := shutil.which(name):
         return pathlib.Path(on_path).absolute()
-    raise FileNotFoundError(f"{name} is not installed: run `pip install .` in exitd's environment (in a clone: `make venv`)")
+    raise FileNotFoundError(
+        f"{name} is not installed: run `pip install .` in exitd's environment (in a clone: `make venv`)"
+    )

@@ -46,7 +46,8 @@ def parse(data: bytes) -> Record | None:
         length, crc = int(data[23:27]), int(data[36:44], 16)
     except ValueError as error:
         raise BadRecord(f"record head {data[:HEAD_BYTES]!r}") from error
-    if not data.startswith(b'{"version":1,"length":"') or not HEAD_BYTES < length <= len(data):
+    head = b'{"version":1,"length":"%04d","crc":"%08x",' % (length, crc)
+    if not data.startswith(head) or not HEAD_BYTES < length <= len(data):
         raise BadRecord(f"record head {data[:HEAD_BYTES]!r}")
     if zlib.crc32(data[HEAD_BYTES:length]) != crc:
         raise BadRecord("record checksum does not fit")

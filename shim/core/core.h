@@ -14,6 +14,7 @@ enum {
 	RECORD_SIZE = 4096,	/* exit.json */
 	ENTRY_SIZE = 1024,	/* one slot of the keeper's journal: the same text, in less room */
 	STAMP_SIZE = 32,	/* a CRI time stamp with its NUL */
+	OOM_PATH_MAX = 320,	/* longest path of an OOM counter that the keeper remembers, with its NUL */
 };
 
 /* Fields: "<kind> <version>" NUL, then "key=value" NUL ..., then "end" NUL. One grammar for everything two processes
@@ -69,6 +70,7 @@ struct exit_facts {
 	int64_t system_us;
 	int64_t max_rss_kb;
 };
+int record_takes(const char *id);
 int record_format(char *out, size_t size, const struct exit_facts *facts);
 uint32_t record_crc(const char *data, size_t size);
 

@@ -10,7 +10,8 @@
 
 static int read_pid(const char *path)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error;
+	/* The runtime made it: whatever it is, a fifo too, opening it must not wait. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), error;
 	char text[32];
 	ssize_t got;
 
@@ -32,7 +33,7 @@ static int is_child(int pid)
 
 static int hold(struct shim *shim, int pid)
 {
-	struct proc_stat stat;
+	struct proc_stat stat = { .started = 0 };
 	int error;
 
 	/* Only the parent can do this without a race: until it reaps, the pid is this process and no other. */
@@ -46,7 +47,7 @@ static int hold(struct shim *shim, int pid)
 }
 
 /* For a daemon that comes later: what was made. Exclusive: a run is created once. */
-static int leave_word(struct shim *shim)
+int leave_word(struct shim *shim)
 {
 	struct writer w;
 	char text[256];
@@ -86,8 +87,7 @@ int create(struct shim *shim, const char **stage, int *wait_status)
 	if (error)
 		return error;
 	*stage = "init";
-	error = hold(shim, pid);
-	return error ? error : leave_word(shim);
+	return hold(shim, pid);
 }
 
 /* A replacement shim: init is alive under the keeper, or has ended since. 0, or -ESRCH when it is gone. */

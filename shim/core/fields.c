@@ -14,7 +14,7 @@ int fields_check(const char *data, size_t size, const char *kind)
 	if (size < length + 7 || memcmp(data, kind, length) || data[length] != ' ' || memcmp(data + size - 5, "\0end", 5))
 		return -EBADMSG;
 	for (at = length + 1; data[at]; at++) {
-		if (data[at] < '0' || data[at] > '9' || version > 9999)
+		if (data[at] < '0' + !version || data[at] > '9' || version > 9999)
 			return -EBADMSG;
 		version = version * 10 + (data[at] - '0');
 	}
@@ -60,9 +60,11 @@ int fields_number(const char *data, size_t size, const char *key, uint64_t *out)
 	if (!*text)
 		return -EINVAL;
 	for (; *text; text++) {
-		if (*text < '0' || *text > '9' || value > (UINT64_MAX - 9) / 10)
+		uint64_t digit = (uint64_t)*text - '0';
+
+		if (*text < '0' || digit > 9 || value > (UINT64_MAX - digit) / 10)
 			return -EINVAL;
-		value = value * 10 + (uint64_t)(*text - '0');
+		value = value * 10 + digit;
 	}
 	*out = value;
 	return 0;

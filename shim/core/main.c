@@ -22,13 +22,16 @@ static void remove_container(struct shim *shim)
 static int first_life(struct shim *shim)
 {
 	const char *stage = "";
-	int wait_status = 0, error = create(shim, &stage, &wait_status);
+	int wait_status = 0, known = 0, error = create(shim, &stage, &wait_status);
 
+	/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. */
+	if (!error)
+		known = tell_keeper(shim), stage = "created", error = leave_word(shim);
 	if (error) {
 		tell_failed(shim, stage, error, wait_status);
 		return 1;
 	}
-	tell_created(shim, tell_keeper(shim));
+	tell_created(shim, known);
 	close(OUT_WRITE_FD);
 	close(ERR_WRITE_FD);
 	pump(shim);

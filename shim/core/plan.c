@@ -51,7 +51,8 @@ int plan_parse(struct plan *plan, const char *data, size_t size)
 	plan->log = text_or(data, size, "log", "");
 	plan->oom = text_or(data, size, "oom", "");
 	plan->keeper = text_or(data, size, "keeper", "");
-	if (!*plan->id || strlen(plan->id) >= ID_MAX || strlen(plan->exec) >= ID_MAX || !*plan->pid_file)
+	if (!*plan->id || strlen(plan->id) >= ID_MAX || strlen(plan->exec) >= ID_MAX || !*plan->pid_file ||
+	    !record_takes(plan->id) || !record_takes(plan->exec))
 		return -EINVAL;
 	error = limits(plan, data, size);
 	if (!error)

@@ -9,9 +9,16 @@
 
 static char in[16384], out[32768];
 
-/* All of it or counted as lost: a full disk must not stop the container, nor end the pump. */
+/* All of it or counted as lost: a full disk must not stop the container, nor end the pump. What a full disk or a kill
+ * cut off within a line is ended first, or the next line would be read as its rest. */
 static void write_log(struct shim *shim, const char *data, size_t size)
 {
+	if (shim->torn && write(shim->log_fd, "\n", 1) == 1)
+		shim->torn = 0;
+	if (shim->torn) {
+		shim->lost += size;
+		return;
+	}
 	while (size) {
 		ssize_t put = shim->log_fd < 0 ? -1 : write(shim->log_fd, data, size);
 
@@ -21,6 +28,7 @@ static void write_log(struct shim *shim, const char *data, size_t size)
 			shim->lost += size;
 			return;
 		}
+		shim->torn = data[put - 1] != '\n';
 		data += put;
 		size -= (size_t)put;
 	}

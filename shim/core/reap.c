@@ -19,7 +19,8 @@ static int look(siginfo_t *info, struct rusage *usage)
 	return !syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT, usage) && info->si_pid > 0;
 }
 
-static void write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
+/* 1 when the record is in the file, all of it. */
+static int write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
 {
 	struct exit_facts facts = {
 		.id = shim->plan.id,
@@ -39,11 +40,14 @@ static void write_record(struct shim *shim, const siginfo_t *info, const struct 
 		.system_us = (int64_t)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec,
 		.max_rss_kb = usage->ru_maxrss,
 	};
+	ssize_t put;
 
 	if (record_format(record, sizeof record, &facts) < 0)
-		return;
-	while (pwrite(shim->record_fd, record, sizeof record, 0) < 0 && errno == EINTR)
-		;
+		return 0;
+	do
+		put = pwrite(shim->record_fd, record, sizeof record, 0);
+	while (put < 0 && errno == EINTR);
+	return put == sizeof record;
 }
 
 /* iSulad's wire format: one native C int. The fifo says now; the record says what. */
@@ -60,16 +64,18 @@ void reap(struct shim *shim)
 	struct rusage usage;
 	siginfo_t info, gone;
 
-	while (look(&info, &usage)) {
+	while (!shim->unsafe && look(&info, &usage)) {
 		int is_init = info.si_pid == shim->init_pid && !shim->adopted && !shim->ended;
+		int safe = !is_init || write_record(shim, &info, &usage);
 
-		if (is_init)
-			write_record(shim, &info, &usage);
-		waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
+		/* What cannot be recorded is not reaped: the keeper inherits the zombie and records it. */
+		if (safe)
+			waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
 		if (is_init) {
 			report(shim, &info);
 			shim->ended = 1;
 			shim->ended_ns = now_ns(CLOCK_MONOTONIC);
 		}
+		shim->unsafe |= !safe;
 	}
 }

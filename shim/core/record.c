@@ -20,11 +20,12 @@ uint32_t record_crc(const char *data, size_t size)
 	return ~crc;
 }
 
-/* Ids go into JSON unescaped, so only those that need no escape are taken. */
-static int plain(const char *text)
+/* Ids go into JSON unescaped, so only printable ASCII that needs no escape is taken. To be asked before a container
+ * exists: an id refused at its end would cost the exit. */
+int record_takes(const char *id)
 {
-	for (; *text; text++)
-		if ((unsigned char)*text < 0x20 || *text == '"' || *text == '\\' || *text == 0x7f)
+	for (; *id; id++)
+		if (*id < 0x20 || *id > 0x7e || *id == '"' || *id == '\\')
 			return 0;
 	return 1;
 }
@@ -50,7 +51,7 @@ int record_format(char *out, size_t size, const struct exit_facts *facts)
 	char head[HEAD_SIZE + 1];
 	int length;
 
-	if (!plain(facts->id) || !plain(facts->exec) || !plain(facts->boot_id))
+	if (!record_takes(facts->id) || !record_takes(facts->exec) || !record_takes(facts->boot_id))
 		return -EINVAL;
 	if (size <= HEAD_SIZE + 1 || size > 9999)
 		return -E2BIG;

@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "shim.h"
 
 static char plan_text[PLAN_MAX];
@@ -50,7 +51,8 @@ static int sign_lock(struct shim *shim)
 	writer_number(&w, "started", self.started);
 	writer_number(&w, "adopted", (uint64_t)shim->adopted);
 	size = writer_close(&w);
-	if (ftruncate(shim->lock_fd, 0) || pwrite(shim->lock_fd, text, (size_t)size, 0) != size)
+	/* Over the old text, then cut: a replacement must find room on a full file system. */
+	if (pwrite(shim->lock_fd, text, (size_t)size, 0) != size || ftruncate(shim->lock_fd, size))
 		return errno ? -errno : -EIO;
 	return 0;
 }
@@ -84,8 +86,14 @@ static void read_boot_id(char *out, size_t size)
 		close(fd);
 }
 
+/* O_NONBLOCK and O_NOCTTY: should it be a fifo or a terminal, it must neither stop us nor become ours. */
+#define LOG_FLAGS (O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
+
 static int open_all(struct shim *shim)
 {
+	char last = '\n';
+	off_t end;
+
 	/* O_RDWR: opens without a reader and never raises EPIPE; CLOEXEC: a child's copy would withhold the HUP. */
 	shim->fifo_fd = open("exit_fifo", O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	shim->record_fd = open("exit.json", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -93,7 +101,9 @@ static int open_all(struct shim *shim)
 		return -errno;
 	shim->log_fd = -1;
 	if (*shim->plan.log)
-		shim->log_fd = open(shim->plan.log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+		shim->log_fd = open(shim->plan.log, LOG_FLAGS, 0640);
+	if (shim->log_fd >= 0 && (end = lseek(shim->log_fd, 0, SEEK_END)) > 0)
+		shim->torn = pread(shim->log_fd, &last, 1, end - 1) == 1 && last != '\n';
 	/* A log that cannot be opened costs the log, not the container; the bytes are counted as lost. */
 	return 0;
 }
@@ -116,6 +126,10 @@ int setup(struct shim *shim, const char **stage)
 {
 	int error;
 
+	/* The starter's own input and output are none of ours, nor is anything behind the seats. */
+	for (int fd = 0; fd < STATUS_FD; fd++)
+		close(fd);
+	close_from(ERR_WRITE_FD + 1);
 	for (int fd = 0; fd <= ERR_WRITE_FD; fd++)
 		seat(fd);
 	for (int fd = STATUS_FD; fd <= ERR_WRITE_FD; fd++)

@@ -27,9 +27,11 @@ struct shim {
 	int init_fd;		/* pidfd */
 	int init_pid;
 	int ended;		/* init is dead; if it was ours, its record is written and it is reaped */
+	int unsafe;		/* the record could not be written: nothing more is reaped */
 	uint64_t init_started;
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
 	uint64_t lost;		/* log bytes that could not be written */
+	int torn;		/* the log ends within a line */
 	char boot_id[40];
 };
 
@@ -48,6 +50,7 @@ int command_run(const struct command *command, int signal_fd, int *wait_status);
 
 /* create.c: make the container and find its init. 0 or -errno with `*stage`. */
 int create(struct shim *shim, const char **stage, int *wait_status);
+int leave_word(struct shim *shim);
 int find_again(struct shim *shim);
 
 /* reap.c: look, record, and only then reap. */

@@ -60,7 +60,7 @@ void tell_created(struct shim *shim, int keeper_knows)
 /* The end of the runtime's log, where its last words are; made harmless for the fields grammar. */
 static void last_words(const char *path, char *out, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
 	ssize_t got = 0;
 
@@ -93,6 +93,7 @@ void tell_failed(struct shim *shim, const char *stage, int error, int wait_statu
 	close(STATUS_FD);
 }
 
+/* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor. */
 static int ask(int fd, const char *path, const char *text, int size)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -108,7 +109,7 @@ static int ask(int fd, const char *path, const char *text, int size)
 	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
 		return 0;
 	got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
-	return got > 0 && fields_check(answer, (size_t)got, "exitd-ok") > 0;
+	return got > 0 ? fields_check(answer, (size_t)got, "exitd-ok") > 0 : -1;
 }
 
 /* Tells the keeper init's name, so that it writes a journal entry should it have to reap init. 1 when it knows. With
@@ -118,22 +119,26 @@ int tell_keeper(struct shim *shim)
 	struct timeval limit = { .tv_sec = 1 };
 	struct writer w;
 	char text[1024];
-	int fd, known;
+	int fd, known = -1, size;
 
 	if (!*shim->plan.keeper)
 		return 0;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return 0;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 	writer_open(&w, text, sizeof text, "exitd-register", 1);
 	writer_text(&w, "id", shim->plan.id);
 	writer_number(&w, "run", shim->plan.run);
 	writer_text(&w, "exec", shim->plan.exec);
 	writer_number(&w, "pid", (uint64_t)shim->init_pid);
 	writer_number(&w, "started", shim->init_started);
-	writer_text(&w, "oom", shim->plan.oom);
-	known = ask(fd, shim->plan.keeper, text, writer_close(&w));
-	close(fd);
-	return known;
+	/* A path too long for the keeper's table costs the OOM count, not the exit. */
+	writer_text(&w, "oom", strlen(shim->plan.oom) < OOM_PATH_MAX ? shim->plan.oom : "");
+	size = writer_close(&w);
+	for (int tries = 0; tries < 3 && known < 0; tries++) {
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		if (fd < 0)
+			return 0;
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+		known = ask(fd, shim->plan.keeper, text, size);
+		close(fd);
+	}
+	return known > 0;
 }

@@ -1,5 +1,6 @@
 /* The keeper's children: shims, inits whose shim died first, and other orphans. Look, journal, and only then reap. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -15,15 +16,30 @@ static int look(siginfo_t *info, struct rusage *usage)
 	return !syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT, usage) && info->si_pid > 0;
 }
 
+void spare_take(struct keeper *k)
+{
+	close(k->spare_fd);
+}
+
+void spare_give(struct keeper *k)
+{
+	k->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 static struct run *run_of_init(struct keeper *k, int pid)
 {
 	struct proc_stat stat;
+	int known = 0;
 
+	for (int i = 0; i < k->run_count && !known; i++)
+		known = k->runs[i].init_pid == pid;
+	if (!known || proc_stat_read(&stat, pid))
+		return NULL;
+	/* The zombie's own start time: a registered pid may have become another's meanwhile, even another run's. */
 	for (int i = 0; i < k->run_count; i++)
-		if (k->runs[i].init_pid == pid && k->runs[i].outcome == WAITING)
-			/* The zombie's own start time: a registered pid may have become another's meanwhile. */
-			return !proc_stat_read(&stat, pid) && stat.started == k->runs[i].init_started ? &k->runs[i]
-												      : NULL;
+		if (k->runs[i].init_pid == pid && k->runs[i].init_started == stat.started &&
+		    k->runs[i].outcome == WAITING)
+			return &k->runs[i];
 	return NULL;
 }
 
@@ -32,7 +48,8 @@ static int64_t micros(struct timeval t)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_usec;
 }
 
-static void journal_exit(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage)
+/* 0, or -errno: then nobody has this exit but the zombie. */
+static int journal_exit(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage)
 {
 	struct exit_facts facts = {
 		.id = run->id,
@@ -52,9 +69,11 @@ static void journal_exit(struct keeper *k, struct run *run, const siginfo_t *inf
 		.system_us = micros(usage->ru_stime),
 		.max_rss_kb = usage->ru_maxrss,
 	};
+	int error = journal_write(k, run, &facts);
 
-	journal_write(k, run, &facts);
-	run->outcome = JOURNALLED;
+	if (!error)
+		run->outcome = JOURNALLED;
+	return error;
 }
 
 static void forget_shim(struct keeper *k, int pid)
@@ -70,14 +89,18 @@ void children_reap(struct keeper *k)
 	siginfo_t info, gone;
 	int news = 0;
 
+	spare_take(k);
 	while (look(&info, &usage)) {
 		struct run *run = run_of_init(k, info.si_pid);
 
-		if (run)
-			journal_exit(k, run, &info, &usage), news = 1;
+		/* What cannot be written down is not reaped: the zombie keeps it, and the next signal tries again. */
+		if (run && journal_exit(k, run, &info, &usage))
+			break;
+		news |= run != NULL;
 		forget_shim(k, info.si_pid);
 		waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
 	}
+	spare_give(k);
 	if (news)
 		serve_news(k);
 }

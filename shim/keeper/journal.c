@@ -75,4 +75,7 @@ void journal_clear(struct keeper *k, int slot)
 	while (pwrite(k->journal_fd, empty, sizeof empty, (off_t)slot * ENTRY_SIZE) < 0 && errno == EINTR)
 		;
 	k->slot_taken[slot] = 0;
+	/* The lowest free one is the next: a file that only grew would fill the state directory one day. */
+	if (slot <= k->next_slot)
+		k->next_slot = slot - 1;
 }

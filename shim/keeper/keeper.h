@@ -12,7 +12,6 @@ enum {
 	RUNS_MAX = 65536,
 	CLIENTS_MAX = 512,
 	FDS_MAX = 5,		/* most descriptors one request carries */
-	OOM_PATH_MAX = 320,
 };
 
 enum outcome { WAITING = 0, JOURNALLED = 1 };
@@ -56,6 +55,8 @@ struct keeper {
 	struct client clients[CLIENTS_MAX];
 	int client_count;
 	int upgrade;		/* asked for */
+	int spare_fd;		/* given up for a moment when no descriptor is left: an exit must never be lost to that */
+	uint64_t open_files;	/* the limit the starter set: for the shims, not for this program */
 	int64_t idle_since_ns;
 };
 
@@ -71,6 +72,8 @@ int journal_write(struct keeper *k, const struct run *run, const struct exit_fac
 void journal_clear(struct keeper *k, int slot);
 
 /* children.c */
+void spare_take(struct keeper *k);
+void spare_give(struct keeper *k);
 void children_reap(struct keeper *k);
 int children_any(void);
 

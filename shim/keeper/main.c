@@ -11,12 +11,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "../core/kernel.h"
 #include "keeper.h"
 
 #define IDLE_NS 10000000000
@@ -103,10 +105,25 @@ static void read_boot_id(struct keeper *k)
 		close(fd);
 }
 
+/* Two descriptors for each container: as many as the system lets us have. */
+static void open_files(struct keeper *k)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files))
+		return;
+	k->open_files = files.rlim_cur;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static int start(struct keeper *k)
 {
-	int error = take_lock(k);
+	int error;
 
+	close_from(3);
+	open_files(k);
+	error = take_lock(k);
 	if (error)
 		return error == -EWOULDBLOCK ? 4 : 1;
 	if (listen_at(k))
@@ -225,13 +242,14 @@ int main(int argc, char **argv)
 		else
 			return 3;
 	}
-	if (!k->state || strlen(k->state) > 64)
+	if (!k->state || *k->state != '/' || strlen(k->state) > 64)
 		return 3;
 	find_self(k);
 	read_boot_id(k);
 	error = resume < 0 ? start(k) : resume_load(k, resume) || signals(k);
 	if (error)
 		return error;
+	spare_give(k);
 	run(k);
 	clean_up(k);
 	return 0;

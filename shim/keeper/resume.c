@@ -16,6 +16,7 @@ struct head {
 	uint32_t version;
 	uint32_t run_size;
 	int32_t lock_fd, listen_fd, journal_fd, run_count, stay;
+	uint64_t open_files;
 	char instance[64];
 	char journal_path[4096];
 };
@@ -63,7 +64,7 @@ static int save(struct keeper *k)
 	if (fd < 0)
 		return -errno;
 	head = (struct head){ RESUME_VERSION, sizeof(struct run), k->lock_fd, k->listen_fd, k->journal_fd,
-			      k->run_count, k->stay, "", "" };
+			      k->run_count, k->stay, k->open_files, "", "" };
 	strcpy(head.instance, k->instance);
 	strcpy(head.journal_path, k->journal_path);
 	if (all(put, fd, &head, sizeof head) || all(put, fd, k->runs, (size_t)k->run_count * sizeof *k->runs) ||
@@ -105,6 +106,7 @@ int resume_load(struct keeper *k, int fd)
 	k->listen_fd = head.listen_fd;
 	k->journal_fd = head.journal_fd;
 	k->stay = head.stay;
+	k->open_files = head.open_files;
 	strcpy(k->instance, head.instance);
 	strcpy(k->journal_path, head.journal_path);
 	k->runs = calloc((size_t)head.run_count + 64, sizeof *k->runs);

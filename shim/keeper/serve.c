@@ -12,6 +12,7 @@ struct request {
 	size_t size;
 	int fds[FDS_MAX];
 	int fd_count;
+	int cut;		/* not all of it, or not all its descriptors, came through */
 };
 
 static void answer(struct keeper *k, int index, const char *text, int size, int fd)
@@ -108,6 +109,9 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 		return refuse(k, index, "bad request", -EINVAL);
 	fields_number(r->text, r->size, "adopt", &flag);
 	adopt = flag != 0;
+	if (!adopt && r->fd_count != 1 && r->fd_count != FDS_MAX)
+		return refuse(k, index, "one descriptor or five", -EINVAL);
+	children_reap(k);
 	run = table_find(k, id, number, exec);
 	known = run != NULL;
 	if (known && !adopt)
@@ -216,6 +220,7 @@ static void take_fds(struct request *r, struct msghdr *message)
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
 			high = fcntl(fd, F_DUPFD_CLOEXEC, 16);
 			close(fd);
+			r->cut |= high < 0 || r->fd_count == FDS_MAX;
 			if (r->fd_count < FDS_MAX && high >= 0)
 				r->fds[r->fd_count++] = high;
 			else if (high >= 0)
@@ -239,8 +244,12 @@ void serve_client(struct keeper *k, int index)
 		return serve_drop(k, index);
 	r.size = (size_t)got;
 	r.fd_count = 0;
+	r.cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
 	take_fds(&r, &message);
-	dispatch(k, index, &r);
+	if (r.cut)
+		refuse(k, index, "too long, or too many descriptors", -EMSGSIZE);
+	else
+		dispatch(k, index, &r);
 	for (int i = 0; i < r.fd_count; i++)
 		close(r.fds[i]);
 }
@@ -251,6 +260,12 @@ void serve_accept(struct keeper *k)
 	socklen_t size = sizeof peer;
 	int fd = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+		/* Left in the queue it would wake us for ever. */
+		spare_take(k);
+		close(accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC));
+		spare_give(k);
+	}
 	if (fd < 0)
 		return;
 	/* The socket's mode says the same; this says it whatever became of the mode. */

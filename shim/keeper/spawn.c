@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "../core/kernel.h"
@@ -10,14 +11,15 @@
 #define FIRST_SEAT 3	/* shim/core/shim.h: STATUS_FD and those behind it */
 
 /* In the child of vfork. Sources lie above the seats (serve.c moved them), so no dup2 overwrites another's source. */
-static void child(const char *directory, const char *program, char *const *argv, const int *fds,
-		  volatile int *error)
+static void child(const struct rlimit *files, const char *directory, const char *program, char *const *argv,
+		  const int *fds, volatile int *error)
 {
 	static char *const environment[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", NULL };
 	sigset_t none;
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	setrlimit(RLIMIT_NOFILE, files);
 	for (int i = 0; i < FDS_MAX; i++)
 		if (fds[i] >= 0 && dup2(fds[i], FIRST_SEAT + i) < 0)
 			goto fail;
@@ -34,21 +36,30 @@ int spawn_shim(struct keeper *k, struct run *run, const char *directory, const c
 {
 	char *argv[] = { "exitd-shim", run->id, adopt ? "--adopt" : NULL, NULL };
 	struct proc_stat stat;
+	struct rlimit files;
 	volatile int error = 0;
 	int pid;
 
-	(void)k;
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = k->open_files ? k->open_files : files.rlim_cur;
 	pid = vfork();
 	if (pid < 0)
 		return -errno;
 	if (!pid)
-		child(directory, program, argv, fds, &error);
+		child(&files, directory, program, argv, fds, &error);
 	if (error)
 		return -error;	/* the child is reaped with the others */
 	out->pid = pid;
 	out->pidfd = pidfd_open_raw(pid);
 	out->started = proc_stat_read(&stat, pid) ? 0 : stat.started;
-	run->shim_pid = pid;
-	run->shim_started = out->started;
-	return out->pidfd < 0 ? -errno : 0;
+	if (!run->shim_pid) {
+		run->shim_pid = pid;
+		run->shim_started = out->started;
+	}
+	if (out->pidfd >= 0)
+		return 0;
+	/* Refused means that there is no shim; unreaped, the pid is still its. */
+	error = errno;
+	kill(pid, SIGKILL);
+	return -error;
 }

@@ -31,7 +31,7 @@ struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char
 	int slot;
 	struct run *new;
 
-	if (strlen(id) >= ID_MAX || strlen(exec) >= ID_MAX || (k->run_count == k->run_room && !grow(k)))
+	if (strlen(id) >= ID_MAX || strlen(exec) >= ID_MAX || !record_takes(id) || !record_takes(exec) || (k->run_count == k->run_room && !grow(k)))
 		return NULL;
 	slot = journal_reserve(k);
 	if (slot < 0)

@@ -1,0 +1,74 @@
+# One command for each thing; `make help` lists them.
+
+PYTHON ?= python3
+EXITD_SCALE ?= 0.05
+# Which tests `make test` runs, as a pytest mark expression; empty is all of them.
+SELECT ?=
+
+export PYTHON EXITD_SCALE
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+C_FILES := $(wildcard shim/*/*.[ch])
+PROTO_FILES := $(wildcard protos/*/*.proto protos/*/*/*.proto)
+BUILD_FILES := setup.py shim/build_native.py
+# So that the exitd and exitctl that tests start by name are this tree's.
+RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+
+.PHONY: help deps venv demo test unit check bench rig api clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+deps: ## look for the commands the host must have; install missing ones (Debian, root; NO_INSTALL=1 only lists them)
+	@.ci/deps
+
+venv: $(VENV)/.built ## the environment in .venv, with everything built; quick when nothing has changed
+	@:
+
+# A Python that cannot start, or an environment that was moved, is made anew.
+$(VENV)/.installed: pyproject.toml
+	@.ci/deps --build
+	@[ "$$(cat $(VENV)/.home 2>/dev/null)" = "$(CURDIR)" ] && $(PY) -c '' 2>/dev/null || \
+		{ rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && echo "$(CURDIR)" >$(VENV)/.home; }
+	@$(PY) .ci/build_requires.py | xargs $(PIP)
+	@$(PY) .ci/build_requires.py | xargs $(PIP) --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(C_FILES) $(PROTO_FILES) $(BUILD_FILES)
+	@rm -f shim/_native.cpython-*.so # one that was made by hand would be imported before the one made here
+	@$(PY) setup.py --quiet build_ext --inplace build_protos --inplace build_scripts --build-dir $(VENV)/bin
+	@touch $@
+
+demo: deps venv ## the main job on real containers: seven ways to end, each with its true code (root)
+	@$(RUN) $(PY) -m supervisor.cli.demo
+
+test: deps venv ## the whole test suite (root, runc)
+	@$(RUN) $(PY) -m pytest -m '$(SELECT)'
+
+unit: venv ## the tests that need neither root nor runc
+	@$(RUN) $(PY) -m pytest -m 'not system and not slow_build'
+
+check: venv ## lint, types, the tests without root, all C with musl, glibc and sanitizers
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy supervisor shim tests .ci $(wildcard bench/__main__.py)
+	@.ci/check-c $(PY)
+	@$(MAKE) --no-print-directory unit
+
+bench: deps venv ## measure, beside other shims (root)
+	@$(RUN) $(PY) -m bench
+
+rig: deps venv ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
+	@EXITD_SCALE=1 $(RUN) $(PY) -m pytest -m '$(SELECT)'
+
+api: venv ## write the API's descriptor set anew; refused when something was taken away
+	@$(PY) .ci/frozen_api.py
+
+clean: ## remove everything that was built
+	@rm -rf $(VENV) build dist *.egg-info shim/_bin shim/*.so shim/_native.c shim/*.o shim/*/*.o .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find protos -name '*_pb2.py' -delete -o -name '*_pb2.pyi' -delete
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,28 @@
+/* Any bytes are a plan within its bounds, or none. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../core.h"
+
+static size_t words(const char *const *argv)
+{
+	size_t count = 0;
+
+	while (argv[count])
+		count += strlen(argv[count]) < PLAN_MAX;
+	return count;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct plan plan;
+
+	if (plan_parse(&plan, (const char *)data, size))
+		return 0;
+	if (!*plan.id || strlen(plan.id) >= ID_MAX || strlen(plan.exec) >= ID_MAX || !record_takes(plan.id))
+		abort();
+	if (!words(plan.create) || !words(plan.remove) || words(plan.create) >= ARGV_MAX ||
+	    words(plan.remove) >= ARGV_MAX || plan.drain_ms > 86400000)
+		abort();
+	return 0;
+}

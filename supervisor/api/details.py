@@ -1,0 +1,58 @@
+"""An error as gRPC carries it: canonical code, text, and google.rpc.ErrorInfo in the trailing metadata. Pure.
+
+Source: https://google.aip.dev/193 and google/rpc/error_details.proto.
+"""
+
+from dataclasses import dataclass
+
+from google.protobuf.any_pb2 import Any
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships no py.typed
+
+from supervisor.errors import Code, ExitdError, code_of
+
+KEY = "grpc-status-details-bin"
+DOMAIN = "exitd"
+INTERNAL_TEXT = "internal error"
+
+# A gRPC client may refuse trailing metadata beyond 8 KiB and then reports that instead of the error. The text travels
+# twice: percent-encoded (up to three times its size) and in base64.
+_TEXT_BYTES = 900
+_VALUE_BYTES = 150
+_VALUES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the peer is told."""
+
+    code: Code
+    text: str
+    details: bytes  # a serialized google.rpc.Status
+
+
+def refusal(error: ExitdError) -> Refusal:
+    """A named error with its reason and metadata, shortened to what fits."""
+    metadata = dict(list(error.metadata.items())[:_VALUES])
+    return _refusal(code_of(error), str(error), error.reason, metadata)
+
+
+def internal() -> Refusal:
+    """A bug: the peer learns no more than that. The log has everything."""
+    return _refusal(Code.INTERNAL, INTERNAL_TEXT, ExitdError.reason, {})
+
+
+def _refusal(code: Code, text: str, reason: str, metadata: dict[str, str]) -> Refusal:
+    text = shorten(text, _TEXT_BYTES)
+    short = {shorten(key, _VALUE_BYTES): shorten(value, _VALUE_BYTES) for key, value in metadata.items()}
+    detail = Any()
+    detail.Pack(error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=short))
+    return Refusal(code, text, status_pb2.Status(code=code, message=text, details=[detail]).SerializeToString())
+
+
+def shorten(text: str, size_bytes: int) -> str:
+    """At most `size_bytes` of UTF-8: the beginning and the end, for both tell something. Never a torn character."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= size_bytes:
+        return raw.decode()
+    half = (size_bytes - len(" ... ")) // 2
+    return f"{raw[:half].decode(errors='ignore')} ... {raw[-half:].decode(errors='ignore')}"

@@ -1,0 +1,178 @@
+"""Facts become protobuf messages here. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import events, logs, restart
+from supervisor.api import signals
+from supervisor.facts import By, Event, Exit, Exited, Process, Signaled, Spec, Unknown
+from supervisor.views import Info, View
+
+
+def spec_message(spec: Spec) -> pb.ContainerSpec:
+    """`requests.spec_of` takes it back."""
+    return pb.ContainerSpec(
+        name=spec.name,
+        args=spec.args,
+        env=spec.env,
+        cwd=spec.cwd,
+        user=spec.user,
+        rootfs=spec.rootfs,
+        bundle=spec.bundle,
+        runtime=spec.runtime,
+        memory_bytes=spec.memory_bytes,
+        annotations=dict(spec.annotations),
+        restart=restart.format(spec.restart),
+        auto_remove=spec.auto_remove,
+        stop_signal=signals.name_of(spec.stop_signal),
+        stop_timeout_seconds=spec.stop_timeout_seconds,
+        network=spec.network,
+        labels=dict(spec.labels),
+        hostname=spec.hostname,
+        read_only=spec.read_only,
+        mounts=[pb.Mount(source=m.source, destination=m.destination, read_only=m.read_only) for m in spec.mounts],
+        namespace=spec.namespace,
+    )
+
+
+def container_message(view: View) -> pb.Container:
+    container = view.container
+    return pb.Container(
+        id=container.id,
+        spec=spec_message(container.spec),
+        phase=f"PHASE_{container.phase.name}",
+        run=container.run,
+        init=_process(container.init),
+        shim=_process(container.shim),
+        created_at=timestamp(container.created_ns),
+        started_at=timestamp(container.started_ns),
+        finished_at=timestamp(container.exit.at_ns) if container.exit else None,
+        exit=exit_message(container.exit) if container.exit else None,
+        restart_count=container.restart_count,
+        restart_at=timestamp(view.restart_at_ns),
+        recovering=view.recovering,
+        error=clean(container.error),
+        monitored_by=view.monitored_by,
+        log_path=clean(view.log_path),
+        bundle_path=clean(view.bundle_path),
+        run_directory=clean(view.run_directory),
+    )
+
+
+def exit_message(exit: Exit) -> pb.Exit:
+    message = pb.Exit(
+        container_id=exit.key.container,
+        run=exit.key.run,
+        exec_id=exit.key.exec_id,
+        source=str(exit.source),
+        reason=str(exit.reason),
+        by=_by(exit.by),
+        oom=pb.Oom(init=exit.oom.init, kills=exit.oom.kills, limit_bytes=exit.oom.limit_bytes),
+        at=timestamp(exit.at_ns),
+        started_at=timestamp(exit.started_ns),
+        name=exit.name,
+        namespace=exit.namespace,
+        decision=exit.decision,
+        init=_process(exit.init),
+    )
+    match exit.status:
+        case Exited(code):
+            message.MergeFrom(pb.Exit(kind="exited", code=code))
+        case Signaled(number, core):
+            message.MergeFrom(pb.Exit(kind="signaled", signal=number, core=core))
+        case Unknown(cause, beside):
+            message.MergeFrom(pb.Exit(kind="unknown", cause=clean(cause), number=beside))
+    return message
+
+
+def event_message(event: Event) -> pb.Event:
+    return pb.Event(
+        seq=event.seq,
+        time=timestamp(event.time_ns),
+        type=event.type,
+        id=event.id,
+        name=event.name,
+        namespace=event.namespace,
+        pod_id=event.pod_id,
+        exit=exit_message(event.exit) if event.exit else None,
+        attributes={clean(key): clean(value) for key, value in event.attributes},
+    )
+
+
+def events_message(item: events.Item) -> pb.EventsReply:
+    match item:
+        case Event():
+            return pb.EventsReply(event=event_message(item))
+        case events.Bookmark(seq):
+            return pb.EventsReply(bookmark=seq)
+        case events.Lost(first, last):
+            return pb.EventsReply(lost=_lost(first, last))
+
+
+def _lost(first: int, last: int) -> pb.Lost:
+    message = pb.Lost(to=last)
+    setattr(message, "from", first)  # a keyword of Python
+    return message
+
+
+def log_messages(items: Iterable[logs.Item], size_bytes: int) -> Iterator[pb.LogsReply]:
+    """Output for the wire: neighbours of one stream together, up to `size_bytes` and at most one entry beyond.
+
+    A reply has the time of its first entry. Lines that are not of the log's format are left out.
+    """
+    reply: pb.LogsReply | None = None
+    for item in items:
+        if isinstance(item, logs.Malformed):
+            continue
+        if reply is not None and (reply.stream != item.stream or len(reply.data) >= size_bytes):
+            yield reply
+            reply = None
+        if reply is None:
+            reply = pb.LogsReply(data=item.data, stream=item.stream, time=timestamp(item.time_ns))
+        else:
+            reply.data += item.data
+    if reply is not None:
+        yield reply
+
+
+def info_message(info: Info) -> pb.InfoReply:
+    return pb.InfoReply(
+        version=info.version,
+        root=clean(info.root),
+        state=clean(info.state),
+        boot_id=info.boot_id,
+        default_runtime=clean(info.default_runtime),
+        cgroup=info.cgroup,
+        evidence=dict(info.evidence),
+        containers=info.containers,
+        running=info.running,
+        pid=info.pid,
+        keeper=_process(info.keeper),
+        pending_commits=info.pending_commits,
+        seq=info.seq,
+        state_file_system=info.state_file_system,
+        settings={clean(key): clean(value) for key, value in info.settings},
+    )
+
+
+def timestamp(time_ns: int | None) -> Timestamp | None:
+    """None for a time that is not known: the field stays absent."""
+    if time_ns is None:
+        return None
+    seconds, nanos = divmod(time_ns, 1_000_000_000)
+    return Timestamp(seconds=seconds, nanos=nanos)
+
+
+def clean(text: str) -> str:
+    """A text that protobuf takes: what was no UTF-8 (paths, a runtime's words) becomes '?'."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _process(process: Process | None) -> pb.Process | None:
+    return pb.Process(pid=process.pid, started_ticks=process.started_ticks) if process else None
+
+
+def _by(by: By) -> pb.By:
+    return pb.By(uid=by.uid, pid=by.pid, policy=by.policy)

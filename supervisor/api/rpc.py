@@ -1,0 +1,71 @@
+"""Binds the service table to gRPC from the protobuf descriptor: no generated *_pb2_grpc.py, one walk for both ends."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+from protos.exitd.v1 import exitd_pb2
+
+if TYPE_CHECKING:
+    import grpc.aio  # exitctl is synchronous and does not pay for asyncio
+
+EXITD: ServiceDescriptor = exitd_pb2.DESCRIPTOR.services_by_name["Exitd"]
+
+# A gRPC call object; which messages it takes and gives is known to the descriptor, not to the type checker.
+Call = Callable[..., Any]
+
+
+class Stub:
+    """The client's end of a service: one attribute per method, callable with a request message.
+
+    The channel may be of grpc or grpc.aio; the calls behave as that library's do.
+    """
+
+    def __init__(self, channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor = EXITD) -> None:
+        self._calls: dict[str, Call] = {method.name: _call(channel, service, method) for method in service.methods}
+
+    def __getattr__(self, name: str) -> Call:
+        try:
+            return self._calls[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def add(server: "grpc.Server | grpc.aio.Server", servicer: object, service: ServiceDescriptor = EXITD) -> None:
+    """Serves `service` with the methods of `servicer`, which must have every method of the table (AttributeError)."""
+    table = {method.name: _handler(method, getattr(servicer, method.name)) for method in service.methods}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, table),))
+    server.add_registered_method_handlers(service.full_name, table)
+
+
+def _call(channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor, method: MethodDescriptor) -> Call:
+    kind = f"{_kind(method.client_streaming)}_{_kind(method.server_streaming)}"
+    request, reply = _classes(method)
+    make: Call = getattr(channel, kind)
+    return cast(
+        Call,
+        make(
+            f"/{service.full_name}/{method.name}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=reply.FromString,
+            _registered_method=True,
+        ),
+    )
+
+
+def _handler(method: MethodDescriptor, behaviour: Call) -> Any:
+    kind = f"{_kind(method.client_streaming)}_{_kind(method.server_streaming)}"
+    request, reply = _classes(method)
+    make: Call = getattr(grpc, f"{kind}_rpc_method_handler")
+    return make(behaviour, request_deserializer=request.FromString, response_serializer=reply.SerializeToString)
+
+
+def _kind(streaming: bool) -> str:
+    return "stream" if streaming else "unary"
+
+
+def _classes(method: MethodDescriptor) -> tuple[Any, Any]:
+    return message_factory.GetMessageClass(method.input_type), message_factory.GetMessageClass(method.output_type)

@@ -1,0 +1,1 @@
+"""exitctl, the command line."""

@@ -1,0 +1,68 @@
+"""exitctl: from argv to an exit code, and never a traceback to a person."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exit_code
+from supervisor.errors import ExitdError
+
+INTERRUPTED = 130  # 128 + SIGINT
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--address",
+    "-a",
+    metavar="SOCKET",
+    help="The daemon's socket. Default: $EXITD_ADDRESS, else exitd.sock in $EXITD_STATE (/run/exitd).",
+)
+def exitctl(address: str | None) -> None:
+    """Run containers whose every exit is reported once, with the true code, or as unknown with the reason.
+
+    Exit codes: a command's own results, 125 when exitctl or exitd failed; run: the container's code, 128+n after
+    signal n, 126 not executable, 127 not found, 255 unknown.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script: ends the process."""
+    code = run(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _reader_gone()
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Does what `arguments` (default: the process's own) say and gives the exit code."""
+    try:
+        result = exitctl.main(arguments, prog_name="exitctl", standalone_mode=False)
+    except ExitdError as error:
+        complain(str(error))
+        return exit_code(error)
+    except click.ClickException as error:
+        error.show()
+        return OWN_FAILURE
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception as error:  # the door to a person: whatever is wrong with exitctl, they get words, not a stack
+        complain(f"internal error: {type(error).__name__}: {error} (EXITCTL_DEBUG=1 shows where)")
+        if os.environ.get("EXITCTL_DEBUG"):
+            traceback.print_exc()
+        return OWN_FAILURE
+    return result if isinstance(result, int) else 0
+
+
+def _reader_gone() -> int:
+    """Nothing to say, and nothing more to be flushed at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return READER_GONE
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The frame all commands hang in: one group that imports a command when it is called, and the way to the daemon."""
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor.errors import ExitdError
+
+if TYPE_CHECKING:
+    from supervisor.api.client import Client
+
+OWN_FAILURE = 125  # exitctl or exitd failed; docker's and env(1)'s number
+READER_GONE = 141  # 128 + SIGPIPE: whoever read our output has closed it
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+TIMED_OUT = 124  # timeout(1)'s
+
+EXIT_CODES = {"COMMAND_NOT_EXECUTABLE": NOT_EXECUTABLE, "COMMAND_NOT_FOUND": NOT_FOUND}
+
+# command → (module, what it does); importing grpc and the messages for `--help` would cost more than the help.
+COMMANDS = {
+    "run": ("run", "Create a container, start it and follow it to its end"),
+    "create": ("run", "Create a container without starting it"),
+    "start": ("life", "Start created containers, or ended ones again"),
+    "stop": ("life", "Stop containers: stop signal, grace period, SIGKILL"),
+    "kill": ("life", "Send a signal to containers"),
+    "restart": ("life", "Stop containers and start them again"),
+    "pause": ("life", "Freeze all processes of containers"),
+    "unpause": ("life", "Let paused containers go on"),
+    "rm": ("life", "Remove containers"),
+    "ps": ("look", "List containers"),
+    "inspect": ("look", "Show everything about containers"),
+    "wait": ("watch", "Wait for containers to end and print their codes"),
+    "events": ("watch", "Follow the numbered log of events"),
+    "logs": ("watch", "Show what a container wrote"),
+    "why": ("past", "Tell how and why a container ended"),
+    "exits": ("past", "Show the ledger of exits, removed containers included"),
+    "doctor": ("doctor", "Check this machine, with the cure for what is wrong"),
+    "version": ("about", "Show the versions of exitctl and exitd"),
+    "info": ("about", "Show the daemon's settings and state"),
+}
+
+
+class Commands(click.Group):
+    """The table above as a click group."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """click would make a closed pipe the same 1 that a container may end with."""
+        try:
+            result: object = super().invoke(ctx)
+        except BrokenPipeError:
+            ctx.exit(READER_GONE)
+        return result
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
+
+
+def connect(ctx: click.Context) -> "Client":
+    """The daemon named by --address or the environment. Closed with the command."""
+    from supervisor.api.client import Client, socket_path
+
+    client = Client(socket_path(ctx.find_root().params.get("address"), os.environ))
+    ctx.call_on_close(client.close)
+    return client
+
+
+def exit_code(error: ExitdError) -> int:
+    """By the error's reason, never by its text."""
+    return EXIT_CODES.get(error.reason, OWN_FAILURE)
+
+
+def complain(text: str) -> None:
+    """One message to a person; what went to stdout before it stays before it."""
+    sys.stdout.flush()
+    print(f"exitctl: {text}", file=sys.stderr, flush=True)
+
+
+def each(words: Iterable[str], act: Callable[[str], None]) -> int:
+    """Does all of them, whatever becomes of each; prints those that worked; gives the exit code."""
+    worst = 0
+    for word in words:
+        try:
+            act(word)
+        except ExitdError as error:
+            complain(str(error))
+            worst = max(worst, exit_code(error))
+        else:
+            print(word, flush=True)
+    return worst
+
+
+def now_ns() -> int:
+    return time.time_ns()

@@ -1,0 +1,146 @@
+"""`doctor`: one line for each thing exitd needs on this machine, with the cure where it is missing."""
+
+import json
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from shim import programs
+from supervisor import probe
+from supervisor.cli import table
+from supervisor.cli.app import connect
+from supervisor.errors import BadRequest, ExitdError
+from supervisor.probe import Result
+
+DEFAULT_STATE = "/run/exitd"
+PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch")
+RUNTIMES = ("runc", "crun")
+WANTED_FDS = 65536  # three or four a container, and one a client
+NEEDED_FDS = 1024
+OLDEST_KERNEL = (5, 3)  # pidfd_open
+CGROUP_ROOT = "/sys/fs/cgroup"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`level` is ok, warn (works with less) or FAIL (exitd cannot work)."""
+
+    level: str
+    what: str
+    detail: str
+    cure: str = ""
+
+
+@click.command()
+@click.option("--state", default=None, metavar="DIR", help="The state directory; default $EXITD_STATE, /run/exitd.")
+@click.option("-f", "--format", "format_", default="table", metavar="FORMAT", help="table or json; default table.")
+@click.pass_context
+def doctor(ctx: click.Context, state: str | None, format_: str) -> int:
+    """Check this machine: one line each, with the cure for what is wrong. Exits 0 if nothing is fatal, else 1."""
+    if format_ not in ("table", "json", "jsonl"):
+        raise BadRequest(f"--format {format_!r} is not known here: table, json or jsonl")
+    directory = state or os.environ.get("EXITD_STATE") or DEFAULT_STATE
+    findings = [*machine(), *tools(), *evidence(directory), *places(directory), daemon(ctx)]
+    if format_ == "json":
+        print(json.dumps([asdict(finding) for finding in findings], indent=4))
+    elif format_ == "jsonl":
+        print("".join(f"{json.dumps(asdict(finding))}\n" for finding in findings), end="")
+    else:
+        print(report(findings), end="")
+    return 1 if any(finding.level == "FAIL" for finding in findings) else 0
+
+
+def report(findings: list[Finding]) -> str:
+    """The lines for people."""
+    return table.columns(
+        [one.level, one.what, one.detail + (f" -> {one.cure}" if one.cure else "")] for one in findings
+    )
+
+
+def machine() -> Iterator[Finding]:
+    root = os.geteuid() == 0
+    yield _finding("root", Result(root, f"uid {os.geteuid()}", "" if root else "run exitd as root"), fatal=True)
+    new = probe.kernel() >= OLDEST_KERNEL
+    yield _finding(
+        "kernel", Result(new, f"Linux {os.uname().release}", "" if new else "Linux 5.10 or newer"), fatal=True
+    )
+    yield _finding("cgroup", cgroup(), fatal=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = Result(hard >= WANTED_FDS, f"{soft} open files, at most {hard} (exitd raises it to that)")
+    cure = "" if enough.works else f"for thousands of containers: ulimit -Hn {WANTED_FDS}, or LimitNOFILE= in the unit"
+    yield _finding("fd limit", Result(enough.works, enough.detail, cure), fatal=hard < NEEDED_FDS)
+
+
+def cgroup(root: str = CGROUP_ROOT) -> Result:
+    """Which version, and whether a group can really be made."""
+    version = probe.cgroup_version(root)
+    if not version:
+        return Result(False, f"no cgroups under {root}", "mount them (systemd and cgroupfs-mount do)")
+    parent = root if version == "v2" else f"{root}/memory"
+    group = Path(parent, f"exitd-doctor-{os.getpid()}")
+    try:
+        group.mkdir()
+        group.rmdir()
+    except OSError as error:
+        cure = "run as root, outside of a container or in a privileged one"
+        return Result(False, f"{version}, not writable: {parent}: {error.strerror}", cure)
+    return Result(True, f"{version}, writable")
+
+
+def tools() -> Iterator[Finding]:
+    found = [path for name in RUNTIMES if (path := shutil.which(name))]
+    cure = "" if found else "apt-get install --no-install-recommends runc (or crun)"
+    yield _finding(
+        "runtime", Result(bool(found), ", ".join(found) or "neither runc nor crun on PATH", cure), fatal=True
+    )
+    for name in PROGRAMS:
+        yield _finding(name, _program(name), fatal=name != "exitd-keeper")
+    file_systems = Path("/proc/filesystems").read_text().split()
+    overlay = Result("overlay" in file_systems, "overlay mounts are there")
+    if not overlay.works:
+        overlay = Result(False, "the kernel lists no overlay file system", "modprobe overlay (--rootfs needs it)")
+    yield _finding("overlay", overlay, fatal=False)
+
+
+def _program(name: str) -> Result:
+    try:
+        return Result(True, str(programs.find(name)))
+    except FileNotFoundError as error:
+        return Result(False, "not found", str(error))
+
+
+def evidence(state: str) -> Iterator[Finding]:
+    """Each source by its name. Without record and fifo there is no reporting; the others are for bad luck."""
+    for source, result in probe.evidence(state).items():
+        yield _finding(f"source {source}", result, fatal=source in ("record", "fifo"))
+
+
+def places(state: str) -> Iterator[Finding]:
+    place = probe.existing_parent(state)
+    kind = probe.file_system(place)
+    free = shutil.disk_usage(place).free // 2**20
+    local = kind == "tmpfs"
+    detail = f"{state} on {kind}, {free} MiB free"
+    cure = "" if local else "works; on tmpfs (/run) records cost no disk writes"
+    yield Finding(
+        "ok" if local or kind in ("ext4", "xfs", "btrfs", "overlay") else "warn", "state directory", detail, cure
+    )
+
+
+def daemon(ctx: click.Context) -> Finding:
+    """Not running is no fault: doctor is for the time before."""
+    try:
+        client = connect(ctx)
+        return Finding("ok", "daemon", f"exitd {client.version().version} answers on {client.path}")
+    except ExitdError as error:
+        return Finding("warn", "daemon", str(error))
+
+
+def _finding(what: str, result: Result, *, fatal: bool) -> Finding:
+    level = "ok" if result.works else "FAIL" if fatal else "warn"
+    return Finding(level, what, result.detail, result.cure)

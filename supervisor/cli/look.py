@@ -1,0 +1,89 @@
+"""`ps` and `inspect`."""
+
+import json
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli import output, spoken
+from supervisor.cli.app import complain, connect, exit_code, now_ns
+from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
+from supervisor.errors import ExitdError
+
+HEADINGS = ("CONTAINER ID", "NAME", "COMMAND", "CREATED", "STATUS", "RUNTIME", "RUNS")
+
+
+@click.command()
+@click.option("-a", "--all", "all_of_them", is_flag=True, help="Ended ones too.")
+@click.option("-q", "--quiet", is_flag=True, help="Only ids.")
+@click.option("--no-trunc", is_flag=True, help="Whole ids and commands.")
+@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="id, name, status, label or namespace.")
+@output.option("table")
+@click.pass_context
+def ps(
+    ctx: click.Context, all_of_them: bool, quiet: bool, no_trunc: bool, filters: tuple[str, ...], format_: str
+) -> int:
+    """List containers."""
+    wanted = output.format_of(format_)
+    found = connect(ctx).list(all_of_them=all_of_them, filters=filters)
+    if quiet:
+        print("".join(f"{c.id if no_trunc else c.id[: spoken.SHORT_ID]}\n" for c in found), end="")
+        return 0
+    whole = no_trunc or wanted.kind in ("json", "jsonl")
+    documents = [list_document(container, now_ns(), whole=whole) for container in found]
+    output.show(wanted, documents, HEADINGS, _row)
+    return 0
+
+
+@click.command()
+@output.option("json")
+@click.argument("containers", nargs=-1, required=True, metavar="ID...")
+@click.pass_context
+def inspect(ctx: click.Context, containers: tuple[str, ...], format_: str) -> int:
+    """Show everything about containers: docker's shape, and how they ended."""
+    wanted = output.format_of("json" if format_ == "table" else format_)
+    client = connect(ctx)
+    documents, worst = [], 0
+    for word in containers:
+        try:
+            documents.append(container_document(client.inspect(word)))
+        except ExitdError as error:
+            complain(str(error))
+            worst = max(worst, exit_code(error))
+    if wanted.kind == "json":
+        print(json.dumps(documents, indent=4, ensure_ascii=False))
+    else:
+        output.show(wanted, documents, (), lambda _: [])
+    return worst
+
+
+def list_document(container: pb.Container, now: int, *, whole: bool) -> Document:
+    """One line of `ps`, with the names docker's templates have where docker has them."""
+    spec = container.spec
+    exit_ = container.exit if container.HasField("exit") else None
+    return {
+        "ID": container.id if whole else container.id[: spoken.SHORT_ID],
+        "Name": spec.name,
+        "Names": spec.name,
+        "Namespace": spec.namespace,
+        "Command": spoken.command(list(spec.args), whole=whole),
+        "CreatedAt": time_text(container.created_at),
+        "RunningFor": spoken.ago(container.created_at, now),
+        "State": "recovering"
+        if container.recovering
+        else pb.Phase.Name(container.phase).removeprefix("PHASE_").lower(),
+        "Status": spoken.status(container, now),
+        "Runtime": spec.runtime,
+        "Pid": container.init.pid,
+        "Run": container.run,
+        "RestartCount": container.restart_count,
+        "MonitoredBy": container.monitored_by,
+        "Labels": dict(spec.labels),
+        "ExitCode": number_of(exit_) if exit_ is not None else None,
+        "Exit": exit_document(exit_) if exit_ is not None else None,
+    }
+
+
+def _row(document: Document) -> list[str]:
+    names = ("ID", "Name", "Command", "RunningFor", "Status", "Runtime", "Run")
+    return [str(document[name]) for name in names]

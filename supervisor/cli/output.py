@@ -1,0 +1,56 @@
+"""Documents to stdout in the format asked for: table, json, jsonl, or a template."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from supervisor.cli import table, template
+from supervisor.cli.shape import Document
+from supervisor.errors import BadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`kind` is table, json, jsonl or template; `pattern` is there for the last."""
+
+    kind: str
+    pattern: template.Template | None = None
+
+
+def format_of(text: str) -> Format:
+    """Raises BadRequest for a word that is neither a format nor a template."""
+    if text in ("table", "json", "jsonl"):
+        return Format(text)
+    if "{{" in text:
+        return Format("template", template.parse(text))
+    raise BadRequest(f"--format {text!r} is not known: table, json, jsonl or a template such as '{{{{.ID}}}}'")
+
+
+def option(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    text = f"table, json, jsonl or a Go-like template; default {default}."
+    return click.option("-f", "--format", "format_", default=default, metavar="FORMAT", help=text)
+
+
+def show(
+    wanted: Format, documents: Iterable[Document], headings: Sequence[str], row: Callable[[Document], list[str]]
+) -> None:
+    """All of them at once. `row` makes a table's line of a document."""
+    if wanted.kind == "json":
+        print(json.dumps(list(documents), indent=4, ensure_ascii=False))
+    elif wanted.kind == "table":
+        print(table.columns([headings, *map(row, documents)]), end="")
+    elif wanted.pattern is not None and wanted.pattern.is_table:
+        lines = [wanted.pattern.heading, *map(wanted.pattern.render, documents)]
+        print(table.columns(line.split("\t") for line in lines), end="")
+    else:
+        for document in documents:
+            print(line(wanted, document))
+
+
+def line(wanted: Format, document: Document) -> str:
+    """One document as one line, for what comes one by one."""
+    if wanted.pattern is not None:
+        return wanted.pattern.render(document)
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

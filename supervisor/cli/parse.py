@@ -1,0 +1,87 @@
+"""Words of the command line into values: sizes, durations, moments, mounts, pairs. Errors are BadRequest."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from supervisor.errors import BadRequest
+
+SECOND_NS = 1_000_000_000
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?", re.IGNORECASE)
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
+_UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+_FRACTION = re.compile(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
+
+
+def size_bytes(text: str) -> int:
+    """`64m` → 67108864. The units are docker's: b, k, m, g, t, powers of 1024, `mb` and `mib` meaning the same."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise BadRequest(f"{text!r} is no size: write a number and b, k, m, g or t, as in 64m")
+    unit = (match[2] or "b")[0].lower()
+    return int(float(match[1]) * 1024 ** "bkmgt".index(unit))
+
+
+def duration_ns(text: str) -> int:
+    """`1h30m`, `10m`, `2.5s`, or plain seconds → nanoseconds."""
+    stripped = text.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return round(float(stripped) * SECOND_NS)
+    if _DURATION.fullmatch(stripped) is None:
+        raise BadRequest(f"{text!r} is no duration: write it as 90s, 10m or 1h30m")
+    return round(sum(float(number) * _UNITS_NS[unit] for number, unit in _DURATION_PART.findall(stripped)))
+
+
+def moment_ns(text: str, now_ns: int) -> int:
+    """A moment in ns since 1970: RFC 3339 (a missing zone means local time), a Unix time, or a duration ago."""
+    stripped = text.strip()
+    if re.fullmatch(r"\d{9,}(\.\d+)?", stripped):  # docker's rule of thumb the other way round: 10 digits are a date
+        whole, _, fraction = stripped.partition(".")
+        return int(whole) * SECOND_NS + int((fraction + "0" * 9)[:9])
+    if _DURATION.fullmatch(stripped) or re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return now_ns - duration_ns(stripped)
+    return _date_ns(stripped)
+
+
+def _date_ns(text: str) -> int:
+    fraction = _FRACTION.search(text)
+    nanoseconds = int((fraction[1] + "0" * 9)[:9]) if fraction else 0
+    whole = _FRACTION.sub("", text)
+    try:
+        moment = datetime.fromisoformat(whole)
+    except ValueError:
+        raise BadRequest(f"{text!r} is no time: write it as 10m (ago), 2026-01-31T12:00:00Z or 2026-01-31") from None
+    return int(moment.astimezone(UTC).timestamp()) * SECOND_NS + nanoseconds
+
+
+def pair(text: str, what: str) -> tuple[str, str]:
+    """`key=value`; the value may be empty and may hold further `=`."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise BadRequest(f"{what} {text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def environment(words: Iterable[str], own: Mapping[str, str]) -> tuple[str, ...]:
+    """`K=V` as it is; a bare `K` takes the value `own` has, and is left out when it has none (docker's rule)."""
+    complete = []
+    for word in words:
+        if word.startswith("=") or not word:
+            raise BadRequest(f"environment variable {word!r} has no name")
+        if "=" in word:
+            complete.append(word)
+        elif word in own:
+            complete.append(f"{word}={own[word]}")
+    return tuple(complete)
+
+
+def mount(text: str) -> tuple[str, str, bool]:
+    """`SRC:DST[:ro|rw]` → (absolute source, destination, read only)."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(parts) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
+        raise BadRequest(f"mount {text!r} is not of the form SRC:DST or SRC:DST:ro")
+    if not parts[1].startswith("/"):
+        raise BadRequest(f"mount {text!r}: the destination must be an absolute path")
+    return os.path.abspath(parts[0]), parts[1], len(parts) == 3 and parts[2] == "ro"

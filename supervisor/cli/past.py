@@ -1,0 +1,89 @@
+"""What has been: `why` and `exits`."""
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from supervisor.cli import output, parse, spoken, story, table
+from supervisor.cli.app import connect, now_ns
+from supervisor.cli.shape import Document, ledger_document, time_text
+from supervisor.errors import ExitdError, NoSuchContainer
+
+LOG_LINES = 5
+LOG_BYTES = 16 * 1024
+HEADINGS = ("AT", "NAME", "CONTAINER ID", "RUN", "EXIT", "REASON", "SOURCE", "THEN")
+
+
+@click.command()
+@click.argument("container", metavar="ID")
+@click.pass_context
+def why(ctx: click.Context, container: str) -> int:
+    """Tell how and why a container ended last: what was observed, by whom, when, and who asked for it."""
+    client = connect(ctx)
+    found, exit_ = _last_exit(client, container)
+    if exit_ is None and found is not None:
+        print(story.not_ended(found, now_ns()), end="")
+    elif exit_ is not None:
+        lines = _last_words(client, found.id) if found is not None else ()
+        print(story.tell(exit_, found, lines), end="")
+    return 0
+
+
+@click.command()
+@click.option("--since", metavar="TIME", help="From then on: 10m (ago) or an RFC 3339 time.")
+@click.option("--unknown", is_flag=True, help="Only those nobody can tell the code of.")
+@click.option("--id", "container", default="", metavar="ID", help="Of one container.")
+@click.option("--no-trunc", is_flag=True, help="Whole ids.")
+@output.option("table")
+@click.pass_context
+def exits(ctx: click.Context, since: str | None, unknown: bool, container: str, no_trunc: bool, format_: str) -> int:
+    """Show the ledger of exits, removed containers included."""
+    wanted = output.format_of(format_)
+    request = pb.ExitsRequest(
+        since=None if since is None else spoken.moment(parse.moment_ns(since, now_ns())), unknown=unknown, id=container
+    )
+    found = connect(ctx).exits(request)
+    if wanted.kind == "table":
+        print(table.columns([HEADINGS, *(_row(exit_, whole=no_trunc) for exit_ in found)]), end="")
+    else:
+        output.show(wanted, map(ledger_document, found), (), _no_row)
+    return 0
+
+
+def _last_exit(client: Client, word: str) -> tuple[pb.Container | None, pb.Exit | None]:
+    """The container if it is still there, and its newest exit; of a removed one the ledger knows id and name.
+
+    Raises NoSuchContainer when nobody knows the word.
+    """
+    try:
+        container = client.inspect(word)
+    except NoSuchContainer:
+        ledger = client.exits(pb.ExitsRequest())
+        mine = [one for one in ledger if one.name == word or one.container_id.startswith(word)]
+        if not mine:
+            raise
+        return None, max(mine, key=lambda one: spoken.nanoseconds(one.at))
+    return container, container.exit if container.HasField("exit") else None
+
+
+def _last_words(client: Client, container_id: str) -> tuple[str, ...]:
+    """The end of its log; a log that cannot be read does not spoil the story."""
+    data = b""
+    try:
+        for reply in client.logs(pb.LogsRequest(id=container_id, tail_lines=LOG_LINES)):
+            data = (data + reply.data)[-LOG_BYTES:]
+    except ExitdError:
+        return ()
+    return tuple(data.decode("utf-8", "replace").splitlines()[-LOG_LINES:])
+
+
+def _row(exit_: pb.Exit, *, whole: bool) -> list[str]:
+    name = exit_.name + (f" exec {exit_.exec_id}" if exit_.exec_id else "")
+    container_id = exit_.container_id if whole else exit_.container_id[: spoken.SHORT_ID]
+    how = spoken.outcome(exit_) + (f": {exit_.cause}" if exit_.cause else "")
+    at = time_text(exit_.at)
+    return [at, name, container_id, str(exit_.run), how, exit_.reason, exit_.source, exit_.decision]
+
+
+def _no_row(_: Document) -> list[str]:
+    return []

@@ -1,0 +1,206 @@
+"""Messages into the documents that `inspect`, `events`, `ps` and `exits` print: docker's shape, plus the truth.
+
+docker's shape insists on a number for every end; `State.ExitCode` has it (128 + signal, 255 for unknown). `Exit` says
+what is known: Code only for exited, Signal only for signaled, Number only beside unknown, null everywhere else.
+"""
+
+from datetime import UTC, datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.facts import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
+
+Document = dict[str, object]
+
+NEVER = "0001-01-01T00:00:00Z"  # Go's zero time: docker's way to say that it has not happened
+DEFAULT_STOP_TIMEOUT = 10
+
+PHASES = {
+    pb.PHASE_CREATING: "created",
+    pb.PHASE_CREATED: "created",
+    pb.PHASE_STARTING: "created",
+    pb.PHASE_RUNNING: "running",
+    pb.PHASE_PAUSED: "paused",
+    pb.PHASE_EXITED: "exited",
+    pb.PHASE_RESTARTING: "restarting",
+    pb.PHASE_REMOVING: "removing",
+}
+# docker calls a container that waits for its next run running, too: its own clients rely on it.
+RUNNING = frozenset({pb.PHASE_RUNNING, pb.PHASE_PAUSED, pb.PHASE_RESTARTING})
+
+
+def status_of(exit_: pb.Exit) -> ExitStatus:
+    """How it ended. A kind this client does not know, or one without its number, is unknown: never a guess."""
+    if exit_.kind == "exited" and exit_.HasField("code"):
+        return Exited(exit_.code)
+    if exit_.kind == "signaled" and exit_.HasField("signal"):
+        return Signaled(exit_.signal, exit_.core)
+    return Unknown(exit_.cause, exit_.number if exit_.HasField("number") else None)
+
+
+def number_of(exit_: pb.Exit | None) -> int:
+    """What a shell gets: the code, 128 + signal, or 255."""
+    return UNKNOWN_NUMBER if exit_ is None else fold(status_of(exit_))
+
+
+def time_text(moment: Timestamp) -> str:
+    """RFC 3339 with as many of nine digits as are needed, in UTC, as Go's RFC3339Nano prints it."""
+    whole = datetime.fromtimestamp(moment.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f".{moment.nanos:09d}".rstrip("0") if moment.nanos else ""
+    return f"{whole}{fraction}Z"
+
+
+def exit_document(exit_: pb.Exit) -> Document:
+    return {
+        "Run": exit_.run,
+        "Kind": exit_.kind,
+        "Code": exit_.code if exit_.kind == "exited" and exit_.HasField("code") else None,
+        "Signal": exit_.signal if exit_.kind == "signaled" and exit_.HasField("signal") else None,
+        "Number": exit_.number if exit_.kind == "unknown" and exit_.HasField("number") else None,
+        "Core": exit_.core,
+        "Source": exit_.source,
+        "Cause": exit_.cause,
+        "Reason": exit_.reason,
+        "By": _by(exit_),
+        "OOM": {"Init": exit_.oom.init, "Kills": exit_.oom.kills},
+        "At": _time_or_null(exit_, "at"),
+    }
+
+
+def container_document(container: pb.Container) -> Document:
+    """What `inspect` prints of one container."""
+    spec = container.spec
+    return {
+        "Id": container.id,
+        "Name": spec.name,
+        "Created": _time_or_never(container, "created_at"),
+        "State": _state(container),
+        "Config": _config(spec),
+        "HostConfig": _host_config(spec),
+        "RestartCount": container.restart_count,
+        "LogPath": container.log_path,
+        "Exit": exit_document(container.exit) if container.HasField("exit") else None,
+        "Exitd": _own(container),
+    }
+
+
+def event_document(event: pb.Event) -> Document:
+    """One line of `events --format jsonl`; `Exit` is there for exits only."""
+    document: Document = {
+        "Seq": event.seq,
+        "Time": time_text(event.time),
+        "Type": event.type,
+        "ID": event.id,
+        "Name": event.name,
+        "Namespace": event.namespace,
+        "PodID": event.pod_id,
+        "Attributes": dict(event.attributes),
+    }
+    if event.HasField("exit"):
+        document["Exit"] = exit_document(event.exit)
+    return document
+
+
+def lost_document(lost: pb.Lost) -> Document:
+    """Says that the numbers From to To were not delivered; the log may still hold them."""
+    return {"Type": "lost", "From": getattr(lost, "from"), "To": lost.to}
+
+
+def ledger_document(exit_: pb.Exit) -> Document:
+    """One line of `exits --format jsonl`."""
+    return {
+        "ID": exit_.container_id,
+        "Name": exit_.name,
+        "Namespace": exit_.namespace,
+        "ExecID": exit_.exec_id,
+        "StartedAt": _time_or_null(exit_, "started_at"),
+        "Decision": exit_.decision,
+        "Exit": exit_document(exit_),
+    }
+
+
+def _state(container: pb.Container) -> Document:
+    phase = container.phase
+    over = phase in (pb.PHASE_EXITED, pb.PHASE_RESTARTING, pb.PHASE_REMOVING)
+    exit_ = container.exit if container.HasField("exit") and over else None
+    cause = exit_.cause if exit_ is not None and isinstance(status_of(exit_), Unknown) else ""
+    return {
+        "Status": "recovering" if container.recovering else PHASES.get(phase, "unknown"),
+        "Running": phase in RUNNING,
+        "Paused": phase == pb.PHASE_PAUSED,
+        "Restarting": phase == pb.PHASE_RESTARTING,
+        "OOMKilled": exit_ is not None and exit_.oom.init,
+        "Pid": 0 if over else container.init.pid,
+        "ExitCode": 0 if exit_ is None else number_of(exit_),
+        "Error": cause or container.error,
+        "StartedAt": _time_or_never(container, "started_at"),
+        "FinishedAt": _time_or_never(container, "finished_at"),
+    }
+
+
+def _config(spec: pb.ContainerSpec) -> Document:
+    return {
+        "Hostname": spec.hostname,
+        "User": spec.user,
+        "Env": list(spec.env),
+        "Cmd": list(spec.args),
+        "WorkingDir": spec.cwd,
+        "Labels": dict(spec.labels),
+        "StopSignal": spec.stop_signal or "SIGTERM",
+        "StopTimeout": spec.stop_timeout_seconds if spec.HasField("stop_timeout_seconds") else DEFAULT_STOP_TIMEOUT,
+    }
+
+
+def _host_config(spec: pb.ContainerSpec) -> Document:
+    policy, _, retries = (spec.restart or "no").partition(":")
+    return {
+        "Runtime": spec.runtime,
+        "Memory": spec.memory_bytes,
+        "NetworkMode": spec.network or "none",
+        "RestartPolicy": {"Name": policy, "MaximumRetryCount": int(retries) if retries.isdecimal() else 0},
+        "AutoRemove": spec.auto_remove,
+        "ReadonlyRootfs": spec.read_only,
+        "Binds": [f"{m.source}:{m.destination}:{'ro' if m.read_only else 'rw'}" for m in spec.mounts],
+        "Annotations": dict(spec.annotations),
+    }
+
+
+def _own(container: pb.Container) -> Document:
+    """What docker has no place for."""
+    return {
+        "Namespace": container.spec.namespace,
+        "Rootfs": container.spec.rootfs,
+        "Bundle": container.bundle_path or container.spec.bundle,
+        "Run": container.run,
+        "RunDirectory": container.run_directory,
+        "RestartAt": _time_or_null(container, "restart_at"),
+        "MonitoredBy": container.monitored_by,
+        "Recovering": container.recovering,
+        "Shim": _process(container, "shim"),
+        "Init": _process(container, "init"),
+    }
+
+
+def _by(exit_: pb.Exit) -> Document | None:
+    by = exit_.by
+    uid = by.uid if by.HasField("uid") else None
+    pid = by.pid if by.HasField("pid") else None
+    if uid is None and pid is None and not by.policy:
+        return None
+    return {"Uid": uid, "Pid": pid, "Policy": by.policy}
+
+
+def _process(container: pb.Container, field: str) -> Document | None:
+    if not container.HasField(field):
+        return None
+    process: pb.Process = getattr(container, field)
+    return {"Pid": process.pid, "StartedTicks": process.started_ticks} if process.pid else None
+
+
+def _time_or_null(message: pb.Container | pb.Exit, field: str) -> str | None:
+    return time_text(getattr(message, field)) if message.HasField(field) else None
+
+
+def _time_or_never(message: pb.Container, field: str) -> str:
+    return _time_or_null(message, field) or NEVER

@@ -1,0 +1,135 @@
+"""Facts in few words for people: how long, how much, how it ended, what state it is in."""
+
+import shlex
+import signal
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli.shape import status_of
+from supervisor.facts import Exited, Signaled, Unknown
+
+SECOND_NS = 1_000_000_000
+SHORT_ID = 12
+COMMAND_WIDTH = 30
+
+
+def nanoseconds(moment: Timestamp) -> int:
+    """A protobuf moment in ns since 1970."""
+    return moment.seconds * SECOND_NS + moment.nanos
+
+
+def moment(ns: int) -> Timestamp:
+    """The reverse of `nanoseconds`."""
+    return Timestamp(seconds=ns // SECOND_NS, nanos=ns % SECOND_NS)
+
+
+def span(ns: int) -> str:
+    """A length of time in docker's words: `3 seconds`, `About a minute`, `5 minutes`, `2 days`."""
+    seconds = max(0, ns) // SECOND_NS
+    for limit, text in ((1, "Less than a second"), (2, "1 second"), (60, f"{seconds} seconds")):
+        if seconds < limit:
+            return text
+    minutes, hours = seconds // 60, round(seconds / 3600)
+    for value, limit, text in (
+        (minutes, 2, "About a minute"),
+        (minutes, 46, f"{minutes} minutes"),
+        (hours, 2, "About an hour"),
+        (hours, 48, f"{hours} hours"),
+        (hours, 24 * 14, f"{hours // 24} days"),
+        (hours, 24 * 60, f"{hours // 168} weeks"),
+    ):
+        if value < limit:
+            return text
+    return f"{hours // 720} months"
+
+
+def ago(then: Timestamp, now_ns: int) -> str:
+    return f"{span(now_ns - nanoseconds(then))} ago"
+
+
+def precise(ns: int) -> str:
+    """A length of time with three digits that count: `12.3 ms`, `4.05 s`, `3 min 5 s`."""
+    seconds = ns / SECOND_NS
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def size(count: int) -> str:
+    """Bytes in powers of 1024: `64 MiB`, `1.5 GiB`."""
+    value, unit = float(count), "bytes"
+    for bigger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, bigger
+    return f"{value:.4g} {unit}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; realtime signals as SIGRTMIN+3; `signal 99` for what has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        first, last = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
+        return f"SIGRTMIN+{number - first}" if first < number < last else f"signal {number}"
+
+
+def outcome(exit_: pb.Exit) -> str:
+    """The end in a word or two, for a table: `7`, `137 SIGKILL`, `unknown`."""
+    match status_of(exit_):
+        case Exited(code):
+            return str(code)
+        case Signaled(number, core):
+            return f"{128 + number} {signal_name(number)}{' (core)' if core else ''}"
+        case Unknown():
+            return "unknown"
+
+
+def status(container: pb.Container, now_ns: int) -> str:
+    """The STATUS column: `Up 5 minutes`, `Exited (7) 3 seconds ago`, `Exited (unknown: monitors-killed) ...`."""
+    if container.recovering:
+        return "Recovering"
+    match container.phase:
+        case pb.PHASE_RUNNING:
+            return f"Up {span(now_ns - nanoseconds(container.started_at))}"
+        case pb.PHASE_PAUSED:
+            return f"Up {span(now_ns - nanoseconds(container.started_at))} (Paused)"
+        case pb.PHASE_RESTARTING:
+            return _restarting(container, now_ns)
+        case pb.PHASE_EXITED:
+            return _exited(container, now_ns)
+        case pb.PHASE_CREATING | pb.PHASE_CREATED | pb.PHASE_STARTING | pb.PHASE_REMOVING as phase:
+            return pb.Phase.Name(phase).removeprefix("PHASE_").capitalize()
+        case _:
+            return "Unknown"
+
+
+def command(args: tuple[str, ...] | list[str], *, whole: bool) -> str:
+    """The command line as one could type it, cut to a column's width unless `whole`."""
+    text = shlex.join(args)
+    return text if whole or len(text) <= COMMAND_WIDTH else text[: COMMAND_WIDTH - 1] + "…"
+
+
+def _restarting(container: pb.Container, now_ns: int) -> str:
+    left = nanoseconds(container.restart_at) - now_ns
+    if not container.HasField("restart_at") or left < SECOND_NS:
+        return "Restarting now"
+    return f"Restarting in {precise(left // SECOND_NS * SECOND_NS)}"
+
+
+def _exited(container: pb.Container, now_ns: int) -> str:
+    if not container.HasField("exit"):
+        return f"Exited: {container.error}" if container.error else "Exited"
+    match status_of(container.exit):
+        case Unknown(cause):
+            number = f"unknown: {cause}" if cause else "unknown"
+        case Exited(code):
+            number = str(code)
+        case Signaled(number_, _):
+            number = str(128 + number_)
+    return f"Exited ({number}) {ago(container.exit.at, now_ns)}"

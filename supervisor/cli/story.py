@@ -1,0 +1,147 @@
+"""`exitctl why`: one end as a short story, told from the messages alone."""
+
+from collections.abc import Sequence
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli import spoken
+from supervisor.cli.shape import status_of, time_text
+from supervisor.facts import Exited, Signaled, Unknown
+
+WITNESSES = {
+    "record": "Its shim, the parent process, saw the end and wrote it down before anything else.",
+    "fifo": "Its shim sent the number through the exit fifo; the shim's written record could not be read.",
+    "keeper": "Its shim had died first; the keeper inherited the process, saw the end and wrote it in its journal.",
+    "zombie": "Its parent did not reap it (stopped or traced), so exitd read the wait status from the dead process "
+    "itself, in /proc.",
+    "pidfd": "Shim and keeper were both gone; the kernel itself told the status through the pidfd that exitd held.",
+    "none": "Nobody who could have seen the end was left to tell it. No number is made up for it.",
+}
+
+CAUSES = {
+    "monitors-killed": "shim, keeper and daemon were all gone when it ended, and the kernel no longer tells",
+    "host-rebooted": "the host was restarted while it ran",
+}
+
+REASONS = {
+    "self": "Nobody asked for it: the program ended by its own doing.",
+    "stop": "It was asked to stop{by}.",
+    "kill": "It was sent a signal on request{by}.",
+    "oom": "The kernel killed it because the memory limit was reached.",
+    "timeout": "Its time was up: a limit ended it{by}.",
+    "health": "Its health check had failed, and the policy ended it{by}.",
+    "pause-exit": "The pause container of its pod had ended, and the pod's policy stopped it{by}.",
+    "node-shutdown": "The node was shutting down{by}.",
+    "unknown": "Who asked for it is not known.",
+}
+
+DECISIONS = {
+    "ended": "The restart policy ({policy}) lets it rest.",
+    "restart": "The restart policy ({policy}) asked for another run.",
+    "remove": "It was removed afterwards, as --rm asked; this entry of the ledger stays.",
+}
+
+
+def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str]) -> str:
+    """Plain sentences, one a line. `container` is None when it has been removed; log lines come as they were."""
+    lines = [
+        f"{_subject(exit_)} {_ending(exit_)}.",
+        f"  {_when(exit_)}",
+        f"  {WITNESSES.get(exit_.source, f'The source of this is {exit_.source!r}.')}",
+        f"  {_asked(exit_)}",
+        *(f"  {line}" for line in _memory(exit_)),
+        *(f"  {line}" for line in _policy(exit_, container)),
+    ]
+    if log_lines:
+        lines += ["  Its last words:", *(f"    | {_printable(line)}" for line in log_lines)]
+    return "\n".join(lines) + "\n"
+
+
+def not_ended(container: pb.Container, now_ns: int) -> str:
+    """For a container without any end so far."""
+    name = container.spec.name or container.id[: spoken.SHORT_ID]
+    state = spoken.status(container, now_ns)
+    error = f" Its last error: {container.error}." if container.error else ""
+    return f"{name} has not ended yet ({state}).{error}\n"
+
+
+def _subject(exit_: pb.Exit) -> str:
+    what = f"exec {exit_.exec_id} of " if exit_.exec_id else ""
+    return f"{what}{exit_.name or exit_.container_id[: spoken.SHORT_ID]}, run {exit_.run},"
+
+
+def _ending(exit_: pb.Exit) -> str:
+    match status_of(exit_):
+        case Exited(0):
+            return "ended well, with code 0"
+        case Exited(code):
+            return f"ended with code {code}{_code_hint(code)}"
+        case Signaled(number, core):
+            dump = " and dumped core" if core else ""
+            return f"was ended by signal {number} ({spoken.signal_name(number)}){dump}"
+        case Unknown(cause, number):
+            why = CAUSES.get(cause, cause) or "no cause was recorded"
+            beside = f"; the number {number} was seen, which proves nothing" if number is not None else ""
+            return f"ended, and how is unknown: {why}{beside}"
+
+
+def _code_hint(code: int) -> str:
+    if code in (126, 127):
+        return " (a shell's word for a command it could not execute or find)"
+    if 128 < code <= 128 + 64:
+        return f" (its own code, not a signal; shells say so when a child died of {spoken.signal_name(code - 128)})"
+    return ""
+
+
+def _when(exit_: pb.Exit) -> str:
+    noticed = "was found ended" if exit_.source == "none" else "ended"
+    text = f"It {noticed} at {time_text(exit_.at)}"
+    if not exit_.HasField("started_at"):
+        return f"{text}."
+    lasted = spoken.nanoseconds(exit_.at) - spoken.nanoseconds(exit_.started_at)
+    if lasted < 0:
+        return f"{text}; it had started at {time_text(exit_.started_at)} by a clock that was set back since."
+    return f"{text}, {spoken.precise(lasted)} after its start at {time_text(exit_.started_at)}."
+
+
+def _asked(exit_: pb.Exit) -> str:
+    sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
+    return sentence.format(by=_by(exit_.by))
+
+
+def _by(by: pb.By) -> str:
+    if by.policy:
+        return f", by the policy {by.policy}"
+    uid = f"user {by.uid}" if by.HasField("uid") else ""
+    pid = f"process {by.pid}" if by.HasField("pid") else ""
+    return f", by {' in '.join(filter(None, (uid, pid)))}" if uid or pid else ""
+
+
+def _memory(exit_: pb.Exit) -> list[str]:
+    kills, limit = exit_.oom.kills, exit_.oom.limit_bytes
+    if not exit_.oom.init and not kills:
+        return []
+    under = f" Its limit was {spoken.size(limit)}." if limit else ""
+    if exit_.oom.init:
+        others = f", one of {kills} processes killed in its cgroup" if kills > 1 else ""
+        return [f"The victim of the memory shortage was its main process{others}.{under}"]
+    processes = "one other process" if kills == 1 else f"{kills} other processes"
+    return [f"Memory ran out in its cgroup: {processes} of it killed, not the main one.{under}"]
+
+
+def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
+    policy = (container.spec.restart if container is not None else "") or "no"
+    lines = []
+    if exit_.decision:
+        lines.append(DECISIONS.get(exit_.decision, f"The policy decided: {exit_.decision}.").format(policy=policy))
+    if container is None:
+        if exit_.decision != "remove":
+            lines.append("The container itself has been removed since.")
+    elif container.phase == pb.PHASE_RESTARTING and container.HasField("restart_at"):
+        lines.append(f"Run {container.run + 1} is due at {time_text(container.restart_at)}.")
+    elif container.run > exit_.run:
+        lines.append(f"It is in run {container.run} now.")
+    return lines
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() or char == "\t" else "?" for char in text)

@@ -1,0 +1,22 @@
+"""Columns for people: left-aligned, two spaces apart at least, nothing trailing."""
+
+from collections.abc import Iterable, Sequence
+
+GAP = "   "
+
+
+def columns(rows: Iterable[Sequence[str]]) -> str:
+    """The rows as lines, each ended by a newline; the first row is usually the headings. Control characters are
+    shown as `?`, so that no container's name or command can steer a terminal."""
+    clean = [[_printable(cell) for cell in row] for row in rows]
+    widths: list[int] = []
+    for row in clean:
+        widths += [0] * (len(row) - len(widths))
+        for index, cell in enumerate(row):
+            widths[index] = max(widths[index], len(cell))
+    lines = (GAP.join(cell.ljust(widths[index]) for index, cell in enumerate(row)).rstrip() for row in clean)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)

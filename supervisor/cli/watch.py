@@ -1,0 +1,137 @@
+"""The commands that wait: `wait`, `events`, `logs`."""
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client, Unreachable, Waiting
+from supervisor.cli import output, parse, spoken
+from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
+from supervisor.cli.run import copy_log
+from supervisor.cli.shape import event_document, lost_document, number_of, status_of, time_text
+from supervisor.errors import BadRequest, ExitdError, TimedOut
+from supervisor.facts import Unknown
+
+CONDITIONS = ("exited", "next-exit", "removed")
+
+
+@click.command()
+@click.option("--exit-code", is_flag=True, help="Exit with the code of the one container (255 when unknown).")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up after S seconds with 124.")
+@click.option("--condition", type=click.Choice(CONDITIONS), default="exited", help="What to wait for; default exited.")
+@click.argument("containers", nargs=-1, required=True, metavar="ID...")
+@click.pass_context
+def wait(
+    ctx: click.Context, containers: tuple[str, ...], exit_code: bool, timeout: float | None, condition: str
+) -> int:
+    """Wait for containers to end and print one line each, in this order: the number, or `unknown`."""
+    if exit_code and len(containers) != 1:
+        raise BadRequest("--exit-code can be that of one container only")
+    client = connect(ctx)
+    deadline_ns = None if timeout is None else now_ns() + round(timeout * parse.SECOND_NS)
+    pending = [client.begin_wait(word, condition=condition) for word in containers]
+    codes = [_await(waiting, deadline_ns) for waiting in pending]
+    if TIMED_OUT in (failure for failure, _ in codes):
+        return TIMED_OUT
+    worst = max(failure for failure, _ in codes)
+    return worst or (codes[0][1] if exit_code else 0)
+
+
+def _await(waiting: Waiting, deadline_ns: int | None) -> tuple[int, int]:
+    """(own failure or 0, the container's number), after printing the line."""
+    seconds = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
+    try:
+        exit_ = waiting.result(seconds)
+    except TimedOut as error:
+        complain(str(error))
+        return (TIMED_OUT if seconds is not None else OWN_FAILURE), 0
+    except ExitdError as error:
+        complain(str(error))
+        return exit_code(error), 0
+    unknown = exit_ is None or isinstance(status_of(exit_), Unknown)
+    print("unknown" if unknown else number_of(exit_), flush=True)
+    return 0, number_of(exit_)
+
+
+@click.command()
+@click.option("--since", metavar="TIME", help="From then on: 10m (ago) or an RFC 3339 time.")
+@click.option("--until", metavar="TIME", help="Up to then.")
+@click.option("--from-seq", type=click.IntRange(min=0), metavar="N", help="From that number on: nothing is missed.")
+@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="id, name, type or namespace.")
+@click.option("--no-follow", "--no-stream", is_flag=True, help="End after what is stored.")
+@output.option("table")
+@click.pass_context
+def events(
+    ctx: click.Context, since: str | None, until: str | None, from_seq: int | None, filters: tuple[str, ...],
+    no_follow: bool, format_: str,
+) -> int:  # fmt: skip
+    """Follow the numbered log of events."""
+    wanted = output.format_of(format_)
+    request = pb.EventsRequest(
+        from_seq=from_seq,
+        since=None if since is None else spoken.moment(parse.moment_ns(since, now_ns())),
+        until=None if until is None else spoken.moment(parse.moment_ns(until, now_ns())),
+        filters=filters,
+        no_follow=no_follow,
+    )
+    return _follow_events(connect(ctx), request, wanted)
+
+
+def _follow_events(client: Client, request: pb.EventsRequest, wanted: output.Format) -> int:
+    last = 0
+    try:
+        for reply in client.events(request):
+            last = max(last, reply.event.seq, reply.bookmark, reply.lost.to)
+            _show_event(reply, wanted)
+    except Unreachable:
+        if not last:
+            raise
+        complain(f"the daemon went away; continue with: exitctl events --from-seq {last + 1}")
+        return OWN_FAILURE
+    return 0
+
+
+def _show_event(reply: pb.EventsReply, wanted: output.Format) -> None:
+    match reply.WhichOneof("item"):
+        case "event" if wanted.kind == "table":
+            print(event_line(reply.event), flush=True)
+        case "event":
+            print(output.line(wanted, event_document(reply.event)), flush=True)
+        case "lost":
+            lost = lost_document(reply.lost)
+            if wanted.kind in ("json", "jsonl"):
+                print(output.line(wanted, lost), flush=True)
+            complain(f"the events {lost['From']} to {lost['To']} came too fast; --from-seq {lost['From']} has them")
+        case _:
+            pass  # a bookmark, or something newer
+
+
+def event_line(event: pb.Event) -> str:
+    """One event for people: time, number, type, name (id), and for an exit how and why."""
+    who = f"{event.name or '-'} ({event.id[: spoken.SHORT_ID]})"
+    words = [time_text(event.time).ljust(30), str(event.seq).rjust(5), event.type.ljust(8), who]
+    if event.HasField("exit"):
+        exit_ = event.exit
+        cause = f": {exit_.cause}" if exit_.cause else ""
+        words.append(f"{spoken.outcome(exit_)}{cause} [source {exit_.source}, reason {exit_.reason}]")
+    words += [f"{key}={value}" for key, value in sorted(event.attributes.items())]
+    line = " ".join(words)
+    return "".join(char if char.isprintable() else "?" for char in line)
+
+
+@click.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on until its end.")
+@click.option("-n", "--tail", "tail", default="all", metavar="N", help="Only the last N lines.")
+@click.option("-t", "--timestamps", is_flag=True, help="The time before each piece.")
+@click.option("--run", "run_number", type=click.IntRange(min=0), default=0, metavar="N", help="Of that run.")
+@click.argument("container", metavar="ID")
+@click.pass_context
+def logs(ctx: click.Context, container: str, follow: bool, tail: str, timestamps: bool, run_number: int) -> int:
+    """Show what a container wrote, stdout to stdout and stderr to stderr."""
+    if tail != "all" and not tail.isdecimal():
+        raise BadRequest(f"--tail {tail!r} is neither a number nor all")
+    if tail == "0" and not follow:
+        return 0
+    client = connect(ctx)
+    request = pb.LogsRequest(id=container, follow=follow, tail_lines=0 if tail == "all" else int(tail), run=run_number)
+    copy_log(client.logs(request), timestamps=timestamps)
+    return 0

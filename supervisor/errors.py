@@ -1,0 +1,159 @@
+"""Every way a request can fail, named for the caller's next move; one table turns them into wire codes."""
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """Canonical status codes (google.rpc.Code); gRPC and ttrpc share the numbers."""
+
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class ExitdError(Exception):
+    """Base of all. The text names the thing and the next step; `reason` is the stable word for programs."""
+
+    reason = "INTERNAL"
+
+    def __init__(self, text: str, **metadata: str) -> None:
+        super().__init__(text)
+        self.metadata = metadata
+
+
+class BadRequest(ExitdError):
+    """The request cannot be right, whatever the state is."""
+
+    reason = "BAD_REQUEST"
+
+
+class NoSuchContainer(ExitdError):
+    reason = "NO_SUCH_CONTAINER"
+
+
+class AmbiguousId(ExitdError):
+    """A prefix that several ids share."""
+
+    reason = "AMBIGUOUS_ID"
+
+
+class NameTaken(ExitdError):
+    reason = "NAME_TAKEN"
+
+
+class WrongState(ExitdError):
+    """Right request, wrong moment."""
+
+    reason = "WRONG_STATE"
+
+
+class CommandNotFound(ExitdError):
+    """The container's command does not exist in its root file system (a shell's 127)."""
+
+    reason = "COMMAND_NOT_FOUND"
+
+
+class CommandNotExecutable(ExitdError):
+    """The container's command is there and cannot be executed (a shell's 126)."""
+
+    reason = "COMMAND_NOT_EXECUTABLE"
+
+
+class RuntimeFailed(ExitdError):
+    """The OCI runtime refused or failed; its own words are in the text."""
+
+    reason = "RUNTIME_FAILED"
+
+
+class RuntimeMissing(ExitdError):
+    """No such runtime program."""
+
+    reason = "RUNTIME_MISSING"
+
+
+class TimedOut(ExitdError):
+    """A limit ran out; what was begun goes on or was undone, as the text says."""
+
+    reason = "TIMED_OUT"
+
+
+class Compacted(ExitdError):
+    """The events asked for are no longer kept."""
+
+    reason = "COMPACTED"
+
+
+class StoreFailed(ExitdError):
+    """The database refused a commit (disk full, I/O error). Nothing was told that is not stored."""
+
+    reason = "STORE_FAILED"
+
+
+class NotPermitted(ExitdError):
+    reason = "NOT_PERMITTED"
+
+
+class ShimFailed(ExitdError):
+    """exitd-shim or exitd-keeper could not be started or did not answer."""
+
+    reason = "SHIM_FAILED"
+
+
+class Recovering(ExitdError):
+    """The container is still being looked up after a daemon start, and the limit for waiting ran out."""
+
+    reason = "RECOVERING"
+
+
+class ShuttingDown(ExitdError):
+    reason = "SHUTTING_DOWN"
+
+
+class Busy(ExitdError):
+    """More at once than this daemon takes on; worth another try."""
+
+    reason = "BUSY"
+
+
+class CannotStart(ExitdError):
+    """The daemon itself cannot start (second instance, unusable directory, newer database)."""
+
+    reason = "CANNOT_START"
+
+
+CODES: dict[type[ExitdError], Code] = {
+    BadRequest: Code.INVALID_ARGUMENT,
+    NoSuchContainer: Code.NOT_FOUND,
+    AmbiguousId: Code.INVALID_ARGUMENT,
+    NameTaken: Code.ALREADY_EXISTS,
+    WrongState: Code.FAILED_PRECONDITION,
+    CommandNotFound: Code.FAILED_PRECONDITION,
+    CommandNotExecutable: Code.FAILED_PRECONDITION,
+    RuntimeFailed: Code.FAILED_PRECONDITION,
+    RuntimeMissing: Code.FAILED_PRECONDITION,
+    TimedOut: Code.DEADLINE_EXCEEDED,
+    Compacted: Code.OUT_OF_RANGE,
+    StoreFailed: Code.UNAVAILABLE,
+    NotPermitted: Code.PERMISSION_DENIED,
+    ShimFailed: Code.UNAVAILABLE,
+    Recovering: Code.UNAVAILABLE,
+    ShuttingDown: Code.UNAVAILABLE,
+    Busy: Code.RESOURCE_EXHAUSTED,
+    CannotStart: Code.INTERNAL,
+}
+
+
+def code_of(error: ExitdError) -> Code:
+    """The wire code of an error; a class missing in the table is a bug and INTERNAL."""
+    return CODES.get(type(error), Code.INTERNAL)

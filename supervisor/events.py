@@ -1,0 +1,249 @@
+"""The event log as its readers see it: numbered, without gaps, and never silently short.
+
+A subscriber is a cursor, not a queue: it holds the number of the last event it was shown and nothing else. What it
+reads next comes from the ring of the newest events, or from the store when it is further behind. So a subscriber that
+does not read costs no memory, and what compaction took from under it is told as `Lost`.
+
+Publication is strictly by number. Commits are acknowledged in the order of their numbers, but the tasks that waited for
+them run in any order, and a task that was cancelled never comes: `publish` holds back what is early, and a hole that
+stays for `gap_seconds` is filled from the store, where everything that has a number is.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+
+from supervisor.clock import Clock
+from supervisor.errors import BadRequest, Compacted, StoreFailed
+from supervisor.facts import Event
+from supervisor.filters import EVERYTHING, Filter
+from supervisor.store import Store
+
+BATCH = 500  # events read at a time
+BOOKMARK_EVERY = 1000  # events filtered out before a bookmark says how far the reading is
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing up to and including `seq` was withheld, except by the filter."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Events from `first` to `last`, both included, were deleted before this subscriber read them."""
+
+    first: int
+    last: int
+
+
+Item = Event | Bookmark | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a subscriber asked for. Times are wall time, both ends included; `follow=False` ends at `end`."""
+
+    filter: Filter = EVERYTHING
+    since_ns: int | None = None
+    until_ns: int | None = None
+    end: int | None = None
+
+    def has(self, event: Event) -> bool:
+        if self.since_ns is not None and event.time_ns < self.since_ns:
+            return False
+        if self.until_ns is not None and event.time_ns > self.until_ns:
+            return False
+        return self.filter.matches_event(event)
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """One subscriber's place: all events up to `seq` are dealt with, and it was told so up to `told`."""
+
+    seq: int
+    told: int
+
+
+class EventLog:
+    """The ring of the newest `ring` events before the store. Belongs to one event loop; make it inside that loop."""
+
+    def __init__(
+        self, store: Store, clock: Clock, *, ring: int = 4096, idle_seconds: float = 30.0, gap_seconds: float = 1.0
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ring: list[Event | None] = [None] * ring
+        self._ring_first = self._last = store.last_seq()  # the ring holds what is above _ring_first
+        self._held: dict[int, Event] = {}
+        self._idle_seconds = idle_seconds
+        self._gap_seconds = gap_seconds
+        self._wakes: set[asyncio.Event] = set()
+        self._ticks = 0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._gap_filler: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest published event."""
+        return self._last
+
+    @property
+    def subscribers(self) -> int:
+        return len(self._wakes)
+
+    def publish(self, events: Iterable[Event]) -> None:
+        """Shows numbered events, as `Store.commit` returned them, to everybody. Early and repeated ones are no harm."""
+        self._held.update((event.seq, event) for event in events if event.seq > self._last)
+        before = self._last
+        while (event := self._held.pop(self._last + 1, None)) is not None:
+            self._last = event.seq
+            self._ring[event.seq % len(self._ring)] = event
+        self._ring_first = max(self._ring_first, self._last - len(self._ring))
+        if self._last > before:
+            self._wake_all()
+        if self._held:
+            self._watch_gap()
+
+    async def subscribe(
+        self,
+        from_seq: int | None = None,
+        filter: Filter = EVERYTHING,
+        *,
+        since_ns: int | None = None,
+        until_ns: int | None = None,
+        follow: bool = True,
+    ) -> AsyncGenerator[Item, None]:
+        """Events from `from_seq` on (0: the oldest kept), or from the time `since_ns`, or from now on.
+
+        Without `follow` it ends at the newest event of this moment, and begins at the oldest if no beginning was given.
+        With `until_ns` it ends at that wall time. Raises Compacted (metadata oldest, newest) and BadRequest.
+        """
+        newest = self._last
+        cursor = await self._beginning(from_seq, since_ns, newest if follow else self._store.oldest_seq() - 1)
+        wanted = Wanted(filter, since_ns, until_ns, end=None if follow else newest)
+        return self._read(_Cursor(cursor, cursor), wanted)
+
+    def close(self) -> None:
+        """Ends every subscription once it has been shown what is published."""
+        self._closed = True
+        if self._gap_filler is not None:
+            self._gap_filler.cancel()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._wake_all()
+
+    async def _beginning(self, from_seq: int | None, since_ns: int | None, default: int) -> int:
+        """The number of the last event before the first one wanted."""
+        oldest, newest = self._store.oldest_seq(), self._store.last_seq()
+        if from_seq is None:
+            if since_ns is None:
+                return default
+            first = await self._store.first_seq_since(since_ns)
+            return newest if first is None else first - 1
+        if from_seq == 0:
+            return oldest - 1
+        limits = {"oldest": str(oldest), "newest": str(newest)}
+        if from_seq < oldest:
+            text = f"event {from_seq} is no longer kept, the oldest is {oldest}; list again, or begin there"
+            raise Compacted(text, **limits)
+        if from_seq > newest + 1:
+            text = f"event {from_seq} was asked for, the newest is {newest}: this is not the log that number is from"
+            raise BadRequest(text, **limits)
+        return from_seq - 1
+
+    async def _read(self, cursor: _Cursor, wanted: Wanted) -> AsyncGenerator[Item, None]:
+        wake = asyncio.Event()
+        self._join(wake)
+        timer = self._wake_at(wanted.until_ns, wake)
+        try:
+            ticks = self._ticks
+            while True:
+                wake.clear()
+                over = self._closed or self._is_past(wanted.until_ns)  # looked at before reading: nothing is left out
+                async for item in self._catch_up(cursor, wanted):
+                    ticks = self._ticks
+                    yield item
+                at_end = wanted.end is not None and cursor.seq >= wanted.end
+                if over or at_end:
+                    break
+                if ticks != self._ticks:  # a whole interval without a word
+                    ticks, cursor.told = self._ticks, cursor.seq
+                    yield Bookmark(cursor.seq)
+                await wake.wait()
+            if cursor.seq > cursor.told:
+                yield Bookmark(cursor.seq)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._wakes.discard(wake)
+
+    async def _catch_up(self, cursor: _Cursor, wanted: Wanted) -> AsyncGenerator[Item, None]:
+        """What is published beyond the cursor. The cursor moves before the item is shown."""
+        while cursor.seq < (goal := self._last if wanted.end is None else min(wanted.end, self._last)):
+            batch = await self._next_batch(cursor.seq, goal)
+            beyond = batch[0].seq if batch else goal + 1
+            if beyond > cursor.seq + 1:
+                lost = Lost(cursor.seq + 1, beyond - 1)
+                cursor.seq = cursor.told = lost.last
+                yield lost
+            for event in batch:
+                cursor.seq = event.seq
+                if wanted.has(event):
+                    cursor.told = event.seq
+                    yield event
+                elif cursor.seq - cursor.told >= BOOKMARK_EVERY:
+                    cursor.told = cursor.seq
+                    yield Bookmark(cursor.seq)
+
+    async def _next_batch(self, seq: int, goal: int) -> list[Event]:
+        """At most BATCH published events above `seq`, up to `goal`; none: all of them have been deleted meanwhile."""
+        last = min(goal, seq + BATCH)
+        if seq >= self._ring_first:
+            ring = (self._ring[number % len(self._ring)] for number in range(seq + 1, last + 1))
+            return [event for event in ring if event is not None]
+        return [event for event in await self._store.events_after(seq, BATCH) if event.seq <= goal]
+
+    def _watch_gap(self) -> None:
+        if self._gap_filler is None and not self._closed and (self._held or self._store.last_seq() > self._last):
+            self._gap_filler = asyncio.get_running_loop().create_task(self._fill_gap())
+
+    async def _fill_gap(self) -> None:
+        """Whoever should have published the next event was cancelled, or takes too long."""
+        while self._held or self._store.last_seq() > self._last:
+            stuck_at = self._last
+            await asyncio.sleep(self._gap_seconds)
+            if self._last == stuck_at:
+                with contextlib.suppress(StoreFailed):  # tried again
+                    self.publish(await self._store.events_after(stuck_at, BATCH))
+        self._gap_filler = None
+
+    def _join(self, wake: asyncio.Event) -> None:
+        self._wakes.add(wake)
+        if self._ticker is None:
+            self._ticker = asyncio.get_running_loop().call_later(self._idle_seconds, self._tick)
+
+    def _tick(self) -> None:
+        """One timer for all: a timer for each would cost every subscriber something at every event."""
+        self._ticks += 1
+        self._watch_gap()
+        self._wake_all()
+        self._ticker = None
+        if self._wakes and not self._closed:
+            self._ticker = asyncio.get_running_loop().call_later(self._idle_seconds, self._tick)
+
+    def _wake_all(self) -> None:
+        for wake in self._wakes:
+            wake.set()
+
+    def _is_past(self, until_ns: int | None) -> bool:
+        return until_ns is not None and self._clock.now_ns() > until_ns
+
+    def _wake_at(self, until_ns: int | None, wake: asyncio.Event) -> asyncio.TimerHandle | None:
+        if until_ns is None:
+            return None
+        seconds = max(until_ns - self._clock.now_ns(), 0) / 1e9 + 0.001
+        return asyncio.get_running_loop().call_later(seconds, wake.set)

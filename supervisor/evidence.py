@@ -1,0 +1,101 @@
+"""What is known about one end, weighed: the ladder of witnesses as a pure function.
+
+A witness writes before it reaps. So whoever has seen that init is reaped, and reads record and journal after that, has
+read everything there will ever be; what is absent then stays absent, and the next rung is asked.
+"""
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+
+from shim.record import Record
+from supervisor.facts import Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
+
+ZOMBIE_PATIENCE_SECONDS = 2.0  # how long a dead init may wait for its parent before its zombie is read instead
+MONITORS_KILLED = "monitors-killed"
+
+
+class Init(Enum):
+    """What the kernel says of init. ALIVE includes a dead leader whose threads live: only the pidfd can tell."""
+
+    ALIVE = "alive"
+    ZOMBIE = "zombie"
+    REAPED = "reaped"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at all witnesses, `init` first and everything else after it."""
+
+    init: Init
+    process: Process | None
+    record: Record | None = None
+    fifo_number: int | None = None
+    entry: Record | None = None  # the keeper's
+    zombie_status: int | None = None  # wait status from /proc, only where the self-test passed
+    pidfd_status: int | None = None  # wait status from the kernel
+    dead_seconds: float = 0.0  # since init's pidfd fired
+    now_ns: int = 0
+    oom_kills: int = 0  # of the cgroup, read now, for witnesses that did not count
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Not over, or a witness lives that will tell. Look again after `seconds`, or when something happens."""
+
+    seconds: float | None = None
+
+
+def judge(look: Look) -> Report | Pending:
+    """The highest rung that speaks."""
+    if look.record is not None and _fits(look.record, look.process):
+        return _recorded(look.record, Source.RECORD, look)
+    if look.fifo_number is not None:
+        return _told(_number(look.fifo_number), Source.FIFO, look)
+    if look.entry is not None and _fits(look.entry, look.process):
+        return _recorded(look.entry, Source.KEEPER, look)
+    match look.init:
+        case Init.ALIVE:
+            return Pending()
+        case Init.ZOMBIE if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
+            return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
+        case Init.ZOMBIE if look.zombie_status is None:
+            return Pending(ZOMBIE_PATIENCE_SECONDS)  # its parent is stopped and nobody else may read: it is ending
+        case Init.ZOMBIE:
+            return _told(_waited(look.zombie_status or 0), Source.ZOMBIE, look)
+        case Init.REAPED if look.pidfd_status is not None:
+            return _told(_waited(look.pidfd_status), Source.PIDFD, look)
+    return _told(Unknown(MONITORS_KILLED), Source.NONE, look)
+
+
+def rebooted(process: Process | None, now_ns: int) -> Report:
+    """The end of everything that ran under another boot id."""
+    return Report(Unknown("host-rebooted"), Source.NONE, process, now_ns)
+
+
+def _fits(record: Record, process: Process | None) -> bool:
+    """A record of another process is nobody's evidence."""
+    return process is None or (record.pid, record.started) == (process.pid, process.started_ticks)
+
+
+def _recorded(record: Record, source: Source, look: Look) -> Report:
+    status: ExitStatus = Exited(record.code or 0)
+    if record.signal is not None:
+        status = Signaled(record.signal, record.core)
+    kills = record.oom_kills if record.oom_kills >= 0 else look.oom_kills
+    return Report(status, source, Process(record.pid, record.started), record.realtime_ns, max(kills, 0))
+
+
+def _told(status: ExitStatus, source: Source, look: Look) -> Report:
+    return Report(status, source, look.process, look.now_ns, look.oom_kills)
+
+
+def _number(number: int) -> ExitStatus:
+    """A bare fifo number. Over 128 its kind is not known: did it exit with 137, or did SIGKILL end it?"""
+    return Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", number)
+
+
+def _waited(wait_status: int) -> ExitStatus:
+    if os.WIFSIGNALED(wait_status):
+        return Signaled(os.WTERMSIG(wait_status), os.WCOREDUMP(wait_status))
+    return Exited(os.WEXITSTATUS(wait_status))

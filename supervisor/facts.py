@@ -1,0 +1,251 @@
+"""The facts exitd deals in: frozen values, each meaning one thing. Not knowing is a fact too."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process by a name that cannot become another's: pid and start time (proc(5) stat field 22, clock ticks)."""
+
+    pid: int
+    started_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process ended by itself with `code`, 0 to 255."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signaled:
+    """A signal ended the process; `core` says that it dumped core."""
+
+    signal: int
+    core: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody observed how it ended. `number` is what was seen beside it and proves nothing."""
+
+    cause: str
+    number: int | None = None
+
+
+ExitStatus = Exited | Signaled | Unknown
+
+
+def fold(status: ExitStatus) -> int:
+    """The one number foreign protocols demand: the code, 128 + signal, or 255 for unknown."""
+    match status:
+        case Exited(code):
+            return code
+        case Signaled(signal, _):
+            return 128 + signal
+        case Unknown():
+            return UNKNOWN_NUMBER
+
+
+class Source(StrEnum):
+    """Who observed the end, in order of trust."""
+
+    RECORD = "record"
+    FIFO = "fifo"
+    KEEPER = "keeper"
+    ZOMBIE = "zombie"
+    PIDFD = "pidfd"
+    NONE = "none"
+
+
+class Reason(StrEnum):
+    """Who or what asked for the end."""
+
+    SELF = "self"
+    STOP = "stop"
+    KILL = "kill"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    HEALTH = "health"
+    PAUSE_EXIT = "pause-exit"
+    NODE_SHUTDOWN = "node-shutdown"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """The caller (uid and pid as the kernel told them) or the policy behind a request. All empty: not known."""
+
+    uid: int | None = None
+    pid: int | None = None
+    policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Oom:
+    """Memory kills in the container's cgroup during the run."""
+
+    init: bool = False
+    kills: int = 0
+    limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """What every fact about an exit is keyed by. `exec_id` is empty for the container's init."""
+
+    container: str
+    run: int
+    exec_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the evidence says about one end, before anybody's intentions are weighed in."""
+
+    status: ExitStatus
+    source: Source
+    init: Process | None
+    at_ns: int  # CLOCK_REALTIME of the end, or of its discovery when nobody saw it
+    oom_kills: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One end of one run: a row of the ledger."""
+
+    key: RunKey
+    name: str
+    namespace: str
+    status: ExitStatus
+    source: Source
+    reason: Reason
+    by: By
+    oom: Oom
+    at_ns: int
+    started_ns: int | None
+    init: Process | None
+    decision: str = ""  # ended | restart | remove
+
+
+class Policy(StrEnum):
+    NO = "no"
+    ALWAYS = "always"
+    ON_FAILURE = "on-failure"
+    UNLESS_STOPPED = "unless-stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """docker's words; `max_retries` counts for on-failure only, 0 means no limit."""
+
+    policy: Policy = Policy.NO
+    max_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    source: str
+    destination: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the caller asked for; never changed after create. Exactly one of rootfs and bundle is set."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()  # K=V
+    cwd: str = "/"
+    user: str = ""
+    rootfs: str = ""
+    bundle: str = ""
+    runtime: str = "runc"
+    memory_bytes: int = 0
+    annotations: tuple[tuple[str, str], ...] = ()
+    restart: RestartPolicy = field(default_factory=RestartPolicy)
+    auto_remove: bool = False
+    stop_signal: int = 15
+    stop_timeout_seconds: int = 10
+    network: str = "none"
+    labels: tuple[tuple[str, str], ...] = ()
+    hostname: str = ""
+    read_only: bool = False
+    mounts: tuple[Mount, ...] = ()
+    namespace: str = "default"
+
+
+class Phase(StrEnum):
+    CREATING = "creating"
+    CREATED = "created"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    EXITED = "exited"
+    RESTARTING = "restarting"
+    REMOVING = "removing"
+
+
+LIVE = frozenset({Phase.CREATED, Phase.STARTING, Phase.RUNNING, Phase.PAUSED})  # there is, or was a moment ago, an init
+
+
+@dataclass(frozen=True, slots=True)
+class BootTime:
+    """A moment that survives the daemon but not the host: boot id and CLOCK_BOOTTIME in ns. Never wall clock."""
+
+    boot_id: str
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Somebody asked for the end of the current run: the reason the exit will carry."""
+
+    reason: Reason
+    by: By
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container as the store holds it; `lifecycle.step` makes the next one."""
+
+    id: str
+    spec: Spec
+    phase: Phase
+    run: int
+    created_ns: int
+    init: Process | None = None
+    shim: Process | None = None
+    started_ns: int | None = None
+    started_boot_ns: int | None = None  # CLOCK_BOOTTIME at start: run lengths are measured with it
+    exit: Exit | None = None  # of the newest run that ended
+    asked: Asked | None = None
+    stopped_by_user: bool = False
+    restart_count: int = 0
+    failures: int = 0  # consecutive, for on-failure:n
+    delay_ns: int = 0  # the back-off used last
+    restart_at: BootTime | None = None
+    clean: bool = True  # nothing of an earlier run is left on the machine
+    boot_id: str = ""  # the boot under which the current run began, or the policy last looked
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the event log. `seq` is 0 until the store has numbered it."""
+
+    type: str
+    id: str
+    name: str
+    namespace: str
+    time_ns: int
+    exit: Exit | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    pod_id: str = ""
+    seq: int = 0

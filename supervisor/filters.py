@@ -1,0 +1,105 @@
+"""Which containers and events a caller wants to see: key=value words as docker's, parsed once, matched often.
+
+Several values of one key: any of them. Several keys: all of them. Labels: every one of them.
+
+| key | matches |
+|---|---|
+| id | an id that begins so |
+| name | containers: a name with this part; events: exactly this name |
+| namespace | exactly |
+| status | docker's word (created, running, paused, restarting, removing, exited, dead) or exitd's own phase |
+| label | `label=KEY` or `label=KEY=VALUE` |
+| type | events: exactly this type |
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from supervisor.errors import BadRequest
+from supervisor.facts import Container, Event, Phase
+
+CONTAINER_KEYS = ("id", "name", "status", "label", "namespace")
+EVENT_KEYS = ("id", "name", "type", "namespace")
+
+# docker's State.Status. "dead" (a removal that failed half-way) does not exist here and matches nothing.
+STATUS_WORDS: dict[Phase, str] = {
+    Phase.CREATING: "created",
+    Phase.CREATED: "created",
+    Phase.STARTING: "created",
+    Phase.RUNNING: "running",
+    Phase.PAUSED: "paused",
+    Phase.EXITED: "exited",
+    Phase.RESTARTING: "restarting",
+    Phase.REMOVING: "removing",
+}
+STATUSES = ("created", "running", "paused", "restarting", "removing", "exited", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed filter; without terms it matches everything."""
+
+    terms: tuple[Term, ...] = ()
+
+    def matches_container(self, container: Container) -> bool:
+        return all(_container_matches(term, container) for term in self.terms)
+
+    def matches_event(self, event: Event) -> bool:
+        return all(_event_matches(term, event) for term in self.terms)
+
+
+EVERYTHING = Filter()
+
+
+def parse(words: Iterable[str], allowed_keys: Collection[str]) -> Filter:
+    """Raises BadRequest naming the allowed keys, or the status words."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key not in allowed_keys or not equals or not value:
+            raise BadRequest(f"filter {word!r} is not KEY=VALUE with a key of {', '.join(allowed_keys)}", filter=word)
+        if key == "status" and value not in STATUSES and value not in list(Phase):
+            raise BadRequest(f"status {value!r} does not exist; choose one of {', '.join(STATUSES)}", filter=word)
+        found.setdefault(key, []).append(value)
+    return Filter(tuple(Term(key, tuple(values)) for key, values in found.items()))
+
+
+def _container_matches(term: Term, container: Container) -> bool:
+    spec = container.spec
+    match term.key:
+        case "id":
+            return container.id.startswith(term.values)
+        case "name":
+            return any(value in spec.name for value in term.values)
+        case "namespace":
+            return spec.namespace in term.values
+        case "status":
+            return container.phase.value in term.values or STATUS_WORDS[container.phase] in term.values
+        case "label":
+            labels = dict(spec.labels)
+            return all(_has_label(labels, value) for value in term.values)
+    return False
+
+
+def _event_matches(term: Term, event: Event) -> bool:
+    match term.key:
+        case "id":
+            return event.id.startswith(term.values)
+        case "name":
+            return event.name in term.values
+        case "namespace":
+            return event.namespace in term.values
+        case "type":
+            return event.type in term.values
+    return False
+
+
+def _has_label(labels: dict[str, str], wanted: str) -> bool:
+    key, equals, value = wanted.partition("=")
+    return key in labels and (not equals or labels[key] == value)

@@ -1,0 +1,165 @@
+"""One thread that owns the writing connection: whatever waits is committed together, with one flush for all."""
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from supervisor import schema
+from supervisor.errors import StoreFailed
+
+T = TypeVar("T")
+BATCH = 2000  # changes per flush; beyond that the flush no longer dominates
+CHECKPOINT_ROWS = 1500  # written since the last one: some 10 MB of log when each came alone. Taken when nobody waits
+CHECKPOINT_ROWS_MAX = 20 * CHECKPOINT_ROWS  # taken even when somebody waits: the log must not grow for ever
+
+# The fault of the change itself, not of the disk: its neighbours in the batch go on.
+OWN_FAULT = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[T]):
+    """`work` runs in the writer thread inside a savepoint; `stored` follows there, once its result is on the disk."""
+
+    work: Callable[[sqlite3.Connection], T]
+    stored: Callable[[T], None]
+    future: asyncio.Future[T]
+
+
+class Writer:
+    """The writer thread. All jobs come from one event loop, and their futures are resolved there in order."""
+
+    def __init__(self, path: Path, lock_seconds: float) -> None:
+        self.flush_seconds = 0.0  # how long the last COMMIT took: log write and fsync
+        self._path = path
+        self._lock_seconds = lock_seconds
+        self._connection: sqlite3.Connection | None = schema.open_database(path, lock_seconds)
+        self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._merged = 0  # of the rows this connection wrote, those a checkpoint has covered
+        self._thread = threading.Thread(target=self._run, name="exitd-store", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None]) -> asyncio.Future[T]:
+        """Queues the work; the future resolves once it is durable. Cancelling the future does not undo the work."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(StoreFailed(f"{self._path}: closed; nothing more is stored"))
+        else:
+            self._queue.put(Job(work, stored, future))
+        return future
+
+    def stop(self) -> None:
+        """The last job is the newest one queued. To be called where `submit` is: nothing can slip in behind the end."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+
+    def wait_ended(self, limit_seconds: float) -> bool:
+        """After `stop`: blocks until everything queued is settled. False: the disk did not answer within the limit."""
+        self._thread.join(limit_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            batch, last = self._next_batch()
+            if batch:
+                self._turn(batch)
+        self._drop_connection()
+
+    def _next_batch(self) -> tuple[list[Job[Any]], bool]:
+        job = self._queue.get()
+        batch: list[Job[Any]] = []
+        while job is not None:
+            batch.append(job)
+            if len(batch) == BATCH:
+                return batch, False
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _turn(self, batch: list[Job[Any]]) -> None:
+        try:
+            outcomes = self._transact(batch)
+        except sqlite3.Error as error:
+            self._drop_connection()
+            outcomes = [self._failure(error) for _ in batch]
+        except Exception as error:  # one loop turn: a bug must not leave the callers waiting for ever
+            self._drop_connection()
+            outcomes = [error for _ in batch]
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody is left to be told
+            batch[0].future.get_loop().call_soon_threadsafe(_resolve, batch, outcomes)
+        self._maybe_checkpoint()
+
+    def _transact(self, batch: list[Job[Any]]) -> list[object]:
+        """All of the batch in one transaction. Raises sqlite3.Error: then nothing of it is stored."""
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = schema.connect(self._path, self._lock_seconds)
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes = [_attempt(connection, job.work) for job in batch]
+        begun = time.perf_counter()
+        connection.execute("COMMIT")
+        self.flush_seconds = time.perf_counter() - begun
+        for job, outcome in zip(batch, outcomes, strict=True):
+            if not isinstance(outcome, Exception):
+                job.stored(outcome)
+        return outcomes
+
+    def _drop_connection(self) -> None:
+        """Closing rolls back. A fresh connection holds no opinion from before the disk failed."""
+        connection, self._connection, self._merged = self._connection, None, 0
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _failure(self, error: sqlite3.Error) -> StoreFailed:
+        return StoreFailed(
+            f"{self._path}: nothing could be stored ({schema.describe(error)}); free space on its file system or "
+            "repair it, exitd goes on by itself",
+            file=str(self._path),
+        )
+
+    def _maybe_checkpoint(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        unmerged = connection.total_changes - self._merged
+        if unmerged < (CHECKPOINT_ROWS if self._queue.empty() else CHECKPOINT_ROWS_MAX):
+            return
+        self._merged = connection.total_changes
+        with contextlib.suppress(sqlite3.Error):  # a full disk: everything is still in the log, and is tried again
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _attempt(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
+    """The work's result, or its own error with nothing of it stored. Raises sqlite3.Error when the disk is at fault."""
+    connection.execute("SAVEPOINT change")
+    try:
+        result = work(connection)
+    except Exception as error:  # told to the one caller it belongs to
+        if isinstance(error, sqlite3.Error) and not isinstance(error, OWN_FAULT):
+            raise
+        connection.execute("ROLLBACK TO change")
+        result = error
+    connection.execute("RELEASE change")
+    return result
+
+
+def _resolve(batch: list[Job[Any]], outcomes: list[object]) -> None:
+    for job, outcome in zip(batch, outcomes, strict=True):
+        if job.future.done():  # its caller was cancelled meanwhile; stored is stored
+            continue
+        if isinstance(outcome, Exception):
+            job.future.set_exception(outcome)
+        else:
+            job.future.set_result(outcome)

@@ -1,0 +1,182 @@
+"""Changes of files and directories, told to listeners in the event loop: the one module over pyinotify.
+
+pyinotify keeps the watches; the descriptor is read here, because its own reader loses the rest of a batch at the first
+file name that is not UTF-8, tells an overflow to nobody who asked, and costs thirteen times as much per event.
+
+One instance per process (fs.inotify.max_user_instances is 128 per user), made before gRPC starts: the constructor looks
+for the C library by running ldconfig. Source: inotify(7).
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import struct
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # pyinotify imports asyncore
+    import pyinotify
+
+# pyinotify writes to stderr by a handler of its own; the program's logging decides where its lines go.
+for _handler in tuple(logging.getLogger("pyinotify").handlers):
+    logging.getLogger("pyinotify").removeHandler(_handler)
+
+IN_MODIFY = 0x2
+IN_ATTRIB = 0x4
+IN_CLOSE_WRITE = 0x8
+IN_MOVED_FROM = 0x40
+IN_MOVED_TO = 0x80
+IN_CREATE = 0x100
+IN_DELETE = 0x200
+IN_DELETE_SELF = 0x400
+IN_MOVE_SELF = 0x800
+IN_UNMOUNT = 0x2000
+IN_Q_OVERFLOW = 0x4000
+IN_IGNORED = 0x8000
+IN_ISDIR = 0x40000000
+
+_IN_MASK_ADD = 0x20000000  # a second watch of one inode must not replace what the first one asked for
+_ALWAYS = IN_UNMOUNT | IN_IGNORED  # told to everybody, asked for or not
+_HEADER = struct.Struct("iIII")  # wd, mask, cookie, length of the name
+_READ_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One inotify event. `name` is the entry of a watched directory, bytes that are no UTF-8 kept by surrogates."""
+
+    wd: int
+    mask: int
+    cookie: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Changes were lost, nobody knows which: look at everything again."""
+
+
+Item = Change | Overflow
+Listener = Callable[[Item], None]
+
+
+def parse(data: bytes) -> tuple[Item, ...]:
+    """The events of one read(2). The kernel gives whole events only; a torn one counts as lost changes."""
+    items: list[Item] = []
+    at = 0
+    while at < len(data):
+        if at + _HEADER.size > len(data):
+            return (*items, Overflow())
+        wd, mask, cookie, length = _HEADER.unpack_from(data, at)
+        name = data[at + _HEADER.size : at + _HEADER.size + length]
+        if len(name) < length:
+            return (*items, Overflow())
+        items.append(Overflow() if mask & IN_Q_OVERFLOW else Change(wd, mask, cookie, os.fsdecode(name.rstrip(b"\0"))))
+        at += _HEADER.size + length
+    return tuple(items)
+
+
+class Watch:
+    """One listener's interest in one path; `close` ends it. Its listener runs in the event loop, not after `close`."""
+
+    def __init__(self, owner: "Inotify", wd: int, mask: int, listener: Listener) -> None:
+        self._owner = owner
+        self._listener = listener
+        self._open = True
+        self.wd = wd
+        self.mask = mask
+
+    def tell(self, item: Item) -> None:
+        if self._open and (isinstance(item, Overflow) or item.mask & (self.mask | _ALWAYS)):
+            self._listener(item)
+
+    def close(self) -> None:
+        """Idempotent; also fine after the path or the whole instance has gone."""
+        if self._open:
+            self._open = False
+            self._owner.forget(self)
+
+
+class Inotify:
+    """The process's inotify instance. Several watches may share a path: each hears what its own mask asks for."""
+
+    def __init__(self) -> None:
+        """Raises OSError when the user's instances are used up (EMFILE) or inotify is missing."""
+        self._manager = pyinotify.WatchManager()
+        self._fd: int = self._manager.get_fd()
+        os.set_inheritable(self._fd, False)  # pyinotify calls inotify_init without flags
+        os.set_blocking(self._fd, False)
+        self._watches: dict[int, list[Watch]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Reads in the running event loop from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._readable)
+
+    def watch(self, path: str, mask: int, listener: Listener) -> Watch:
+        """Tells `listener` of changes of `path` in `mask`, and of IN_UNMOUNT, IN_IGNORED and Overflow always.
+
+        Raises OSError: ENOENT, EACCES, ENOSPC when fs.inotify.max_user_watches is reached, EILSEQ for a path that is no
+        UTF-8 (pyinotify cannot pass it on).
+        """
+        wd = self._add(path, mask)
+        watch = Watch(self, wd, mask, listener)
+        self._watches.setdefault(wd, []).append(watch)
+        return watch
+
+    def _add(self, path: str, mask: int) -> int:
+        try:
+            found: dict[str, int] = self._manager.add_watch(path, mask | _IN_MASK_ADD, quiet=False)
+        except pyinotify.WatchManagerError as refused:
+            number = self._manager._inotify_wrapper.get_errno()  # its exception carries the number only as text
+            raise OSError(number, os.strerror(number), path) from refused
+        except UnicodeEncodeError as refused:
+            raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), path) from refused
+        return next(iter(found.values()))
+
+    def forget(self, watch: Watch) -> None:
+        """What `Watch.close` calls. The kernel's watch goes with its last listener."""
+        watches = self._watches.get(watch.wd)
+        if watches is None or watch not in watches:
+            return
+        watches.remove(watch)
+        if not watches:
+            del self._watches[watch.wd]
+            self._manager.rm_watch(watch.wd, quiet=True)
+
+    def _readable(self) -> None:
+        """One bounded read per turn of the loop; the descriptor is level-triggered, so the rest comes next turn."""
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        for item in parse(data):
+            self.dispatch(item)
+
+    def dispatch(self, item: Item) -> None:
+        """Fans one item out. Each listener is a callback of its own, so that one that fails takes no other with it."""
+        loop = self._loop or asyncio.get_running_loop()
+        for watch in self._meant(item):
+            loop.call_soon(watch.tell, item)
+        if isinstance(item, Change) and item.mask & IN_IGNORED and self._watches.pop(item.wd, None) is not None:
+            self._manager.del_watch(item.wd)  # the kernel has dropped it: path deleted or unmounted
+
+    def _meant(self, item: Item) -> tuple[Watch, ...]:
+        if isinstance(item, Change):
+            return tuple(self._watches.get(item.wd, ()))
+        return tuple(watch for watches in self._watches.values() for watch in watches)
+
+    def close(self) -> None:
+        """Ends all watches. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._fd)
+        self._watches.clear()
+        self._manager.close()

@@ -1,0 +1,201 @@
+"""The daemon's line to exitd-keeper: requests in turn, each with a limit, and news in between."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from shim import fields, journal, launch
+from shim.record import Record
+from supervisor.errors import ShimFailed
+from supervisor.facts import Process
+
+ANSWER_SECONDS = 2.0
+REST_SECONDS = 5.0  # after a keeper did not answer, it is left alone for this long
+
+log = structlog.get_logger(__name__)
+
+
+class KeeperSilent(Exception):
+    """Gone, stopped, or not to be started: whoever asked goes on without this rung."""
+
+
+Answer = tuple[fields.Message, list[int]]
+
+
+class Keeper:
+    """One connection at a time, opened when it is needed; a keeper is started when there is none."""
+
+    def __init__(self, state: str, program: str, on_news: Callable[[], None]) -> None:
+        self.state = state
+        self.program = program
+        self.process: Process | None = None
+        self._on_news = on_news
+        self._socket: socket.socket | None = None
+        self._waiting: deque[asyncio.Future[Answer]] = deque()
+        self._opening = asyncio.Lock()
+        self._rest_until = 0.0
+
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
+    async def ask(self, request: bytes, descriptors: Sequence[int] = ()) -> Answer:
+        """The keeper's answer and the descriptors with it, which the caller closes. KeeperSilent, or
+        launch.KeeperRefused when it says no."""
+        await self._open()
+        assert self._socket is not None
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        try:
+            socket.send_fds(self._socket, [request], list(descriptors))
+        except OSError as error:
+            self._drop(f"send: {error.strerror}")
+            raise KeeperSilent(str(error)) from error
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await future
+        except TimeoutError as error:
+            self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
+            self._drop("no answer")
+            raise KeeperSilent(f"no answer in {ANSWER_SECONDS} s") from error
+
+    async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
+        """pid, start time and pidfd of a new shim."""
+        message, passed = await self.ask(request, descriptors)
+        return message.number("pid"), message.number("started"), passed[0]
+
+    async def acknowledge(self, container: str, run: int, exec_id: str = "") -> None:
+        """The exit is stored: the keeper may forget the run. A silent keeper is told again by the reconcile loop."""
+        with contextlib.suppress(KeeperSilent, launch.KeeperRefused):
+            await self.ask(fields.encode("exitd-ack", launch.key(container, run, exec_id)))
+
+    async def runs(self) -> list[fields.Message]:
+        """Every run the keeper knows."""
+        found: list[fields.Message] = []
+        while True:
+            message, _ = await self.ask(fields.encode("exitd-list", [("at", len(found))]))
+            if message.kind != "exitd-run":
+                return found
+            found.append(message)
+
+    def entries(self) -> dict[tuple[str, int, str], Record]:
+        """All unacknowledged exits in all keepers' journals, dead ones' included, by (container, run, exec)."""
+        found = {}
+        for path in Path(self.state).glob("keeper-*.journal"):
+            with contextlib.suppress(OSError, journal.BadJournal):
+                for entry in journal.read(path.read_bytes()).entries:
+                    found[entry.id, entry.run, entry.exec_id] = entry
+        return found
+
+    def close(self) -> None:
+        self._drop("closing")
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._socket is not None:
+                return
+            if asyncio.get_running_loop().time() < self._rest_until:
+                raise KeeperSilent("it did not answer a moment ago")
+            try:
+                self._attach(self._connect() or await self._start())
+            except OSError as error:
+                raise KeeperSilent(f"{self.state}/{launch.SOCKET_NAME}: {error}") from error
+        message, _ = await self.ask(fields.encode("exitd-hello", []))
+        self.process = Process(message.number("pid"), 0)
+
+    def _connect(self) -> socket.socket | None:
+        try:
+            return launch.connect(self.state)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+
+    async def _start(self) -> socket.socket:
+        """Its first process ends once it listens; exit status 4 means that another one was quicker."""
+        process = subprocess.Popen(
+            [self.program, "--state", self.state],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
+        status = await asyncio.get_running_loop().run_in_executor(None, _wait, process)
+        log.info("keeper started", state=self.state, status=status)
+        if status not in (0, 4):
+            raise OSError(f"exitd-keeper ended with {status}")
+        return launch.connect(self.state)
+
+    def _attach(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        while self._socket is not None:
+            try:
+                data, descriptors = launch.receive(self._socket)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                return self._drop(str(error))
+            if not data:
+                return self._drop("it closed the connection")
+            self._dispatch(data, descriptors)
+
+    def _dispatch(self, data: bytes, descriptors: list[int]) -> None:
+        message = fields.decode(data)
+        if message.kind == "exitd-news":
+            return self._on_news()
+        future = self._waiting.popleft() if self._waiting else None
+        if future is None or future.done():  # its asker has given up; what came with the answer is nobody's
+            for fd in descriptors:
+                os.close(fd)
+        elif message.kind == "exitd-refused":
+            future.set_exception(launch.KeeperRefused(message.get("why"), message.number("errno")))
+        else:
+            future.set_result((message, descriptors))
+
+    def _drop(self, why: str) -> None:
+        if self._socket is None:
+            return
+        log.warning("keeper connection lost", why=why)
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+        self.process = None
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(KeeperSilent(why))
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    try:
+        return process.wait(ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def spawn_directly(program: str, container: str, directory: str, descriptors: Sequence[int], *, adopt: bool) -> int:
+    """The pid of a shim that is the daemon's own child, for when there is no keeper: that rung is then missing.
+
+    posix_spawn cannot change directory. The daemon's own is / and nothing in it uses relative paths, so it steps into
+    the run directory for the length of the call. ShimFailed when the program or the directory is gone.
+    """
+    actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in enumerate(descriptors, start=3)]
+    argv = ["exitd-shim", container, *(["--adopt"] if adopt else [])]
+    try:
+        os.chdir(directory)
+        return os.posix_spawn(program, argv, {"PATH": os.defpath}, file_actions=actions)
+    except OSError as error:
+        raise ShimFailed(f"{program} in {directory}: {error.strerror}") from error
+    finally:
+        os.chdir("/")

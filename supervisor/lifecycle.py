@@ -1,0 +1,388 @@
+"""The life of one container as a pure function: no clock, no descriptor, no signal is touched here.
+
+    creating ── Made ──▶ created ── StartAsked ──▶ starting ── Started ──▶ running ◀── Paused/Resumed ──▶ paused
+        │                   │                         │                      │
+        └─ MakeFailed       └────────── Ended ────────┴──────────────────────┴──▶ exited | restarting | removing
+                                                                                      │        │           │
+    creating ◀── Again (next run) ────────────────────────────────────────────────────┴────────┘       Removed
+
+What an event may not do in a phase raises WrongState. The effects of a step are performed in their order, after the
+container, its exit and its events are committed together: what a client is told is what is stored.
+"""
+
+from dataclasses import dataclass, replace
+
+from supervisor import restart
+from supervisor.errors import WrongState
+from supervisor.facts import (
+    LIVE,
+    Asked,
+    BootTime,
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    Oom,
+    Phase,
+    Process,
+    Reason,
+    Report,
+    RunKey,
+    Signaled,
+    Spec,
+    Unknown,
+)
+
+SIGKILL = 9
+ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: sent to end, not to inform
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    init: Process
+    shim: Process | None
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFailed:
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartAsked:
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    boot_ns: int  # CLOCK_BOOTTIME
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class EndAsked:
+    """Somebody wants the current run to end, or sent a signal that may end it."""
+
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The evidence has spoken. `limit_bytes` is the container's memory limit, for the ledger."""
+
+    report: Report
+    limit_bytes: int
+    rebooted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Nothing of the last run is left on the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The next run begins: by its timer (`by` is None) or because somebody asked."""
+
+    by: By | None
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Stop of a container that is not running: a restart that was planned is cancelled."""
+
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class Rebooted:
+    """The host was booted anew since this container was last looked at, and it was not running then."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAsked:
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    pass
+
+
+Happening = (
+    Made
+    | MakeFailed
+    | StartAsked
+    | Started
+    | StartFailed
+    | Paused
+    | Resumed
+    | EndAsked
+    | Ended
+    | Cleaned
+    | Again
+    | StopAsked
+    | Rebooted
+    | RemoveAsked
+    | Removed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WakeWaiters:
+    exit: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The keeper may forget the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """Shim gone, runtime state, cgroups and run directory removed; then Cleaned."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTimer:
+    at: BootTime
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The container's files, then Removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Waiters for its removal wake; the id is free."""
+
+
+Effect = WakeWaiters | Settle | CleanUp | ArmTimer | CancelTimer | Discard | Forget
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When: wall time for people, boot time for whatever waits."""
+
+    now_ns: int
+    boot: BootTime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`container` None: it is gone. Everything but the effects is one transaction."""
+
+    container: Container | None
+    exits: tuple[Exit, ...] = ()
+    events: tuple[Event, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+def born(container_id: str, spec: Spec, moment: Moment) -> Container:
+    """The first run begins with the container."""
+    return Container(container_id, spec, Phase.CREATING, 1, moment.now_ns, clean=False, boot_id=moment.boot.boot_id)
+
+
+def step(c: Container, happening: Happening, moment: Moment) -> Step:
+    """The one table of transitions."""
+    match c.phase, happening:
+        case Phase.CREATING, Made(init, shim):
+            made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
+            return Step(made, events=_events(c, moment, "create") if c.run == 1 else ())
+        case Phase.CREATING, MakeFailed(error):
+            return _make_failed(c, error, moment)
+        case Phase.CREATED, StartAsked():
+            return Step(replace(c, phase=Phase.STARTING))
+        case Phase.STARTING, Started(boot_ns):
+            running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
+            return Step(running, events=_events(c, moment, "start", run=str(c.run)))
+        case Phase.STARTING, StartFailed(error):
+            return Step(replace(c, error=error), events=_events(c, moment, "failed", error=error))
+        case Phase.RUNNING, Paused():
+            return Step(replace(c, phase=Phase.PAUSED), events=_events(c, moment, "pause"))
+        case Phase.PAUSED, Resumed():
+            return Step(replace(c, phase=Phase.RUNNING), events=_events(c, moment, "resume"))
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, EndAsked(asked):
+            return _end_asked(c, asked, moment)
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended():
+            return _ended(c, happening, moment)
+        case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
+            return _cleaned(c)
+        case Phase.EXITED | Phase.RESTARTING, Again(by) if c.clean:
+            return _again(c, by, moment)
+        case Phase.RESTARTING, StopAsked():
+            stopped = replace(c, phase=Phase.EXITED, stopped_by_user=True, restart_at=None)
+            return Step(stopped, events=_events(c, moment, "stop"), effects=(CancelTimer(),))
+        case Phase.EXITED | Phase.RESTARTING, Rebooted():
+            return _rebooted(c, moment)
+        case Phase.EXITED, StopAsked():
+            return Step(replace(c, stopped_by_user=True))
+        case Phase.EXITED | Phase.RESTARTING, RemoveAsked():
+            removing = replace(c, phase=Phase.REMOVING, restart_at=None)
+            return Step(removing, effects=(CancelTimer(), *((Discard(),) if c.clean else ())))
+        case Phase.REMOVING, Removed():
+            return Step(None, events=_events(c, moment, "remove"), effects=(Forget(),))
+    raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
+
+
+def _events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
+    return (
+        Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=tuple(sorted(attributes.items()))),
+    )
+
+
+def _make_failed(c: Container, error: str, moment: Moment) -> Step:
+    """The first run: the caller gets the error and nothing stays. A later one: it counts as a failure of the policy."""
+    failed = _events(c, moment, "failed", error=error)
+    if c.run == 1:
+        gone = replace(c, phase=Phase.REMOVING, error=error)
+        return Step(gone, events=failed, effects=(CleanUp(),))
+    decision = restart.decide(c, Unknown(error), moment.boot, None)
+    after = replace(_decided(c, decision), error=error, clean=False)
+    return Step(after, events=failed, effects=(CleanUp(),))
+
+
+def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
+    """The first reason stays: SIGKILL after a stop's grace is still a stop."""
+    ending = asked.signal in ENDING_SIGNALS or asked.signal == c.spec.stop_signal
+    by_user = asked.reason in (Reason.STOP, Reason.KILL) and asked.by.policy == ""
+    stop = c.stopped_by_user or (
+        by_user and (asked.reason is Reason.STOP or asked.signal in (SIGKILL, c.spec.stop_signal))
+    )
+    keep = c.asked is not None and c.asked.reason is not Reason.KILL
+    changed = replace(c, asked=c.asked if keep or not ending else asked, stopped_by_user=stop)
+    return Step(changed, events=_events(c, moment, asked.reason.value, signal=str(asked.signal)))
+
+
+def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
+    ran_ns = None if c.started_boot_ns is None or ended.rebooted else moment.boot.ns - c.started_boot_ns
+    exit_ = _exit_of(c, ended)
+    decision: restart.Decision = restart.Ended()
+    if ended.rebooted:
+        decision = restart.after_reboot(c, moment.boot)
+    elif c.started_ns is not None or c.restart_count:
+        decision = restart.decide(c, exit_.status, moment.boot, ran_ns)
+    elif c.spec.auto_remove:
+        decision = restart.RemoveNow()
+    exit_ = replace(exit_, decision=_word(decision))
+    after = replace(_decided(c, decision), exit=exit_, clean=False, init=None, shim=None, asked=None)
+    after = replace(after, boot_id=moment.boot.boot_id)
+    events = [replace(_events(c, moment, "exit", run=str(c.run))[0], exit=exit_)]
+    if exit_.oom.kills:
+        events.insert(0, *_events(c, moment, "oom", kills=str(exit_.oom.kills), init=str(exit_.oom.init).lower()))
+    return Step(after, (exit_,), tuple(events), (WakeWaiters(exit_), Settle(), CleanUp()))
+
+
+def _rebooted(c: Container, moment: Moment) -> Step:
+    """A planned restart is planned anew; the policy may also bring back what somebody had stopped."""
+    after = replace(_decided(c, restart.after_reboot(c, moment.boot)), boot_id=moment.boot.boot_id)
+    return Step(after, effects=(CleanUp(),) if not after.clean else _cleaned(after).effects)
+
+
+def _decided(c: Container, decision: restart.Decision) -> Container:
+    match decision:
+        case restart.RestartAt(at, delay_ns, failures):
+            return replace(c, phase=Phase.RESTARTING, restart_at=at, delay_ns=delay_ns, failures=failures)
+        case restart.RemoveNow():
+            return replace(c, phase=Phase.REMOVING, restart_at=None)
+    return replace(c, phase=Phase.EXITED, restart_at=None)
+
+
+def _word(decision: restart.Decision) -> str:
+    match decision:
+        case restart.RestartAt():
+            return "restart"
+        case restart.RemoveNow():
+            return "remove"
+    return "ended"
+
+
+def _exit_of(c: Container, ended: Ended) -> Exit:
+    report = ended.report
+    asked_kill = c.asked is not None and c.asked.signal == SIGKILL
+    by_oom = report.oom_kills > 0 and report.status == Signaled(SIGKILL) and not asked_kill
+    reason, by = _reason(c, report, by_oom)
+    return Exit(
+        key=RunKey(c.id, c.run),
+        name=c.spec.name,
+        namespace=c.spec.namespace,
+        status=report.status,
+        source=report.source,
+        reason=reason,
+        by=by,
+        oom=Oom(by_oom, report.oom_kills, ended.limit_bytes),
+        at_ns=report.at_ns,
+        started_ns=c.started_ns,
+        init=report.init or c.init,
+    )
+
+
+def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
+    """Who asked for the end. A signal that somebody sent counts if it is the one that killed, or one meant to end."""
+    if by_oom:
+        return Reason.OOM, By()
+    if c.asked is not None:
+        return c.asked.reason, c.asked.by
+    match report.status:
+        case Unknown():
+            return Reason.UNKNOWN, By()
+        case Exited() | Signaled():
+            return Reason.SELF, By()
+
+
+def _cleaned(c: Container) -> Step:
+    cleaned = replace(c, clean=True)
+    match c.phase:
+        case Phase.RESTARTING:
+            assert c.restart_at is not None
+            return Step(cleaned, effects=(ArmTimer(c.restart_at),))
+        case Phase.REMOVING:
+            return Step(cleaned, effects=(Discard(),))
+    return Step(cleaned)
+
+
+def _again(c: Container, by: By | None, moment: Moment) -> Step:
+    """A start by somebody clears what the policy had counted."""
+    fresh = replace(
+        c,
+        phase=Phase.CREATING,
+        run=c.run + 1,
+        init=None,
+        shim=None,
+        started_ns=None,
+        started_boot_ns=None,
+        asked=None,
+        restart_at=None,
+        clean=False,
+        error="",
+        stopped_by_user=False,
+        boot_id=moment.boot.boot_id,
+    )
+    if by is None:
+        return Step(replace(fresh, restart_count=c.restart_count + 1))
+    return Step(replace(fresh, restart_count=0, failures=0, delay_ns=0), effects=(CancelTimer(),))
+
+
+def is_live(c: Container) -> bool:
+    return c.phase in LIVE

@@ -1,0 +1,82 @@
+"""One epoll set for every exit fifo and pidfd, nested in the event loop as a single descriptor.
+
+Ten thousand descriptors cost the loop one; a burst is taken in slices, so that calls in between are served. Fifos are
+level-triggered, because what is not read now must wake us again. Pidfds are edge-triggered: a zombie's pidfd stays
+readable until somebody reaps it, and would spin.
+"""
+
+import asyncio
+import os
+import select
+from collections.abc import Callable
+
+import structlog
+
+from shim import native
+
+SLICE = 256  # events taken in one loop turn
+
+log = structlog.get_logger(__name__)
+
+FIFO = select.EPOLLIN
+PIDFD = select.EPOLLIN | select.EPOLLET
+
+
+class Monitor:
+    """Calls back when a descriptor is ready. The caller owns the descriptors and unwatches them before closing."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+        asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._turn)
+
+    def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
+        """`callback(events)` at each readiness. OSError when the kernel refuses; the descriptor is then not watched."""
+        self._epoll.register(fd, events)
+        self._callbacks[fd] = callback
+
+    def unwatch(self, fd: int) -> None:
+        """Repeatable. After this no callback for `fd` comes, not even one of the slice being worked on."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def __len__(self) -> int:
+        return len(self._callbacks)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+        self._callbacks.clear()
+        self._epoll.close()
+
+    def _turn(self) -> None:
+        for fd, events in self._epoll.poll(0, SLICE):
+            callback = self._callbacks.get(fd)
+            if callback is None:
+                continue
+            try:
+                callback(events)
+            except Exception:  # one container's trouble must not cost the others their turn
+                log.exception("watch callback failed", fd=fd, events=events)
+
+
+def read_ready(pidfd: int) -> bool:
+    """Has the process behind the pidfd ended? (pidfd_open(2): readable then.)"""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def open_process(pid: int, started_ticks: int) -> int | None:
+    """A pidfd for exactly this process, or None when it is gone. The caller closes it."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        # Opened first, compared second: if the start time fits now, the descriptor cannot be a stranger's.
+        if native.process_stat(pid)[2] == started_ticks:
+            return fd
+    except ProcessLookupError:
+        pass
+    os.close(fd)
+    return None

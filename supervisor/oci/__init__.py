@@ -1,0 +1,1 @@
+"""The OCI side: runtime spec, root file systems, cgroups, runtime commands."""

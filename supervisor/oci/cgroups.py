@@ -1,0 +1,222 @@
+"""The cgroups of a container by the file system alone: where they are, who is in them, how they go away. v1 and v2.
+
+A cgroups path is what config.json's linux.cgroupsPath says for the cgroupfs driver: absolute, the same below every
+hierarchy. `root` is a parameter so that a made-up tree can stand in for a kernel that is not at hand. See cgroups(7)
+and https://docs.kernel.org/admin-guide/cgroup-v2.html.
+"""
+
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+
+from supervisor.errors import TimedOut
+
+ROOT = "/sys/fs/cgroup"
+NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
+RETRY_SECONDS = 0.01
+
+
+class Mode(StrEnum):
+    V1 = "v1"
+    HYBRID = "hybrid"
+    V2 = "v2"
+
+
+def mode(root: str = ROOT) -> Mode:
+    """Which layout this host has. Only a v2 hierarchy has a file cgroup.controllers at its top."""
+    if os.path.exists(f"{root}/cgroup.controllers"):
+        return Mode.V2
+    return Mode.HYBRID if os.path.exists(f"{root}/unified/cgroup.controllers") else Mode.V1
+
+
+def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
+    """Where the cgroup is, or would be, in each hierarchy: {"memory": DIR, ...}; with v2 one entry, "unified".
+
+    Raises ValueError for a path that is not strictly below the top: everything on the machine is in that one.
+    """
+    inner = os.path.normpath(cgroups_path).lstrip("/")
+    if not cgroups_path.startswith("/") or inner in ("", ".") or ".." in cgroups_path.split("/"):
+        raise ValueError(f"cgroups path {cgroups_path!r} must be absolute and below the top")
+    if mode(root) is Mode.V2:
+        return {"unified": os.path.join(root, inner)}
+    return {name: os.path.join(root, name, inner) for name in _hierarchies(root)}
+
+
+def oom_counter_path(cgroups_path: str, root: str = ROOT) -> str | None:
+    """The file that counts memory kills, or None where the memory controller is not mounted."""
+    return _memory_file(cgroups_path, ("memory.oom_control", "memory.events"), root)
+
+
+def parse_oom_kills(text: str) -> int:
+    """`oom_kill N` of memory.oom_control (v1, since Linux 4.13) or memory.events (v2); 0 where no such line is."""
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill" and value.strip().isdigit():
+            return int(value)
+    return 0
+
+
+def oom_kills(cgroups_path: str, root: str = ROOT) -> int | None:
+    """The counter now; None if the cgroup is gone."""
+    path = oom_counter_path(cgroups_path, root)
+    text = _read(path) if path else None
+    return None if text is None else parse_oom_kills(text)
+
+
+def memory_limit_bytes(cgroups_path: str, root: str = ROOT) -> int:
+    """The limit the kernel enforces on this cgroup itself; 0 if there is none or the cgroup is gone."""
+    path = _memory_file(cgroups_path, ("memory.limit_in_bytes", "memory.max"), root)
+    text = (_read(path) or "").strip() if path else ""
+    limit = int(text) if text.isdigit() else 0  # v2 says "max"
+    return limit if limit < NO_LIMIT else 0
+
+
+def counts_swap(root: str = ROOT) -> bool:
+    """Whether a swap limit can be set. v2's top has no such file, so any cgroup below it may be asked for."""
+    if mode(root) is not Mode.V2:
+        return os.path.exists(f"{root}/memory/memory.memsw.limit_in_bytes")
+    below = (entry.path for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
+    return any(os.path.exists(f"{path}/memory.swap.max") for path in below)
+
+
+def pids(cgroups_path: str, root: str = ROOT) -> tuple[int, ...]:
+    """Everyone in the cgroup or below it, in any hierarchy, sorted. Empty if there is no such cgroup."""
+    found = {pid for top in paths(cgroups_path, root).values() for path in _tree(top) for pid in _members(path)}
+    return tuple(sorted(found))
+
+
+def writable(root: str = ROOT) -> bool:
+    """Whether cgroups can be made here: by permission and by mount (access(2) knows read-only ones)."""
+    if mode(root) is Mode.V2:
+        return os.access(root, os.W_OK)
+    names = _hierarchies(root)
+    return bool(names) and all(os.access(os.path.join(root, name), os.W_OK) for name in names)
+
+
+def remove(cgroups_path: str, *, limit_seconds: float = 5.0, root: str = ROOT) -> None:
+    """Removes the cgroup from every hierarchy, its children first; whoever is still in it is killed. Repeatable.
+
+    Blocks for at most about `limit_seconds` (call it in a thread; with nothing left it is a few failed lookups).
+    Raises TimedOut if it could not be emptied by then, OSError if the kernel refuses for another reason.
+    """
+    tops = paths(cgroups_path, root)
+    deadline = time.monotonic() + limit_seconds
+    while busy := [top for top in tops.values() if not _remove_tree(top)]:
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"cgroup {busy[0]} is still busy after {limit_seconds:g} s", cgroup=cgroups_path)
+        if not _kill_all(tops, deadline):
+            time.sleep(RETRY_SECONDS)  # empty and yet EBUSY: the kernel lets go of the dead a moment later
+
+
+def _kill_all(tops: dict[str, str], deadline: float) -> bool:
+    """One round of SIGKILL for everyone there is, and the wait for their end. Whether there was anyone."""
+    _freeze(tops, "FROZEN")  # so that a fork bomb does not outrun the list
+    for top in tops.values():
+        _write(os.path.join(top, "cgroup.kill"), "1")  # v2 since Linux 5.14: all at once, forks included
+    ends = [end_fd for top in tops.values() for path in _tree(top) for end_fd in _kill_members(path)]
+    _freeze(tops, "THAWED")  # what is frozen in v1 does not die; v2 kills frozen ones
+    try:
+        for end_fd in ends:
+            poll = select.poll()
+            poll.register(end_fd, select.POLLIN)
+            poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+    finally:
+        for end_fd in ends:
+            os.close(end_fd)
+    return bool(ends)
+
+
+def _kill_members(path: str) -> Iterator[int]:
+    """SIGKILLs the members of one cgroup and yields their pidfds, which the caller closes.
+
+    A number read from a file may be a stranger's by now. The pidfd is opened first; a number that is still listed
+    after that was ours when it was opened, or is a newer member and the pidfd's process is dead.
+    """
+    for pid in _members(path):
+        if pid == os.getpid():
+            continue
+        try:
+            end_fd = os.pidfd_open(pid)
+        except OSError:
+            continue
+        if pid in _members(path):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(end_fd, signal.SIGKILL)
+            yield end_fd
+        else:
+            os.close(end_fd)
+
+
+def _freeze(tops: dict[str, str], state: str) -> None:
+    """v1 only: FROZEN or THAWED for the whole tree. Not waited for; a child paused by itself is thawed too."""
+    for path in _tree(tops["freezer"]) if "freezer" in tops else ():
+        _write(os.path.join(path, "freezer.state"), state)
+
+
+def _remove_tree(top: str) -> bool:
+    """rmdir, children first. False if something in it is busy."""
+    for path in reversed(list(_tree(top))):
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno in _BUSY:
+                return False
+            raise
+    return True
+
+
+_BUSY = frozenset({errno.EBUSY, errno.ENOTEMPTY})  # a process is in it; a child came meanwhile
+
+
+def _tree(top: str) -> Iterator[str]:
+    """The cgroup and all below it, parents first. Nothing if it is not there."""
+    if os.path.isdir(top):
+        for path, _, _ in os.walk(top):
+            yield path
+
+
+def _members(path: str) -> list[int]:
+    """cgroup.procs. A process of a pid namespace that cannot be seen from here is listed as 0."""
+    text = _read(os.path.join(path, "cgroup.procs")) or ""
+    return [int(line) for line in text.split() if line != "0"]
+
+
+def _hierarchies(root: str) -> list[str]:
+    """v1 hierarchies, named ones and the unified one of a hybrid host included. Links are second names: cpu,cpuacct."""
+    with suppress(FileNotFoundError):
+        entries = [entry for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
+        return sorted(entry.name for entry in entries if os.path.exists(f"{entry.path}/cgroup.procs"))
+    return []
+
+
+def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | None:
+    directories = paths(cgroups_path, root)
+    if mode(root) is Mode.V2:
+        return os.path.join(directories["unified"], v1_v2[1])
+    return os.path.join(directories["memory"], v1_v2[0]) if "memory" in directories else None
+
+
+def _read(path: str) -> str | None:
+    """None if the cgroup is gone: ENOENT, or ENODEV for a file that was open or opened in the moment of removal."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ENODEV:
+            return None
+        raise
+
+
+def _write(path: str, text: str) -> None:
+    """Best effort: the file is missing on older kernels, and gone with its cgroup; the look afterwards decides."""
+    with suppress(OSError), open(path, "r+", encoding="ascii") as file:
+        file.write(text)

@@ -1,0 +1,66 @@
+"""Open a path as a process inside a root file system would see it: no link, no `..` leads out of that root."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+
+MOST_LINKS = 40  # the kernel's own limit, path_resolution(7)
+
+MaySearch = Callable[[os.stat_result], bool]
+
+
+def open_in_root(root: str, path: str, *, may_search: MaySearch | None = None) -> int:
+    """An O_PATH descriptor of `path` below `root`; absolute links start at `root` and `..` stops there.
+
+    The same as openat2(2) with RESOLVE_IN_ROOT, step by step from descriptor to descriptor, so that nobody who changes
+    links meanwhile can lead it astray. `may_search` is asked of every directory passed. The caller closes the
+    descriptor. Raises OSError: ENOENT, ENOTDIR, ELOOP, EACCES as the kernel would.
+    """
+    trail = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+    try:
+        _walk(trail, path, may_search)
+        return trail.pop()
+    finally:
+        _shorten(trail, 0)
+
+
+def read_in_root(root: str, path: str, *, most_bytes: int) -> bytes:
+    """The first `most_bytes` of a regular file; anything else raises OSError (a fifo would hold us for ever)."""
+    found_fd = open_in_root(root, path)
+    try:
+        if not stat.S_ISREG(os.fstat(found_fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        with open(f"/proc/self/fd/{found_fd}", "rb") as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(found_fd)
+
+
+def _walk(trail: list[int], path: str, may_search: MaySearch | None) -> None:
+    """Goes along `path` from the end of `trail`, which holds a descriptor of every directory back to the root."""
+    todo = path.split("/")[::-1]
+    links = 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        directory = os.fstat(trail[-1])
+        if may_search and stat.S_ISDIR(directory.st_mode) and not may_search(directory):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+        if part == "..":
+            _shorten(trail, max(1, len(trail) - 1))
+            continue
+        trail.append(os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=trail[-1]))
+        if stat.S_ISLNK(os.fstat(trail[-1]).st_mode):
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink("", dir_fd=trail[-1])
+            _shorten(trail, 1 if target.startswith("/") else len(trail) - 1)
+            todo.extend(target.split("/")[::-1])
+
+
+def _shorten(trail: list[int], length: int) -> None:
+    while len(trail) > length:
+        os.close(trail.pop())

@@ -1,0 +1,414 @@
+"""Shim v1: an OCI runtime under exitd-shim, behind the seam of `supervisor/sandbox.py`.
+
+The shim runs create and delete; start, kill, pause and the clearing away of what a dead shim left are done here.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from shim import fields, launch, native, plan, programs
+from shim.record import Record
+from supervisor import keeper, monitor, rundir
+from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
+from supervisor.facts import Container, Process, Report, RunKey
+from supervisor.oci import bundle, cgroups, command, runtime
+from supervisor.sandbox import ExitListener, Found, Made
+from supervisor.witness import Senses, Watch
+
+CREATE_SECONDS = 120.0
+RUNTIME_SECONDS = 30.0
+DRAIN_MS = 1_000
+SHIM_LEAVES_SECONDS = 2.0  # after its record
+DEATH_SECONDS = 5.0  # of anything, after SIGKILL
+ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this daemon keeps things."""
+
+    root: str
+    state: str
+
+
+class NativeContainers:
+    """ContainerManager for runc, crun and their like. One per daemon; belongs to its event loop."""
+
+    def __init__(self, place: Place, watcher: monitor.Monitor, keeper_line: keeper.Keeper, *, zombie: bool) -> None:
+        """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
+        self._place = place
+        self._keeper = keeper_line
+        self._monitor = watcher
+        self._watches: dict[RunKey, Watch] = {}
+        self._cgroups: dict[str, str] = {}
+        self._on_exit: ExitListener | None = None
+        self._adoptions: set[asyncio.Task[None]] = set()
+        self._shim = str(programs.find("exitd-shim"))
+        self._senses = Senses(
+            watcher, zombie, time.time_ns, self._entry, self._oom_kills, self._exit_seen, self._shim_lost
+        )
+
+    def listen(self, on_exit: ExitListener) -> None:
+        self._on_exit = on_exit
+
+    def news(self) -> None:
+        """The keeper has journalled something: whoever has no shim may find its exit there."""
+        for watch in list(self._watches.values()):
+            if watch.shim_fd < 0:
+                watch.look()
+
+    # -- a run begins
+
+    async def create_container(self, container: Container) -> Made:
+        own = bundle.prepare(container, self._place.root)
+        self._cgroups[container.id] = own.cgroups_path
+        key = RunKey(container.id, container.run)
+        directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
+        watch = self._watches[key] = Watch(key, directory, self._senses)
+        status = await self._spawn(watch, adopt=False)
+        if isinstance(status, launch.Created):
+            watch.init = Process(status.pid, status.started)
+            watch.init_fd = status.pidfd
+            watch.monitored_by = "shim"
+            self._monitor_run(watch)
+            if watch.shim_fd < 0:
+                self._shim_lost(key)
+            return Made(watch.init, watch.shim, watch.monitored_by)
+        raise self._blame(own, container, status)
+
+    def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        rt = self._runtime(container)
+        return plan.encode(
+            plan.Plan(
+                id=container.id,
+                run=container.run,
+                create=tuple(
+                    rt.create(own.path, f"{path}/{rundir.PID_FILE}", container.id, f"{path}/{rundir.RUNTIME_LOG}")
+                ),
+                remove=tuple(rt.delete(container.id)),
+                log=bundle.log_path(self._place.root, container.id),
+                oom=cgroups.oom_counter_path(own.cgroups_path) or "",
+                keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
+                create_ms=int(CREATE_SECONDS * 1000),
+                drain_ms=DRAIN_MS,
+            )
+        )
+
+    def _runtime(self, container: Container) -> runtime.Runtime:
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        return runtime.Runtime(runtime.resolve(container.spec.runtime), f"{path}/{rundir.RUNTIME_ROOT}")
+
+    async def _spawn(self, watch: Watch, *, adopt: bool) -> launch.Created | launch.Failed | None:
+        """A shim for the run and its word, None when it died without one."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        pipes = [] if adopt else [*os.pipe(), *os.pipe()]
+        seats = [theirs.fileno(), pipes[0], pipes[2], pipes[1], pipes[3]] if pipes else [theirs.fileno()]
+        try:
+            await self._start_shim(watch, seats, adopt=adopt)
+            theirs.close()
+            return await _status(ours, CREATE_SECONDS + 5)
+        finally:
+            for fd in pipes:
+                os.close(fd)
+            theirs.close()
+            ours.close()
+
+    async def _start_shim(self, watch: Watch, seats: list[int], *, adopt: bool) -> None:
+        key, path = watch.key, watch.directory.path
+        request = launch.spawn_request(key.container, key.run, key.exec_id, path, self._shim, adopt=adopt)
+        try:
+            pid, started, shim_fd = await self._keeper.spawn(request, seats)
+        except launch.KeeperRefused as error:
+            raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
+        except keeper.KeeperSilent as error:
+            if adopt:  # without the keeper there is nobody who held the output's other end
+                raise ShimFailed(f"no keeper: {error}") from error
+            log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
+            pid = keeper.spawn_directly(self._shim, key.container, path, seats, adopt=adopt)
+            shim_fd, started = os.pidfd_open(pid), native.process_stat(pid)[2]
+        watch.watch_shim(Process(pid, started), shim_fd)
+
+    def _blame(self, own: bundle.Bundle, container: Container, status: launch.Failed | None) -> ExitdError:
+        if status is None:
+            return ShimFailed(f"exitd-shim of {container.id} died during create; try again")
+        words = runtime.last_error(status.text)
+        if status.stage == "runtime" and status.errno == 110:  # ETIMEDOUT
+            return TimedOut(f"{container.spec.runtime} create did not end in {CREATE_SECONDS:.0f} s")
+        if status.stage != "runtime":
+            return RuntimeFailed(
+                f"{container.spec.runtime} create: {status.stage}: {os.strerror(status.errno)}. {words}"
+            )
+        if own.command is None:
+            return RuntimeFailed(f"{container.spec.runtime} create: {words}")
+        return command.blame(own.command, words)
+
+    def _monitor_run(self, watch: Watch) -> None:
+        try:
+            watch.begin()
+        except OSError as error:
+            raise ShimFailed(f"cannot watch run {watch.key.run} of {watch.key.container}: {error.strerror}") from error
+
+    # -- a run goes on
+
+    async def start_process(self, container: Container) -> None:
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        rt, log_file = self._runtime(container), f"{path}/{rundir.RUNTIME_LOG}"
+        result = await runtime.run(rt.start(container.id, log_file), timeout_seconds=RUNTIME_SECONDS)
+        if result.returncode:
+            words = runtime.last_error(result.stderr)
+            raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
+
+    async def state_process(self, container: Container) -> str:
+        return await runtime.state(self._runtime(container), container.id, timeout_seconds=RUNTIME_SECONDS)
+
+    async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
+        watch = self._watches.get(RunKey(container.id, container.run))
+        if watch is None or watch.init_fd < 0:
+            raise WrongState(f"{container.id} has no process", id=container.id)
+        if everyone:
+            for pid in cgroups.pids(self._cgroup(container)):
+                _kill_one(pid, signal_number, self._cgroup(container))
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(watch.init_fd, signal_number)
+
+    async def pause_container(self, container: Container) -> None:
+        await self._simple(container, self._runtime(container).pause(container.id), "pause")
+
+    async def resume_container(self, container: Container) -> None:
+        await self._simple(container, self._runtime(container).resume(container.id), "resume")
+
+    async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
+        result = await runtime.run(argv, timeout_seconds=RUNTIME_SECONDS)
+        if result.returncode:
+            words = runtime.last_error(result.stderr)
+            raise RuntimeFailed(f"{container.spec.runtime} {verb} {container.id}: {words}")
+
+    async def pids(self, container: Container) -> tuple[int, ...]:
+        return cgroups.pids(self._cgroup(container))
+
+    # -- a run is found again
+
+    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+        key = RunKey(container.id, container.run)
+        directory = rundir.reopen(self._place.state, *(key.container, key.run))
+        init = container.init or rundir.created(directory.path)
+        if init is None:
+            directory.close()
+            return Found.NOTHING, None
+        watch = self._watches[key] = Watch(key, directory, self._senses, init=init)
+        watch.init_fd = _or_none(monitor.open_process(init.pid, init.started_ticks))
+        self._find_shim(watch)
+        watch.monitored_by = "shim" if watch.shim_fd >= 0 else "keeper" if watch.init_fd >= 0 else ""
+        self._monitor_run(watch)
+        watch.look()
+        if watch.reported:
+            return Found.ENDED, Made(init, watch.shim, watch.monitored_by)
+        if watch.shim_fd < 0 and watch.init_fd >= 0:
+            self._shim_lost(key)
+        return Found.LIVE, Made(init, watch.shim, watch.monitored_by)
+
+    def _find_shim(self, watch: Watch) -> None:
+        shim = rundir.lock_holder(watch.directory.path)
+        shim_fd = monitor.open_process(shim.pid, shim.started_ticks) if shim is not None else None
+        if shim is not None and shim_fd is not None:
+            watch.watch_shim(shim, shim_fd)
+
+    def _shim_lost(self, key: RunKey) -> None:
+        """The container goes on under the keeper; a replacement goes on with its output."""
+        task = asyncio.get_running_loop().create_task(self._adopt(key))
+        self._adoptions.add(task)
+        task.add_done_callback(self._adoptions.discard)
+
+    async def _adopt(self, key: RunKey) -> None:
+        watch = self._watches.get(key)
+        if watch is None or watch.reported:
+            return
+        watch.monitored_by = "keeper"
+        log.warning("shim lost, starting a replacement", container=key.container, run=key.run)
+        try:
+            await self._spawn(watch, adopt=True)
+        except ShimFailed as error:
+            log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
+        except OSError as error:
+            log.warning("replacement shim not watched", container=key.container, run=key.run, why=error.strerror)
+
+    # -- a run ends
+
+    def _exit_seen(self, key: RunKey, report: Report) -> None:
+        assert self._on_exit is not None
+        self._on_exit(key, report)
+
+    def _entry(self, key: RunKey) -> Record | None:
+        return self._keeper.entries().get((key.container, key.run, key.exec_id))
+
+    def _oom_kills(self, key: RunKey) -> int:
+        path = self._cgroups.get(key.container)
+        return (cgroups.oom_kills(path) or 0) if path else 0
+
+    def _cgroup(self, container: Container) -> str:
+        if container.id not in self._cgroups:
+            self._cgroups[container.id] = bundle.cgroups_path(container, self._place.root)
+        return self._cgroups[container.id]
+
+    async def settle(self, container: Container) -> None:
+        await self._keeper.acknowledge(container.id, container.run)
+
+    async def delete_process(self, container: Container) -> None:
+        """The shim first: a late `runtime delete` of this run would kill the next one."""
+        key = RunKey(container.id, container.run)
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        await self._shim_leaves(key, path)
+        if os.path.isdir(f"{path}/{rundir.RUNTIME_ROOT}/{container.id}"):
+            await self._delete_by_runtime(container)
+        await self._clear_cgroup(self._cgroup(container))
+        self.forget(container)
+        rundir.remove(path)
+
+    async def _shim_leaves(self, key: RunKey, path: str) -> None:
+        watch = self._watches.get(key)
+        if watch is not None and watch.shim_fd >= 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0 if watch.shim_is_stuck else SHIM_LEAVES_SECONDS):
+                    await watch.shim_gone.wait()
+            if watch.shim_fd >= 0:
+                log.warning("shim did not leave, killing it", container=key.container, run=key.run)
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(watch.shim_fd, signal.SIGKILL)
+                await _within(watch.shim_gone, f"exitd-shim of {key.container}")
+        with rundir.locked(path) as free:
+            if free:
+                return
+        await self._kill_lock_holder(key, path)
+
+    async def _kill_lock_holder(self, key: RunKey, path: str) -> None:
+        """A shim that nobody watches: of an earlier daemon, or a twin."""
+        holder = rundir.lock_holder(path)
+        pidfd = monitor.open_process(holder.pid, holder.started_ticks) if holder is not None else None
+        if pidfd is None:
+            raise ShimFailed(f"{path}: its lock is held by a process that did not sign it")
+        gone = asyncio.Event()
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            self._monitor.watch(pidfd, monitor.PIDFD, lambda _: gone.set())
+            await _within(gone, f"exitd-shim of {key.container}")
+        finally:
+            self._monitor.unwatch(pidfd)
+            os.close(pidfd)
+
+    async def _delete_by_runtime(self, container: Container) -> None:
+        """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case."""
+        try:
+            argv = self._runtime(container).delete(container.id)
+            result = await runtime.run(argv, timeout_seconds=RUNTIME_SECONDS)
+            if result.returncode:
+                log.warning("runtime delete failed", container=container.id, status=result.returncode)
+        except (ExitdError, OSError) as error:
+            log.warning("runtime delete failed", container=container.id, why=str(error))
+
+    async def _clear_cgroup(self, path: str) -> None:
+        """Whoever is left in a cgroup of ours is killed. One that a bundle names may be shared: it stays."""
+        ours = path.startswith(f"{bundle.CGROUP_PARENT}/")
+        if ours and any(os.path.isdir(each) for each in cgroups.paths(path).values()):
+            await asyncio.get_running_loop().run_in_executor(None, _remove_cgroup, path)
+
+    def forget(self, container: Container) -> None:
+        watch = self._watches.pop(RunKey(container.id, container.run), None)
+        if watch is not None:
+            watch.close()
+        self._cgroups.pop(container.id, None)
+
+    def monitored_by(self, key: RunKey) -> str:
+        watch = self._watches.get(key)
+        return watch.monitored_by if watch is not None else ""
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        """Set when the run's output is complete in its log: its shim has left."""
+        watch = self._watches.get(key)
+        return watch.shim_gone if watch is not None else None
+
+    def look_at_all(self) -> None:
+        """For the reconcile loop: an end that nothing woke us for is found here."""
+        for watch in list(self._watches.values()):
+            watch.look()
+
+    async def delete_stray(self, container_id: str, run: int) -> None:
+        """A run directory that belongs to no container of ours: its shim, what runs in its cgroup, itself."""
+        path = rundir.path_of(self._place.state, container_id, run)
+        await self._shim_leaves(RunKey(container_id, run), path)
+        await self._clear_cgroup(bundle.default_cgroup(container_id))
+        rundir.remove(path)
+
+    async def acknowledge_strangers(self, live: frozenset[RunKey]) -> int:
+        """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many."""
+        try:
+            known = await self._keeper.runs()
+        except (keeper.KeeperSilent, fields.BadMessage):
+            return 0
+        stale = [m for m in known if RunKey(m.get("id"), m.number("run"), m.get("exec")) not in live]
+        for message in stale:
+            await self._keeper.acknowledge(message.get("id"), message.number("run"), message.get("exec"))
+        return len(stale)
+
+    def close(self) -> None:
+        for task in self._adoptions:
+            task.cancel()
+        for watch in self._watches.values():
+            watch.close()
+        self._watches.clear()
+
+
+async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created | launch.Failed | None:
+    """The shim's one message. TimedOut when it neither speaks nor dies."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    sock.setblocking(False)
+    loop.add_reader(sock.fileno(), ready.set)
+    try:
+        async with asyncio.timeout(limit_seconds):
+            await ready.wait()
+    except TimeoutError as error:
+        raise TimedOut(f"exitd-shim said nothing for {limit_seconds:.0f} s") from error
+    finally:
+        loop.remove_reader(sock.fileno())
+    data, descriptors = launch.receive(sock)
+    return launch.parse_status(data, descriptors) if data else None
+
+
+async def _within(event: asyncio.Event, what: str) -> None:
+    try:
+        async with asyncio.timeout(DEATH_SECONDS):
+            await event.wait()
+    except TimeoutError as error:
+        raise TimedOut(f"{what} is not dead {DEATH_SECONDS:.0f} s after SIGKILL") from error
+
+
+def _remove_cgroup(path: str) -> None:
+    try:
+        cgroups.remove(path)
+    except OSError as error:
+        raise ShimFailed(f"cgroup {path}: {error.strerror}") from error
+
+
+def _kill_one(pid: int, signal_number: int, cgroup: str) -> None:
+    """The pid is from the cgroup's list; what its pidfd names is signalled only if it is on the list still."""
+    with contextlib.suppress(ProcessLookupError):
+        fd = os.pidfd_open(pid)
+        try:
+            if pid in cgroups.pids(cgroup):
+                signal.pidfd_send_signal(fd, signal_number)
+        finally:
+            os.close(fd)
+
+
+def _or_none(fd: int | None) -> int:
+    return -1 if fd is None else fd

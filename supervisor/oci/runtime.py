@@ -1,0 +1,232 @@
+"""Runtime commands: their argv, and a run of one with a limit on time and output. The C launcher goes before each, so
+that a command does not outlive the daemon that wanted it.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from shim import programs
+from supervisor.errors import RuntimeFailed, RuntimeMissing, TimedOut
+
+MOST_OUTPUT_BYTES = 64 << 10
+MOST_ERROR_CHARACTERS = 2000
+DEATH_SECONDS = 2.0  # what a SIGKILLed command gets until its end is left to be reaped later
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NOT_PASSED_ON = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})  # runc would act on them
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command did: its return code (negative: the signal), and the first 64 KiB of each output."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The argv of every command of one OCI runtime. Paths are absolute: crun changes directory before it uses them."""
+
+    path: str
+    root: str  # where the runtime keeps its state
+    systemd_cgroup: bool = False
+
+    def create(self, bundle: str, pid_file: str, container_id: str, log: str) -> list[str]:
+        return [*self._to(log), "create", "--bundle", bundle, "--pid-file", pid_file, container_id]
+
+    def start(self, container_id: str, log: str = "") -> list[str]:
+        return [*self._to(log), "start", container_id]
+
+    def state(self, container_id: str) -> list[str]:
+        return [*self._to(), "state", container_id]
+
+    def kill(self, container_id: str, signal_number: int, *, everyone: bool = False) -> list[str]:
+        return [*self._to(), "kill", *(["--all"] if everyone else []), container_id, str(signal_number)]
+
+    def delete(self, container_id: str) -> list[str]:
+        return [*self._to(), "delete", "--force", container_id]
+
+    def pause(self, container_id: str) -> list[str]:
+        return [*self._to(), "pause", container_id]
+
+    def resume(self, container_id: str) -> list[str]:
+        return [*self._to(), "resume", container_id]
+
+    def _to(self, log: str = "") -> list[str]:
+        logging = ["--log", log, "--log-format", "json"] if log else []
+        return [self.path, "--root", self.root, *logging, *(["--systemd-cgroup"] if self.systemd_cgroup else [])]
+
+
+def resolve(name: str) -> str:
+    """The absolute path of a runtime, from a name on PATH or a path. Raises RuntimeMissing with the next step."""
+    if "/" in name:
+        if os.path.isabs(name) and os.path.isfile(name) and os.access(name, os.X_OK):
+            return name
+        raise RuntimeMissing(f"runtime {name}: no executable file there (give an absolute path)", runtime=name)
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SEARCH_PATH}") if name else None
+    if not found:
+        raise RuntimeMissing(f"runtime {name!r} is not on PATH: install it, or give its absolute path", runtime=name)
+    return os.path.abspath(found)
+
+
+async def state(runtime: Runtime, container_id: str, *, timeout_seconds: float) -> str:
+    """The runtime's word for a container: creating, created, running, paused, stopped; or `absent`.
+
+    runc and crun give status 1 both for a container that is not there and for trouble of their own; what tells is the
+    directory ROOT/ID, which they make first and remove last. With no state in it yet a create is under way or was
+    killed: `creating`. Raises RuntimeFailed, TimedOut.
+    """
+    result = await run(runtime.state(container_id), timeout_seconds=timeout_seconds)
+    if result.returncode == 0:
+        return parse_state(result.stdout)
+    try:
+        names = os.listdir(os.path.join(runtime.root, container_id))
+    except FileNotFoundError:
+        return "absent"
+    if not {"state.json", "status"} & set(names):  # runc's name, crun's name
+        return "creating"
+    raise RuntimeFailed(f"{runtime.path} cannot tell the state of {container_id}: {last_error(result.stderr)}")
+
+
+def parse_state(stdout: str) -> str:
+    """The status of runtime-spec's state document. Raises RuntimeFailed if it is none."""
+    try:
+        status = json.loads(stdout)["status"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RuntimeFailed(f"the runtime's state is not the document it should be: {stdout[:200]!r}") from error
+    if not isinstance(status, str):
+        raise RuntimeFailed(f"the runtime's state has no word as its status: {status!r}")
+    return status
+
+
+def last_error(log_text: str) -> str:
+    """What a person wants of a runtime's log or stderr: the last error message, else the last line. Never parsed on."""
+    last = ""
+    for line in log_text.splitlines():
+        message, is_error = _message(line.strip())
+        if message and (is_error or not last):
+            last = message
+    return last[:MOST_ERROR_CHARACTERS]
+
+
+_TEXT_LINE = re.compile(r'level=(?P<level>\w+) msg=(?P<message>"(?:[^"\\]|\\.)*"|\S+)')
+
+
+def _message(line: str) -> tuple[str, bool]:
+    """The message of a JSON line, a logfmt line or any other, and whether it is one of an error."""
+    if line.startswith("{"):
+        try:
+            entry = json.loads(line)
+            return str(entry["msg"]), entry.get("level") in ("error", "fatal")
+        except (ValueError, KeyError, AttributeError):
+            return line, True
+    found = _TEXT_LINE.search(line)
+    if not found:
+        return line, True
+    message = found["message"]
+    if message.startswith('"'):
+        message = re.sub(r"\\(.)", r"\1", message[1:-1])
+    return message, found["level"] in ("error", "fatal")
+
+
+async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None) -> Result:
+    """Runs a command to its end. Raises TimedOut after `timeout_seconds`, OSError if it cannot be executed.
+
+    The end is the end of the command itself: a container's init inherits the outputs and may hold them open for ever.
+    Past the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
+    """
+    command = _Command(argv, cwd)
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await command.ended.wait()
+    except TimeoutError:
+        raise TimedOut(f"{' '.join(argv)} did not end in {timeout_seconds:g} s", command=argv[0]) from None
+    finally:
+        await command.finish()
+    return command.result()
+
+
+class _Command:
+    """One command under way. Belongs to the event loop's thread: PDEATHSIG fires when the spawning thread ends."""
+
+    def __init__(self, argv: Sequence[str], cwd: str | None) -> None:
+        self._process = subprocess.Popen(
+            [programs.find("exitd-launch"), str(os.getpid()), *argv],
+            cwd=cwd,
+            env={name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._outputs = {pipe.fileno(): bytearray() for pipe in (self._process.stdout, self._process.stderr) if pipe}
+        self._pidfd = _open_or_end(self._process)
+        self._loop.add_reader(self._pidfd, self.ended.set)
+        for output_fd in self._outputs:
+            os.set_blocking(output_fd, False)
+            self._loop.add_reader(output_fd, self._read, output_fd)
+
+    async def finish(self) -> None:
+        """Kills what has not ended, reaps it, closes everything. An unkillable command is reaped by a later Popen."""
+        try:
+            if not self.ended.is_set():
+                self._kill()
+                async with asyncio.timeout(DEATH_SECONDS):
+                    await self.ended.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._close()
+
+    def result(self) -> Result:
+        stdout, stderr = (bytes(kept).decode(errors="replace") for kept in self._outputs.values())
+        return Result(self._process.returncode, stdout, stderr)
+
+    def _kill(self) -> None:
+        """The group's number is the leader's, and that is not reaped yet, so neither can be a stranger's."""
+        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _close(self) -> None:
+        self._process.poll()
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        for output_fd in self._outputs:
+            self._read(output_fd)  # a pipe's whole content; more would be another writer's
+            self._loop.remove_reader(output_fd)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe:
+                pipe.close()
+
+    def _read(self, output_fd: int) -> None:
+        """Takes what is there, keeps the first MOST_OUTPUT_BYTES of it."""
+        kept = self._outputs[output_fd]
+        try:
+            chunk = os.read(output_fd, MOST_OUTPUT_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._loop.remove_reader(output_fd)
+        kept += chunk[: MOST_OUTPUT_BYTES - len(kept)]
+
+
+def _open_or_end(process: subprocess.Popen[bytes]) -> int:
+    """A child's pidfd. Out of descriptors: the child, which nobody could watch, is ended."""
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(DEATH_SECONDS)
+        raise

@@ -1,0 +1,273 @@
+"""The OCI runtime configuration of a container, version 1.0.2: from what the caller asked to config.json. Pure.
+
+https://github.com/opencontainers/runtime-spec/blob/v1.0.2/config.md, with runc's mounts and docker's rights.
+"""
+
+import copy
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from supervisor.errors import BadRequest
+from supervisor.facts import Mount, Spec
+from supervisor.oci.command import DEFAULT_PATH
+from supervisor.oci.users import Ids
+
+Document = dict[str, object]
+
+CAPABILITIES = (
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+)
+MASKED_PATHS = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)
+READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+MOUNTS = (  # destination, type, source, options
+    ("/proc", "proc", "proc", "nosuid noexec nodev"),
+    ("/dev", "tmpfs", "tmpfs", "nosuid strictatime mode=755 size=65536k"),
+    ("/dev/pts", "devpts", "devpts", "nosuid noexec newinstance ptmxmode=0666 mode=0620 gid=5"),
+    ("/dev/shm", "tmpfs", "shm", "nosuid noexec nodev mode=1777 size=65536k"),
+    ("/dev/mqueue", "mqueue", "mqueue", "nosuid noexec nodev"),
+    ("/sys", "sysfs", "sysfs", "nosuid noexec nodev ro"),
+    ("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid noexec nodev relatime ro"),
+)
+SOFT_FILES = 1024  # what select(2) can count; programs that want more raise it to the hard limit themselves
+MOST_FILES = 524288
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What of the machine shapes a configuration. `hard_files`: the daemon's own RLIMIT_NOFILE, which bounds ours."""
+
+    cgroup_v2: bool = False
+    swap_limit: bool = False  # the kernel counts swap: without a swap limit a memory limit is twice as wide
+    hard_files: int = 4096
+    oom_score_adj: int = 0
+
+
+def config(  # the four things no configuration is without, and the host
+    spec: Spec, container_id: str, *, rootfs_path: str, cgroups_path: str, user: Ids, host: Host = Host()
+) -> Document:
+    """config.json for a container on a root file system. Raises BadRequest for what no runtime could accept."""
+    hostname = spec.hostname or container_id[:12]
+    resources: Document = {"devices": [{"allow": False, "access": "rwm"}], **_memory(spec, host)}
+    return {
+        "ociVersion": "1.0.2",
+        "process": _process(spec, hostname, user, host),
+        "root": {"path": rootfs_path, "readonly": spec.read_only},
+        "hostname": hostname,
+        "mounts": [_default_mount(*mount) for mount in MOUNTS] + [_bind(mount) for mount in spec.mounts],
+        "annotations": dict(spec.annotations),
+        "linux": {
+            "cgroupsPath": cgroups_path,
+            "resources": resources,
+            "namespaces": [{"type": kind} for kind in _namespaces(spec, host)],
+            "maskedPaths": list(MASKED_PATHS),
+            "readonlyPaths": list(READONLY_PATHS),
+        },
+    }
+
+
+def parse_bundle(text: bytes, file: str) -> Document:
+    """A bundle's config.json. Raises BadRequest naming the file, and the line where it is no JSON."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}", file=file) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"{file} is not JSON text: {error}", file=file) from error
+    if not isinstance(document, dict):
+        raise BadRequest(f"{file}: the whole must be one JSON object", file=file)
+    for path in ("process", "root"):
+        if not isinstance(document.get(path), dict):
+            raise BadRequest(f"{file}: {path!r} must be there and be an object", file=file)
+    if not isinstance(document["root"].get("path"), str):
+        raise BadRequest(f"{file}: root.path must be there and be a string", file=file)
+    return document
+
+
+def adapt_bundle(  # as above
+    document: Document, spec: Spec, *, cgroups_path: str, user: Ids | None = None, host: Host = Host()
+) -> Document:
+    """The bundle's configuration as it is, plus what the caller asked for, ready to lie in another directory.
+
+    `document` comes from parse_bundle and is not changed. Added where absent: cgroupsPath and oomScoreAdj (it would be
+    inherited, and the parents are protected from the OOM killer). `user` is what `spec.user` was resolved to. The
+    terminal is off. Relative paths become absolute, from `spec.bundle`. Raises BadRequest.
+    """
+    result = copy.deepcopy(document)
+    process, root, linux = (_section(result, key) for key in ("process", "root", "linux"))
+    root["path"] = os.path.join(spec.bundle, str(root["path"]))
+    linux["cgroupsPath"] = linux.get("cgroupsPath") or cgroups_path
+    process["terminal"] = False
+    process.pop("consoleSize", None)
+    process.setdefault("oomScoreAdj", host.oom_score_adj)
+    _ask_process(process, spec, user)
+    _ask_rest(result, spec, host)
+    return result
+
+
+def rootfs_of(document: Document) -> str:
+    """root.path, where commands and users are looked up."""
+    return str(_section(document, "root")["path"])
+
+
+def cgroups_path_of(document: Document) -> str:
+    """linux.cgroupsPath: exitd's own choice unless a bundle names one."""
+    return str(_section(document, "linux")["cgroupsPath"])
+
+
+def _ask_process(process: Document, spec: Spec, user: Ids | None) -> None:
+    if spec.args:
+        process["args"] = list(spec.args)
+    if not process.get("args"):
+        raise BadRequest(f"no command: neither the request nor {spec.bundle}/config.json has one")
+    if spec.env:
+        process["env"] = _merge_env(_strings(process, "env"), spec.env)
+    if spec.cwd != "/":
+        process["cwd"] = _absolute(spec.cwd, "working directory")
+    if spec.user and user is not None:
+        process["user"] = _user(user)
+
+
+def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
+    linux = _section(document, "linux")
+    mounts = _objects(document, "mounts")
+    for mount in mounts:
+        if _is_bind(mount) and isinstance(mount.get("source"), str):
+            mount["source"] = os.path.join(spec.bundle, str(mount["source"]))
+    document["mounts"] = mounts + [_bind(mount) for mount in spec.mounts]
+    if spec.memory_bytes:
+        _section(linux, "resources").update(_memory(spec, host))
+    if spec.annotations:
+        _section(document, "annotations").update(spec.annotations)
+    if spec.hostname:
+        document["hostname"] = spec.hostname
+    if spec.read_only:
+        _section(document, "root")["readonly"] = True
+    if spec.network == "host":
+        linux["namespaces"] = [each for each in _objects(linux, "namespaces") if each.get("type") != "network"]
+
+
+def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
+    if not spec.args:
+        raise BadRequest("no command: give at least one argument after the options")
+    defaults = (f"PATH={DEFAULT_PATH}", f"HOSTNAME={hostname}", f"HOME={user.home}")
+    hard_files = max(1, min(host.hard_files if host.hard_files > 0 else MOST_FILES, MOST_FILES))
+    return {
+        "terminal": False,
+        "user": _user(user),
+        "args": list(spec.args),
+        "env": _merge_env(defaults, spec.env),
+        "cwd": _absolute(spec.cwd, "working directory"),
+        "capabilities": _capabilities(user),
+        "rlimits": [{"type": "RLIMIT_NOFILE", "soft": min(SOFT_FILES, hard_files), "hard": hard_files}],
+        "noNewPrivileges": True,
+        "oomScoreAdj": host.oom_score_adj,
+    }
+
+
+def _user(user: Ids) -> Document:
+    """The own group is among the additional ones too: else setgid(2) drops it and with it what it forbids."""
+    return {"uid": user.uid, "gid": user.gid, "additionalGids": sorted({user.gid, *user.additional_gids})}
+
+
+def _capabilities(user: Ids) -> Document:
+    """docker's default set. Nobody but root holds any at the start, as if execve(2) had made the process."""
+    held = list(CAPABILITIES) if user.uid == 0 else []
+    return {"bounding": list(CAPABILITIES), "effective": held, "permitted": held}
+
+
+def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
+    if spec.network not in ("none", "host"):
+        raise BadRequest(f"network {spec.network!r} is not known: none or host", network=spec.network)
+    network = () if spec.network == "host" else ("network",)
+    return ("pid", "ipc", "uts", "mount", *network, *(("cgroup",) if host.cgroup_v2 else ()))
+
+
+def _memory(spec: Spec, host: Host) -> Document:
+    if not spec.memory_bytes:
+        return {}
+    swap = {"swap": spec.memory_bytes} if host.swap_limit else {}  # memory and swap together: no swap at all
+    return {"memory": {"limit": spec.memory_bytes, **swap}}
+
+
+def _default_mount(destination: str, kind: str, source: str, options: str) -> Document:
+    return {"destination": destination, "type": kind, "source": source, "options": options.split()}
+
+
+def _bind(mount: Mount) -> Document:
+    source = _absolute(mount.source, "mount source")
+    destination = _absolute(mount.destination, "mount destination")
+    options = ["rbind", "rprivate", "ro" if mount.read_only else "rw"]
+    return {"destination": destination, "type": "bind", "source": source, "options": options}
+
+
+def _is_bind(mount: Document) -> bool:
+    options = mount.get("options")
+    return mount.get("type") == "bind" or (isinstance(options, list) and not {"bind", "rbind"}.isdisjoint(options))
+
+
+def _merge_env(first: Iterable[str], second: Iterable[str]) -> list[str]:
+    """Later ones win, each name once."""
+    merged: dict[str, str] = {}
+    for line in (*first, *second):
+        name, equals, value = line.partition("=")
+        if not name or not equals or "\0" in line:
+            raise BadRequest(f"environment entry {line!r} is not of the form NAME=VALUE")
+        merged[name] = value
+    return [f"{name}={value}" for name, value in merged.items()]
+
+
+def _absolute(path: str, what: str) -> str:
+    if not path.startswith("/"):
+        raise BadRequest(f"{what} {path!r} must be an absolute path")
+    return path
+
+
+def _section(document: Document, key: str) -> Document:
+    """The object under `key`, made if absent."""
+    section = document.setdefault(key, {})
+    if not isinstance(section, dict):
+        raise BadRequest(f"config.json: {key!r} must be an object")
+    return cast(Document, section)
+
+
+def _objects(document: Document, key: str) -> list[Document]:
+    values = document.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise BadRequest(f"config.json: {key!r} must be a list of objects")
+    return cast(list[Document], values)
+
+
+def _strings(document: Document, key: str) -> list[str]:
+    values = document.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise BadRequest(f"config.json: {key!r} must be a list of strings")
+    return cast(list[str], values)

@@ -1,0 +1,246 @@
+"""What callers ask for, in terms of the node's steps: each a short story with limits, each safe to ask again."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from supervisor import filters, lifecycle
+from supervisor.errors import ExitdError, NoSuchContainer, WrongState
+from supervisor.events import Item
+from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, RunKey, Spec
+from supervisor.node import GONE_SECONDS, Node, exit_of, has_exit, is_ended
+from supervisor.oci import bundle
+from supervisor.oci.native import NativeContainers
+from supervisor.rundir import path_of
+from supervisor.views import Info, View
+
+DEATH_SECONDS = 10.0  # from SIGKILL to the stored exit
+CONTAINER_KEYS = ("id", "name", "status", "label", "namespace")
+EVENT_KEYS = ("id", "name", "type", "namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the daemon was started with, as far as requests depend on it."""
+
+    root: str
+    state: str
+    default_runtime: str = "runc"
+    reconcile_seconds: float = 30.0
+
+
+class Operations:
+    """Implements `supervisor.api.server.Node`."""
+
+    def __init__(self, node: Node, manager: NativeContainers, settings: Settings, info: Callable[[], Info]) -> None:
+        self._node = node
+        self._manager = manager
+        self._settings = settings
+        self._info = info
+
+    async def create(self, spec: Spec, by: By) -> Container:
+        container = await self._node.add(replace(spec, runtime=spec.runtime or self._settings.default_runtime))
+        try:
+            await self._node.make(container.id)
+        except (ExitdError, OSError):
+            # The name must be free when the caller hears of it: the next try may use it at once.
+            await self._gone(container.id)
+            raise
+        return self._node.known(container.id)
+
+    async def start(self, id: str, by: By) -> Container:
+        container = await self._node.get(id)
+        if container.phase in (Phase.RUNNING, Phase.PAUSED):
+            return container
+        if container.phase in (Phase.EXITED, Phase.RESTARTING):
+            await self._again(container, by)
+        await self._node.launch(container.id)
+        return self._node.containers.get(container.id, container)
+
+    async def _again(self, container: Container, by: By) -> None:
+        await self._node.until(container.id, lambda c: c is None or c.clean, GONE_SECONDS, "the end of the last run")
+        await self._node.apply(container.id, lifecycle.Again(by))
+        await self._node.make(container.id)
+
+    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+        container = await self._node.get(id)
+        if container.phase in (Phase.EXITED, Phase.RESTARTING):
+            await self._node.apply(container.id, lifecycle.StopAsked(by))
+        elif container.phase in LIVE:
+            grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
+            await self._end(container, Reason.STOP, by, grace)
+        elif container.phase is Phase.CREATING:
+            raise WrongState(f"{id} is being created; try again", id=container.id)
+        return self._node.containers.get(container.id, container)
+
+    async def _end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
+        """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
+        frozen, does not hear anything but SIGKILL."""
+        asked = Asked(reason, by, container.spec.stop_signal)
+        deaf = container.phase in (Phase.CREATED, Phase.PAUSED)
+        if reason is Reason.STOP and grace_seconds > 0 and not deaf:
+            await self._signal(container, asked)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    await self._node.until(container.id, is_ended, None, "its end")
+                    return
+        await self._signal(container, replace(asked, signal=lifecycle.SIGKILL))
+        await self._node.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
+
+    async def _signal(self, container: Container, asked: Asked, *, everyone: bool = False) -> None:
+        """Recorded first: should the daemon die in between, the exit still carries its reason."""
+        try:
+            current = await self._node.apply(container.id, lifecycle.EndAsked(asked))
+            assert current is not None
+            await self._manager.kill_process(current, asked.signal, everyone=everyone)
+        except WrongState:
+            if not is_ended(self._node.containers.get(container.id)):
+                raise
+            return
+        if current.phase is Phase.PAUSED and asked.signal == lifecycle.SIGKILL:
+            with contextlib.suppress(ExitdError):  # a frozen v1 cgroup does not die; dead ones cannot be thawed
+                await self._manager.resume_container(current)
+
+    async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
+        container = await self._node.get(id)
+        if container.phase not in LIVE:
+            raise WrongState(f"{id} is {container.phase.value}, there is nothing to signal", id=container.id)
+        await self._signal(container, Asked(Reason.KILL, by, signal), everyone=everyone)
+
+    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+        container = await self.stop(id, timeout_seconds, by)
+        return await self.start(container.id, by)
+
+    async def pause(self, id: str, by: By) -> None:
+        container = await self._running(id, Phase.RUNNING)
+        await self._manager.pause_container(container)
+        await self._node.apply(container.id, lifecycle.Paused())
+
+    async def resume(self, id: str, by: By) -> None:
+        container = await self._running(id, Phase.PAUSED)
+        await self._manager.resume_container(container)
+        await self._node.apply(container.id, lifecycle.Resumed())
+
+    async def _running(self, id: str, phase: Phase) -> Container:
+        container = await self._node.get(id)
+        if container.phase is not phase:
+            raise WrongState(f"{id} is {container.phase.value}, not {phase.value}", id=container.id)
+        return container
+
+    async def remove(self, id: str, force: bool, by: By) -> None:
+        container = await self._node.get(id)
+        busy = container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING)
+        if busy and not force:
+            raise WrongState(f"{id} is {container.phase.value}; stop it first, or use force", id=container.id)
+        if container.phase is Phase.CREATING:
+            await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
+            container = self._node.known(container.id)
+        if container.phase in LIVE:
+            await self._end(container, Reason.KILL, by, 0)
+        with contextlib.suppress(WrongState, NoSuchContainer):  # it is being removed already
+            await self._node.apply(container.id, lifecycle.RemoveAsked(by))
+        await self._gone(container.id)
+
+    async def _gone(self, container_id: str) -> None:
+        await self._node.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
+
+    def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
+        wanted = filters.parse(filters_, CONTAINER_KEYS)
+        shown = [
+            self._view(c)
+            for c in self._node.containers.values()
+            if (all or _is_up(c) or any(word.startswith("status=") for word in filters_))
+            and wanted.matches_container(c)
+        ]
+        return shown, self._node.events.last_seq + 1
+
+    async def inspect(self, id: str) -> View:
+        return self._view(await self._node.get(id))
+
+    def _view(self, c: Container) -> View:
+        now = self._node.moment()
+        return View(
+            c,
+            recovering=c.id in self._node.recovering,
+            monitored_by=self._manager.monitored_by(RunKey(c.id, c.run)) if c.phase in LIVE else "",
+            log_path=bundle.log_path(self._settings.root, c.id),
+            bundle_path=f"{bundle.directory_of(self._settings.root, c.id)}/bundle",
+            run_directory=path_of(self._settings.state, c.id, c.run),
+            restart_at_ns=None if c.restart_at is None else now.now_ns + c.restart_at.ns - now.boot.ns,
+        )
+
+    async def pids(self, id: str) -> tuple[int, ...]:
+        container = await self._node.get(id)
+        return await self._manager.pids(container) if container.phase in LIVE else ()
+
+    async def wait(self, id: str, condition: str, run: int) -> Exit | None:
+        try:
+            container = await self._node.get(id)
+        except NoSuchContainer:
+            return await self._from_ledger(id, run)
+        if condition == "removed":
+            await self._node.until(container.id, lambda c: c is None, None, "its removal")
+            return await self._from_ledger(container.id, 0)
+        wanted = run or container.run
+        if condition == "next-exit" and not run and container.exit is not None and container.exit.key.run >= wanted:
+            wanted = container.run + 1
+        last = exit_of(await self._node.until(container.id, has_exit(wanted), None, "its exit"))
+        return last if last is not None and last.key.run == wanted else await self._from_ledger(container.id, wanted)
+
+    async def _from_ledger(self, id: str, run: int) -> Exit | None:
+        """A removed container's exit, by its full id: so late waiters get the code."""
+        found = [e for e in await self._node.store.exits(id=id) if not e.key.exec_id and run in (0, e.key.run)]
+        if not found and not run:
+            raise NoSuchContainer(f"no container {id}, and the ledger of exits does not know that id", id=id)
+        return max(found, key=lambda e: e.key.run) if found else None
+
+    async def subscribe(
+        self,
+        from_seq: int | None,
+        since_ns: int | None,
+        until_ns: int | None,
+        filters_: tuple[str, ...],
+        follow: bool,
+    ) -> AsyncIterator[Item]:
+        wanted = filters.parse(filters_, EVENT_KEYS)
+        source = await self._node.events.subscribe(
+            from_seq, wanted, since_ns=since_ns, until_ns=until_ns, follow=follow
+        )
+        async with aclosing(source):
+            async for item in source:
+                yield item
+
+    async def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
+        with contextlib.suppress(NoSuchContainer):
+            id = self._node.resolve(id).id if id else ""
+        async for page in self._node.store.exit_pages(since_ns, unknown, id or None):
+            for each in page:
+                yield each
+
+    async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
+        container = await self._node.get(id)
+
+        async def complete(run: int) -> None:
+            await self._output_complete(container.id, run or self._node.known(container.id).run)
+
+        return bundle.log_path(self._settings.root, container.id), complete
+
+    async def _output_complete(self, container_id: str, run: int) -> None:
+        """The run has ended and its shim, which wrote the log, has left."""
+        await self._node.until(container_id, has_exit(run), None, "its exit")
+        gone = self._manager.shim_gone(RunKey(container_id, run))
+        if gone is not None:
+            await gone.wait()
+
+    async def info(self) -> Info:
+        return self._info()
+
+
+def _is_up(container: Container) -> bool:
+    return container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING)
+
+
+def _is_made(container: Container | None) -> bool:
+    return container is None or container.phase is not Phase.CREATING

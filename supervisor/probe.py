@@ -1,0 +1,212 @@
+"""Which rungs of the evidence ladder hold on this machine: each is tried out on a real child, or looked for.
+
+Children are started with Popen (vfork), never forked: the daemon asks too, beside gRPC's threads. Takes some tens of
+milliseconds; the daemon calls it outside of its loop.
+"""
+
+import errno
+import fcntl
+import os
+import select
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shim import programs
+from supervisor.facts import Source
+
+TEST_CODE = 43
+TEST_STATUS = TEST_CODE << 8  # wait status of an exit with that code, wait(2)
+LIMIT_SECONDS = 5.0
+RECORD_BYTES = 4096
+STAT_EXIT_CODE = 52  # proc(5), field of /proc/PID/stat
+
+# ioctl_pidfd(2): _IOWR(0xFF, 11, struct pidfd_info) with the first, 64 byte version of the struct.
+PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11
+PIDFD_INFO_EXIT = 1 << 3
+PIDFD_INFO_BYTES = 64
+PIDFD_INFO_EXIT_CODE_OFFSET = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Whether it works here, what was seen, and what to do if it does not (empty when nothing is to do)."""
+
+    works: bool
+    detail: str
+    cure: str = ""
+
+
+def evidence(state: str) -> dict[Source, Result]:
+    """Every source that can be tried, in order of trust. `state` is the state directory, or where it is going to be."""
+    place = existing_parent(state)
+    return {
+        Source.RECORD: record(place),
+        Source.FIFO: fifo(place),
+        Source.KEEPER: keeper(),
+        Source.ZOMBIE: zombie(),
+        Source.PIDFD: pidfd(),
+    }
+
+
+def existing_parent(path: str) -> str:
+    """The path itself, or the nearest directory above it that is there."""
+    found = Path(path).absolute()
+    while not found.is_dir() and found != found.parent:
+        found = found.parent
+    return str(found)
+
+
+def record(place: str) -> Result:
+    """A record's room can be set aside before the run begins, so that a full file system cannot take it."""
+    cure = "choose a state directory on tmpfs, ext4, xfs or btrfs with free space (exitd --state)"
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".exitd-probe-") as file:
+            os.posix_fallocate(file.fileno(), 0, RECORD_BYTES)
+    except OSError as error:
+        return Result(False, f"no room can be set aside in {place}: {error.strerror}", cure)
+    return Result(True, f"room for a record can be set aside in {place}")
+
+
+def fifo(place: str) -> Result:
+    """Four bytes go through a fifo there, opened as exitd and its shim open it."""
+    cure = "choose another state directory (exitd --state)"
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".exitd-probe-") as directory:
+            got = _through(os.path.join(directory, "fifo"))
+    except OSError as error:
+        return Result(False, f"no fifo can be used in {place}: {error.strerror}", cure)
+    if got != struct.pack("i", TEST_CODE):
+        return Result(False, f"a fifo in {place} gave {got!r}", cure)
+    return Result(True, f"a fifo in {place} carries the number")
+
+
+def _through(path: str) -> bytes:
+    os.mkfifo(path, 0o600)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        writer = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.write(writer, struct.pack("i", TEST_CODE))
+            return os.read(reader, 16)
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+
+
+def keeper() -> Result:
+    """exitd-keeper is there. What it needs of the kernel, PR_SET_CHILD_SUBREAPER, every kernel since 3.4 has."""
+    try:
+        path = programs.find("exitd-keeper")
+    except FileNotFoundError as error:
+        return Result(False, "exitd-keeper is not found", str(error))
+    if kernel() < (3, 4):
+        return Result(False, f"kernel {os.uname().release} has no subreapers", "run Linux 5.10 or newer")
+    return Result(True, f"{path} can inherit orphans (subreaper)")
+
+
+def zombie() -> Result:
+    """A real zombie's wait status reads 43 in /proc: it reads 0 without CAP_SYS_PTRACE."""
+    try:
+        with _ending_child() as (pid, _):
+            status = _stat_field(pid, STAT_EXIT_CODE)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Result(False, f"/proc tells nothing of a zombie: {error}", "mount /proc without hidepid for root")
+    if status != TEST_STATUS:
+        cure = "run exitd as root with CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)"
+        return Result(False, f"the status of a zombie that exited {TEST_CODE} reads {status}", cure)
+    return Result(True, f"/proc/PID/stat told {TEST_CODE} of a zombie")
+
+
+def pidfd() -> Result:
+    """The kernel tells the status of a reaped child through a pidfd that was held: Linux 6.15 and newer."""
+    try:
+        with _ending_child() as (pid, fd):
+            os.waitid(os.P_PID, pid, os.WEXITED)
+            status = pidfd_exit_status(fd)
+    except (OSError, subprocess.SubprocessError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOTTY, errno.EINVAL):
+            cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
+            return Result(False, f"kernel {os.uname().release} does not tell exits through pidfds", cure)
+        return Result(False, f"pidfds do not work here: {error}", "allow pidfd_open (seccomp?), Linux 5.3 or newer")
+    if status != TEST_STATUS:
+        cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
+        return Result(False, f"a pidfd of a child that exited {TEST_CODE} told {status}", cure)
+    return Result(True, f"PIDFD_GET_INFO told {TEST_CODE} of a reaped child")
+
+
+def pidfd_exit_status(fd: int) -> int | None:
+    """The wait status of a process that has been reaped, or None when the kernel does not tell. Raises OSError."""
+    info = bytearray(PIDFD_INFO_BYTES)
+    struct.pack_into("Q", info, 0, PIDFD_INFO_EXIT)
+    fcntl.ioctl(fd, PIDFD_GET_INFO, info)
+    (told,) = struct.unpack_from("Q", info, 0)
+    if not told & PIDFD_INFO_EXIT:
+        return None
+    (status,) = struct.unpack_from("i", info, PIDFD_INFO_EXIT_CODE_OFFSET)
+    return int(status)
+
+
+def kernel() -> tuple[int, int]:
+    """Major and minor release of the running kernel."""
+    major, minor = os.uname().release.split(".")[:2]
+    return int(major), int("".join(char for char in minor if char.isdigit()) or 0)
+
+
+def cgroup_version(root: str = "/sys/fs/cgroup") -> str:
+    """v2 | hybrid | v1, or an empty text when no cgroups are mounted."""
+    if os.path.exists(f"{root}/cgroup.controllers"):
+        return "v2"
+    if not os.path.isdir(f"{root}/memory") and not os.path.isdir(f"{root}/pids"):
+        return ""
+    return "hybrid" if os.path.exists(f"{root}/unified/cgroup.controllers") else "v1"
+
+
+def file_system(path: str, mountinfo: str | None = None) -> str:
+    """The type of the file system `path` is on, as mountinfo (proc(5)) names it."""
+    text = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    best, found = -1, "unknown"
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        point = fields[4].encode().decode("unicode_escape")
+        covers = path == point or path.startswith(point.rstrip("/") + "/")
+        if covers and fields[2] == number and len(point) >= best:
+            best, found = len(point), after.split()[0]
+    return found
+
+
+@contextmanager
+def _ending_child() -> Iterator[tuple[int, int]]:
+    """A child that has exited with 43 and is not reaped yet: its pid and a pidfd. Reaped afterwards at the latest."""
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", f"read line; exit {TEST_CODE}"],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert child.stdin is not None
+    try:
+        fd = os.pidfd_open(child.pid)  # before it may end: afterwards the pid could be another's, were it reaped
+        try:
+            child.stdin.close()
+            if not select.select([fd], [], [], LIMIT_SECONDS)[0]:
+                raise subprocess.TimeoutExpired("sh", LIMIT_SECONDS)
+            yield child.pid, fd
+        finally:
+            os.close(fd)
+    finally:
+        child.stdin.close()
+        child.kill()  # Popen knows whether it has been reaped
+        child.wait(LIMIT_SECONDS)
+
+
+def _stat_field(pid: int, field: int) -> int:
+    """The name in field 2 may hold blanks and brackets: what counts is behind the last one."""
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return int(text[text.rindex(")") + 2 :].split()[field - 3])

@@ -1,0 +1,88 @@
+"""After a daemon start: every container that the store knows is looked up again, all at once, each within a limit."""
+
+import asyncio
+
+import structlog
+
+from supervisor import evidence, lifecycle
+from supervisor.errors import ExitdError
+from supervisor.facts import LIVE, Container, Phase, Report, RunKey, Source, Unknown
+from supervisor.node import Node
+from supervisor.sandbox import Found
+
+FIND_SECONDS = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+async def recover(node: Node) -> None:
+    """Fills the node from its store and begins the look-ups.
+
+    Returns when the containers are listed; `node.recovering` says which are still being looked up.
+    """
+    boot_id = node.clock.boot_id()
+    for container in await node.store.load():
+        node.containers[container.id] = container
+        settled = container.phase is Phase.EXITED and container.clean and container.boot_id == boot_id
+        if not settled:
+            node.recovering[container.id] = asyncio.Event()
+    for container_id in list(node.recovering):
+        container = node.containers[container_id]
+        node.spawn(_find(node, container, rebooted=container.boot_id != boot_id))
+
+
+async def _find(node: Node, container: Container, *, rebooted: bool) -> None:
+    try:
+        async with asyncio.timeout(FIND_SECONDS):
+            await (_after_reboot(node, container) if rebooted else _again(node, container))
+    except TimeoutError:
+        log.error("container not found in time", container=container.id, limit_seconds=FIND_SECONDS)
+    except (ExitdError, OSError) as error:
+        log.error("container not recovered", container=container.id, why=str(error))
+    finally:
+        node.recovering.pop(container.id).set()
+
+
+async def _after_reboot(node: Node, container: Container) -> None:
+    """Whatever ran has ended with the host, and nobody saw how."""
+    if container.phase in LIVE:
+        report = evidence.rebooted(container.init, node.clock.now_ns())
+        await node.end(RunKey(container.id, container.run), report, rebooted=True)
+    elif container.phase is Phase.CREATING:
+        await node.apply(container.id, lifecycle.MakeFailed("the host was rebooted during create"))
+    elif container.phase in (Phase.EXITED, Phase.RESTARTING):
+        await node.apply(container.id, lifecycle.Rebooted())
+    else:
+        node.resume_effects(container)
+
+
+async def _again(node: Node, container: Container) -> None:
+    if container.phase is Phase.CREATING:
+        await node.apply(container.id, lifecycle.MakeFailed("the daemon ended during create"))
+    elif container.phase in LIVE:
+        await _connect(node, container)
+    else:
+        node.resume_effects(container)
+
+
+async def _connect(node: Node, container: Container) -> None:
+    if container.phase is Phase.STARTING:
+        node.hold(container.id)
+    found, _ = await node.manager.connect_container(container)
+    if found is Found.NOTHING:
+        report = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, container.init, node.clock.now_ns())
+        await node.end(RunKey(container.id, container.run), report)
+    elif container.phase is Phase.STARTING:
+        await _settle_start(node, container, found)
+
+
+async def _settle_start(node: Node, container: Container, found: Found) -> None:
+    """The start died with the daemon; whether it had done its work, the runtime's state says. An init that has ended
+    by itself meanwhile had been started."""
+    try:
+        if found is Found.ENDED or await node.manager.state_process(container) == "running":
+            await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()))
+        else:
+            await node.start_made(container)
+    finally:
+        node.release(container.id)

@@ -1,0 +1,158 @@
+"""Run directories: `<state>/c/<id>/<run>`, what two processes share about one run. Made once, never reused."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shim import fields, record
+from supervisor.errors import ShimFailed
+from supervisor.facts import Process
+
+FIFO, LOCK, PLAN, CREATED = "exit_fifo", "lock", "plan", "created"
+PID_FILE, RUNTIME_LOG, RUNTIME_ROOT = "pid", "runtime.log", "rt"
+
+
+@dataclass(slots=True)
+class RunDirectory:
+    """A run's directory and what the daemon holds of it; -1 where there is nothing to hold (any more)."""
+
+    path: str
+    fifo_fd: int = -1
+    record_fd: int = -1
+
+    def close(self) -> None:
+        for fd in (self.fifo_fd, self.record_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.fifo_fd = self.record_fd = -1
+
+
+def path_of(state: str, container: str, run: int) -> str:
+    return f"{state}/c/{container}/{run}"
+
+
+def make(state: str, container: str, run: int, plan: bytes) -> RunDirectory:
+    """Everything a shim will find. The record's blocks are allocated now, so that neither a full file system nor a
+    deleted directory takes it away later; the fifo has its reader before it can have a writer.
+
+    ShimFailed when the directory exists (a run is made once) or there is no room.
+    """
+    path = path_of(state, container, run)
+    directory = RunDirectory(path)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.mkdir(path, mode=0o700)
+        os.mkfifo(f"{path}/{FIFO}", mode=0o600)
+        directory.fifo_fd = os.open(f"{path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
+        directory.record_fd = os.open(f"{path}/{record.NAME}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.posix_fallocate(directory.record_fd, 0, record.RECORD_BYTES)
+        os.close(os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        _write(f"{path}/{PLAN}", plan)
+    except OSError as error:
+        directory.close()
+        if not isinstance(error, FileExistsError):
+            shutil.rmtree(path, ignore_errors=True)
+        raise ShimFailed(f"run directory {path}: {error.strerror}; is the state directory full?") from error
+    return directory
+
+
+def reopen(state: str, container: str, run: int) -> RunDirectory:
+    """What is left of a run's directory; nothing of it may be left."""
+    directory = RunDirectory(path_of(state, container, run))
+    with contextlib.suppress(OSError):
+        directory.fifo_fd = os.open(f"{directory.path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
+    with contextlib.suppress(OSError):
+        directory.record_fd = os.open(f"{directory.path}/{record.NAME}", os.O_RDWR)
+    return directory
+
+
+def read_record(directory: RunDirectory) -> record.Record | None:
+    """The exit record, or None: not written, not readable, not whole."""
+    if directory.record_fd < 0:
+        return None
+    try:
+        return record.parse(os.pread(directory.record_fd, record.RECORD_BYTES, 0))
+    except (OSError, record.BadRecord):
+        return None
+
+
+def read_fifo(directory: RunDirectory) -> int | None:
+    """The number in the fifo, or None: nothing was written, or less than a number."""
+    if directory.fifo_fd < 0:
+        return None
+    try:
+        data = os.read(directory.fifo_fd, 4)
+    except OSError:
+        return None
+    return int.from_bytes(data, "little", signed=True) if len(data) == 4 else None
+
+
+def created(path: str) -> Process | None:
+    """Init, as the shim noted it in the directory."""
+    return _process(f"{path}/{CREATED}", "exitd-created")
+
+
+def lock_holder(path: str) -> Process | None:
+    """The shim that signed the lock last; it may be dead."""
+    return _process(f"{path}/{LOCK}", "exitd-lock")
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[bool]:
+    """Holds the run's lock for the block; yields False when a shim has it. A directory that is gone has no shim."""
+    try:
+        fd = os.open(f"{path}/{LOCK}", os.O_RDWR)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        yield _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def remove(path: str) -> None:
+    """The directory, and its parent if that was its last run. Repeatable."""
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
+
+
+def runs(state: str) -> list[tuple[str, int]]:
+    """Every run directory there is, as (container, run)."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for container in os.listdir(f"{state}/c"):
+            with contextlib.suppress(NotADirectoryError, FileNotFoundError):
+                found += [(container, int(run)) for run in os.listdir(f"{state}/c/{container}") if run.isdigit()]
+    return found
+
+
+def _process(path: str, kind: str) -> Process | None:
+    try:
+        with open(path, "rb") as file:
+            message = fields.decode(file.read(4096), kind)
+        return Process(message.number("pid"), message.number("started"))
+    except (OSError, fields.BadMessage):
+        return None
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if os.write(fd, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(fd)

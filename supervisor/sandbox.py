@@ -1,0 +1,72 @@
+"""The seam of the two designs: what a runtime family must offer, whoever waits for the process behind it.
+
+Shim v1 (exitd-shim beside every container, exit fifo and epoll) is `supervisor/oci/native.py`; a shim v2 client comes
+behind the same two roles. The names are those of the founding documents (kata's runtime-rs), kept so that a reader
+finds them again; their VM-only methods do not exist here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from supervisor.facts import Container, Process, Report, RunKey
+
+ExitListener = Callable[[RunKey, Report], None]
+ChangeListener = Callable[[RunKey, str], None]  # a run's monitor changed: "shim" | "keeper" | "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A run that the runtime has created: init waits for start."""
+
+    init: Process
+    shim: Process | None
+    monitored_by: str
+
+
+class Found(Enum):
+    """What `connect_container` found of a run after a daemon restart."""
+
+    LIVE = "live"  # init is there; its end will be reported
+    ENDED = "ended"  # its end will be, or was, reported
+    NOTHING = "nothing"  # never got as far as an init
+
+
+class ContainerManager(Protocol):
+    """The life of one container's processes. Every call is bounded in time and raises a named ExitdError."""
+
+    def listen(self, on_exit: ExitListener) -> None:
+        """Ends of runs are told here, once per run while this process lives; the store makes that once for ever."""
+
+    async def create_container(self, container: Container) -> Made: ...
+    async def start_process(self, container: Container) -> None: ...
+    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+        """Finds a run again after a restart. Must not wait for one silent shim longer than its limit."""
+
+    async def state_process(self, container: Container) -> str:
+        """The runtime's own word: creating | created | running | paused | stopped | absent."""
+
+    async def kill_process(self, container: Container, signal: int, *, everyone: bool = False) -> None: ...
+    async def pause_container(self, container: Container) -> None: ...
+    async def resume_container(self, container: Container) -> None: ...
+    async def pids(self, container: Container) -> tuple[int, ...]: ...
+    async def settle(self, container: Container) -> None:
+        """After the exit is stored: the witnesses may forget it."""
+
+    async def delete_process(self, container: Container) -> None:
+        """Nothing of the run is left when this returns: shim, runtime state, cgroups, run directory. Repeatable."""
+
+    def forget(self, container: Container) -> None:
+        """Closes what this process holds of the run."""
+
+
+class Sandbox(Protocol):
+    """What members of a pod share. A container without a pod is its own sandbox."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    async def cleanup(self) -> None: ...
+    async def shutdown(self) -> None: ...
+    async def status(self) -> str: ...
+    async def wait(self) -> Report: ...

@@ -1,0 +1,142 @@
+"""The database file: its tables, its version, and the refusal to touch what this exitd does not understand."""
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+from supervisor.errors import CannotStart
+
+APPLICATION_ID = 0x65786974  # "exit", in the file's header: tells exitd's file from any other SQLite database
+
+# MIGRATIONS[n] makes version n + 1 out of version n. Only ever append.
+MIGRATIONS = (
+    """
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE containers (id TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL);
+    CREATE UNIQUE INDEX containers_by_name ON containers (namespace, name) WHERE name <> '';
+    CREATE TABLE exits (
+        container TEXT NOT NULL, run INTEGER NOT NULL, exec TEXT NOT NULL,
+        at_ns INTEGER NOT NULL, unknown INTEGER NOT NULL, body TEXT NOT NULL,
+        PRIMARY KEY (container, run, exec)
+    ) WITHOUT ROWID;
+    CREATE INDEX exits_by_time ON exits (at_ns, container, run, exec);
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, body TEXT NOT NULL);
+    """,
+)
+VERSION = len(MIGRATIONS)
+
+WAL_BYTES = 16 << 20  # the write-ahead log is cut back to this after a checkpoint
+
+
+def open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
+    """Opens or makes the database, migrates it, and returns the writing connection.
+
+    Raises CannotStart, the file unchanged, when it is damaged, not exitd's, or of a newer version.
+    """
+    try:
+        version = _inspect(path)
+        if version == 0:
+            _make_file(path)
+        connection = connect(path, lock_seconds)
+        try:
+            _migrate(connection, version)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    except sqlite3.Error as error:
+        text = f"{path}: cannot be opened ({describe(error)}); {_next_step(error)}"
+        raise CannotStart(text, file=str(path)) from error
+    except OSError as error:
+        raise CannotStart(f"{path}: cannot be opened ({error.strerror}); {CHECK_PLACE}", file=str(path)) from error
+
+
+def connect(path: Path, lock_seconds: float) -> sqlite3.Connection:
+    """The writing connection to an existing file. Raises sqlite3.Error.
+
+    FULL: a commit returns only after the log is on the disk. Checkpoints are the writer's, taken when it is idle:
+    left to SQLite they happen inside some unlucky commit.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # never made here: a deleted database must not come back empty
+    connection = sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # has effect only before the first table, and before WAL
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_for_reading(path: Path, lock_seconds: float) -> sqlite3.Connection:
+    """A connection that cannot write, not even by mistake. Raises sqlite3.Error."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
+
+
+def describe(error: sqlite3.Error) -> str:
+    """SQLite's symbolic name of the error, SQLITE_FULL for one; errors of the binding itself have none."""
+    name = getattr(error, "sqlite_errorname", None)
+    return f"{name}: {error}" if name else str(error)
+
+
+CHECK_PLACE = "check the directory, its owner and its file system"
+MOVE_AWAY = "Containers were not touched. Restore a backup, or move the file away to begin with an empty one"
+
+
+def _inspect(path: Path) -> int:
+    """The schema version of the file, 0 when there is none. Looks through a read-only connection.
+
+    A writing one would replay and truncate the log of a file that is perhaps not ours to change.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return 0
+    with contextlib.closing(connect_for_reading(path, 1.0)) as connection:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and application != APPLICATION_ID:
+            raise CannotStart(f"{path}: a database, but not exitd's. {MOVE_AWAY}.", file=str(path))
+        if version > VERSION:
+            raise CannotStart(
+                f"{path}: written by a newer exitd (schema {version}, this one knows {VERSION}). Containers were not "
+                "touched. Start that version, or move the file away to begin with an empty one.",
+                file=str(path),
+            )
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise CannotStart(f"{path}: damaged ({verdict}). {MOVE_AWAY}.", file=str(path))
+    return int(version)
+
+
+def _next_step(error: sqlite3.Error) -> str:
+    """By code, without the extension in the upper bits (sqlite.org/rescode.html)."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return f"it is damaged. {MOVE_AWAY}."
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another program holds it: end that program."
+    if code == sqlite3.SQLITE_FULL:
+        return "free space on its file system."
+    return f"{CHECK_PLACE}. Containers were not touched."
+
+
+def _make_file(path: Path) -> None:
+    """For root's eyes alone: specs carry environments, and environments carry secrets. The -wal file inherits this."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
+    if version == 0:
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        try:
+            connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version={number}; COMMIT;")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

@@ -1,0 +1,59 @@
+"""Tells the service manager how the daemon is: sd_notify(3) without libsystemd. Silent when nobody listens."""
+
+import os
+import socket
+import time
+
+_SEND_SECONDS = 1.0  # a manager that does not read must not hold the daemon up
+
+
+def notify(*lines: str) -> bool:
+    """Sends `NAME=value` lines as one datagram to $NOTIFY_SOCKET. False when there is none or it does not take them."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # the abstract namespace, unix(7)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+            manager.settimeout(_SEND_SECONDS)
+            manager.sendto("\n".join(lines).encode(), address)
+    except OSError:
+        return False
+    return True
+
+
+def ready(text: str = "") -> bool:
+    """Up and serving; also the end of a reload."""
+    return notify("READY=1", f"STATUS={_one_line(text)}") if text else notify("READY=1")
+
+
+def reloading() -> bool:
+    """A reload has begun; `ready` ends it. The time tells the manager which reload is meant (Type=notify-reload)."""
+    return notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+
+def stopping() -> bool:
+    return notify("STOPPING=1")
+
+
+def status(text: str) -> bool:
+    """One line for a person, shown by systemctl status."""
+    return notify(f"STATUS={_one_line(text)}")
+
+
+def watchdog() -> bool:
+    """A sign of life, due at least every `watchdog_seconds`."""
+    return notify("WATCHDOG=1")
+
+
+def watchdog_seconds() -> float | None:
+    """How often the manager wants to hear of us: half its limit, as sd_watchdog_enabled(3) says. None: not at all."""
+    limit_us, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not limit_us.isascii() or not limit_us.isdigit() or int(limit_us) == 0 or pid not in ("", str(os.getpid())):
+        return None
+    return int(limit_us) / 2_000_000
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())

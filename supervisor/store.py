@@ -1,0 +1,312 @@
+"""What exitd must not forget: containers, the ledger of exits, and the numbered event log, in one SQLite database.
+
+"Exactly once" is a constraint here: an exit is stored under (container, run, exec) together with its event and the
+decision about what follows, or none of the three is.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from supervisor import rows, schema
+from supervisor.errors import CannotStart, NameTaken, StoreFailed
+from supervisor.facts import Container, Event, Exit
+from supervisor.groupcommit import Writer
+
+T = TypeVar("T")
+PAGE = 1000
+CHUNK = 1000  # rows deleted, or pages given back, per transaction of a compaction: commits get in between
+DAY_NS = 24 * 3600 * 10**9
+
+
+class AlreadyStored(Exception):
+    """This end of this run is in the ledger already: another witness was first. Nothing of the change was stored."""
+
+    def __init__(self, exit: Exit) -> None:
+        super().__init__(f"{exit.key} is stored already")
+        self.key = exit.key
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is stored together or not at all. Removals come first, so a name can pass on within one change."""
+
+    containers: tuple[Container, ...] = ()
+    removed: tuple[str, ...] = ()
+    exits: tuple[Exit, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much compaction leaves: what is within both the number and the age."""
+
+    events: int = 50_000
+    events_age_ns: int = 7 * DAY_NS
+    exits: int = 100_000
+    exits_age_ns: int = 90 * DAY_NS
+
+
+class Store:
+    """The database at `path`. Raises CannotStart, the file untouched, when it is damaged or of a newer version.
+
+    Belongs to one event loop and never blocks it: changes go to the writer thread, questions to a reading one.
+    Reads see every commit that has been acknowledged. A disk that does not answer within `limit_seconds`: StoreFailed.
+    """
+
+    def __init__(self, path: Path, *, lock_seconds: float = 2.0, limit_seconds: float = 30.0) -> None:
+        self.path = path
+        self._lock_seconds = lock_seconds
+        self._limit_seconds = limit_seconds
+        self._writer = Writer(path, lock_seconds)
+        self._reader: sqlite3.Connection | None = None
+        self._reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="exitd-store-read")
+        self._oldest, self._last = self._reading.submit(self._first_look).result()
+
+    @property
+    def flush_seconds(self) -> float:
+        """How long the newest flush to the disk took."""
+        return self._writer.flush_seconds
+
+    def oldest_seq(self) -> int:
+        """The number of the oldest event that is kept; last_seq() + 1 when there is none."""
+        return self._oldest
+
+    def last_seq(self) -> int:
+        """The number of the newest event on the disk, 0 before the first."""
+        return self._last
+
+    async def commit(self, change: Change) -> tuple[Event, ...]:
+        """Stores the change; returns its events, numbered, once they are durable.
+
+        Raises NameTaken, AlreadyStored (then nothing of this change is stored, others are not disturbed) or StoreFailed
+        (then try again: a retry of an exit that did get through answers AlreadyStored).
+        """
+        return await self._within_limit(self.commit_soon(change))
+
+    def commit_soon(self, change: Change) -> asyncio.Future[tuple[Event, ...]]:
+        """`commit` without its limit. Changes are stored, and their futures resolved, in the order of the calls."""
+        return self._writer.submit(partial(_apply, change), self._note_events)
+
+    async def set_meta(self, key: str, value: str) -> None:
+        statement = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        await self._write(lambda connection: connection.execute(statement, (key, value)).rowcount)
+
+    async def meta(self, key: str) -> str | None:
+        found = await self._rows("SELECT value FROM meta WHERE key = ?", key)
+        return str(found[0][0]) if found else None
+
+    async def load(self) -> tuple[Container, ...]:
+        """Every container, oldest first by row. Raises CannotStart for a row that this exitd cannot read."""
+        try:
+            found = await self._rows("SELECT body FROM containers ORDER BY rowid")
+            return tuple(rows.container_from(body) for (body,) in found)
+        except rows.BadRow as error:
+            raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
+
+    async def exits(
+        self,
+        since_ns: int | None = None,
+        unknown: bool = False,
+        id: str | None = None,
+        *,
+        after: Exit | None = None,
+        limit: int = PAGE,
+    ) -> list[Exit]:
+        """One page of the ledger by time of the end; the next one begins `after` the last exit of this one."""
+        where, values = ["1"], list[object]()
+        if since_ns is not None:
+            where, values = [*where, "at_ns >= ?"], [*values, since_ns]
+        if unknown:
+            where = [*where, "unknown"]
+        if id is not None:
+            where, values = [*where, "container = ?"], [*values, id]
+        if after is not None:
+            cursor = (after.at_ns, after.key.container, after.key.run, after.key.exec_id)
+            where, values = [*where, "(at_ns, container, run, exec) > (?, ?, ?, ?)"], [*values, *cursor]
+        order = "ORDER BY at_ns, container, run, exec LIMIT ?"
+        found = await self._rows(f"SELECT body FROM exits WHERE {' AND '.join(where)} {order}", *values, limit)
+        return [self._read_row(rows.exit_from, body) for (body,) in found]
+
+    async def exit_pages(
+        self, since_ns: int | None = None, unknown: bool = False, id: str | None = None
+    ) -> AsyncIterator[list[Exit]]:
+        """The whole ledger, a page at a time."""
+        page = await self.exits(since_ns, unknown, id)
+        while page:
+            yield page
+            page = await self.exits(since_ns, unknown, id, after=page[-1])
+
+    async def last_exit(self, container: str, run: int, exec_id: str = "") -> Exit | None:
+        """The stored end of this run; None: it has none, or the ledger no longer reaches back that far."""
+        query = "SELECT body FROM exits WHERE container = ? AND run = ? AND exec = ?"
+        found = await self._rows(query, container, run, exec_id)
+        return self._read_row(rows.exit_from, found[0][0]) if found else None
+
+    async def events_after(self, seq: int, limit: int) -> list[Event]:
+        """At most `limit` kept events with numbers above `seq`, in order."""
+        found = await self._rows("SELECT seq, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
+        return [self._read_row(partial(rows.event_from, number), body) for number, body in found]
+
+    async def first_seq_since(self, time_ns: int) -> int | None:
+        """The number of the first kept event that is not older than this wall time."""
+        found = await self._rows("SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1", time_ns)
+        return int(found[0][0]) if found else None
+
+    async def compact(self, keep: Keep, now_ns: int) -> None:
+        """Deletes events and exits beyond `keep` and gives the space back, in steps that let commits pass.
+
+        The newest event stays whatever its age: it carries the numbering. Exits of existing containers stay too:
+        without them a late witness could report a run a second time.
+        """
+        while await self._write(partial(_delete_events, keep, now_ns), self._note_oldest) == CHUNK:
+            pass
+        while await self._write(partial(_delete_exits, keep, now_ns)) >= CHUNK:
+            pass
+        while await self._write(_give_back_pages):
+            pass
+
+    async def close(self, limit_seconds: float = 5.0) -> bool:
+        """Stores what is queued, then lets go. False: the disk did not answer within the limit, once for each half.
+
+        The reader goes first: the last connection to go merges the log into the database, and only a writing one can.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._close_reader, limit_seconds)
+        self._writer.stop()
+        return await loop.run_in_executor(None, self._writer.wait_ended, limit_seconds)
+
+    def _close_reader(self, limit_seconds: float) -> None:
+        with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or it hangs, as the writer then will
+            dropped = self._reading.submit(self._drop_reader)
+            self._reading.shutdown(wait=False)
+            dropped.result(limit_seconds)
+
+    def _first_look(self) -> tuple[int, int]:
+        oldest, last = self._ask("SELECT min(seq), max(seq) FROM events", ())[0]
+        return (1, 0) if last is None else (oldest, last)
+
+    def _note_events(self, events: tuple[Event, ...]) -> None:
+        if events:
+            self._last = events[-1].seq
+
+    def _note_oldest(self, deleted: int) -> None:
+        self._oldest += deleted  # the numbers have no holes
+
+    async def _write(
+        self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None] = lambda result: None
+    ) -> T:
+        return await self._within_limit(self._writer.submit(work, stored))
+
+    async def _within_limit(self, future: asyncio.Future[T]) -> T:
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                return await future
+        except TimeoutError as error:
+            text = f"{self.path}: the disk did not answer within {self._limit_seconds:g} s; exitd goes on by itself"
+            raise StoreFailed(text, file=str(self.path)) from error
+
+    async def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._reading, self._ask, query, values)
+        except RuntimeError as error:
+            raise StoreFailed(f"{self.path}: closed", file=str(self.path)) from error
+        return await self._within_limit(future)
+
+    def _ask(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """In the reading thread."""
+        try:
+            if self._reader is None:
+                self._reader = schema.connect_for_reading(self.path, self._lock_seconds)
+            return self._reader.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            self._drop_reader()
+            raise StoreFailed(f"{self.path}: cannot be read ({schema.describe(error)})", file=str(self.path)) from error
+
+    def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            with contextlib.suppress(sqlite3.Error):
+                reader.close()
+
+    def _read_row(self, read: Callable[[str], T], body: str) -> T:
+        try:
+            return read(body)
+        except rows.BadRow as error:
+            raise StoreFailed(f"{self.path}: {error}", file=str(self.path)) from error
+
+
+def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
+    """In the writer thread, inside the change's savepoint."""
+    for id in change.removed:
+        connection.execute("DELETE FROM containers WHERE id = ?", (id,))
+    for container in change.containers:
+        _put_container(connection, container)
+    for exit in change.exits:
+        _put_exit(connection, exit)
+    return tuple(_put_event(connection, event) for event in change.events)
+
+
+def _put_container(connection: sqlite3.Connection, container: Container) -> None:
+    """Only the name can collide: a known id is an update."""
+    statement = (
+        "INSERT INTO containers (id, namespace, name, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE "
+        "SET namespace = excluded.namespace, name = excluded.name, body = excluded.body"
+    )
+    try:
+        connection.execute(statement, rows.container_row(container))
+    except sqlite3.IntegrityError as error:
+        name, namespace = container.spec.name, container.spec.namespace
+        text = f"the name {name} is taken in namespace {namespace}; remove or rename that container, or choose another"
+        raise NameTaken(text, name=name, namespace=namespace) from error
+
+
+def _put_exit(connection: sqlite3.Connection, exit: Exit) -> None:
+    try:
+        connection.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", rows.exit_row(exit))
+    except sqlite3.IntegrityError as error:
+        raise AlreadyStored(exit) from error
+
+
+def _put_event(connection: sqlite3.Connection, event: Event) -> Event:
+    """SQLite numbers by highest + 1, inside the transaction: what is rolled back leaves no gap."""
+    row = connection.execute("INSERT INTO events (time_ns, body) VALUES (?, ?)", rows.event_row(event))
+    return replace(event, seq=row.lastrowid or 0)
+
+
+def _delete_events(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:
+    """Deletes a chunk from the old end, never from the middle, whatever the wall clock did. Returns how many went."""
+    oldest, last = connection.execute("SELECT min(seq), max(seq) FROM events").fetchone()
+    if oldest is None:
+        return 0
+    young = "SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1"
+    (first_young,) = connection.execute(young, (now_ns - keep.events_age_ns,)).fetchone() or (last,)
+    first_kept = min(last, max(first_young, last - keep.events + 1), oldest + CHUNK)
+    return connection.execute("DELETE FROM events WHERE seq < ?", (first_kept,)).rowcount
+
+
+def _delete_exits(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:
+    (count,) = connection.execute("SELECT count(*) FROM exits").fetchone()
+    oldest = (
+        "SELECT container, run, exec FROM exits WHERE container NOT IN (SELECT id FROM containers) {} "
+        "ORDER BY at_ns, container, run, exec LIMIT ?"
+    )
+    delete = "DELETE FROM exits WHERE (container, run, exec) IN ({})"
+    over = min(max(count - keep.exits, 0), CHUNK)
+    deleted = connection.execute(delete.format(oldest.format("")), (over,)).rowcount
+    aged = delete.format(oldest.format("AND at_ns < ?"))
+    return deleted + connection.execute(aged, (now_ns - keep.exits_age_ns, CHUNK)).rowcount
+
+
+def _give_back_pages(connection: sqlite3.Connection) -> bool:
+    """Returns free pages to the file system; True while there are more."""
+    (before,) = connection.execute("PRAGMA freelist_count").fetchone()
+    connection.execute(f"PRAGMA incremental_vacuum({CHUNK})").fetchall()
+    (after,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return bool(0 < after < before)

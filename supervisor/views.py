@@ -1,0 +1,39 @@
+"""What the node tells the API of itself and of a container, beyond what the store holds."""
+
+from dataclasses import dataclass
+
+from supervisor.facts import Container, Process
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A container with what only the running daemon knows of it."""
+
+    container: Container
+    recovering: bool = False  # still being looked up after a daemon start: the rest may be out of date
+    monitored_by: str = ""  # shim | keeper | other; empty: nobody, there is no run
+    log_path: str = ""
+    bundle_path: str = ""
+    run_directory: str = ""
+    restart_at_ns: int | None = None  # CLOCK_REALTIME of the next run, computed from the boot clock when asked
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """The daemon and the machine it stands on."""
+
+    version: str
+    root: str
+    state: str
+    boot_id: str
+    default_runtime: str
+    cgroup: str  # v1 | hybrid | v2
+    evidence: tuple[tuple[str, bool], ...]  # source, does it work here
+    containers: int
+    running: int
+    pid: int
+    keeper: Process | None
+    pending_commits: int
+    seq: int  # the newest event
+    state_file_system: str
+    settings: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,159 @@
+"""The daemon's eyes on one run: its fifo, its record, and the pidfds of init and shim, in the monitor's epoll set."""
+
+import asyncio
+import contextlib
+import os
+import select
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shim import native
+from shim.record import Record
+from supervisor import evidence, monitor, rundir
+from supervisor.evidence import Init, Look, Pending
+from supervisor.facts import Process, Report, RunKey, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Senses:
+    """What a watch needs of its owner."""
+
+    monitor: monitor.Monitor
+    zombie_readable: bool  # the self-test's word: /proc/PID/stat field 52 tells the truth here
+    now_ns: Callable[[], int]
+    entry: Callable[[RunKey], Record | None]  # the keeper's journal
+    oom_kills: Callable[[RunKey], int]
+    on_exit: Callable[[RunKey, Report], None]
+    on_shim_lost: Callable[[RunKey], None]  # init lives on without its shim
+
+
+@dataclass(slots=True)
+class Watch:
+    """One run, watched from `begin` until its end is reported; then only its descriptors are kept, until `close`."""
+
+    key: RunKey
+    directory: rundir.RunDirectory
+    senses: Senses
+    init: Process | None = None
+    shim: Process | None = None
+    init_fd: int = -1
+    shim_fd: int = -1
+    monitored_by: str = ""
+    reported: bool = False
+    shim_is_stuck: bool = False  # it let its zombie lie: nothing more is to be expected of it
+    dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
+    fifo_number: int | None = None
+    shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Starts watching fifo and init. OSError when the kernel refuses a descriptor (ENOSPC: max_user_watches)."""
+        if self.directory.fifo_fd >= 0:
+            self.senses.monitor.watch(self.directory.fifo_fd, monitor.FIFO, self._fifo_ready)
+        if self.init_fd >= 0:
+            self.senses.monitor.watch(self.init_fd, monitor.PIDFD, lambda _: self.look())
+        if self.shim_fd < 0:
+            self.shim_gone.set()
+
+    def watch_shim(self, shim: Process, shim_fd: int) -> None:
+        """The first shim, the same one found again, or a replacement. Takes the descriptor over."""
+        self.shim, self.shim_fd = shim, shim_fd
+        self.shim_gone.clear()
+        self.senses.monitor.watch(self.shim_fd, monitor.PIDFD, self._shim_ready)
+
+    def look(self) -> None:
+        """Asks every witness; reports the end once."""
+        if self.reported:
+            return
+        verdict = evidence.judge(self._look())
+        if isinstance(verdict, Pending):
+            self._look_again(verdict.seconds)
+            return
+        self.reported = True
+        self.shim_is_stuck = verdict.source is Source.ZOMBIE
+        self._stop_watching_init()
+        self.senses.on_exit(self.key, verdict)
+
+    def close(self) -> None:
+        """Repeatable. The descriptors are closed, nothing calls back any more."""
+        self._stop_watching_init()
+        self.drop_shim()
+        if self.init_fd >= 0:
+            os.close(self.init_fd)
+            self.init_fd = -1
+        self.directory.close()
+
+    def drop_shim(self) -> None:
+        if self.shim_fd >= 0:
+            self.senses.monitor.unwatch(self.shim_fd)
+            os.close(self.shim_fd)
+            self.shim_fd = -1
+        self.shim_gone.set()
+
+    def _look(self) -> Look:
+        """init first: what its witnesses wrote, they wrote before they reaped it."""
+        init, zombie_status = self._init_state()
+        record = rundir.read_record(self.directory)
+        loop = asyncio.get_running_loop()
+        if init is not Init.ALIVE and self.dead_at is None:
+            self.dead_at = loop.time()
+        gone = init is not Init.ALIVE and record is None
+        return Look(
+            init=init,
+            process=self.init,
+            record=record,
+            fifo_number=self.fifo_number,
+            entry=self.senses.entry(self.key) if gone else None,
+            zombie_status=zombie_status if self.senses.zombie_readable else None,
+            pidfd_status=self._kernel_status() if gone else None,
+            dead_seconds=loop.time() - self.dead_at if self.dead_at is not None else 0.0,
+            now_ns=self.senses.now_ns(),
+            oom_kills=self.senses.oom_kills(self.key) if gone else 0,
+        )
+
+    def _init_state(self) -> tuple[Init, int | None]:
+        if self.init_fd >= 0 and not monitor.read_ready(self.init_fd):
+            return Init.ALIVE, None
+        if self.init is not None:
+            try:
+                state, _, started, wait_status = native.process_stat(self.init.pid)
+                if started == self.init.started_ticks and state in "ZX":
+                    return Init.ZOMBIE, wait_status
+            except ProcessLookupError:
+                pass
+        return Init.REAPED, None
+
+    def _kernel_status(self) -> int | None:
+        try:
+            return native.pidfd_exit_status(self.init_fd) if self.init_fd >= 0 else None
+        except OSError:  # a kernel before 6.15
+            return None
+
+    def _fifo_ready(self, events: int) -> None:
+        if events & select.EPOLLIN:
+            self.fifo_number = rundir.read_fifo(self.directory)
+        else:  # HUP only: no writer is left, and a level-triggered HUP would not let us sleep
+            self.senses.monitor.unwatch(self.directory.fifo_fd)
+        self.look()
+
+    def _shim_ready(self, _: int) -> None:
+        """The shim is dead. If it was the daemon's own child (there was no keeper), it is reaped here."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self.shim_fd, os.WEXITED | os.WNOHANG)
+        self.drop_shim()
+        if self.init is None:  # it is still creating, or has failed to; its status socket tells that
+            return
+        self.look()
+        if not self.reported and self.init_fd >= 0 and not monitor.read_ready(self.init_fd):
+            self.senses.on_shim_lost(self.key)
+
+    def _look_again(self, seconds: float | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = asyncio.get_running_loop().call_later(seconds, self.look) if seconds is not None else None
+
+    def _stop_watching_init(self) -> None:
+        self._look_again(None)
+        for fd in (self.directory.fifo_fd, self.init_fd):
+            if fd >= 0:
+                self.senses.monitor.unwatch(fd)

@@ -1,0 +1,53 @@
+"""What holds for every test: the mark `system` and its needs, and that nothing is skipped where it counts."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Generator
+
+import pytest
+
+SYSTEM_TESTS = pathlib.Path(__file__).parent / "system"
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(SYSTEM_TESTS):
+            item.add_marker("system")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("system") is None:
+        return
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if shutil.which("runc") is None:
+        pytest.skip("needs runc (`make deps` installs it)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    # An expected failure is reported as skipped too, but it did run.
+    if in_ci() and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in CI: {_reason(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if in_ci() and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in CI: {_reason(report)}"
+    return report
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """A skip is told as (file, line, reason)."""
+    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)

@@ -1,0 +1,126 @@
+"""The plan: what Python writes the core reads, and what the core would refuse Python refuses first."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shim import fields, plan
+from shim.native import ffi, lib
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
+IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}", fullmatch=True)
+WORDS = st.lists(TEXT, max_size=46).map(lambda words: ("/runc", *words))
+MILLISECONDS = st.integers(0, plan.LIMIT_MAX_MS)
+PLANS = st.builds(
+    plan.Plan,
+    id=IDS,
+    run=st.integers(0, 2**63 - 1),
+    create=WORDS,
+    remove=WORDS,
+    exec_id=st.just("") | IDS,
+    pid_file=TEXT.filter(bool),
+    runtime_log=TEXT,
+    log=TEXT,
+    oom=TEXT,
+    keeper=TEXT,
+    create_ms=MILLISECONDS,
+    remove_ms=MILLISECONDS,
+    drain_ms=MILLISECONDS,
+)
+GOOD = plan.Plan(id="a", run=1, create=("/runc", "create"), remove=("/runc", "delete"))
+
+
+def text(pointer: Any) -> str:
+    return str(ffi.string(pointer).decode())
+
+
+def words(array: Any) -> tuple[str, ...]:
+    return tuple(text(array[i]) for i in range(next(i for i in range(48) if array[i] == ffi.NULL)))
+
+
+def c_parse(data: bytes) -> plan.Plan | int:
+    out, room = ffi.new("struct plan *"), ffi.from_buffer(data)
+    if error := lib.plan_parse(out, room, len(data)):
+        return int(error)
+    texts = {name: text(getattr(out, name)) for name in ("id", "pid_file", "runtime_log", "log", "oom", "keeper")}
+    numbers = {name: int(getattr(out, name)) for name in ("run", "create_ms", "remove_ms", "drain_ms")}
+    return plan.Plan(
+        **texts, **numbers, exec_id=text(out.exec), create=words(out.create), remove=words(out.remove)
+    )
+
+
+@given(PLANS)
+def test_the_core_reads_exactly_what_python_wrote(wanted: plan.Plan) -> None:
+    assert c_parse(plan.encode(wanted)) == wanted
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": ""},
+        {"id": "x" * 128},
+        {"id": 'a"b'},
+        {"id": "a\\b"},
+        {"id": "a\nb"},
+        {"id": "ä"},
+        {"exec_id": "x" * 128},
+        {"exec_id": 'a"b'},
+        {"run": -1},
+        {"pid_file": ""},
+        {"create": ()},
+        {"remove": ()},
+        {"create": ("/runc",) * 48},
+        {"create_ms": -1},
+        {"create_ms": 86_400_001},
+        {"remove_ms": 86_400_001},
+        {"drain_ms": 86_400_001},
+    ],
+)
+def test_what_the_core_would_refuse_python_refuses_first(change: dict[str, Any]) -> None:
+    bad = dataclasses.replace(GOOD, **change)
+    with pytest.raises(plan.BadPlan):
+        plan.encode(bad)
+    names = ("id", "run", "pid_file", "create_ms", "remove_ms", "drain_ms")
+    pairs = [(name, getattr(bad, name)) for name in names] + [("exec", bad.exec_id)]
+    commands = [("create", word) for word in bad.create] + [("remove", word) for word in bad.remove]
+    assert isinstance(c_parse(fields.encode("exitd-plan", pairs + commands)), int)
+
+
+def test_a_program_that_is_no_absolute_path_is_refused() -> None:
+    with pytest.raises(plan.BadPlan):
+        plan.encode(dataclasses.replace(GOOD, create=("runc", "create")))
+
+
+def test_a_plan_beyond_the_cores_room_is_refused() -> None:
+    with pytest.raises(plan.BadPlan):
+        plan.encode(dataclasses.replace(GOOD, log="x" * plan.PLAN_MAX_BYTES))
+
+
+def test_a_newer_version_is_refused_as_such() -> None:
+    newer = plan.encode(GOOD).replace(b"exitd-plan 1", b"exitd-plan 2", 1)
+    assert c_parse(newer) == -71  # EPROTO
+
+
+def test_unknown_fields_are_for_newer_readers() -> None:
+    assert c_parse(plan.encode(GOOD)[:-4] + b"tomorrow=1\0end\0") == GOOD
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_refused_without_a_crash(data: bytes) -> None:
+    assert isinstance(c_parse(data), int)
+
+
+@given(PLANS, st.data())
+def test_damaged_plans_are_read_or_refused_but_never_crash_the_core(good: plan.Plan, data: st.DataObject) -> None:
+    damaged = bytearray(plan.encode(good))
+    for _ in range(3):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    result = c_parse_raw(bytes(damaged))
+    assert result <= 0
+
+
+def c_parse_raw(data: bytes) -> int:
+    return int(lib.plan_parse(ffi.new("struct plan *"), ffi.from_buffer(data), len(data)))

@@ -1,0 +1,163 @@
+"""A node that keeps its word in memory: what the API is tested against."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+from supervisor import events
+from supervisor.errors import NoSuchContainer
+from supervisor.facts import (
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    Oom,
+    Phase,
+    Reason,
+    RunKey,
+    Source,
+    Spec,
+)
+from supervisor.views import Info, View
+
+AT_NS = 1_795_176_000_000_000_001
+
+
+def ended(id: str, code: int = 7) -> Exit:
+    key = RunKey(id, 1)
+    return Exit(key, "web", "default", Exited(code), Source.RECORD, Reason.SELF, By(), Oom(), AT_NS, None, None)
+
+
+class FakeNode:
+    """Every call is noted. `failure` is raised by every call; `gate` holds changes back; `exit_now` answers waits."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.finished: list[str] = []
+        self.failure: BaseException | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.entered = asyncio.Event()
+        self.exit_now = asyncio.Event()
+        self.waiting = 0
+        self.most_waiting = 0
+        self.containers: dict[str, Container] = {}
+        self.log = ("", asyncio.Event())
+        self.streams_open = 0
+        self.streams_closed = asyncio.Event()
+
+    def _ask(self, *call: object) -> None:
+        self.asked.append(call)
+        if self.failure is not None:
+            raise self.failure
+
+    async def _change(self, *call: object) -> Container:
+        self._ask(*call)
+        self.entered.set()
+        await self.gate.wait()
+        self.finished.append(str(call[0]))
+        return self._find(str(call[1]))
+
+    def _find(self, id: str) -> Container:
+        try:
+            return self.containers[id]
+        except KeyError:
+            raise NoSuchContainer(f"no container {id}", id=id) from None
+
+    async def create(self, spec: Spec, by: By) -> Container:
+        self._ask("create", spec, by)
+        container = Container("c1", spec, Phase.CREATED, 1, AT_NS)
+        self.containers["c1"] = container
+        return container
+
+    async def start(self, id: str, by: By) -> Container:
+        container = await self._change("start", id, by)
+        self.containers[id] = replace(container, phase=Phase.RUNNING)
+        return self.containers[id]
+
+    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+        return await self._change("stop", id, timeout_seconds, by)
+
+    async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
+        await self._change("kill", id, signal, everyone, by)
+
+    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+        return await self._change("restart", id, timeout_seconds, by)
+
+    async def pause(self, id: str, by: By) -> None:
+        await self._change("pause", id, by)
+
+    async def resume(self, id: str, by: By) -> None:
+        await self._change("resume", id, by)
+
+    async def remove(self, id: str, force: bool, by: By) -> None:
+        await self._change("remove", id, force, by)
+
+    def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
+        self._ask("listing", all, filters)
+        return [View(container) for container in self.containers.values()], 17
+
+    async def inspect(self, id: str) -> View:
+        self._ask("inspect", id)
+        return View(self._find(id), monitored_by="shim")
+
+    async def pids(self, id: str) -> tuple[int, ...]:
+        self._ask("pids", id)
+        return (1, 2)
+
+    async def wait(self, id: str, condition: str, run: int) -> Exit | None:
+        self._ask("wait", id, condition, run)
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        self.entered.set()
+        try:
+            await self.exit_now.wait()
+        finally:
+            self.waiting -= 1
+        return None if condition == "removed" else ended(id)
+
+    async def subscribe(
+        self,
+        from_seq: int | None,
+        since_ns: int | None,
+        until_ns: int | None,
+        filters: tuple[str, ...],
+        follow: bool,
+    ) -> AsyncIterator[events.Item]:
+        self._ask("subscribe", from_seq, since_ns, until_ns, filters, follow)
+        self.streams_open += 1
+        try:
+            yield Event("exit", "c1", "web", "default", AT_NS, ended("c1"), seq=5)
+            yield events.Bookmark(6)
+            yield events.Lost(7, 9)
+            if follow:
+                await self.exit_now.wait()
+        finally:
+            self.streams_open -= 1
+            self.streams_closed.set()
+
+    async def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
+        self._ask("exits", since_ns, unknown, id)
+        for code in range(3):
+            yield ended("c1", code)
+
+    async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
+        self._ask("log_source", id)
+        path, complete = self.log
+
+        async def done(run: int) -> None:
+            self.asked.append(("done", run))
+            await complete.wait()
+
+        return path, done
+
+    async def info(self) -> Info:
+        self._ask("info")
+        return Info("0.1", "/r", "/s", "boot", "runc", "v2", (), len(self.containers), 0, 1, None, 0, 17, "tmpfs")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets the loop turn until something that nobody announces is so. Its test has a limit."""
+    while not condition():  # noqa: ASYNC110  # a socket's peer noticing its end sets no event
+        await asyncio.sleep(0)

@@ -1,0 +1,183 @@
+"""Facts on the wire: what is not known stays absent."""
+
+from typing import Any
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import events, logs
+from supervisor.api import replies
+from supervisor.facts import (
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    ExitStatus,
+    Oom,
+    Phase,
+    Process,
+    Reason,
+    RunKey,
+    Signaled,
+    Source,
+    Spec,
+    Unknown,
+)
+from supervisor.views import Info, View
+
+AT_NS = 1_795_176_000_000_000_001
+
+
+def ended(status: ExitStatus, **fields: Any) -> Exit:
+    given: dict[str, Any] = {
+        "key": RunKey("c1", 3),
+        "name": "web",
+        "namespace": "default",
+        "status": status,
+        "source": Source.RECORD,
+        "reason": Reason.SELF,
+        "by": By(),
+        "oom": Oom(),
+        "at_ns": AT_NS,
+        "started_ns": None,
+        "init": None,
+    }
+    return Exit(**(given | fields))
+
+
+def test_a_code_is_set_only_for_an_exit_even_when_it_is_zero() -> None:
+    message = replies.exit_message(ended(Exited(0)))
+    assert (message.kind, message.code, message.HasField("code")) == ("exited", 0, True)
+    assert not message.HasField("signal") and not message.HasField("number")
+
+
+def test_a_signal_is_set_only_for_a_death_by_signal() -> None:
+    message = replies.exit_message(ended(Signaled(11, core=True)))
+    assert (message.kind, message.signal, message.core) == ("signaled", 11, True)
+    assert not message.HasField("code") and not message.HasField("number")
+
+
+def test_an_unknown_end_has_a_cause_and_neither_code_nor_signal() -> None:
+    message = replies.exit_message(ended(Unknown("monitors-killed"), source=Source.NONE))
+    assert (message.kind, message.cause, message.source) == ("unknown", "monitors-killed", "none")
+    assert not any(message.HasField(name) for name in ("code", "signal", "number"))
+
+
+def test_a_number_that_proves_nothing_stands_beside_unknown() -> None:
+    message = replies.exit_message(ended(Unknown("ambiguous", 137), source=Source.FIFO))
+    assert message.HasField("number") and message.number == 137
+    assert not message.HasField("code")
+
+
+def test_everything_else_of_an_exit_arrives() -> None:
+    exit = ended(
+        Exited(1),
+        key=RunKey("c1", 3, "e1"),
+        reason=Reason.STOP,
+        by=By(0, 42),
+        oom=Oom(True, 2, 64),
+        started_ns=5,
+        init=Process(7, 99),
+        decision="restart",
+    )
+    assert replies.exit_message(exit) == pb.Exit(
+        container_id="c1",
+        run=3,
+        exec_id="e1",
+        kind="exited",
+        code=1,
+        source="record",
+        reason="stop",
+        by=pb.By(uid=0, pid=42),
+        oom=pb.Oom(init=True, kills=2, limit_bytes=64),
+        at=replies.timestamp(AT_NS),
+        started_at=replies.timestamp(5),
+        name="web",
+        namespace="default",
+        decision="restart",
+        init=pb.Process(pid=7, started_ticks=99),
+    )
+
+
+def test_a_caller_that_is_not_known_is_not_root() -> None:
+    message = replies.exit_message(ended(Exited(0)))
+    assert not message.by.HasField("uid") and not message.by.HasField("pid")
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_every_phase_has_its_word_on_the_wire(phase: Phase) -> None:
+    message = replies.container_message(View(Container("c1", Spec("web"), phase, 1, AT_NS)))
+    assert pb.Phase.Name(message.phase) == f"PHASE_{phase.name}"
+
+
+def test_a_container_that_never_ran_has_no_times_but_its_creation() -> None:
+    message = replies.container_message(View(Container("c1", Spec("web"), Phase.CREATING, 1, AT_NS)))
+    assert {descriptor.name for descriptor, _ in message.ListFields()} == {"id", "spec", "phase", "run", "created_at"}
+
+
+def test_a_container_and_what_the_daemon_knows_of_it_arrive() -> None:
+    container = Container(
+        id="c1",
+        spec=Spec("web"),
+        phase=Phase.RESTARTING,
+        run=3,
+        created_ns=1,
+        init=Process(7, 99),
+        shim=Process(8, 98),
+        started_ns=2,
+        exit=ended(Exited(1)),
+        restart_count=2,
+        error="caf\udce9",
+    )
+    view = View(container, True, "keeper", "/l", "/b", "/r", 10)
+    assert replies.container_message(view) == pb.Container(
+        id="c1",
+        spec=replies.spec_message(container.spec),
+        phase=pb.PHASE_RESTARTING,
+        run=3,
+        init=pb.Process(pid=7, started_ticks=99),
+        shim=pb.Process(pid=8, started_ticks=98),
+        created_at=replies.timestamp(1),
+        started_at=replies.timestamp(2),
+        finished_at=replies.timestamp(AT_NS),
+        exit=replies.exit_message(ended(Exited(1))),
+        restart_count=2,
+        restart_at=replies.timestamp(10),
+        recovering=True,
+        error="caf?",
+        monitored_by="keeper",
+        log_path="/l",
+        bundle_path="/b",
+        run_directory="/r",
+    )
+
+
+def test_an_event_a_bookmark_and_a_loss_are_three_things() -> None:
+    event = Event("exit", "c1", "web", "default", 5, ended(Exited(0)), (("signal", "\udcff"),), "p1", 9)
+    message = replies.events_message(event).event
+    assert (message.seq, message.type, message.pod_id, message.exit.kind) == (9, "exit", "p1", "exited")
+    assert dict(message.attributes) == {"signal": "?"}
+    assert replies.events_message(events.Bookmark(4)).bookmark == 4
+    lost = replies.events_message(events.Lost(2, 3)).lost
+    assert (getattr(lost, "from"), lost.to) == (2, 3)
+
+
+def test_output_of_one_stream_travels_together_and_nothing_is_reordered() -> None:
+    items: list[logs.Item] = [
+        logs.Entry(1, "stdout", b"a\n"),
+        logs.Malformed(b"?"),
+        logs.Entry(2, "stdout", b"b\n"),
+        logs.Entry(3, "stderr", b"c\n"),
+        logs.Entry(4, "stdout", b"d"),
+    ]
+    sent = [(reply.stream, reply.data) for reply in replies.log_messages(items, 100)]
+    assert sent == [("stdout", b"a\nb\n"), ("stderr", b"c\n"), ("stdout", b"d")]
+    assert [reply.data for reply in replies.log_messages(items, 1)] == [b"a\n", b"b\n", b"c\n", b"d"]
+
+
+def test_what_the_daemon_says_of_itself_arrives() -> None:
+    info = Info("1", "/r", "/s", "boot", "runc", "v2", (("record", True),), 5, 3, 9, Process(4, 2), 1, 77, "tmpfs")
+    message = replies.info_message(info)
+    assert (message.containers, message.running, message.seq, message.keeper.pid) == (5, 3, 77, 4)
+    assert dict(message.evidence) == {"record": True}

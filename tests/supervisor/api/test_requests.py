@@ -1,0 +1,249 @@
+"""What a request may say, field by field; and that a spec comes back as it went."""
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api import replies, requests
+from supervisor.errors import BadRequest
+from supervisor.facts import Mount, Policy, RestartPolicy, Spec
+
+MOUNT = pb.Mount(source="/a", destination="/b")
+
+
+def spec(**fields: object) -> pb.ContainerSpec:
+    given: dict[str, object] = {"name": "web", "args": ["sleep", "1"], "rootfs": "/"}
+    return pb.ContainerSpec(**(given | fields))  # type: ignore[arg-type]  # any field, that is the point
+
+
+def test_a_small_spec_gets_the_defaults() -> None:
+    assert requests.spec_of(spec()) == Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="")
+
+
+def test_every_field_arrives() -> None:
+    message = spec(
+        env=["A=1", "B="],
+        cwd="/srv",
+        user="www-data:33",
+        runtime="crun",
+        memory_bytes=64 << 20,
+        annotations={"k": "v", "a": ""},
+        restart="on-failure:3",
+        stop_signal="RTMIN+1",
+        stop_timeout_seconds=0,
+        network="host",
+        labels={"tier": "front"},
+        hostname="web-1.local",
+        read_only=True,
+        mounts=[pb.Mount(source="/src", destination="/dst", read_only=True)],
+        namespace="prod",
+    )
+    assert requests.spec_of(message) == Spec(
+        name="web",
+        args=("sleep", "1"),
+        env=("A=1", "B="),
+        cwd="/srv",
+        user="www-data:33",
+        rootfs="/",
+        runtime="crun",
+        memory_bytes=64 << 20,
+        annotations=(("a", ""), ("k", "v")),
+        restart=RestartPolicy(Policy.ON_FAILURE, 3),
+        stop_signal=35,
+        stop_timeout_seconds=0,
+        network="host",
+        labels=(("tier", "front"),),
+        hostname="web-1.local",
+        read_only=True,
+        mounts=(Mount("/src", "/dst", True),),
+        namespace="prod",
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "a" * 63},
+        {"name": "9.a_B-c"},
+        {"memory_bytes": 4 << 20},
+        {"memory_bytes": 2**63 - 1},
+        {"rootfs": "", "bundle": "/b", "args": []},
+        {"runtime": "/usr/bin/crun"},
+        {"auto_remove": True},
+        {"auto_remove": True, "restart": "no"},
+        {"env": ["A==", "A=\n", "a b=c"]},
+        {"user": "0"},
+        {"user": "1000:1000"},
+        {"hostname": "a"},
+        {"stop_signal": "9"},
+        {"mounts": [MOUNT]},
+    ],
+    ids=str,
+)
+def test_these_are_fine(fields: dict[str, object]) -> None:
+    requests.spec_of(spec(**fields))
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("name", {"name": "-web"}),
+        ("name", {"name": "a" * 64}),
+        ("name", {"name": "a/b"}),
+        ("name", {"name": "web\n"}),
+        ("name", {"name": "wéb"}),
+        ("namespace", {"namespace": "a b"}),
+        ("args", {"args": []}),
+        ("args", {"args": [""]}),
+        ("env", {"env": ["A"]}),
+        ("env", {"env": ["A=1", "=1"]}),
+        ("cwd", {"cwd": "srv"}),
+        ("user", {"user": "a:b:c"}),
+        ("user", {"user": "a b"}),
+        ("user", {"user": ":0"}),
+        ("rootfs", {"rootfs": ""}),
+        ("rootfs", {"bundle": "/b"}),
+        ("rootfs", {"rootfs": "relative"}),
+        ("bundle", {"rootfs": "", "bundle": "relative"}),
+        ("runtime", {"runtime": "bin/runc"}),
+        ("runtime", {"runtime": "-x"}),
+        ("memory_bytes", {"memory_bytes": 1}),
+        ("memory_bytes", {"memory_bytes": (4 << 20) - 1}),
+        ("memory_bytes", {"memory_bytes": 2**63}),
+        ("annotations", {"annotations": {"": "v"}}),
+        ("labels", {"labels": {"": "v"}}),
+        ("stop_signal", {"stop_signal": "TREM"}),
+        ("stop_signal", {"stop_signal": "0"}),
+        ("network", {"network": "bridge"}),
+        ("hostname", {"hostname": "a" * 65}),
+        ("hostname", {"hostname": "-a"}),
+        ("mounts[0].source", {"mounts": [pb.Mount(destination="/b")]}),
+        ("mounts[1].destination", {"mounts": [MOUNT, pb.Mount(source="/a", destination="b")]}),
+    ],
+    ids=str,
+)
+def test_these_are_refused_by_the_name_of_the_field(field: str, fields: dict[str, object]) -> None:
+    with pytest.raises(BadRequest) as refused:
+        requests.spec_of(spec(**fields))
+    assert refused.value.metadata["field"] == field
+    assert str(refused.value).startswith(field)
+
+
+@pytest.mark.parametrize("fields", [{"restart": "sometimes"}, {"auto_remove": True, "restart": "always"}], ids=str)
+def test_a_restart_policy_that_cannot_be_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(BadRequest):
+        requests.spec_of(spec(**fields))
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("name", {"name": "a\0b"}),
+        ("args[1]", {"args": ["a", "b\0"]}),
+        ("env[0]", {"env": ["A=\0"]}),
+        ("rootfs", {"rootfs": "/\0"}),
+        ("annotations", {"annotations": {"a": "\0"}}),
+        ("labels", {"labels": {"\0": "a"}}),
+        ("restart", {"restart": "\0"}),
+        ("mounts[0].source", {"mounts": [pb.Mount(source="/\0", destination="/")]}),
+    ],
+    ids=str,
+)
+def test_a_nul_byte_is_refused_wherever_it_hides(path: str, fields: dict[str, object]) -> None:
+    with pytest.raises(BadRequest) as refused:
+        requests.spec_of(spec(**fields))
+    assert refused.value.metadata["field"] == path
+
+
+WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=10)
+NAME = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}", fullmatch=True)
+PATH = WORD.map(lambda word: "/" + word)
+PAIRS = st.dictionaries(WORD.filter(bool), WORD, max_size=3).map(lambda pairs: tuple(sorted(pairs.items())))
+POLICIES = st.one_of(
+    st.sampled_from([RestartPolicy(policy) for policy in Policy]),
+    st.integers(min_value=1, max_value=1000).map(lambda limit: RestartPolicy(Policy.ON_FAILURE, limit)),
+)
+SPECS = st.builds(
+    Spec,
+    name=NAME,
+    args=st.lists(WORD, max_size=3).map(lambda rest: ("run", *rest)),
+    env=st.lists(st.tuples(NAME, WORD).map("=".join), max_size=3).map(tuple),
+    cwd=PATH,
+    user=st.sampled_from(["", "0", "www-data:33"]),
+    rootfs=PATH,
+    bundle=st.just(""),
+    runtime=st.one_of(NAME, PATH, st.just("")),
+    memory_bytes=st.one_of(st.just(0), st.integers(min_value=4 << 20, max_value=2**63 - 1)),
+    annotations=PAIRS,
+    restart=POLICIES,
+    auto_remove=st.just(False),
+    stop_signal=st.integers(min_value=1, max_value=64),
+    stop_timeout_seconds=st.integers(min_value=0, max_value=2**32 - 1),
+    network=st.sampled_from(["none", "host"]),
+    labels=PAIRS,
+    hostname=st.sampled_from(["", "a", "web-1.local"]),
+    read_only=st.booleans(),
+    mounts=st.lists(st.builds(Mount, PATH, PATH, st.booleans()), max_size=2).map(tuple),
+    namespace=NAME,
+)
+
+
+@given(SPECS)
+def test_a_spec_comes_back_as_it_went(spec: Spec) -> None:
+    wire = replies.spec_message(spec).SerializeToString()
+    assert requests.spec_of(pb.ContainerSpec.FromString(wire)) == spec
+
+
+@given(st.integers(min_value=0, max_value=2**63 - 1))
+def test_a_time_comes_back_to_the_nanosecond(time_ns: int) -> None:
+    stamp = replies.timestamp(time_ns)
+    assert stamp is not None
+    assert requests.time_of(stamp, "since") == time_ns
+
+
+@pytest.mark.parametrize(
+    "stamp", [Timestamp(nanos=-1), Timestamp(nanos=10**9), Timestamp(seconds=-1), Timestamp(seconds=2**40)], ids=str
+)
+def test_a_time_no_clock_can_tell_is_refused(stamp: Timestamp) -> None:
+    with pytest.raises(BadRequest) as refused:
+        requests.time_of(stamp, "since")
+    assert refused.value.metadata["field"] == "since"
+
+
+@pytest.mark.parametrize("text", ["a", "web-1", "0" * 64, "f" * 12])
+def test_an_id_may_be_a_name_or_the_beginning_of_an_id(text: str) -> None:
+    assert requests.id_of(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "../etc", "a b", "a\0", "0" * 65, "-a", "ü"])
+def test_what_can_be_no_id_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        requests.id_of(text)
+    assert refused.value.metadata["field"] == "id"
+
+
+def test_waiting_is_for_the_exit_unless_said_otherwise() -> None:
+    assert requests.condition_of("") == "exited"
+    assert [requests.condition_of(word) for word in requests.CONDITIONS] == list(requests.CONDITIONS)
+    with pytest.raises(BadRequest):
+        requests.condition_of("not-running")
+
+
+def test_a_number_the_store_cannot_hold_is_refused() -> None:
+    assert requests.number_of(2**63 - 1, "run") == 2**63 - 1
+    with pytest.raises(BadRequest):
+        requests.number_of(2**63, "run")
+
+
+def test_no_grace_is_not_a_grace_of_zero() -> None:
+    assert requests.timeout_of(pb.StopRequest()) is None
+    assert requests.timeout_of(pb.StopRequest(timeout_seconds=0)) == 0
+
+
+def test_an_error_does_not_repeat_a_value_without_bound() -> None:
+    with pytest.raises(BadRequest) as refused:
+        requests.spec_of(spec(cwd="x" * 100_000))
+    assert len(str(refused.value)) < 300

@@ -1,0 +1,190 @@
+"""The API over a real unix socket, in front of a fake node."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untyped]
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import errors
+from supervisor.api import rpc
+from supervisor.api.server import MUTATING, ApiServer
+from supervisor.facts import By
+from supervisor.inotify import Inotify
+from tests.supervisor.api.fake_node import AT_NS, FakeNode
+from tests.supervisor.api.rig import LINE, SPEC, Rig, created, first, refused, run
+
+
+def test_a_container_goes_through_its_life(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        reply = await rig.exitd.CreateContainer(pb.CreateContainerRequest(spec=SPEC))
+        assert (reply.container.id, reply.container.phase) == ("c1", pb.PHASE_CREATED)
+        assert (await rig.exitd.Start(pb.StartRequest(id="c1"))).container.phase == pb.PHASE_RUNNING
+        await rig.exitd.Stop(pb.StopRequest(id="c1"))
+        await rig.exitd.Restart(pb.RestartRequest(id="c1", timeout_seconds=0))
+        await rig.exitd.Kill(pb.KillRequest(id="c1"))
+        await rig.exitd.Kill(pb.KillRequest(id="c1", signal="hup", all=True))
+        await rig.exitd.Pause(pb.PauseRequest(id="c1"))
+        await rig.exitd.Resume(pb.ResumeRequest(id="c1"))
+        await rig.exitd.Remove(pb.RemoveRequest(id="c1", force=True))
+        nobody = By()
+        assert rig.node.asked[1:] == [
+            ("start", "c1", nobody),
+            ("stop", "c1", None, nobody),
+            ("restart", "c1", 0, nobody),
+            ("kill", "c1", 9, False, nobody),
+            ("kill", "c1", 1, True, nobody),
+            ("pause", "c1", nobody),
+            ("resume", "c1", nobody),
+            ("remove", "c1", True, nobody),
+        ]
+
+    run(tmp_path, test)
+
+
+def test_what_only_looks_gives_what_the_node_knows(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await created(rig)
+        listed = await rig.exitd.List(pb.ListRequest(all=True, filters=["name=web"]))
+        assert ([container.id for container in listed.containers], listed.seq) == (["c1"], 17)
+        assert ("listing", True, ("name=web",)) in rig.node.asked
+        assert (await rig.exitd.Inspect(pb.InspectRequest(id="c1"))).container.monitored_by == "shim"
+        assert list((await rig.exitd.Pids(pb.PidsRequest(id="c1"))).pids) == [1, 2]
+        assert (await rig.exitd.Version(pb.VersionRequest())).api == "exitd.v1"
+        assert (await rig.exitd.Info(pb.InfoRequest())).seq == 17
+
+    run(tmp_path, test)
+
+
+def test_waiting_answers_with_the_exit_or_with_nothing(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        rig.node.exit_now.set()
+        reply = await rig.exitd.Wait(pb.WaitRequest(id="c1", run=3))
+        assert (reply.exit.kind, reply.exit.code) == ("exited", 7)
+        gone = await rig.exitd.Wait(pb.WaitRequest(id="c1", condition="removed"))
+        assert not gone.HasField("exit")
+        assert rig.node.asked == [("wait", "c1", "exited", 3), ("wait", "c1", "removed", 0)]
+
+    run(tmp_path, test)
+
+
+def test_events_bookmarks_and_losses_are_streamed(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        request = pb.EventsRequest(from_seq=5, filters=["type=exit"], no_follow=True)
+        kinds = [item.WhichOneof("item") async for item in rig.exitd.Events(request)]
+        assert kinds == ["event", "bookmark", "lost"]
+        assert rig.node.asked == [("subscribe", 5, None, None, ("type=exit",), False)]
+
+    run(tmp_path, test)
+
+
+def test_the_ledger_is_streamed(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        request = pb.ExitsRequest(unknown=True)
+        request.since.FromNanoseconds(AT_NS)
+        assert [reply.exit.code async for reply in rig.exitd.Exits(request)] == [0, 1, 2]
+        assert rig.node.asked == [("exits", AT_NS, True, "")]
+
+    run(tmp_path, test)
+
+
+def test_output_is_followed_until_the_run_is_complete(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        log = tmp_path / "log"
+        log.write_bytes(LINE % b"one" + LINE % b"two")
+        rig.node.log = (str(log), asyncio.Event())
+        stored = [reply.data async for reply in rig.exitd.Logs(pb.LogsRequest(id="c1", tail_lines=1))]
+        assert stored == [b"two\n"]
+        call = rig.exitd.Logs(pb.LogsRequest(id="c1", follow=True, run=4))
+        assert (await call.read()).data == b"one\ntwo\n"
+        with log.open("ab") as writing:
+            writing.write(LINE % b"three")
+        assert (await call.read()).data == b"three\n"
+        rig.node.log[1].set()
+        assert await call.read() is grpc.aio.EOF
+        assert ("done", 4) in rig.node.asked
+
+    run(tmp_path, test)
+
+
+def test_a_bad_request_does_not_reach_the_node(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        for call in (
+            rig.exitd.CreateContainer(pb.CreateContainerRequest(spec=pb.ContainerSpec(name="/"))),
+            rig.exitd.Start(pb.StartRequest()),
+            rig.exitd.Kill(pb.KillRequest(id="c1", signal="SIGNOPE")),
+            rig.exitd.Wait(pb.WaitRequest(id="c1", condition="sometime")),
+            rig.exitd.Wait(pb.WaitRequest(id="c1", run=2**64 - 1)),
+            first(rig.exitd.Events(pb.EventsRequest(from_seq=2**64 - 1))),
+        ):
+            assert (await refused(call)).code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert rig.node.asked == []
+
+    run(tmp_path, test)
+
+
+def test_reflection_names_the_services(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        service = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+        stub: Any = rpc.Stub(rig.channel, service)
+        call = stub.ServerReflectionInfo()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        listed = {each.name for each in (await call.read()).list_services_response.service}
+        assert {"exitd.v1.Exitd", "grpc.health.v1.Health"} <= listed
+        await call.done_writing()
+
+    run(tmp_path, test)
+
+
+def test_the_socket_is_not_for_everybody(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        assert stat.S_IMODE(os.stat(rig.server.path).st_mode) in (0o600, 0o660)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("name", ["with space", "100%20", "a?b#c"])
+def test_a_state_directory_may_have_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+
+    async def main() -> None:
+        changes = Inotify()
+        server = ApiServer(str(folder / "exitd.sock"), FakeNode(), changes)
+        await server.start()
+        assert "exitd.sock" in os.listdir(folder)
+        await server.stop(0)
+        changes.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["x" * 200 + "/exitd.sock", "none/exitd.sock", "file"])
+def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("a regular file")
+
+    async def main() -> None:
+        changes = Inotify()
+        try:
+            await ApiServer(str(tmp_path / name), FakeNode(), changes).start()
+        finally:
+            changes.close()
+
+    with pytest.raises(errors.CannotStart, match=r"exitd\.sock|file"):
+        asyncio.run(main())
+    assert (tmp_path / "file").read_text() == "a regular file"
+
+
+def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
+    looking = {"List", "Inspect", "Pids", "Wait", "Events", "Exits", "Logs", "Version", "Info"}
+    assert {method.name for method in rpc.EXITD.methods} == looking | MUTATING
+
+
+def test_grpc_is_told_not_to_meddle_with_forks() -> None:
+    assert os.environ["GRPC_ENABLE_FORK_SUPPORT"] == "0"

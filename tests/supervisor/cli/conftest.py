@@ -1,0 +1,41 @@
+"""A daemon that answers as told, and exitctl run against it in this process."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli.__main__ import run
+from tests.supervisor.cli.fake_daemon import FakeDaemon
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Exitctl = Callable[..., Outcome]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    fake = FakeDaemon(tmp_path)
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
+def exitctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Exitctl:
+    monkeypatch.setenv("EXITD_STATE", str(tmp_path))
+    monkeypatch.delenv("EXITD_ADDRESS", raising=False)
+
+    def call(*words: str) -> Outcome:
+        capfd.readouterr()
+        code = run(words)
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call

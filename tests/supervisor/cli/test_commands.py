@@ -1,0 +1,343 @@
+"""exitctl from argv to exit code and output, over a real channel to a daemon with canned answers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import errors
+from tests.supervisor.cli.conftest import Exitctl
+from tests.supervisor.cli.fake_daemon import AT, ID, FakeDaemon, container, exit_of, nobody
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def raising(error: errors.ExitdError) -> Any:
+    def answer(_: object) -> None:
+        raise error
+
+    return answer
+
+
+def test_run_prints_both_streams_and_exits_with_the_containers_code(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("run", "--rootfs", "/", "--", "sh", "-c", "exit 7")
+    assert (outcome.code, outcome.out, outcome.err) == (7, "out\n", "err\n")
+
+
+def test_run_asks_for_wait_and_log_before_the_start_so_that_rm_cannot_lose_the_code(
+    daemon: FakeDaemon, exitctl: Exitctl
+) -> None:
+    exitctl("run", "--rm", "--rootfs", "/", "true")
+    wait, logs = daemon.asked_for(pb.WaitRequest)[0], daemon.asked_for(pb.LogsRequest)[0]
+    assert (wait.id, wait.run) == (ID, 1)
+    assert (logs.follow, logs.run) == (True, 1)
+
+
+def test_run_finds_the_code_in_the_ledger_when_the_container_is_gone_already(
+    daemon: FakeDaemon, exitctl: Exitctl
+) -> None:
+    daemon.answers.Wait = nobody
+    assert exitctl("run", "--rm", "--rootfs", "/", "true").code == 7
+
+
+@pytest.mark.parametrize(
+    ("exit_", "code"),
+    [
+        (exit_of(kind="exited", code=0), 0),
+        (exit_of(kind="signaled", signal=9), 137),
+        (exit_of(kind="signaled", signal=11), 139),
+        (exit_of(kind="unknown", cause="monitors-killed", number=0), 255),
+    ],
+)
+def test_run_exits_with_the_number_a_shell_would_give(
+    daemon: FakeDaemon, exitctl: Exitctl, exit_: pb.Exit, code: int
+) -> None:
+    daemon.exit = exit_
+    outcome = exitctl("run", "--rootfs", "/", "true")
+    assert outcome.code == code
+    assert ("monitors-killed" in outcome.err) == (exit_.kind == "unknown")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.CommandNotFound("no such command: nope"), 127),
+        (errors.CommandNotExecutable("/etc/passwd cannot be executed"), 126),
+        (errors.RuntimeFailed("runc said no"), 125),
+    ],
+)
+def test_a_failed_start_has_the_shells_number_and_rm_leaves_nothing(
+    daemon: FakeDaemon, exitctl: Exitctl, error: errors.ExitdError, code: int
+) -> None:
+    daemon.answers.Start = raising(error)
+    outcome = exitctl("run", "--rm", "--rootfs", "/", "nope")
+    daemon.started.set()
+    assert (outcome.code, outcome.err) == (code, f"exitctl: {error}\n")
+    assert daemon.asked_for(pb.RemoveRequest)[0].force
+
+
+def test_options_end_at_the_first_word_that_is_none(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    exitctl("create", "--rootfs", "/", "ls", "-l", "--", "--name", "x")
+    spec = daemon.asked_for(pb.CreateContainerRequest)[0].spec
+    assert list(spec.args) == ["ls", "-l", "--", "--name", "x"]
+    assert spec.name == ""
+
+
+@pytest.mark.parametrize("words", [("run", "-d"), ("create",)])
+def test_run_detached_and_create_print_the_whole_id_alone(
+    daemon: FakeDaemon, exitctl: Exitctl, words: tuple[str, ...]
+) -> None:
+    outcome = exitctl(*words, "--rootfs", "/", "--", "true")
+    assert (outcome.code, outcome.out, outcome.err) == (0, f"{ID}\n", "")
+    assert bool(daemon.asked_for(pb.StartRequest)) == (words[0] == "run")
+
+
+def test_a_cidfile_gets_the_id_and_is_never_written_over(daemon: FakeDaemon, exitctl: Exitctl, tmp_path: Path) -> None:
+    file = tmp_path / "cid"
+    assert exitctl("create", "--cidfile", str(file), "--rootfs", "/", "true").code == 0
+    assert file.read_text() == ID
+    outcome = exitctl("create", "--cidfile", str(file), "--rootfs", "/", "true")
+    assert outcome.code == 125
+    assert len(daemon.asked_for(pb.CreateContainerRequest)) == 1
+
+
+def test_a_signal_to_run_is_forwarded_to_the_container(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    daemon.exit = exit_of(kind="signaled", signal=15)
+
+    def output_until_killed(_: pb.LogsRequest) -> Any:
+        assert daemon.started.wait(10)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert daemon.killed.wait(10)
+        yield pb.LogsReply(data=b"bye\n", stream="stdout")
+
+    daemon.answers.Logs = output_until_killed
+    before = signal.getsignal(signal.SIGTERM)
+    outcome = exitctl("run", "--rootfs", "/", "sleep", "99")
+    assert (outcome.code, outcome.out) == (143, "bye\n")
+    assert daemon.asked_for(pb.KillRequest)[0].signal == "15"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_run_without_a_root_file_system_shows_the_ways(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("run", "alpine", "sh")
+    assert outcome.code == 125
+    assert "--rootfs /" in outcome.err and "--bundle DIR" in outcome.err
+    assert not daemon.asked
+
+
+def test_no_daemon_is_told_with_the_next_step(exitctl: Exitctl) -> None:
+    outcome = exitctl("ps")
+    assert outcome.code == 125
+    assert "start exitd" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_wait_prints_one_line_per_id_in_the_order_of_the_arguments(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    second_answered = threading.Event()
+    ends = {
+        "a": exit_of(kind="exited", code=3),
+        "b": exit_of(kind="unknown", cause="monitors-killed", number=0),
+        "c": exit_of(kind="signaled", signal=9),
+    }
+
+    def answer(request: pb.WaitRequest) -> pb.WaitReply:
+        if request.id == "a":
+            assert second_answered.wait(10)
+        second_answered.set()
+        return pb.WaitReply(exit=ends[request.id])
+
+    daemon.answers.Wait = answer
+    outcome = exitctl("wait", "a", "b", "c")
+    assert (outcome.code, outcome.out) == (0, "3\nunknown\n137\n")
+
+
+@pytest.mark.parametrize(("exit_", "code"), [(exit_of(kind="exited", code=3), 3), (exit_of(kind="unknown"), 255)])
+def test_wait_exit_code_exits_with_it(daemon: FakeDaemon, exitctl: Exitctl, exit_: pb.Exit, code: int) -> None:
+    daemon.started.set()
+    daemon.exit = exit_
+    assert exitctl("wait", "--exit-code", "a").code == code
+
+
+def test_wait_gives_124_when_the_time_is_up(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("wait", "--timeout", "0.05", "a")
+    daemon.started.set()
+    assert (outcome.code, outcome.out) == (124, "")
+
+
+def test_wait_for_a_container_that_is_not_there_fails_with_125(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    daemon.answers.Wait = nobody
+    outcome = exitctl("wait", "web")
+    assert (outcome.code, outcome.out) == (125, "")
+    assert "no container 'web'" in outcome.err
+
+
+def test_ps_shows_a_table_ids_json_and_templates(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    lines = exitctl("ps", "-a").out.splitlines()
+    assert lines[0].split("   ")[0] == "CONTAINER ID"
+    assert ID[:12] in lines[1] and "Exited (7)" in lines[1]
+    assert exitctl("ps", "-q").out == f"{ID[:12]}\n"
+    assert exitctl("ps", "-q", "--no-trunc").out == f"{ID}\n"
+    assert json.loads(exitctl("ps", "--format", "json").out)[0]["Exit"]["Code"] == 7
+    assert json.loads(exitctl("ps", "--format", "jsonl").out)["ID"] == ID
+    assert exitctl("ps", "-a", "--format", r"{{.Name}}\t{{.ExitCode}}").out == "web\t7\n"
+    assert exitctl("ps", "--format", r"table {{.Name}}\t{{.Runtime}}").out == "NAME   RUNTIME\nweb    runc\n"
+
+
+def test_ps_hands_filters_to_the_daemon(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    exitctl("ps", "--filter", "status=exited", "--filter", "label=a=b")
+    request = daemon.asked_for(pb.ListRequest)[0]
+    assert (request.all, list(request.filters)) == (False, ["status=exited", "label=a=b"])
+
+
+def test_an_unknown_format_or_field_is_named(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    assert "'yaml'" in exitctl("ps", "--format", "yaml").err
+    outcome = exitctl("inspect", "-f", "{{.State.Pidd}}", "web")
+    assert outcome.code == 125 and ".State.Pidd" in outcome.err
+
+
+def test_inspect_is_a_list_and_goes_on_after_one_that_is_not_there(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    def answer(request: pb.InspectRequest) -> pb.InspectReply:
+        return nobody(request) if request.id == "x" else pb.InspectReply(container=container())
+
+    daemon.answers.Inspect = answer
+    outcome = exitctl("inspect", "x", "web")
+    assert outcome.code == 125
+    assert [one["Id"] for one in json.loads(outcome.out)] == [ID]
+    assert exitctl("inspect", "-f", "{{.State.Pid}} {{.Exit.Code}}", "web").out == "0 <nil>\n"
+
+
+def test_events_are_json_lines_with_the_same_exit_as_inspect(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    lost = pb.Lost(to=2)
+    setattr(lost, "from", 1)
+    daemon.answers.Events = lambda _: iter(
+        [
+            pb.EventsReply(lost=lost),
+            pb.EventsReply(event=pb.Event(seq=3, time=AT, type="exit", id=ID, name="web", exit=daemon.exit)),
+            pb.EventsReply(bookmark=9),
+        ]
+    )
+    outcome = exitctl("events", "--from-seq", "1", "--no-follow", "--format", "jsonl", "--filter", "type=exit")
+    first, second = map(json.loads, outcome.out.splitlines())
+    assert (first["From"], first["To"]) == (1, 2)
+    assert second["Seq"] == 3
+    assert second["Exit"] == json.loads(exitctl("inspect", "web").out)[0]["Exit"]
+    request = daemon.asked_for(pb.EventsRequest)[0]
+    assert (request.from_seq, request.no_follow, list(request.filters)) == (1, True, ["type=exit"])
+
+
+def test_events_for_people_say_code_source_and_reason(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    event = pb.Event(seq=3, time=AT, type="exit", id=ID, name="web", exit=daemon.exit)
+    daemon.answers.Events = lambda _: iter([pb.EventsReply(event=event)])
+    assert "web (c0ffee000000) 7 [source record, reason self]" in exitctl("events").out
+
+
+def test_logs_hands_over_follow_tail_and_run(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("logs", "--tail", "5", "--run", "2", "web")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "out\n", "err\n")
+    request = daemon.asked_for(pb.LogsRequest)[0]
+    assert (request.tail_lines, request.run, request.follow) == (5, 2, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("start",), pb.StartRequest),
+        (("stop", "-t", "3"), pb.StopRequest),
+        (("kill", "-s", "TERM"), pb.KillRequest),
+        (("rm", "-f"), pb.RemoveRequest),
+        (("restart",), pb.RestartRequest),
+        (("pause",), pb.PauseRequest),
+        (("unpause",), pb.ResumeRequest),
+    ],
+)
+def test_commands_of_life_do_each_and_print_it(
+    daemon: FakeDaemon, exitctl: Exitctl, words: tuple[str, ...], kind: type
+) -> None:
+    outcome = exitctl(*words, "a", "b")
+    assert (outcome.code, outcome.out) == (0, "a\nb\n")
+    assert [request.id for request in daemon.asked_for(kind)] == ["a", "b"]
+
+
+def test_one_failure_does_not_keep_the_others_from_being_done(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    daemon.answers.Pause = lambda request: nobody(request) if request.id == "a" else pb.PauseReply()
+    outcome = exitctl("pause", "a", "b")
+    assert (outcome.code, outcome.out) == (125, "b\n")
+
+
+def test_why_tells_the_story_with_the_last_words(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("why", "web")
+    assert "web, run 1, ended with code 7." in outcome.out
+    assert "    | out" in outcome.out
+    assert daemon.asked_for(pb.LogsRequest)[0].tail_lines == 5
+
+
+@pytest.mark.parametrize("word", ["web", ID[:8]])
+def test_why_knows_removed_containers_by_name_and_id(daemon: FakeDaemon, exitctl: Exitctl, word: str) -> None:
+    daemon.answers.Inspect = nobody
+    assert "has been removed since" in exitctl("why", word).out
+    assert exitctl("why", "somebody-else").code == 125
+
+
+def test_exits_shows_the_ledger(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("exits", "--since", "10m", "--unknown")
+    assert "web" in outcome.out.splitlines()[1]
+    request = daemon.asked_for(pb.ExitsRequest)[0]
+    assert request.unknown and request.HasField("since")
+    assert json.loads(exitctl("exits", "--format", "jsonl").out)["Exit"]["Code"] == 7
+
+
+def test_version_shows_both_ends(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    assert exitctl("version").out.splitlines()[1].startswith("exitd    9.9")
+    assert json.loads(exitctl("version", "--format", "json").out)["Server"]["Version"] == "9.9"
+
+
+def test_version_without_a_daemon_still_shows_the_client_and_exits_125(exitctl: Exitctl) -> None:
+    outcome = exitctl("version", "--format", "json")
+    assert outcome.code == 125
+    assert json.loads(outcome.out)["Server"] is None
+
+
+def test_info_names_the_evidence_that_works(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    assert "pidfd no, record yes" in exitctl("info").out
+    assert json.loads(exitctl("info", "--format", "json").out)["Evidence"] == {"pidfd": False, "record": True}
+
+
+@pytest.mark.parametrize("words", [("run", "--nope"), ("nope",), ("rm",), ("logs", "--tail", "x", "web"), ("kill",)])
+def test_a_wrong_command_line_is_125_and_no_traceback(exitctl: Exitctl, words: tuple[str, ...]) -> None:
+    outcome = exitctl(*words)
+    assert outcome.code == 125
+    assert outcome.err and "Traceback" not in outcome.err
+
+
+def test_a_bug_is_told_in_one_line(exitctl: Exitctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.cli.look.output.format_of", lambda _: 1 / 0)
+    outcome = exitctl("ps")
+    assert (outcome.code, len(outcome.err.splitlines())) == (125, 1)
+
+
+def test_a_reader_that_goes_away_gets_no_complaint(daemon: FakeDaemon) -> None:
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    with os.fdopen(write_fd, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "supervisor.cli", "--address", daemon.path, "ps"],
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            cwd=REPOSITORY,
+            timeout=30,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_help_costs_neither_grpc_nor_messages() -> None:
+    code = "import sys, supervisor.cli.__main__ as m; m.run(['--help']); sys.exit('grpc' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, timeout=30, check=False)
+    assert done.returncode == 0

@@ -1,0 +1,36 @@
+"""supervisor/cli/doctor.py: one line each, with the cure."""
+
+import json
+from pathlib import Path
+
+from supervisor.cli import doctor
+from tests.supervisor.cli.conftest import Exitctl
+
+
+def test_doctor_has_a_line_for_each_source_by_its_name(exitctl: Exitctl) -> None:
+    outcome = exitctl("doctor")
+    for source in ("record", "fifo", "keeper", "zombie", "pidfd"):
+        assert f"source {source}" in outcome.out
+    assert ("FAIL" in outcome.out) == (outcome.code == 1)
+
+
+def test_what_is_not_ok_has_a_cure(exitctl: Exitctl) -> None:
+    findings = json.loads(exitctl("doctor", "--format", "json").out)
+    assert {"root", "kernel", "cgroup", "runtime", "fd limit", "overlay"} <= {finding["what"] for finding in findings}
+    assert all(finding["cure"] for finding in findings if finding["level"] == "FAIL")
+
+
+def test_a_missing_cgroup_tree_is_told_with_its_cure(tmp_path: Path) -> None:
+    result = doctor.cgroup(str(tmp_path))
+    assert not result.works and "mount" in result.cure
+
+
+def test_a_cgroup_that_can_be_made_is_writable_and_nothing_stays(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    assert doctor.cgroup(str(tmp_path)).detail == "v2, writable"
+    assert [path.name for path in tmp_path.iterdir()] == ["cgroup.controllers"]
+
+
+def test_a_finding_is_one_line_with_its_cure() -> None:
+    text = doctor.report([doctor.Finding("FAIL", "root", "uid 7", "run exitd as root")])
+    assert text == "FAIL   root   uid 7 -> run exitd as root\n"

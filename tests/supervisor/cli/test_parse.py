@@ -1,0 +1,111 @@
+"""supervisor/cli/parse.py: words of the command line into values."""
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.cli import parse
+from supervisor.errors import BadRequest
+
+NOW = 1_800_000_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("64m", 64 << 20),
+        ("1g", 1 << 30),
+        ("1G", 1 << 30),
+        ("1.5k", 1536),
+        ("7", 7),
+        ("7b", 7),
+        ("2MiB", 2 << 20),
+        ("2mb", 2 << 20),
+        ("1t", 1 << 40),
+    ],
+)
+def test_a_size_is_a_number_and_a_unit_of_powers_of_1024(text: str, size: int) -> None:
+    assert parse.size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "m", "-1", "1x", "1 2", "64mm", "nan", "1e3"])
+def test_what_is_no_size_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(BadRequest, match=r"no size"):
+        parse.size_bytes(text)
+
+
+@given(st.integers(min_value=0, max_value=2**50))
+def test_a_plain_number_of_bytes_stays_what_it_is(size: int) -> None:
+    assert parse.size_bytes(f"{size}b") == size
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("10m", 600 * 10**9),
+        ("1h30m", 5400 * 10**9),
+        ("2.5s", 2_500_000_000),
+        ("3", 3 * 10**9),
+        ("20ms", 20 * 10**6),
+        ("1d", 86400 * 10**9),
+    ],
+)
+def test_a_duration_is_numbers_and_units(text: str, ns: int) -> None:
+    assert parse.duration_ns(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "m", "10x", "1h30", "-5m"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match=r"no duration"):
+        parse.duration_ns(text)
+
+
+def test_a_duration_as_a_moment_means_so_long_ago() -> None:
+    assert parse.moment_ns("10m", NOW) == NOW - 600 * 10**9
+
+
+def test_an_rfc3339_moment_keeps_all_nine_digits() -> None:
+    expected = int(datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC).timestamp()) * 10**9
+    assert parse.moment_ns("2026-01-31T12:00:00.123456789Z", NOW) == expected + 123456789
+    assert parse.moment_ns("2026-01-31T13:00:00.5+01:00", NOW) == expected + 500_000_000
+    assert parse.moment_ns("2026-01-31T12:00:00Z", NOW) == expected
+
+
+def test_a_unix_time_is_a_moment_too() -> None:
+    assert parse.moment_ns("1700000000.25", NOW) == 1_700_000_000_250_000_000
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "12:00"])
+def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(BadRequest, match=r"10m"):
+        parse.moment_ns(text, NOW)
+
+
+def test_an_environment_word_without_a_value_takes_the_callers_or_is_left_out() -> None:
+    assert parse.environment(["A=1", "B", "C", "D="], {"B": "2"}) == ("A=1", "B=2", "D=")
+
+
+def test_an_environment_word_without_a_name_is_refused() -> None:
+    with pytest.raises(BadRequest):
+        parse.environment(["=x"], {})
+
+
+def test_a_pair_keeps_further_equal_signs_in_its_value() -> None:
+    assert parse.pair("k=a=b", "label") == ("k", "a=b")
+    with pytest.raises(BadRequest, match="label"):
+        parse.pair("k", "label")
+
+
+def test_a_mount_has_an_absolute_source_and_may_be_read_only() -> None:
+    assert parse.mount("/a:/b") == ("/a", "/b", False)
+    assert parse.mount("/a:/b:ro") == ("/a", "/b", True)
+    assert parse.mount("x:/b:rw") == (os.path.abspath("x"), "/b", False)
+
+
+@pytest.mark.parametrize("text", ["", "/a", "/a:b", "/a:/b:rx", ":/b", "/a:", "/a:/b:ro:z"])
+def test_what_is_no_mount_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="mount"):
+        parse.mount(text)

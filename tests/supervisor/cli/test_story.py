@@ -1,0 +1,88 @@
+"""supervisor/cli/story.py: one end in plain sentences."""
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli import story
+from supervisor.facts import Reason, Source
+
+START = Timestamp(seconds=1_700_000_000)
+AT = Timestamp(seconds=1_700_000_004)
+
+
+def exit_of(**fields: object) -> pb.Exit:
+    base = pb.Exit(name="web", run=2, source="record", reason="self", at=AT, started_at=START, decision="ended")
+    base.MergeFrom(pb.Exit(**fields))  # type: ignore[arg-type]
+    return base
+
+
+def test_a_code_is_told_with_witness_time_and_policy() -> None:
+    text = story.tell(exit_of(kind="exited", code=7), pb.Container(run=2), ["one", "two"])
+    assert text.startswith("web, run 2, ended with code 7.\n")
+    assert "Its shim, the parent process" in text
+    assert "4 s after its start" in text
+    assert "Nobody asked for it" in text
+    assert "The restart policy (no) lets it rest." in text
+    assert text.endswith("    | one\n    | two\n")
+
+
+def test_an_oom_kill_names_the_victim_and_the_limit() -> None:
+    text = story.tell(
+        exit_of(kind="signaled", signal=9, reason="oom", oom=pb.Oom(init=True, kills=1, limit_bytes=64 << 20)), None, []
+    )
+    assert "signal 9 (SIGKILL)" in text
+    assert "main process" in text
+    assert "64 MiB" in text
+
+
+def test_a_killed_child_is_not_told_as_the_main_process() -> None:
+    text = story.tell(exit_of(kind="exited", code=0, oom=pb.Oom(kills=2)), None, [])
+    assert "2 other processes of it killed, not the main one" in text
+
+
+def test_the_caller_is_named_by_uid_and_pid() -> None:
+    text = story.tell(exit_of(kind="signaled", signal=15, reason="stop", by=pb.By(uid=0, pid=99)), None, [])
+    assert "It was asked to stop, by user 0 in process 99." in text
+
+
+def test_an_unknown_end_says_why_and_that_its_number_proves_nothing() -> None:
+    text = story.tell(exit_of(kind="unknown", cause="monitors-killed", number=137, source="none"), None, [])
+    assert "how is unknown" in text
+    assert "137 was seen, which proves nothing" in text
+    assert "was found ended" in text
+
+
+def test_a_code_above_128_is_not_mistaken_for_a_signal() -> None:
+    assert "its own code, not a signal" in story.tell(exit_of(kind="exited", code=137), None, [])
+
+
+@pytest.mark.parametrize("source", list(Source))
+def test_every_source_is_explained(source: Source) -> None:
+    assert story.WITNESSES[source] in story.tell(exit_of(kind="exited", code=0, source=str(source)), None, [])
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_is_explained(reason: Reason) -> None:
+    assert reason in story.REASONS
+
+
+def test_words_from_a_newer_daemon_are_told_as_they_are() -> None:
+    text = story.tell(exit_of(kind="melted", source="oracle", reason="boredom", decision="frame"), None, [])
+    assert "oracle" in text and "boredom" in text and "frame" in text
+
+
+def test_a_coming_restart_is_told_with_its_time() -> None:
+    waiting = pb.Container(run=2, phase=pb.PHASE_RESTARTING, restart_at=AT, spec=pb.ContainerSpec(restart="always"))
+    text = story.tell(exit_of(kind="exited", code=1, decision="restart"), waiting, [])
+    assert "(always) asked for another run" in text
+    assert "Run 3 is due at" in text
+
+
+def test_log_lines_cannot_steer_the_terminal() -> None:
+    assert "\x1b" not in story.tell(exit_of(kind="exited", code=0), None, ["\x1b[2J"])
+
+
+def test_a_container_without_an_end_says_so() -> None:
+    waiting = pb.Container(phase=pb.PHASE_CREATED, spec=pb.ContainerSpec(name="web"), error="boom")
+    assert story.not_ended(waiting, 0) == "web has not ended yet (Created). Its last error: boom.\n"

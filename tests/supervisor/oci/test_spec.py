@@ -1,0 +1,201 @@
+"""What the caller asked becomes config.json, and nothing that was not asked changes a bundle."""
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+
+from supervisor.errors import BadRequest
+from supervisor.facts import Mount, Spec
+from supervisor.oci.spec import CAPABILITIES, Document, Host, adapt_bundle, config, parse_bundle, rootfs_of
+from supervisor.oci.users import Ids
+
+ID = "0123456789abcdef0123"
+ROOT = Ids()
+HOST = Host()
+SPEC = Spec(name="web", args=("sh", "-c", "true"), rootfs="/")
+BUNDLED = Spec(name="web", bundle="/b")
+BUNDLE: Document = {
+    "ociVersion": "1.0.2",
+    "process": {
+        "terminal": True,
+        "consoleSize": {"height": 1, "width": 1},
+        "args": ["serve"],
+        "env": ["A=1", "B=2"],
+        "cwd": "/srv",
+        "user": {"uid": 3, "gid": 4},
+    },
+    "root": {"path": "rootfs"},
+    "mounts": [{"destination": "/data", "type": "bind", "source": "data", "options": ["rbind"]}],
+    "linux": {"namespaces": [{"type": "pid"}, {"type": "network"}], "seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}},
+    "x-unknown": [1, 2],
+}
+
+
+def made(spec: Spec = SPEC, user: Ids = ROOT, host: Host = HOST) -> dict:  # type: ignore[type-arg]  # JSON
+    return config(spec, ID, rootfs_path="/r", cgroups_path="/exitd/x", user=user, host=host)
+
+
+def adapted(spec: Spec, user: Ids | None = None, host: Host = HOST) -> dict:  # type: ignore[type-arg]  # JSON
+    return adapt_bundle(BUNDLE, spec, cgroups_path="/exitd/x", user=user, host=host)
+
+
+def test_the_oom_score_is_always_explicit() -> None:
+    assert made()["process"]["oomScoreAdj"] == 0
+    assert made(host=Host(oom_score_adj=5))["process"]["oomScoreAdj"] == 5
+
+
+def test_path_hostname_and_home_are_there_and_the_callers_env_wins() -> None:
+    env = made(replace(SPEC, env=("HOME=/h", "X=a=b", "X=c")), Ids(home="/root"))["process"]["env"]
+    assert [line for line in env if not line.startswith("PATH=")] == ["HOSTNAME=0123456789ab", "HOME=/h", "X=c"]
+    assert made(user=Ids(home="/root"))["process"]["env"][-1] == "HOME=/root"
+
+
+@pytest.mark.parametrize("line", ["NOEQUALS", "=x", "A=\0"])
+def test_a_bad_environment_entry_is_refused(line: str) -> None:
+    with pytest.raises(BadRequest, match="NAME=VALUE"):
+        made(replace(SPEC, env=(line,)))
+
+
+def test_root_has_dockers_capabilities_and_others_hold_none() -> None:
+    capabilities = made()["process"]["capabilities"]
+    assert capabilities["effective"] == capabilities["bounding"] == list(CAPABILITIES)
+    capabilities = made(user=Ids(1000, 1000, (5,)))["process"]["capabilities"]
+    assert (capabilities["effective"], capabilities["bounding"]) == ([], list(CAPABILITIES))
+
+
+def test_the_memory_limit_forbids_swap_only_where_swap_is_counted() -> None:
+    spec = replace(SPEC, memory_bytes=1 << 26)
+    assert "memory" not in made()["linux"]["resources"]
+    assert made(spec)["linux"]["resources"]["memory"] == {"limit": 1 << 26}
+    assert made(spec, host=Host(swap_limit=True))["linux"]["resources"]["memory"] == {"limit": 1 << 26, "swap": 1 << 26}
+
+
+def test_namespaces_follow_the_network_and_the_cgroup_version() -> None:
+    def kinds(document: dict) -> set[str]:  # type: ignore[type-arg]  # JSON
+        return {each["type"] for each in document["linux"]["namespaces"]}
+
+    assert kinds(made()) == {"pid", "ipc", "uts", "mount", "network"}
+    assert kinds(made(replace(SPEC, network="host"))) == {"pid", "ipc", "uts", "mount"}
+    assert "cgroup" in kinds(made(host=Host(cgroup_v2=True)))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"args": ()}, "no command"),
+        ({"cwd": "srv"}, "absolute"),
+        ({"network": "bridge"}, "bridge"),
+        ({"mounts": (Mount("data", "/data"),)}, "source"),
+        ({"mounts": (Mount("/data", "data"),)}, "destination"),
+    ],
+)
+def test_what_no_runtime_could_accept_is_refused(change: dict[str, object], word: str) -> None:
+    with pytest.raises(BadRequest, match=word):
+        made(replace(SPEC, **change))  # type: ignore[arg-type]  # any field
+
+
+def test_mounts_come_after_the_default_ones() -> None:
+    mounts = made(replace(SPEC, mounts=(Mount("/data", "/srv", read_only=True),)))["mounts"]
+    assert mounts[-1] == {
+        "destination": "/srv",
+        "type": "bind",
+        "source": "/data",
+        "options": ["rbind", "rprivate", "ro"],
+    }
+
+
+def test_open_files_never_exceed_the_daemons_own_limit() -> None:
+    assert made(host=Host(hard_files=100))["process"]["rlimits"][0]["hard"] == 100
+    assert made(host=Host(hard_files=100))["process"]["rlimits"][0]["soft"] == 100
+    assert made(host=Host(hard_files=-1))["process"]["rlimits"][0]["hard"] == 524288  # unlimited
+
+
+def test_the_whole_is_json_and_carries_the_annotations() -> None:
+    document = made(replace(SPEC, annotations=(("a.b/c", "1"),), read_only=True, hostname="h"))
+    assert json.loads(json.dumps(document)) == document
+    assert document["annotations"] == {"a.b/c": "1"}
+    assert (document["root"], document["hostname"]) == ({"path": "/r", "readonly": True}, "h")
+
+
+def test_a_bundle_is_taken_as_it_is() -> None:
+    expected = copy.deepcopy(BUNDLE)
+    document = adapted(BUNDLED)
+    assert expected == BUNDLE
+    process, root, linux = (document.pop(key) for key in ("process", "root", "linux"))
+    assert process == {
+        "terminal": False,
+        "args": ["serve"],
+        "env": ["A=1", "B=2"],
+        "cwd": "/srv",
+        "user": {"uid": 3, "gid": 4},
+        "oomScoreAdj": 0,
+    }
+    assert root == {"path": "/b/rootfs"}
+    assert linux == {**BUNDLE["linux"], "cgroupsPath": "/exitd/x"}  # type: ignore[dict-item]  # JSON
+    assert document["mounts"][0]["source"] == "/b/data"
+    assert document["x-unknown"] == [1, 2]
+
+
+def test_what_was_asked_changes_a_bundle() -> None:
+    spec = replace(
+        BUNDLED,
+        args=("x",),
+        env=("B=3", "C=4"),
+        cwd="/w",
+        user="web",
+        memory_bytes=5,
+        annotations=(("k", "v"),),
+        hostname="h",
+        read_only=True,
+        network="host",
+        mounts=(Mount("/s", "/d"),),
+    )
+    document = adapted(spec, Ids(33, 33, (5,)), Host(swap_limit=True))
+    assert document["process"]["args"] == ["x"]
+    assert document["process"]["env"] == ["A=1", "B=3", "C=4"]
+    assert document["process"]["cwd"] == "/w"
+    assert document["process"]["user"] == {"uid": 33, "gid": 33, "additionalGids": [5, 33]}
+    assert document["linux"]["resources"]["memory"] == {"limit": 5, "swap": 5}
+    assert document["linux"]["namespaces"] == [{"type": "pid"}]
+    assert document["annotations"] == {"k": "v"}
+    assert (document["hostname"], document["root"]["readonly"]) == ("h", True)
+    assert len(document["mounts"]) == 2
+    assert rootfs_of(document) == "/b/rootfs"
+
+
+def test_a_bundles_own_cgroups_path_and_oom_score_stay() -> None:
+    bundle = copy.deepcopy(BUNDLE)
+    bundle["process"]["oomScoreAdj"] = 100  # type: ignore[index]  # JSON
+    bundle["linux"]["cgroupsPath"] = "/mine"  # type: ignore[index]  # JSON
+    document: dict = adapt_bundle(bundle, BUNDLED, cgroups_path="/exitd/x")  # type: ignore[type-arg]  # JSON
+    assert (document["process"]["oomScoreAdj"], document["linux"]["cgroupsPath"]) == (100, "/mine")
+
+
+def test_bad_json_is_told_with_file_and_line() -> None:
+    with pytest.raises(BadRequest, match=r"/b/config\.json, line 2, column 3"):
+        parse_bundle(b"{\n  bad\n}", "/b/config.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"process": 1, "root": {"path": "r"}}',
+        b'{"process": {}, "root": {}}',
+        b"\xff\xfe\xfa",
+    ],
+)
+def test_what_is_no_configuration_is_refused_naming_the_file(text: bytes) -> None:
+    with pytest.raises(BadRequest, match=r"/b/config\.json"):
+        parse_bundle(text, "/b/config.json")
+
+
+@pytest.mark.parametrize("section", [{"mounts": 3}, {"mounts": ["x"]}, {"linux": []}, {"process": {"args": []}}])
+def test_a_bundle_of_the_wrong_shape_is_refused(section: dict[str, object]) -> None:
+    with pytest.raises(BadRequest):
+        adapt_bundle({**BUNDLE, **section}, BUNDLED, cgroups_path="/exitd/x")

@@ -1,0 +1,262 @@
+import asyncio
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.errors import StoreFailed
+from supervisor.store import AlreadyStored, Change, Store
+from tests.supervisor.stored import all_exits, container, ended, event, opened
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "exitd.db"
+
+
+def test_a_change_that_fails_takes_no_neighbour_with_it_and_leaves_no_hole_in_the_numbers(path: Path) -> None:
+    def change(number: int) -> Change:
+        id = f"c{number}"
+        if number % 7 == 3:  # a second report of the end that the change before it told
+            return Change(exits=(ended(f"c{number - 1}"),), events=(event(id),))
+        if number % 7 == 5:  # a name that cannot be text in a database
+            return Change((container(id, "\udcff"),), events=(event(id),))
+        return Change((container(id),), exits=(ended(id),), events=(event(id), event(id)))
+
+    async def main() -> None:
+        async with opened(path) as store:
+            changes = (store.commit_soon(change(number)) for number in range(700))
+            results = await asyncio.gather(*changes, return_exceptions=True)
+            failed = [result for result in results if isinstance(result, BaseException)]
+            assert sum(isinstance(error, AlreadyStored) for error in failed) == 100
+            assert sum(isinstance(error, UnicodeEncodeError) for error in failed) == 100
+            numbers = [event.seq for result in results if isinstance(result, tuple) for event in result]
+            assert numbers == list(range(1, 1001))
+            assert len(await store.load()) == len(await store.exits()) == 500
+
+    asyncio.run(main())
+
+
+def test_commits_waiting_together_share_flushes(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            changes = [store.commit_soon(Change(events=(event(str(number)),))) for number in range(5000)]
+            stored = [(await change)[0] for change in changes]
+            assert [each.seq for each in stored] == list(range(1, 5001))
+            assert store.flush_seconds > 0
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_caller_undoes_nothing_and_disturbs_nobody(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            first = store.commit_soon(Change(events=(event("a"),)))
+            second = store.commit_soon(Change(events=(event("b"),)))
+            first.cancel()
+            assert (await second)[0].seq == 2
+            assert [each.id for each in await store.events_after(0, 9)] == ["a", "b"]
+
+    asyncio.run(main())
+
+
+def test_after_close_nothing_is_taken_and_what_was_queued_is_stored(path: Path) -> None:
+    async def main() -> None:
+        store = Store(path)
+        queued = store.commit_soon(Change(events=(event("c"),)))
+        assert await store.close()
+        assert (await queued)[0].seq == 1
+        with pytest.raises(StoreFailed):
+            await store.commit(Change(events=(event("c"),)))
+        with pytest.raises(StoreFailed):
+            await store.load()
+        assert await store.close()
+        async with opened(path) as again:
+            assert again.last_seq() == 1
+
+    asyncio.run(main())
+
+
+def test_a_database_that_others_hold_fails_the_commit_and_not_the_next_one_nor_the_loop(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path, lock_seconds=0.05) as store:
+            await store.commit(Change(exits=(ended("c1"),)))
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                stuck = store.commit_soon(Change(exits=(ended("c2"),)))
+                assert await store.exits() == [ended("c1")]
+                with pytest.raises(StoreFailed, match="SQLITE_BUSY"):
+                    await stuck
+                other.execute("ROLLBACK")
+            await store.commit(Change(exits=(ended("c2"),)))
+            assert len(await store.exits()) == 2
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_the_disk_does_not_answer_fails_within_its_limit(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path, limit_seconds=0.1) as store:
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with pytest.raises(StoreFailed, match="did not answer"):
+                    await store.commit(Change(exits=(ended("c1"),)))
+                other.execute("ROLLBACK")
+            with contextlib.suppress(
+                AlreadyStored
+            ):  # the late commit may have got through: then this is how it is told
+                await store.commit(Change(exits=(ended("c1"),)))
+            assert await store.exits() == [ended("c1")]
+
+    asyncio.run(main())
+
+
+PROGRAM = """
+import asyncio, resource, sys
+from pathlib import Path
+from supervisor.errors import StoreFailed
+from supervisor.store import Change, Store
+from tests.supervisor.stored import container, ended, event
+
+def change(number):
+    id = f"c{number}"
+    return Change((container(id),), exits=(ended(id, at_ns=number),), events=(event(id, number),))
+
+"""
+COMMIT_FOR_EVER = """
+async def one(store, lane):
+    for number in range(lane, 10**9, 8):
+        (stored,) = await store.commit(change(number))
+        print(number, stored.seq, flush=True)
+
+async def main():
+    store = Store(Path(sys.argv[1]))
+    await asyncio.gather(*(one(store, lane) for lane in range(8)))
+
+asyncio.run(main())
+"""
+FAIL_AND_RECOVER = """
+async def main():
+    store = Store(Path(sys.argv[1]))
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    number = failed = 0
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # writes beyond: EFBIG, an I/O error to SQLite
+    while failed < 3:
+        try:
+            await store.commit(change(number))
+            number += 1
+        except StoreFailed as error:
+            assert "SQLITE_IOERR" in str(error) or "SQLITE_FULL" in str(error), error
+            failed += 1
+    assert number > 5
+    assert len(await store.exits()) == store.last_seq() == number
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    await store.commit(change(number))
+    assert len(await store.exits()) == store.last_seq() == number + 1
+    assert await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def in_a_process() -> Iterator[list[subprocess.Popen[str]]]:
+    """The programs a test has started; whatever still runs afterwards is killed."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def start(source: str, path: Path) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-c", PROGRAM + source, str(path)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("kill_after", [1, 50, 400])
+def test_a_killed_daemon_leaves_a_database_with_every_commit_it_was_told_of(
+    path: Path, in_a_process: list[subprocess.Popen[str]], kill_after: int
+) -> None:
+    process = start(COMMIT_FOR_EVER, path)
+    in_a_process.append(process)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(kill_after)]
+    process.send_signal(signal.SIGKILL)
+    lines += process.stdout.readlines()
+    told = [tuple(map(int, line.split())) for line in lines if line.endswith("\n")]
+
+    async def main() -> None:
+        async with opened(path) as store:
+            stored = {exit.at_ns async for page in store.exit_pages() for exit in page}
+            events = {each.seq: each.time_ns for each in await store.events_after(0, 100_000)}
+            assert len(told) >= kill_after
+            for number, seq in told:
+                assert number in stored
+                assert events[seq] == number
+            assert sorted(events) == list(range(1, store.last_seq() + 1))
+            assert len(stored) == len(events) == len(await store.load())
+
+    asyncio.run(main())
+
+
+def test_an_io_error_fails_the_commit_and_the_store_recovers_once_writes_work_again(
+    path: Path, in_a_process: list[subprocess.Popen[str]]
+) -> None:
+    process = start(FAIL_AND_RECOVER, path)
+    in_a_process.append(process)
+    assert process.wait(timeout=60) == 0
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "tiny"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1536k", "tmpfs", place], check=True, timeout=10)
+    yield place
+    subprocess.run(["umount", place], check=True, timeout=10)
+
+
+@pytest.mark.system
+def test_a_full_disk_fails_commits_and_storing_goes_on_once_there_is_space(tiny_disk: Path) -> None:
+    ballast = tiny_disk / "ballast"
+
+    def change(number: int) -> Change:
+        id = f"c{number}"
+        return Change((container(id),), exits=(ended(id, at_ns=number),), events=(event(id),))
+
+    async def fill(store: Store, number: int) -> int:
+        while True:
+            try:
+                await store.commit(change(number))
+            except StoreFailed as error:
+                assert "SQLITE_FULL" in str(error) or "SQLITE_IOERR" in str(error)
+                return number
+            number += 1
+
+    async def main() -> None:
+        async with opened(tiny_disk / "exitd.db") as store:
+            ballast.write_bytes(bytes(900_000))
+            number = await fill(store, 0)
+            for _ in range(3):
+                with pytest.raises(StoreFailed):
+                    await store.commit(change(number))
+            assert [exit.at_ns for exit in await all_exits(store)] == list(range(number))
+            assert store.last_seq() == number
+            ballast.unlink()
+            await store.commit(change(number))
+            number = await fill(store, number + 1)
+        async with opened(tiny_disk / "exitd.db") as store:
+            assert [exit.at_ns for exit in await all_exits(store)] == list(range(number))
+            assert len(await store.load()) == store.last_seq() == number
+
+    asyncio.run(main())

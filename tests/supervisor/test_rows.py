@@ -1,0 +1,106 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from supervisor import rows
+from supervisor.facts import (
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    Oom,
+    Phase,
+    Reason,
+    RunKey,
+    Signaled,
+    Source,
+    Spec,
+    Unknown,
+)
+
+EXIT = Exit(RunKey("c1", 3), "web", "default", Exited(43), Source.KEEPER, Reason.SELF, By(), Oom(), 7, None, None)
+WEB = Container("c1", Spec(name="web", args=("sh", "-c", "exit 43")), Phase.EXITED, 3, 1, exit=EXIT)
+broad = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60, deadline=None)
+
+
+@broad
+@given(st.from_type(Container))
+def test_a_container_reads_back_as_it_was_written(container: Container) -> None:
+    id, namespace, name, body = rows.container_row(container)
+    assert (id, namespace, name) == (container.id, container.spec.namespace, container.spec.name)
+    assert rows.container_from(body) == container
+
+
+@broad
+@given(st.from_type(Exit))
+def test_an_exit_reads_back_as_it_was_written(exit: Exit) -> None:
+    container, run, exec_id, at_ns, unknown, body = rows.exit_row(exit)
+    assert RunKey(container, run, exec_id) == exit.key
+    assert (at_ns, unknown) == (exit.at_ns, isinstance(exit.status, Unknown))
+    assert rows.exit_from(body) == exit
+
+
+@broad
+@given(st.from_type(Event), st.integers(1, 2**62))
+def test_an_event_reads_back_with_the_number_of_its_row(event: Event, seq: int) -> None:
+    time_ns, body = rows.event_row(event)
+    assert time_ns == event.time_ns
+    assert rows.event_from(seq, body) == replace(event, seq=seq)
+
+
+def test_arguments_that_are_no_text_survive() -> None:
+    raw = b"\xff\xfe caf\xc3\xa9 \x01".decode("utf-8", "surrogateescape")
+    container = replace(WEB, spec=replace(WEB.spec, args=(raw,)))
+    body = rows.container_row(container)[3]
+    assert body.isascii()
+    assert rows.container_from(body) == container
+
+
+def edited(body: str, **changes: Any) -> str:
+    return json.dumps({**json.loads(body), **changes})
+
+
+def test_fields_of_a_newer_exitd_are_skipped_and_missing_ones_take_their_defaults() -> None:
+    whole = json.loads(rows.encode(WEB))
+    whole["from_the_future"] = {"x": [1]}
+    del whole["failures"], whole["clean"], whole["spec"]["mounts"]
+    assert rows.container_from(json.dumps(whole)) == WEB
+
+
+def test_words_of_a_newer_exitd_become_the_honest_dont_know_of_their_kind() -> None:
+    body = rows.encode(EXIT)
+    assert rows.exit_from(edited(body, source="oracle")).source is Source.NONE
+    assert rows.exit_from(edited(body, reason="mood")).reason is Reason.UNKNOWN
+    status = rows.exit_from(edited(body, status={"kind": "vanished", "where": 1})).status
+    assert status == Unknown("written by a newer exitd as vanished")
+
+
+@pytest.mark.parametrize("status", [Exited(0), Signaled(11, True), Unknown("host-rebooted"), Unknown("fifo", 137)])
+def test_each_kind_of_status_is_told_from_the_others(status: Exited | Signaled | Unknown) -> None:
+    assert rows.exit_from(rows.encode(replace(EXIT, status=status))).status == status
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "{",
+        edited(rows.encode(WEB), phase="dreaming"),
+        edited(rows.encode(WEB), run="3"),
+        edited(rows.encode(WEB), spec=None),
+        edited(rows.encode(WEB), init={"pid": 1}),
+        edited(rows.encode(WEB), exit=edited(rows.encode(EXIT), status={})),
+        "[" * 100_000,
+    ],
+)
+def test_a_row_that_no_exitd_wrote_is_refused_by_name(body: str) -> None:
+    with pytest.raises(rows.BadRow, match="Container"):
+        rows.container_from(body)

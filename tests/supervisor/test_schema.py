@@ -1,0 +1,91 @@
+import asyncio
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from supervisor import schema
+from supervisor.errors import CannotStart
+from supervisor.store import Change, Store
+from tests.supervisor.stored import ended, event, opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "exitd.db"
+
+
+def test_the_file_is_for_its_owner_alone(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change(events=(event("c"),)))
+            assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {
+                "exitd.db": 0o600,
+                "exitd.db-wal": 0o600,
+                "exitd.db-shm": 0o600,
+            }
+
+    asyncio.run(main())
+
+
+def refuse(path: Path) -> str:
+    before = path.read_bytes()
+    with pytest.raises(CannotStart) as caught:
+        Store(path)
+    assert path.read_bytes() == before
+    assert str(path) in str(caught.value)
+    assert not Path(f"{path}-wal").exists() or Path(f"{path}-wal").stat().st_size == 0
+    return str(caught.value)
+
+
+def write_some(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change(events=tuple(event("c" * 64) for _ in range(500)), exits=(ended("c"),)))
+
+    asyncio.run(main())
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(path: Path) -> None:
+    write_some(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version={schema.VERSION + 1}")
+    assert "newer exitd" in refuse(path)
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    path.write_bytes(b"this is not a database, but it may be dear to somebody\n" * 100)
+    assert "SQLITE_NOTADB" in refuse(path)
+
+
+def test_a_damaged_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    write_some(path)
+    data = bytearray(path.read_bytes())
+    for start in range(4096 * 2, len(data), 4096):
+        data[start : start + 16] = b"\xaa" * 16
+    path.write_bytes(data)
+    assert "damaged" in refuse(path)
+
+
+def test_a_truncated_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    write_some(path)
+    path.write_bytes(path.read_bytes()[: 4096 * 3])
+    assert "damaged" in refuse(path)
+
+
+def test_another_programs_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    assert "not exitd's" in refuse(path)
+
+
+def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing" / "exitd.db", tmp_path):
+        with pytest.raises(CannotStart, match="cannot be opened"):
+            Store(path)
+
+
+def test_an_empty_file_is_a_new_database(path: Path) -> None:
+    path.touch()
+    write_some(path)

@@ -1,0 +1,201 @@
+import asyncio
+import contextlib
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.errors import CannotStart, NameTaken, StoreFailed
+from supervisor.facts import (
+    Exited,
+    RunKey,
+    Unknown,
+)
+from supervisor.store import DAY_NS, AlreadyStored, Change, Keep
+from tests.supervisor.stored import FOREVER, all_exits, container, ended, event, opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "exitd.db"
+
+
+def test_what_was_committed_is_there_after_a_restart(path: Path) -> None:
+    web, exit = container("c1", "web"), ended("c1", at_ns=5)
+
+    async def main() -> None:
+        async with opened(path) as store:
+            assert (store.oldest_seq(), store.last_seq()) == (1, 0)
+            events = await store.commit(Change((web,), exits=(exit,), events=(event("c1", 4), event("c1", 5))))
+            assert events == (replace(event("c1", 4), seq=1), replace(event("c1", 5), seq=2))
+            await store.set_meta("boot", "b1")
+            await store.set_meta("boot", "b2")
+        async with opened(path) as store:
+            assert await store.load() == (web,)
+            assert await store.exits() == [exit]
+            assert await store.last_exit("c1", 1) == exit
+            assert await store.last_exit("c1", 2) is None
+            assert await store.events_after(0, 10) == list(events)
+            assert await store.events_after(1, 10) == [events[1]]
+            assert (store.oldest_seq(), store.last_seq()) == (1, 2)
+            assert await store.meta("boot") == "b2"
+            assert await store.meta("other") is None
+            assert store.flush_seconds == 0.0
+
+    asyncio.run(main())
+
+
+def test_an_end_is_stored_once_and_a_second_witness_changes_nothing(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change((container("c1"),), exits=(ended("c1"),), events=(event("c1"),)))
+            other = ended("c1", status=Unknown("late"), at_ns=9)
+            with pytest.raises(AlreadyStored) as caught:
+                await store.commit(Change((container("c1", "new"),), exits=(other,), events=(event("c1"),)))
+            assert caught.value.key == RunKey("c1", 1)
+            assert await store.exits() == [ended("c1")]
+            assert [each.spec.name for each in await store.load()] == ["c1"]
+            assert store.last_seq() == 1
+            await store.commit(Change(exits=(ended("c1", exec_id="e1"), ended("c1", run=2))))
+            assert len(await store.exits()) == 3
+
+    asyncio.run(main())
+
+
+def test_a_name_is_unique_in_its_namespace_and_can_pass_on_within_one_change(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change((container("c1", "web"), container("c2", "web", namespace="other"))))
+            with pytest.raises(NameTaken, match="web"):
+                await store.commit(Change((container("c3", "web"),), events=(event("c3"),)))
+            await store.commit(Change((container("c3", "web"),), removed=("c1",)))
+            assert [each.id for each in await store.load()] == ["c2", "c3"]
+            await store.commit(Change((replace(container("c3", "web"), run=2),)))
+            assert [each.run for each in await store.load()] == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_the_ledger_is_read_in_pages_by_time_and_keeps_removed_containers(path: Path) -> None:
+    exits = [
+        ended(f"c{n % 5}", run=n, at_ns=n // 3, status=Unknown("lost") if n % 4 == 0 else Exited(0)) for n in range(90)
+    ]
+
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change((container("c1"),), exits=tuple(reversed(exits))))
+            await store.commit(Change(removed=("c1",)))
+            pages = [await store.exits(limit=20)]
+            while page := await store.exits(limit=20, after=pages[-1][-1]):
+                pages.append(page)
+            assert [len(page) for page in pages] == [20, 20, 20, 20, 10]
+            told = [exit for page in pages for exit in page]
+            assert {exit.key for exit in told} == {exit.key for exit in exits}
+            assert [exit.at_ns for exit in told] == sorted(exit.at_ns for exit in exits)
+            assert await all_exits(store) == told
+            assert await store.exits(since_ns=10) == [exit for exit in told if exit.at_ns >= 10]
+            assert await store.exits(unknown=True) == [exit for exit in told if isinstance(exit.status, Unknown)]
+            assert await store.exits(20, True, "c1") == [
+                exit
+                for exit in told
+                if exit.at_ns >= 20 and isinstance(exit.status, Unknown) and exit.key.container == "c1"
+            ]
+
+    asyncio.run(main())
+
+
+def test_compaction_by_number_keeps_the_newest_events_and_the_numbering(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change(events=tuple(event("c", n) for n in range(2500))))
+            await store.compact(replace(FOREVER, events=100), now_ns=2500)
+            assert (store.oldest_seq(), store.last_seq()) == (2401, 2500)
+            assert [each.seq for each in await store.events_after(0, 1000)] == list(range(2401, 2501))
+            await store.compact(replace(FOREVER, events=0), now_ns=2500)
+            assert (store.oldest_seq(), store.last_seq()) == (2500, 2500)
+        async with opened(path) as store:
+            assert (store.oldest_seq(), store.last_seq()) == (2500, 2500)
+            assert (await store.commit(Change(events=(event("c"),))))[0].seq == 2501
+
+    asyncio.run(main())
+
+
+def test_compaction_by_age_deletes_from_the_old_end_only_whatever_the_wall_clock_did(path: Path) -> None:
+    days = (1, 2, 9, 3, 4, 10)  # the clock jumped to the ninth day and back
+
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change(events=tuple(event("c", day * DAY_NS) for day in days)))
+            assert await store.first_seq_since(8 * DAY_NS) == 3
+            assert await store.first_seq_since(11 * DAY_NS) is None
+            await store.compact(replace(FOREVER, events_age_ns=7 * DAY_NS), now_ns=11 * DAY_NS)
+            assert [each.seq for each in await store.events_after(0, 9)] == [3, 4, 5, 6]
+            await store.compact(replace(FOREVER, events_age_ns=7 * DAY_NS), now_ns=99 * DAY_NS)
+            assert (store.oldest_seq(), store.last_seq()) == (6, 6)
+
+    asyncio.run(main())
+
+
+def test_compaction_of_an_empty_log_is_no_event(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.compact(Keep(), now_ns=1)
+            assert (store.oldest_seq(), store.last_seq()) == (1, 0)
+
+    asyncio.run(main())
+
+
+def test_compaction_of_the_ledger_never_forgets_an_end_of_a_container_that_exists(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            exits = [ended("gone", run=n, at_ns=n) for n in range(2500)] + [
+                ended("here", run=n, at_ns=0) for n in (1, 2)
+            ]
+            await store.commit(Change((container("here"),), exits=tuple(exits)))
+            await store.compact(replace(FOREVER, exits=102), now_ns=3000)
+            left = await all_exits(store)
+            assert [exit.key.run for exit in left if exit.key.container == "gone"] == list(range(2400, 2500))
+            await store.compact(replace(FOREVER, exits_age_ns=510), now_ns=3000)
+            assert [exit.key.run for exit in await all_exits(store)] == [1, 2, *range(2490, 2500)]
+            with pytest.raises(AlreadyStored):
+                await store.commit(Change(exits=(ended("here", run=1),)))
+
+    asyncio.run(main())
+
+
+def test_commits_pass_a_compaction_and_the_file_gives_its_space_back(path: Path) -> None:
+    async def compact() -> None:
+        async with opened(path) as store:
+            compaction = asyncio.create_task(store.compact(replace(FOREVER, events=10), now_ns=0))
+            passed = 0
+            while not compaction.done():
+                await store.commit(Change(events=(event("c"),)))
+                passed += 1
+            await compaction
+            assert passed > 5
+
+    async def fill() -> None:
+        async with opened(path) as store:
+            for _ in range(10):
+                await store.commit(Change(events=tuple(event("x" * 64, n) for n in range(2000))))
+
+    asyncio.run(fill())
+    full = path.stat().st_size
+    asyncio.run(compact())
+    assert path.stat().st_size < full / 10
+
+
+def test_a_row_that_cannot_be_read_is_told_and_not_skipped(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change((container("c1"),), exits=(ended("c1"),)))
+            with contextlib.closing(sqlite3.connect(path)) as other, other:
+                other.execute("UPDATE containers SET body = '{}'")
+                other.execute("UPDATE exits SET body = 'x'")
+            with pytest.raises(CannotStart, match="a stored Container"):
+                await store.load()
+            with pytest.raises(StoreFailed, match="a stored Exit"):
+                await store.exits()
+
+    asyncio.run(main())

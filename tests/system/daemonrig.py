@@ -1,0 +1,179 @@
+"""A real exitd in directories of its own, and the count of everything it could leave behind."""
+
+import contextlib
+import os
+import pathlib
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client, Unreachable
+
+LIMIT_SECONDS = 30.0
+SCALE = float(os.environ.get("EXITD_SCALE", "0.05"))
+
+
+def scaled(count: int, least: int = 20) -> int:
+    """A count above 200, by EXITD_SCALE."""
+    return max(least, int(count * SCALE))
+
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], what: str, seconds: float = LIMIT_SECONDS) -> T:
+    """The first true answer of `look`; asked again every few milliseconds, never longer than `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := look()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        select.select([], [], [], 0.005)
+    return answer
+
+
+@dataclass
+class Daemon:
+    """exitd as a child process. `wrapper` words go before the program (strace, setpriv, ...)."""
+
+    base: pathlib.Path
+    wrapper: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def state(self) -> pathlib.Path:
+        return self.base / "s"
+
+    @property
+    def root(self) -> pathlib.Path:
+        return self.base / "r"
+
+    @property
+    def log(self) -> pathlib.Path:
+        return self.base / "exitd.log"
+
+    def start(self, *, wait: bool = True) -> "Daemon":
+        command = [
+            *self.wrapper,
+            *(sys.executable, "-m", "supervisor", "--root", str(self.root), "--state", str(self.state)),
+            *("--log-format", "json", "--debug", *self.extra),
+        ]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if wait:
+            until(self.answers, "exitd does not answer")
+        return self
+
+    def answers(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.log.read_text()[-3000:]
+        try:
+            with self.client() as client:
+                client.version()
+        except Unreachable:
+            return False
+        return True
+
+    def client(self) -> Client:
+        return Client(f"{self.state}/exitd.sock")
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.wait(LIMIT_SECONDS)
+
+    def restart(self) -> "Daemon":
+        self.kill()
+        return self.start()
+
+    def keeper_pid(self) -> int:
+        """Of the keeper that serves this state directory; 0 without one."""
+        wanted = f"--state\0{self.state}\0".encode()
+        for pid, command in commands():
+            if b"exitd-keeper" in command.split(b"\0")[0] and wanted in command:
+                return pid
+        return 0
+
+    def end(self) -> None:
+        """Every container removed, daemon and keeper gone, nothing mounted."""
+        with contextlib.suppress(Unreachable), self.client() as client:
+            for container in client.list(all_of_them=True):
+                client.remove(container.id, force=True)
+        if self.process is not None and self.process.poll() is None:
+            self.kill(signal.SIGTERM)
+        keeper = self.keeper_pid()
+        if keeper:
+            os.kill(keeper, signal.SIGKILL)
+
+
+def spec(*args: str, **fields: object) -> pb.ContainerSpec:
+    """A container on an overlay of the host's root."""
+    fields.setdefault("rootfs", "/")
+    return pb.ContainerSpec(args=args, **fields)  # type: ignore[arg-type]
+
+
+def commands() -> Iterator[tuple[int, bytes]]:
+    """pid and command line of every process."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(name), pathlib.Path(f"/proc/{name}/cmdline").read_bytes()
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one daemon's containers have on this machine right now."""
+
+    shims: int
+    zombies: int
+    mounts: int
+    cgroups: int
+    run_directories: int
+    bundles: int
+    descriptors: int  # of the daemon
+
+
+NOTHING = Left(0, 0, 0, 0, 0, 0, 0)
+
+
+def left(daemon: Daemon) -> Left:
+    base = str(daemon.base)
+    return Left(
+        shims=sum(command.startswith(b"exitd-shim\0") and _cwd(pid).startswith(base) for pid, command in commands()),
+        zombies=sum(_is_zombie_of(pid, {daemon.pid, daemon.keeper_pid()}) for pid, _ in commands()),
+        mounts=pathlib.Path("/proc/self/mountinfo").read_text().count(f" {base}/"),
+        cgroups=len(cgroups()),
+        run_directories=len(list((daemon.state / "c").glob("*/*"))),
+        bundles=len(list((daemon.root / "c").glob("*"))),
+        descriptors=len(os.listdir(f"/proc/{daemon.pid}/fd")),
+    )
+
+
+def cgroups() -> list[pathlib.Path]:
+    return [path for path in pathlib.Path("/sys/fs/cgroup").glob("*/exitd/*") if path.is_dir()]
+
+
+def _cwd(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
+
+
+def _is_zombie_of(pid: int, parents: set[int]) -> bool:
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    match = re.match(r".*\) (\S) (\d+)", stat, flags=re.S)
+    return bool(match and match[1] == "Z" and int(match[2]) in parents)

@@ -1,0 +1,375 @@
+"""The way from a clone to an installation: what the host must have, the units, the distributions themselves."""
+
+import glob
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAMS = ("exitd-keeper", "exitd-launch", "exitd-shim")
+COMMANDS = ("exitctl", "exitd")
+
+# What the scripts themselves call; every other command a test adds by name.
+TOOLS = ("sh", "grep", "mktemp", "rm", "dirname", "find", "sort", "env")
+DEBIAN = "ID=debian\n"
+FEDORA = 'ID=fedora\nID_LIKE="rhel"\n'
+
+
+class Host:
+    """A machine as .ci/deps sees it: the commands on its PATH, its distribution, its user."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.bin = directory / "bin"
+        self.bin.mkdir()
+        self.release = directory / "os-release"
+        self.release.write_text(DEBIAN)
+        self.apt_log = directory / "apt.log"
+        for tool in TOOLS:
+            (self.bin / tool).symlink_to(shutil.which(tool) or f"/bin/{tool}")
+        self.user(0)
+        self.has("python3", "cc", "runc", "strace", "musl-gcc")
+
+    def has(self, *names: str, script: str = "exit 0") -> None:
+        for name in names:
+            (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
+            (self.bin / name).chmod(0o755)
+
+    def lacks(self, *names: str) -> None:
+        for name in names:
+            (self.bin / name).unlink()
+
+    def user(self, uid: int) -> None:
+        self.has("id", script=f"echo {uid}")
+
+    def apt(self, script: str = "exit 0") -> None:
+        self.has("apt-get", script=f'echo "$@" >>{self.apt_log}\n{script}')
+
+    def apt_calls(self) -> list[str]:
+        return self.apt_log.read_text().splitlines() if self.apt_log.exists() else []
+
+    def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+        whole = {"PATH": str(self.bin), "OS_RELEASE": str(self.release), "HOME": "/", **env}
+        return subprocess.run(command, env=whole, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    def deps(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return self.run(".ci/deps", *args, **env)
+
+
+@pytest.fixture
+def host(tmp_path: pathlib.Path) -> Host:
+    host = Host(tmp_path)
+    host.apt()
+    return host
+
+
+def test_deps_is_silent_and_installs_nothing_when_everything_is_there(host: Host) -> None:
+    done = host.deps()
+    assert (done.returncode, done.stdout, done.stderr, host.apt_calls()) == (0, "", "", [])
+
+
+def test_deps_names_and_installs_what_is_missing_and_removes_nothing(host: Host) -> None:
+    host.lacks("runc", "musl-gcc", "cc")
+    done = host.deps()
+    assert done.returncode == 0
+    assert "installing: gcc libc6-dev runc musl-tools\n" in done.stdout
+    assert host.apt_calls() == [
+        "install --yes --no-install-recommends --no-remove gcc libc6-dev runc musl-tools",
+    ]
+
+
+def test_deps_updates_the_package_lists_when_the_first_try_fails(host: Host) -> None:
+    host.lacks("strace")
+    host.apt(f'[ "$1" = update ] && : >{host.bin}/updated; [ -e {host.bin}/updated ]')
+    assert host.deps().returncode == 0
+    assert [call.split(" ")[0] for call in host.apt_calls()] == ["install", "update", "install"]
+
+
+def test_deps_says_so_when_apt_cannot_install(host: Host) -> None:
+    host.lacks("strace")
+    host.apt("exit 100")
+    done = host.deps()
+    assert (done.returncode, "apt-get could not install: strace" in done.stderr) == (2, True)
+
+
+def test_with_no_install_deps_lists_the_names_and_exits_2_within_a_second(host: Host) -> None:
+    host.lacks("runc", "strace")
+    began = time.monotonic()
+    done = host.deps(NO_INSTALL="1")
+    assert time.monotonic() - began < 1
+    assert (done.returncode, host.apt_calls()) == (2, [])
+    assert "NO_INSTALL=1 is set. Packages by their Debian names: runc strace\n" in done.stderr
+
+
+def test_on_another_distribution_deps_lists_the_names_and_exits_2(host: Host) -> None:
+    host.lacks("runc")
+    host.release.write_text(FEDORA)
+    done = host.deps()
+    assert (done.returncode, host.apt_calls()) == (2, [])
+    assert "this is not a Debian system. Packages by their Debian names: runc\n" in done.stderr
+
+
+def test_a_user_who_is_not_root_gets_the_names_and_exit_2(host: Host) -> None:
+    host.lacks("runc")
+    host.user(1000)
+    done = host.deps()
+    assert (done.returncode, host.apt_calls()) == (2, [])
+    assert "this user is not root. Packages by their Debian names: runc\n" in done.stderr
+
+
+def test_musl_gcc_is_wanted_and_not_needed(host: Host) -> None:
+    host.lacks("musl-gcc")
+    done = host.deps(NO_INSTALL="1")
+    assert (done.returncode, "musl-tools" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "package"), [("venv", "python3-venv"), ("headers", "python3-dev"), ("old", "python3")]
+)
+def test_deps_asks_python_for_its_parts(host: Host, answer: str, package: str) -> None:
+    host.has("python3", script=f"echo {answer}")
+    done = host.deps(NO_INSTALL="1")
+    assert (done.returncode, done.stderr.split()[-1]) == (2, package)
+
+
+def test_deps_finds_nothing_missing_in_the_python_that_runs_this(host: Host) -> None:
+    done = host.deps(NO_INSTALL="1", PYTHON=sys.executable)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_building_needs_neither_runc_nor_root_and_installs_nothing(host: Host) -> None:
+    host.lacks("runc", "strace", "musl-gcc")
+    host.user(1000)
+    assert host.deps("--build").returncode == 0
+    host.user(0)
+    host.lacks("cc")
+    done = host.deps("--build")
+    assert (done.returncode, "a C compiler" in done.stderr, host.apt_calls()) == (2, True, [])
+
+
+def test_check_names_the_compiler_it_lacks_and_goes_on_except_in_ci(host: Host) -> None:
+    host.lacks("musl-gcc")
+    host.has("driverless", "gcc")
+    outside = host.run(".ci/check-c", "driverless", CC="gcc")
+    assert "musl-gcc is missing" in outside.stderr
+    assert (outside.returncode, "C programs built with glibc" in outside.stdout) == (0, True)
+    assert host.run(".ci/check-c", "driverless", CC="gcc", CI="true").returncode == 2
+
+
+def test_make_help_lists_every_target_a_person_calls() -> None:
+    done = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    listed = {line.split(" ")[0] for line in done.stdout.splitlines()}
+    assert listed == {"help", "deps", "venv", "demo", "test", "unit", "check", "bench", "rig", "api", "clean"}
+
+
+@pytest.mark.parametrize(("ci", "status", "outcome"), [("true", 1, "1 failed, 1 error"), ("", 0, "2 skipped")])
+def test_a_skipped_test_is_a_failure_in_ci(tmp_path: pathlib.Path, ci: str, status: int, outcome: str) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.skip\ndef test_one(): ...\n\ndef test_two():\n    pytest.skip('late')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        env={**os.environ, "CI": ci},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, outcome in done.stdout) == (status, True), done.stdout
+
+
+def unit(name: str) -> dict[str, list[str]]:
+    """All settings of a unit, each with its values in order."""
+    settings: dict[str, list[str]] = {}
+    for line in (ROOT / "systemd" / name).read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            settings.setdefault(key, []).append(value)
+    return settings
+
+
+def test_the_keeper_unit_lets_shims_and_containers_outlive_the_keeper() -> None:
+    keeper = unit("exitd-keeper.service")
+    assert keeper["KillMode"] == ["process"]
+    assert keeper["OOMPolicy"] == ["continue"]
+    assert keeper["OOMScoreAdjust"] == ["-999"]
+    assert keeper["Restart"] == ["always"]
+    assert keeper["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert keeper["ExecStart"] == ["/opt/exitd/bin/exitd-keeper --state /run/exitd --stay"]
+
+
+def test_both_units_keep_the_state_directory_when_they_stop() -> None:
+    for name in ("exitd.service", "exitd-keeper.service"):
+        assert (unit(name)["RuntimeDirectory"], unit(name)["RuntimeDirectoryPreserve"]) == (["exitd"], ["yes"])
+
+
+def test_the_daemon_starts_after_the_keeper_and_does_not_need_it() -> None:
+    daemon = unit("exitd.service")
+    assert daemon["Wants"] == ["exitd-keeper.service"]
+    assert "exitd-keeper.service" in daemon["After"][0].split()
+    assert daemon.keys().isdisjoint({"Requires", "BindsTo", "PartOf"})
+
+
+def test_the_daemon_has_no_mount_namespace_of_its_own() -> None:
+    private = {"PrivateTmp", "PrivateDevices", "PrivateMounts", "ProtectSystem", "ProtectHome", "ReadOnlyPaths"}
+    assert unit("exitd.service").keys().isdisjoint(private)
+
+
+if shutil.which("systemd-analyze"):
+
+    def test_systemd_accepts_the_units(tmp_path: pathlib.Path) -> None:
+        for path in (ROOT / "systemd").glob("*.service"):
+            # The programs must exist for the check, so it is made with one that does.
+            text = path.read_text().replace("/opt/exitd/bin/exitd-keeper", "/bin/true")
+            (tmp_path / path.name).write_text(text.replace("/opt/exitd/bin/exitd", "/bin/true"))
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.glob("*.service")))],
+            env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        mine = [line for line in (done.stdout + done.stderr).splitlines() if "exitd" in line]
+        assert (done.returncode, mine) == (0, [])
+
+
+# From here on: whole distributions.
+
+
+def run(*command: str | pathlib.Path, cwd: pathlib.Path) -> str:
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def copied(to: pathlib.Path) -> pathlib.Path:
+    """The tree without what was built in it, as a fresh clone has it."""
+    built = ("build", "dist", "_bin", "*.so", "*.o", "*_pb2.py*", "*.egg-info", "__pycache__", "_native.c", ".?*_cache")
+    ignored = shutil.ignore_patterns(".git", ".venv", ".hypothesis", "docs", "tests", *built)
+    return pathlib.Path(shutil.copytree(ROOT, to, ignore=ignored))
+
+
+def environment(at: pathlib.Path) -> pathlib.Path:
+    """An environment that borrows the libraries of the one running this; returns its Python."""
+    run(sys.executable, "-m", "venv", "--without-pip", at, cwd=at.parent)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    libraries = pathlib.Path(pytest.__file__).resolve().parent.parent
+    (at / "lib" / version / "site-packages" / "borrowed.pth").write_text(f"{libraries}\n")
+    return at / "bin" / "python"
+
+
+def pip_into(python: pathlib.Path, *args: str | pathlib.Path) -> None:
+    flags = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+    run(sys.executable, "-m", "pip", "--python", python, "install", *flags, *args, cwd=python.parent)
+
+
+def assert_complete(python: pathlib.Path, package_root: pathlib.Path) -> None:
+    """All commands are beside the Python, and all packages load from `package_root`, the compiled parts included."""
+    bin_directory = python.parent
+    for name in (*COMMANDS, *PROGRAMS):
+        assert os.access(bin_directory / name, os.X_OK), f"{name} is not in {bin_directory}"
+    for name in PROGRAMS:
+        assert (bin_directory / name).read_bytes().startswith(b"\x7fELF")
+    where = (
+        "import shim.native, supervisor.facts, protos.exitd.v1.exitd_pb2 as pb, shim._native as n, shim.programs as p;"
+        "print(n.__file__, pb.__file__, supervisor.__file__, p.find('exitd-shim'), sep='\\n')"
+    )
+    *loaded, program = run(python, "-c", where, cwd=pathlib.Path("/")).splitlines()
+    assert all(pathlib.Path(path).is_relative_to(package_root) for path in loaded), loaded
+    assert pathlib.Path(program) == bin_directory / "exitd-shim"
+    assert "Usage" in run(bin_directory / "exitctl", "--help", cwd=pathlib.Path("/"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    tree = copied(tmp_path_factory.mktemp("sdist") / "tree")
+    run(sys.executable, "setup.py", "--quiet", "sdist", cwd=tree)
+    (archive,) = (tree / "dist").glob("*.tar.gz")
+    return archive
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    out = tmp_path_factory.mktemp("wheel")
+    flags = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+    run(sys.executable, "-m", "pip", "wheel", *flags, "--wheel-dir", out, sdist, cwd=out)
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def other_pythons() -> Iterator[str]:
+    """Other interpreters of this machine that exitd promises to run on, one of each version."""
+    pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+    for version in ("3.11", "3.12", "3.13"):
+        # glob.glob passes over directories that this user may not read.
+        candidates = [*glob.glob(f"{pyenv}/versions/{version}.*/bin/python3"), shutil.which(f"python{version}")]
+        if version != f"{sys.version_info.major}.{sys.version_info.minor}":
+            yield from filter(None, candidates[:1])
+
+
+@pytest.mark.slow_build
+def test_the_sdist_holds_the_sources_and_nothing_built(sdist: pathlib.Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"shim/core/core.h", "shim/core/main.c", "protos/exitd/v1/exitd.proto", "LICENSE", "setup.py"} <= names
+    assert not [name for name in names if name.endswith((".so", ".o", ".pyc", "_pb2.py"))]
+
+
+@pytest.mark.slow_build
+def test_the_wheel_is_one_for_all_supported_pythons(wheel: pathlib.Path) -> None:
+    assert "-cp311-abi3-linux_" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert "shim/_native.abi3.so" in names
+    assert "protos/exitd/v1/exitd_pb2.py" in names
+
+
+@pytest.mark.slow_build
+def test_a_wheel_made_from_the_sdist_installs_completely(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    python = environment(tmp_path / "env")
+    pip_into(python, wheel)
+    assert_complete(python, tmp_path / "env")
+
+
+@pytest.mark.slow_build
+def test_a_source_tree_installs_completely(tmp_path: pathlib.Path) -> None:
+    python = environment(tmp_path / "env")
+    pip_into(python, copied(tmp_path / "tree"))
+    assert_complete(python, tmp_path / "env")
+
+
+@pytest.mark.slow_build
+def test_an_editable_tree_installs_completely(tmp_path: pathlib.Path) -> None:
+    python = environment(tmp_path / "env")
+    tree = copied(tmp_path / "tree")
+    pip_into(python, "--editable", tree)
+    assert_complete(python, tree)
+
+
+if others := list(other_pythons()):
+
+    @pytest.mark.slow_build
+    @pytest.mark.parametrize("interpreter", others)
+    def test_the_wheel_runs_on_another_python(wheel: pathlib.Path, tmp_path: pathlib.Path, interpreter: str) -> None:
+        run(interpreter, "-m", "venv", tmp_path / "env", cwd=tmp_path)
+        python = tmp_path / "env" / "bin" / "python"
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=tmp_path)
+        assert_complete(python, tmp_path / "env")
+        run(python, "-c", "import supervisor.inotify", cwd=tmp_path)
+
+
+def test_the_build_writes_stubs_that_every_allowed_protobuf_loads() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "grpcio-tools==1.80.0" in project["build-system"]["requires"]
+    assert "protobuf>=6.31.1,<8" in project["project"]["dependencies"]
