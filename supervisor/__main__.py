@@ -24,14 +24,23 @@ from supervisor.operations import Settings
     help="What dies with the host: sockets and run directories.",
 )
 @click.option("--runtime", default="runc", show_default=True, help="Default OCI runtime: a name on PATH or a path.")
+@click.option(
+    "--keeper",
+    type=click.Choice(["start", "wait"]),
+    default="start",
+    show_default=True,
+    help="Start exitd-keeper when there is none, or leave that to the service manager.",
+)
 @click.option("--log-format", type=click.Choice(["json", "console"]), default=None, help="Default: console on a tty.")
 @click.option("--debug", is_flag=True, help="Log every step with its effects.")
 @click.option("--reconcile-seconds", type=click.FloatRange(0.05, 86400), default=30.0, hidden=True)
 @click.version_option(__version__, prog_name="exitd")
-def main(root: str, state: str, runtime: str, log_format: str | None, debug: bool, reconcile_seconds: float) -> None:
+def main(
+    root: str, state: str, runtime: str, keeper: str, log_format: str | None, debug: bool, reconcile_seconds: float
+) -> None:
     """Watches containers end, and tells it exactly once."""
     _set_up_logs(log_format or ("console" if sys.stderr.isatty() else "json"), debug=debug)
-    settings = Settings(os.path.abspath(root), os.path.abspath(state), runtime, reconcile_seconds)
+    settings = Settings(os.path.abspath(root), os.path.abspath(state), runtime, reconcile_seconds, keeper == "start")
     try:
         prepare_process()
         check(settings)

@@ -107,7 +107,9 @@ async def serve(settings: Settings, inotify: Inotify) -> None:
         stack.callback(inotify.close)
         monitor = Monitor()
         stack.callback(monitor.close)
-        keeper = Keeper(settings.state, str(programs.find("exitd-keeper")), lambda: manager.news())
+        keeper = Keeper(
+            settings.state, str(programs.find("exitd-keeper")), lambda: manager.news(), may_start=settings.starts_keeper
+        )
         stack.callback(keeper.close)
         manager = NativeContainers(Place(settings.root, settings.state), monitor, keeper, zombie=zombie.works)
         stack.callback(manager.close)

@@ -32,11 +32,13 @@ Answer = tuple[fields.Message, list[int]]
 class Keeper:
     """One connection at a time, opened when it is needed; a keeper is started when there is none."""
 
-    def __init__(self, state: str, program: str, on_news: Callable[[], None]) -> None:
+    def __init__(self, state: str, program: str, on_news: Callable[[], None], *, may_start: bool = True) -> None:
+        """`may_start` False: the service manager starts keepers, and one of ours would be in the wrong cgroup."""
         self.state = state
         self.program = program
         self.process: Process | None = None
         self._on_news = on_news
+        self._may_start = may_start
         self._socket: socket.socket | None = None
         self._waiting: deque[asyncio.Future[Answer]] = deque()
         self._opening = asyncio.Lock()
@@ -118,6 +120,8 @@ class Keeper:
 
     async def _start(self) -> socket.socket:
         """Its first process ends once it listens; exit status 4 means that another one was quicker."""
+        if not self._may_start:
+            raise FileNotFoundError("exitd-keeper is not running, and starting it is not this daemon's")
         process = subprocess.Popen(
             [self.program, "--state", self.state],
             stdin=subprocess.DEVNULL,

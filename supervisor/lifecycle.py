@@ -229,7 +229,9 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _ended(c, happening, moment)
         case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
             return _cleaned(c)
-        case Phase.EXITED | Phase.RESTARTING, Again(by) if c.clean:
+        case Phase.RESTARTING, Again(by) if c.clean:
+            return _again(c, by, moment)
+        case Phase.EXITED, Again(by) if c.clean and by is not None:  # a timer that a stop was quicker than has no say
             return _again(c, by, moment)
         case Phase.RESTARTING, StopAsked():
             stopped = replace(c, phase=Phase.EXITED, stopped_by_user=True, restart_at=None)

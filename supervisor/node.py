@@ -12,7 +12,16 @@ import structlog
 from supervisor import lifecycle
 from supervisor.changes import Changes, Test
 from supervisor.clock import Clock, boot_now
-from supervisor.errors import AmbiguousId, ExitdError, NameTaken, NoSuchContainer, Recovering, StoreFailed, TimedOut
+from supervisor.errors import (
+    AmbiguousId,
+    ExitdError,
+    NameTaken,
+    NoSuchContainer,
+    Recovering,
+    StoreFailed,
+    TimedOut,
+    WrongState,
+)
 from supervisor.events import EventLog
 from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, Report, RunKey, Spec
 from supervisor.lifecycle import Happening, Moment, Step
@@ -166,19 +175,21 @@ class Node:
                 await asyncio.sleep(CLEAN_RETRY_SECONDS[min(attempt, len(CLEAN_RETRY_SECONDS) - 1)])
         await self._surely(container_id, lifecycle.Removed())
 
-    async def _surely(self, container_id: str, happening: Happening) -> None:
-        """A step that no caller can repeat: tried until it is stored. Nobody is told what is not stored."""
+    async def _surely(self, container_id: str, happening: Happening) -> bool:
+        """A step that no caller can repeat: tried until it is stored, and nobody is told before. False: it was refused."""
         while True:
             try:
                 await self.apply(container_id, happening)
-                return self._storing(container_id, True)
+                self._storing(container_id, True)
+                return True
             except StoreFailed as error:
                 log.error("commit refused, trying again", container=container_id, why=str(error))
                 self._storing(container_id, False)
                 await asyncio.sleep(RETRY_SECONDS)
             except ExitdError as error:
                 log.warning("step refused", container=container_id, why=str(error))
-                return self._storing(container_id, True)
+                self._storing(container_id, True)
+                return False
 
     def _storing(self, container_id: str, works: bool) -> None:
         """Health says NOT_SERVING while something that has happened cannot be stored."""
@@ -201,17 +212,12 @@ class Node:
 
     async def _run_again(self, container_id: str) -> None:
         self._timers.pop(container_id, None)
-        if self.closing:
+        if self.closing or not await self._surely(container_id, lifecycle.Again(None)):
             return
         try:
-            await self.apply(container_id, lifecycle.Again(None))
             await self.make(container_id)
-            await self.launch(container_id)
-        except StoreFailed as error:
-            log.error("restart not stored, trying again", container=container_id, why=str(error))
-            await asyncio.sleep(RETRY_SECONDS)
-            self.spawn(self._run_again(container_id))
-        except ExitdError as error:
+            await self.launch(container_id, surely=True)
+        except (ExitdError, OSError) as error:
             log.warning("restart failed", container=container_id, why=str(error))
 
     # -- a run
@@ -225,13 +231,19 @@ class Node:
             raise
         await self._surely(container_id, lifecycle.Made(made.init, made.shim))
 
-    async def launch(self, container_id: str) -> None:
-        """The runtime's start. An exit seen meanwhile waits, so that started comes before exited."""
+    async def launch(self, container_id: str, *, surely: bool = False) -> None:
+        """The runtime's start. An exit seen meanwhile waits, so that started comes before exited. `surely`: nobody is
+        there to ask again when the store refuses."""
+        if container_id in self._held:
+            raise WrongState(f"{container_id[:12]} is being started", id=container_id)
         self._held[container_id] = None
         try:
-            container = await self.apply(container_id, lifecycle.StartAsked(By()))
-            assert container is not None
-            await self.start_made(container)
+            asked = lifecycle.StartAsked(By())
+            if not surely:
+                await self.apply(container_id, asked)
+            elif not await self._surely(container_id, asked):
+                return
+            await self.start_made(self.known(container_id))
         finally:
             self.release(container_id)
 

@@ -29,6 +29,7 @@ class Settings:
     state: str
     default_runtime: str = "runc"
     reconcile_seconds: float = 30.0
+    starts_keeper: bool = True
 
 
 class Operations:
@@ -65,15 +66,18 @@ class Operations:
         await self._node.make(container.id)
 
     async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        container = await self._node.get(id)
+        container = await self._made(await self._node.get(id))
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
             await self._node.apply(container.id, lifecycle.StopAsked(by))
         elif container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
             await self._end(container, Reason.STOP, by, grace)
-        elif container.phase is Phase.CREATING:
-            raise WrongState(f"{id} is being created; try again", id=container.id)
         return self._node.containers.get(container.id, container)
+
+    async def _made(self, container: Container) -> Container:
+        """Once a create that is under way has come to something."""
+        await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
+        return self._node.known(container.id)
 
     async def _end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
         """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
@@ -134,9 +138,7 @@ class Operations:
         busy = container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING)
         if busy and not force:
             raise WrongState(f"{id} is {container.phase.value}; stop it first, or use force", id=container.id)
-        if container.phase is Phase.CREATING:
-            await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
-            container = self._node.known(container.id)
+        container = await self._made(container)
         if container.phase in LIVE:
             await self._end(container, Reason.KILL, by, 0)
         with contextlib.suppress(WrongState, NoSuchContainer):  # it is being removed already

@@ -38,13 +38,13 @@ class Watch:
     shim: Process | None = None
     init_fd: int = -1
     shim_fd: int = -1
-    monitored_by: str = ""
     reported: bool = False
     shim_is_stuck: bool = False  # it let its zombie lie: nothing more is to be expected of it
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
     fifo_number: int | None = None
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
+    replaced_at: float | None = None  # loop time of the last replacement shim
 
     def begin(self) -> None:
         """Starts watching fifo and init. OSError when the kernel refuses a descriptor (ENOSPC: max_user_watches)."""
@@ -60,6 +60,13 @@ class Watch:
         self.shim, self.shim_fd = shim, shim_fd
         self.shim_gone.clear()
         self.senses.monitor.watch(self.shim_fd, monitor.PIDFD, self._shim_ready)
+
+    async def rest(self, seconds: float) -> None:
+        """Between two replacements: a program that ends at once must not keep the daemon busy."""
+        loop = asyncio.get_running_loop()
+        if self.replaced_at is not None and loop.time() < self.replaced_at + seconds:
+            await asyncio.sleep(self.replaced_at + seconds - loop.time())
+        self.replaced_at = loop.time()
 
     def look(self) -> None:
         """Asks every witness; reports the end once."""

@@ -7,26 +7,25 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import time
 from dataclasses import dataclass
 
 import structlog
 
-from shim import fields, launch, native, plan, programs
+from shim import fields, launch, plan
 from shim.record import Record
 from supervisor import keeper, monitor, rundir
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
 from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.oci import bundle, cgroups, command, runtime
 from supervisor.sandbox import ExitListener, Found, Made
+from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
 
 CREATE_SECONDS = 120.0
 RUNTIME_SECONDS = 30.0
 DRAIN_MS = 1_000
-SHIM_LEAVES_SECONDS = 2.0  # after its record
-DEATH_SECONDS = 5.0  # of anything, after SIGKILL
+ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
 ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
 
 log = structlog.get_logger(__name__)
@@ -52,7 +51,7 @@ class NativeContainers:
         self._cgroups: dict[str, str] = {}
         self._on_exit: ExitListener | None = None
         self._adoptions: set[asyncio.Task[None]] = set()
-        self._shim = str(programs.find("exitd-shim"))
+        self._shims = Shims(watcher, keeper_line)
         self._senses = Senses(
             watcher, zombie, time.time_ns, self._entry, self._oom_kills, self._exit_seen, self._shim_lost
         )
@@ -74,15 +73,14 @@ class NativeContainers:
         key = RunKey(container.id, container.run)
         directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
         watch = self._watches[key] = Watch(key, directory, self._senses)
-        status = await self._spawn(watch, adopt=False)
+        status = await self._shims.begin(watch, CREATE_SECONDS + 5, adopt=False)
         if isinstance(status, launch.Created):
             watch.init = Process(status.pid, status.started)
             watch.init_fd = status.pidfd
-            watch.monitored_by = "shim"
             self._monitor_run(watch)
             if watch.shim_fd < 0:
                 self._shim_lost(key)
-            return Made(watch.init, watch.shim, watch.monitored_by)
+            return Made(watch.init, watch.shim, self.monitored_by(key))
         raise self._blame(own, container, status)
 
     def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
@@ -107,36 +105,6 @@ class NativeContainers:
     def _runtime(self, container: Container) -> runtime.Runtime:
         path = rundir.path_of(self._place.state, container.id, container.run)
         return runtime.Runtime(runtime.resolve(container.spec.runtime), f"{path}/{rundir.RUNTIME_ROOT}")
-
-    async def _spawn(self, watch: Watch, *, adopt: bool) -> launch.Created | launch.Failed | None:
-        """A shim for the run and its word, None when it died without one."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        pipes = [] if adopt else [*os.pipe(), *os.pipe()]
-        seats = [theirs.fileno(), pipes[0], pipes[2], pipes[1], pipes[3]] if pipes else [theirs.fileno()]
-        try:
-            await self._start_shim(watch, seats, adopt=adopt)
-            theirs.close()
-            return await _status(ours, CREATE_SECONDS + 5)
-        finally:
-            for fd in pipes:
-                os.close(fd)
-            theirs.close()
-            ours.close()
-
-    async def _start_shim(self, watch: Watch, seats: list[int], *, adopt: bool) -> None:
-        key, path = watch.key, watch.directory.path
-        request = launch.spawn_request(key.container, key.run, key.exec_id, path, self._shim, adopt=adopt)
-        try:
-            pid, started, shim_fd = await self._keeper.spawn(request, seats)
-        except launch.KeeperRefused as error:
-            raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
-        except keeper.KeeperSilent as error:
-            if adopt:  # without the keeper there is nobody who held the output's other end
-                raise ShimFailed(f"no keeper: {error}") from error
-            log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
-            pid = keeper.spawn_directly(self._shim, key.container, path, seats, adopt=adopt)
-            shim_fd, started = os.pidfd_open(pid), native.process_stat(pid)[2]
-        watch.watch_shim(Process(pid, started), shim_fd)
 
     def _blame(self, own: bundle.Bundle, container: Container, status: launch.Failed | None) -> ExitdError:
         if status is None:
@@ -207,21 +175,14 @@ class NativeContainers:
             return Found.NOTHING, None
         watch = self._watches[key] = Watch(key, directory, self._senses, init=init)
         watch.init_fd = _or_none(monitor.open_process(init.pid, init.started_ticks))
-        self._find_shim(watch)
-        watch.monitored_by = "shim" if watch.shim_fd >= 0 else "keeper" if watch.init_fd >= 0 else ""
+        self._shims.find(watch)
         self._monitor_run(watch)
         watch.look()
         if watch.reported:
-            return Found.ENDED, Made(init, watch.shim, watch.monitored_by)
+            return Found.ENDED, Made(init, watch.shim, "")
         if watch.shim_fd < 0 and watch.init_fd >= 0:
             self._shim_lost(key)
-        return Found.LIVE, Made(init, watch.shim, watch.monitored_by)
-
-    def _find_shim(self, watch: Watch) -> None:
-        shim = rundir.lock_holder(watch.directory.path)
-        shim_fd = monitor.open_process(shim.pid, shim.started_ticks) if shim is not None else None
-        if shim is not None and shim_fd is not None:
-            watch.watch_shim(shim, shim_fd)
+        return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
 
     def _shim_lost(self, key: RunKey) -> None:
         """The container goes on under the keeper; a replacement goes on with its output."""
@@ -233,10 +194,10 @@ class NativeContainers:
         watch = self._watches.get(key)
         if watch is None or watch.reported:
             return
-        watch.monitored_by = "keeper"
         log.warning("shim lost, starting a replacement", container=key.container, run=key.run)
         try:
-            await self._spawn(watch, adopt=True)
+            await watch.rest(ADOPT_REST_SECONDS)
+            await self._shims.begin(watch, ADOPT_SECONDS, adopt=True)
         except ShimFailed as error:
             log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
         except OSError as error:
@@ -264,46 +225,17 @@ class NativeContainers:
         await self._keeper.acknowledge(container.id, container.run)
 
     async def delete_process(self, container: Container) -> None:
-        """The shim first: a late `runtime delete` of this run would kill the next one."""
+        """The shim first: a late `runtime delete` of this run would kill the next one. The rest under the run's lock:
+        a shim that a stopped keeper starts only now must not find a run to begin."""
         key = RunKey(container.id, container.run)
         path = rundir.path_of(self._place.state, container.id, container.run)
-        await self._shim_leaves(key, path)
-        if os.path.isdir(f"{path}/{rundir.RUNTIME_ROOT}/{container.id}"):
-            await self._delete_by_runtime(container)
-        await self._clear_cgroup(self._cgroup(container))
-        self.forget(container)
-        rundir.remove(path)
-
-    async def _shim_leaves(self, key: RunKey, path: str) -> None:
-        watch = self._watches.get(key)
-        if watch is not None and watch.shim_fd >= 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0 if watch.shim_is_stuck else SHIM_LEAVES_SECONDS):
-                    await watch.shim_gone.wait()
-            if watch.shim_fd >= 0:
-                log.warning("shim did not leave, killing it", container=key.container, run=key.run)
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(watch.shim_fd, signal.SIGKILL)
-                await _within(watch.shim_gone, f"exitd-shim of {key.container}")
-        with rundir.locked(path) as free:
-            if free:
-                return
-        await self._kill_lock_holder(key, path)
-
-    async def _kill_lock_holder(self, key: RunKey, path: str) -> None:
-        """A shim that nobody watches: of an earlier daemon, or a twin."""
-        holder = rundir.lock_holder(path)
-        pidfd = monitor.open_process(holder.pid, holder.started_ticks) if holder is not None else None
-        if pidfd is None:
-            raise ShimFailed(f"{path}: its lock is held by a process that did not sign it")
-        gone = asyncio.Event()
-        try:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            self._monitor.watch(pidfd, monitor.PIDFD, lambda _: gone.set())
-            await _within(gone, f"exitd-shim of {key.container}")
-        finally:
-            self._monitor.unwatch(pidfd)
-            os.close(pidfd)
+        await self._shims.leave(self._watches.get(key))
+        async with self._shims.locked(path):
+            if await asyncio.to_thread(os.path.isdir, f"{path}/{rundir.RUNTIME_ROOT}/{container.id}"):
+                await self._delete_by_runtime(container)
+            await self._clear_cgroup(self._cgroup(container))
+            self.forget(container)
+            rundir.remove(path)
 
     async def _delete_by_runtime(self, container: Container) -> None:
         """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case."""
@@ -328,8 +260,8 @@ class NativeContainers:
         self._cgroups.pop(container.id, None)
 
     def monitored_by(self, key: RunKey) -> str:
-        watch = self._watches.get(key)
-        return watch.monitored_by if watch is not None else ""
+        """Whose child init is: shim | keeper | other; empty when there is no init."""
+        return self._shims.parent_of_init(self._watches.get(key))
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
         """Set when the run's output is complete in its log: its shim has left."""
@@ -343,10 +275,11 @@ class NativeContainers:
 
     async def delete_stray(self, container_id: str, run: int) -> None:
         """A run directory that belongs to no container of ours: its shim, what runs in its cgroup, itself."""
-        path = rundir.path_of(self._place.state, container_id, run)
-        await self._shim_leaves(RunKey(container_id, run), path)
-        await self._clear_cgroup(bundle.default_cgroup(container_id))
-        rundir.remove(path)
+        key, path = RunKey(container_id, run), rundir.path_of(self._place.state, container_id, run)
+        await self._shims.leave(self._watches.get(key))
+        async with self._shims.locked(path):
+            await self._clear_cgroup(bundle.default_cgroup(container_id))
+            rundir.remove(path)
 
     async def acknowledge_strangers(self, live: frozenset[RunKey]) -> int:
         """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many."""
@@ -365,31 +298,6 @@ class NativeContainers:
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()
-
-
-async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created | launch.Failed | None:
-    """The shim's one message. TimedOut when it neither speaks nor dies."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    sock.setblocking(False)
-    loop.add_reader(sock.fileno(), ready.set)
-    try:
-        async with asyncio.timeout(limit_seconds):
-            await ready.wait()
-    except TimeoutError as error:
-        raise TimedOut(f"exitd-shim said nothing for {limit_seconds:.0f} s") from error
-    finally:
-        loop.remove_reader(sock.fileno())
-    data, descriptors = launch.receive(sock)
-    return launch.parse_status(data, descriptors) if data else None
-
-
-async def _within(event: asyncio.Event, what: str) -> None:
-    try:
-        async with asyncio.timeout(DEATH_SECONDS):
-            await event.wait()
-    except TimeoutError as error:
-        raise TimedOut(f"{what} is not dead {DEATH_SECONDS:.0f} s after SIGKILL") from error
 
 
 def _remove_cgroup(path: str) -> None:

@@ -1,0 +1,205 @@
+"""A stage for a demonstration: an exitd of its own in temporary directories, and nothing of it left afterwards."""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from shim import native
+from supervisor import monitor
+from supervisor.api.client import Client, Unreachable
+from supervisor.errors import ExitdError
+from supervisor.facts import Process
+from supervisor.oci import bundle, cgroups, rootfs
+
+ANSWER_SECONDS = 15.0
+LEAVE_SECONDS = 10.0
+MNT_DETACH = 2
+PARENT_CGROUP = bundle.CGROUP_PARENT
+
+
+class StageFailed(Exception):
+    """exitd did not do what the stage needs; the text says what, its log says why."""
+
+
+class Stage:
+    """`raise_daemon` and `kill_daemon` as often as wanted, then `clear` once, whatever has happened.
+
+    This process becomes a subreaper: whoever loses its parent meanwhile (keeper, shims, a container) becomes a child
+    of this process, so that at the end everybody can be found, by descent and not by name.
+    """
+
+    def __init__(self) -> None:
+        native.set_subreaper(True)
+        self._cgroups_were = _cgroup_parents()
+        self.base = Path(tempfile.mkdtemp(prefix="exitd-demo-", dir="/tmp"))  # short: unix sockets live below it
+        self.up = threading.Event()
+        self.cleared = threading.Event()
+        self.back_ns = 0  # CLOCK_REALTIME of the daemon's first answer after its newest start
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    @property
+    def root(self) -> Path:
+        return self.base / "root"
+
+    @property
+    def state(self) -> Path:
+        return self.base / "state"
+
+    @property
+    def daemon_pid(self) -> int:
+        return self._daemon.pid if self._daemon is not None else 0
+
+    def client(self) -> Client:
+        return Client(f"{self.state}/exitd.sock")
+
+    def log(self) -> str:
+        """What the daemon said."""
+        path = self.base / "exitd.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def raise_daemon(self) -> None:
+        """Starts exitd and returns when it answers. Raises StageFailed."""
+        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json")
+        with (self.base / "exitd.log").open("ab") as log:
+            self._daemon = subprocess.Popen(
+                (sys.executable, "-m", "supervisor", *words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C is for us; the daemon hears from us
+            )
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not self._answers():
+            if self._daemon.poll() is not None:
+                raise StageFailed(f"exitd ended with {self._daemon.returncode} instead of answering")
+            if time.monotonic() > deadline:
+                raise StageFailed(f"exitd did not answer within {ANSWER_SECONDS:.0f} s")
+            select.select([], [], [], 0.01)
+        self.back_ns = time.time_ns()
+        self.up.set()
+
+    def kill_daemon(self) -> None:
+        """kill -9, and its end is waited for."""
+        assert self._daemon is not None
+        self.up.clear()
+        self._daemon.kill()
+        self._daemon.wait()
+
+    def clear(self) -> list[str]:
+        """Ends and removes everything; what was still there although it should not have been, in words."""
+        self.cleared.set()
+        self.up.set()  # whoever waits for the daemon looks at `cleared` now
+        found = []
+        try:
+            self._remove_containers()
+            self._end_daemon()
+        except (StageFailed, ExitdError, OSError) as error:
+            found.append(f"exitd did not clear up by itself: {error}")
+        found += [f"the process {name}" for name in self._end_everybody() if name != "exitd-keeper"]
+        found += self._clear_machine()
+        return found
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                client.version()
+        except Unreachable:
+            return False
+        return True
+
+    def _remove_containers(self) -> None:
+        """By the daemon, which is raised again for it if need be: removing is its business."""
+        if not (self.root / "exitd.db").exists():
+            return
+        if self._daemon is None or self._daemon.poll() is not None:
+            self.raise_daemon()
+        with self.client() as client:
+            for container in client.list(all_of_them=True):
+                client.remove(container.id, force=True)
+
+    def _end_daemon(self) -> None:
+        if self._daemon is None or self._daemon.poll() is not None:
+            return
+        self._daemon.terminate()
+        try:
+            self._daemon.wait(LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._daemon.kill()
+            self._daemon.wait()
+            raise StageFailed("SIGTERM did not end it") from None
+
+    def _end_everybody(self) -> list[str]:
+        """SIGKILL for all that descend from us, until nobody does; the names of those who lived."""
+        names = []
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while (living := list(_descendants())) and time.monotonic() < deadline:
+            for process in living:
+                pidfd = monitor.open_process(process.pid, process.started_ticks)
+                if pidfd is None:
+                    continue
+                names += [] if monitor.read_ready(pidfd) else [_name(process.pid)]
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                select.select([pidfd], [], [], 1.0)
+                os.close(pidfd)
+            _reap()
+        return names
+
+    def _clear_machine(self) -> list[str]:
+        """Cgroups, mounts, directories. Nothing is removed below a mount: what is mounted there may be the host's /."""
+        found = []
+        for container in (path.name for path in self.root.glob("c/*")):
+            path = bundle.default_cgroup(container)
+            if any(os.path.isdir(each) for each in cgroups.paths(path).values()):
+                found.append(f"the cgroup {path}")
+                cgroups.remove(path)
+        for point in reversed(rootfs.mounts_under(str(self.base))):
+            found.append(f"the mount {point}")
+            native.unmount(point, MNT_DETACH)
+        for parent in _cgroup_parents() - self._cgroups_were:
+            with contextlib.suppress(OSError):  # somebody else's exitd uses it by now
+                os.rmdir(parent)
+        if rootfs.mounts_under(str(self.base)):
+            return [*found, f"the directory {self.base}, which has mounts in it"]
+        found += [f"the run directory {path}" for path in self.state.glob("c/*/*")]
+        shutil.rmtree(self.base)
+        return found
+
+
+def _cgroup_parents() -> set[str]:
+    return {path for path in cgroups.paths(PARENT_CGROUP).values() if os.path.isdir(path)}
+
+
+def _descendants() -> Iterator[Process]:
+    """Everybody below us, zombies too, children before grandchildren."""
+    children: dict[int, list[Process]] = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(ProcessLookupError):
+            _, parent, started, _ = native.process_stat(pid)
+            children.setdefault(parent, []).append(Process(pid, started))
+    generation = children.get(os.getpid(), [])
+    while generation:
+        yield from generation
+        generation = [child for parent in generation for child in children.get(parent.pid, [])]
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
+            pass
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return f"with the pid {pid}"

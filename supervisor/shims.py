@@ -1,0 +1,147 @@
+"""exitd-shim seen from the daemon: begun through the keeper, found again, told to leave."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+
+import structlog
+
+from shim import launch, native, programs
+from supervisor import keeper, monitor, rundir
+from supervisor.errors import ShimFailed, TimedOut
+from supervisor.facts import Process
+from supervisor.witness import Watch
+
+LEAVES_SECONDS = 2.0  # after its record
+DEATH_SECONDS = 5.0  # of anything, after SIGKILL
+
+log = structlog.get_logger(__name__)
+
+
+class Shims:
+    """Starts shims, and ends the ones that do not end by themselves."""
+
+    def __init__(self, watcher: monitor.Monitor, keeper_line: keeper.Keeper) -> None:
+        self._monitor = watcher
+        self._keeper = keeper_line
+        self._program = str(programs.find("exitd-shim"))
+
+    async def begin(self, watch: Watch, limit_seconds: float, *, adopt: bool) -> launch.Created | launch.Failed | None:
+        """A shim for the run and its word, None when it died without one."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        pipes = [] if adopt else [*os.pipe(), *os.pipe()]
+        seats = [theirs.fileno(), pipes[0], pipes[2], pipes[1], pipes[3]] if pipes else [theirs.fileno()]
+        try:
+            await self._start(watch, seats, adopt=adopt)
+            theirs.close()
+            return await _status(ours, limit_seconds)
+        finally:
+            for fd in pipes:
+                os.close(fd)
+            theirs.close()
+            ours.close()
+
+    async def _start(self, watch: Watch, seats: list[int], *, adopt: bool) -> None:
+        key, path = watch.key, watch.directory.path
+        request = launch.spawn_request(key.container, key.run, key.exec_id, path, self._program, adopt=adopt)
+        try:
+            pid, started, shim_fd = await self._keeper.spawn(request, seats)
+        except launch.KeeperRefused as error:
+            raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
+        except keeper.KeeperSilent as error:
+            if adopt:  # without the keeper there is nobody who held the output's other end
+                raise ShimFailed(f"no keeper: {error}") from error
+            log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
+            pid = keeper.spawn_directly(self._program, key.container, path, seats, adopt=adopt)
+            shim_fd, started = os.pidfd_open(pid), native.process_stat(pid)[2]
+        watch.watch_shim(Process(pid, started), shim_fd)
+
+    def find(self, watch: Watch) -> None:
+        """The shim that signed the run's lock, if it lives."""
+        shim = rundir.lock_holder(watch.directory.path)
+        shim_fd = monitor.open_process(shim.pid, shim.started_ticks) if shim is not None else None
+        if shim is not None and shim_fd is not None:
+            watch.watch_shim(shim, shim_fd)
+
+    async def leave(self, watch: Watch | None) -> None:
+        """Nothing more is to be expected of the run's shim: it goes by itself, or is killed."""
+        if watch is None or watch.shim_fd < 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0 if watch.shim_is_stuck else LEAVES_SECONDS):
+                await watch.shim_gone.wait()
+        if watch.shim_fd >= 0:
+            log.warning("shim did not leave, killing it", container=watch.key.container, run=watch.key.run)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(watch.shim_fd, signal.SIGKILL)
+            await _within(watch.shim_gone, f"exitd-shim of {watch.key.container}")
+
+    @contextlib.asynccontextmanager
+    async def locked(self, path: str) -> AsyncIterator[None]:
+        """The run's lock, taken from whatever shim still has it."""
+        with rundir.locked(path) as free:
+            if free:
+                yield
+                return
+        await self._kill_lock_holder(path)
+        with rundir.locked(path) as free:
+            if not free:
+                raise ShimFailed(f"{path}: another shim took its lock; trying again")
+            yield
+
+    async def _kill_lock_holder(self, path: str) -> None:
+        """A shim that nobody watches: of an earlier daemon, or a twin."""
+        holder = rundir.lock_holder(path)
+        pidfd = monitor.open_process(holder.pid, holder.started_ticks) if holder is not None else None
+        if pidfd is None:
+            raise ShimFailed(f"{path}: its lock is held by a process that did not sign it")
+        gone = asyncio.Event()
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            self._monitor.watch(pidfd, monitor.PIDFD, lambda _: gone.set())
+            await _within(gone, f"the shim in {path}")
+        finally:
+            self._monitor.unwatch(pidfd)
+            os.close(pidfd)
+
+    def parent_of_init(self, watch: Watch | None) -> str:
+        """Whose child init is: its shim's, the keeper's, or another's; empty when there is no init."""
+        if watch is None or watch.init is None or watch.reported:
+            return ""
+        try:
+            parent = native.process_stat(watch.init.pid)[1]
+        except ProcessLookupError:
+            return ""
+        if watch.shim is not None and parent == watch.shim.pid:
+            return "shim"
+        known = self._keeper.process
+        return "keeper" if known is not None and parent == known.pid else "other"
+
+
+async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created | launch.Failed | None:
+    """The shim's one message. TimedOut when it neither speaks nor dies."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    sock.setblocking(False)
+    loop.add_reader(sock.fileno(), ready.set)
+    try:
+        async with asyncio.timeout(limit_seconds):
+            await ready.wait()
+    except TimeoutError as error:
+        raise TimedOut(f"exitd-shim said nothing for {limit_seconds:.0f} s") from error
+    finally:
+        loop.remove_reader(sock.fileno())
+    data, descriptors = launch.receive(sock)
+    return launch.parse_status(data, descriptors) if data else None
+
+
+async def _within(event: asyncio.Event, what: str) -> None:
+    try:
+        async with asyncio.timeout(DEATH_SECONDS):
+            await event.wait()
+    except TimeoutError as error:
+        raise TimedOut(f"{what} is not dead {DEATH_SECONDS:.0f} s after SIGKILL") from error
