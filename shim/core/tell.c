@@ -57,8 +57,9 @@ void tell_created(struct shim *shim, int keeper_knows)
 	close(STATUS_FD);
 }
 
-/* The end of the runtime's log, where its last words are; made harmless for the fields grammar. */
-static void last_words(const char *path, char *out, size_t size)
+/* The end of the runtime's log, where its last words are, or what it said on stderr if it died before it had a log;
+ * made harmless for the fields grammar. */
+static void last_words(const char *path, int had_run, char *out, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
@@ -68,6 +69,8 @@ static void last_words(const char *path, char *out, size_t size)
 		got = pread(fd, out, size - 1, end > (off_t)size - 1 ? end - ((off_t)size - 1) : 0);
 		close(fd);
 	}
+	if (got <= 0 && had_run)
+		got = read(ERR_FD, out, size - 1);
 	out[got > 0 ? got : 0] = 0;
 	for (ssize_t i = 0; i < got; i++)
 		if (!out[i])
@@ -86,7 +89,7 @@ void tell_failed(struct shim *shim, const char *stage, int error, int wait_statu
 	writer_number(&w, "wait_status", (uint64_t)wait_status);
 	put_self(&w);
 	if (shim->plan.runtime_log && *shim->plan.runtime_log) {
-		last_words(shim->plan.runtime_log, words, sizeof words);
+		last_words(shim->plan.runtime_log, wait_status, words, sizeof words);
 		writer_text(&w, "text", words);
 	}
 	send_status(text, writer_close(&w), -1);

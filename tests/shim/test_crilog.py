@@ -5,7 +5,7 @@ import datetime
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shim.native import ffi, lib
+from shim._native import ffi, lib
 
 STAMP = "2026-01-02T03:04:05.000000006Z"
 HEAD = len(STAMP) + len(" stdout F ") + 1

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shim import fields
-from shim.native import ffi, lib
+from shim._native import ffi, lib
 
 KEYS = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 VALUES = st.binary(max_size=60).map(lambda b: b.replace(b"\0", b"").decode("utf-8", "surrogateescape"))

@@ -23,7 +23,14 @@ def pair() -> Generator[Pair]:
 
 def test_created_carries_init_and_its_descriptor(pair: Pair) -> None:
     ours, theirs = pair
-    status = [("kind", "created"), ("pid", 12), ("started", 34), ("shim_pid", 5), ("shim_started", 6), ("keeper", "yes")]
+    status: list[tuple[str, str | int]] = [
+        ("kind", "created"),
+        ("pid", 12),
+        ("started", 34),
+        ("shim_pid", 5),
+        ("shim_started", 6),
+        ("keeper", "yes"),
+    ]
     with open("/dev/null") as file:
         socket.send_fds(theirs, [fields.encode("exitd-status", status)], [file.fileno()])
         got = launch.parse_status(*launch.receive(ours))
@@ -35,7 +42,13 @@ def test_created_carries_init_and_its_descriptor(pair: Pair) -> None:
 
 
 def test_a_failure_carries_stage_and_the_runtimes_words_whatever_their_bytes() -> None:
-    status = [("kind", "failed"), ("stage", "runtime"), ("errno", 10), ("wait_status", 256), ("text", "\udcff oops")]
+    status: list[tuple[str, str | int]] = [
+        ("kind", "failed"),
+        ("stage", "runtime"),
+        ("errno", 10),
+        ("wait_status", 256),
+        ("text", "\udcff oops"),
+    ]
     got = launch.parse_status(fields.encode("exitd-status", status), [])
     assert got == launch.Failed("runtime", 10, 256, "\udcff oops")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shim import fields, plan
-from shim.native import ffi, lib
+from shim._native import ffi, lib
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}", fullmatch=True)
@@ -45,11 +45,11 @@ def c_parse(data: bytes) -> plan.Plan | int:
     out, room = ffi.new("struct plan *"), ffi.from_buffer(data)
     if error := lib.plan_parse(out, room, len(data)):
         return int(error)
-    texts = {name: text(getattr(out, name)) for name in ("id", "pid_file", "runtime_log", "log", "oom", "keeper")}
-    numbers = {name: int(getattr(out, name)) for name in ("run", "create_ms", "remove_ms", "drain_ms")}
-    return plan.Plan(
-        **texts, **numbers, exec_id=text(out.exec), create=words(out.create), remove=words(out.remove)
-    )
+    texts: dict[str, Any] = {
+        name: text(getattr(out, name)) for name in ("id", "pid_file", "runtime_log", "log", "oom", "keeper")
+    }
+    numbers: dict[str, Any] = {name: int(getattr(out, name)) for name in ("run", "create_ms", "remove_ms", "drain_ms")}
+    return plan.Plan(**texts, **numbers, exec_id=text(out.exec), create=words(out.create), remove=words(out.remove))
 
 
 @given(PLANS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shim.native import ffi, lib
+from shim._native import ffi, lib
 
 NAMES = st.binary(max_size=15).filter(lambda name: b"\0" not in name) | st.sampled_from(
     [b") Z 1 ", b")", b"(", b") R 1 1 1", b"\n) Z", b" ", b""]

@@ -1,5 +1,7 @@
 """A keeper, a shim and a real runc without the daemon: what the daemon does to them, call by call, with an oracle."""
 
+import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -8,24 +10,26 @@ import shutil
 import signal
 import socket
 import subprocess
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from shim import fields, journal, launch, plan, programs, record
+from shim import fields, journal, launch, native, plan, programs, record
+from tests.system import tinyroot
 
 LIMIT_SECONDS = 20.0
+NUMBERS = itertools.count()
 
 
-def busybox_bundle(directory: pathlib.Path, args: list[str], cgroup: str) -> pathlib.Path:
-    """A bundle whose root holds a static busybox and nothing else."""
-    root = directory / "rootfs"
-    (root / "bin").mkdir(parents=True)
-    shutil.copy(shutil.which("busybox") or "/bin/busybox", root / "bin" / "busybox")
-    for name in ("sh", "true", "sleep", "cat"):
-        (root / "bin" / name).symlink_to("busybox")
+def tiny_bundle(directory: pathlib.Path, args: list[str], cgroup: str, host_pids: bool = False) -> pathlib.Path:
+    """A bundle whose root holds a few programs and nothing else."""
+    tinyroot.make(directory / "rootfs")
     subprocess.run(["runc", "spec", "--bundle", str(directory)], check=True, timeout=LIMIT_SECONDS)
     config = json.loads((directory / "config.json").read_text())
     config["process"].update(terminal=False, args=args, env=["PATH=/bin"])
     config["linux"]["cgroupsPath"] = cgroup
+    if host_pids:
+        config["linux"]["namespaces"] = [one for one in config["linux"]["namespaces"] if one["type"] != "pid"]
     (directory / "config.json").write_text(json.dumps(config))
     return directory
 
@@ -34,6 +38,97 @@ def wait_readable(fd: int, seconds: float = LIMIT_SECONDS) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
+
+
+def wait_state(pid: int, pidfd: int, states: str) -> bool:
+    """True once the process is in one of these states (proc(5)), False when it has gone or takes too long."""
+    for _ in range(int(LIMIT_SECONDS * 200)):
+        if wait_readable(pidfd, 0.005):
+            return False
+        if native.process_stat(pid)[0] in states:
+            return True
+    return False
+
+
+def wait_gone(pid: int, meanwhile_pidfd: int) -> bool:
+    """True once nothing is left of the process, not even a zombie; False when that takes too long, or when the process
+    of `meanwhile_pidfd` has ended before."""
+    for _ in range(int(LIMIT_SECONDS * 200)):
+        try:
+            native.process_stat(pid)
+        except ProcessLookupError:
+            return True
+        if wait_readable(meanwhile_pidfd, 0.005):
+            return False
+    return False
+
+
+def open_files(pid: int | str = "self") -> dict[int, str]:
+    """Descriptor numbers and what they lead to."""
+    links = {}
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links[int(entry.name)] = os.readlink(entry)
+    return links
+
+
+def cgroup_directories(cgroup: str) -> list[pathlib.Path]:
+    """What there is of a cgroup, in every hierarchy of either version."""
+    mounts = [line.split() for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
+    points = [words[4] for words in mounts if words[words.index("-") + 1] in ("cgroup", "cgroup2")]
+    return [path for point in points if (path := pathlib.Path(point + cgroup)).exists()]
+
+
+def cgroup_pids(cgroup: str) -> set[int]:
+    return {
+        int(pid)
+        for directory in cgroup_directories(cgroup)
+        for path in directory.rglob("cgroup.procs")
+        for pid in path.read_text().split()
+    }
+
+
+def end_process(pid: int) -> None:
+    """SIGKILL by pidfd, and wait for the end."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    assert wait_readable(pidfd), f"{pid} does not die"
+    os.close(pidfd)
+
+
+def empty_cgroup(cgroup: str) -> None:
+    """What the daemon does about a run's cgroups after runtime delete, whatever that returned."""
+    for pid in cgroup_pids(cgroup):
+        end_process(pid)
+    for directory in cgroup_directories(cgroup):
+        for path in [*sorted(directory.rglob("*/"), reverse=True), directory]:
+            path.rmdir()
+
+
+def processes_of(state: pathlib.Path) -> list[str]:
+    """Every process that has to do with a state directory: by its command line or its working directory."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        # Permission: sandboxed machines hide their own init.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            if str(state) in words or os.readlink(path / "cwd").startswith(str(state)):
+                found.append(f"{path.name}: {words}")
+    return found
+
+
+def left_of(state: pathlib.Path) -> list[str]:
+    """The processes of a state directory that do not end by themselves within 3 s (tracers follow what they traced)."""
+    for line in processes_of(state):
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(int(line.partition(":")[0]))
+            wait_readable(pidfd, 3)
+            os.close(pidfd)
+    return processes_of(state)
 
 
 @dataclass
@@ -48,17 +143,41 @@ class Run:
     shim_pidfd: int = -1
     shim_pid: int = 0
     status: launch.Created | launch.Failed | None = None
-    closed: list[int] = field(default_factory=list)
+
+    @property
+    def created(self) -> launch.Created:
+        assert isinstance(self.status, launch.Created), self.status
+        return self.status
+
+    @property
+    def failed(self) -> launch.Failed:
+        assert isinstance(self.status, launch.Failed), self.status
+        return self.status
 
     def runtime_command(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run([*self.runtime, *words], capture_output=True, timeout=LIMIT_SECONDS)
+
+    def start(self) -> None:
+        """runtime start. A container that ends at once may be deleted by its shim before start has returned: then start
+        fails although it has done its work, and the record says so."""
+        done = self.runtime_command("start", self.id)
+        assert done.returncode == 0 or self.record(), done
+
+    def ended(self, seconds: float = LIMIT_SECONDS) -> bool:
+        """Waits for init's end by the pidfd that came with `created`."""
+        return wait_readable(self.created.pidfd, seconds)
+
+    def kill_shim(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.shim_pidfd, signal.SIGKILL)
+        assert wait_readable(self.shim_pidfd)
 
     def record(self) -> record.Record | None:
         return record.parse(os.pread(self.record_fd, record.RECORD_BYTES, 0))
 
     def fifo(self) -> bytes | None:
         try:
-            return os.read(self.fifo_fd, 64)
+            return os.read(self.fifo_fd, 64) or None  # empty: nobody has it open
         except BlockingIOError:
             return None
 
@@ -66,48 +185,69 @@ class Run:
         path = self.directory / "log"
         return path.read_text() if path.exists() else ""
 
+    def wait_output(self) -> None:
+        """Returns when there is something in the log: the shim is in its loop, then."""
+        for _ in range(int(LIMIT_SECONDS * 200)):
+            if self.log() or self.ended(0.005):
+                return
+        raise TimeoutError("no output")
+
+    def output(self, stream: str = "stdout") -> bytes:
+        """The container's output, put together from its log."""
+        lines = (self.directory / "log").read_bytes().split(b"\n")[:-1]
+        parts = [line.split(b" ", 3) for line in lines]
+        return b"".join(p[3] + (b"\n" if p[2] == b"F" else b"") for p in parts if p[1] == stream.encode())
+
     def clean(self) -> None:
         """What the daemon does after an exit, or after a create that failed."""
-        if self.shim_pidfd >= 0:
-            if not wait_readable(self.shim_pidfd, 3):
-                signal.pidfd_send_signal(self.shim_pidfd, signal.SIGKILL)
-                assert wait_readable(self.shim_pidfd)
+        if self.shim_pidfd >= 0 and not wait_readable(self.shim_pidfd, 3):
+            self.kill_shim()
         self.runtime_command("delete", "--force", self.id)
         for fd in (self.record_fd, self.fifo_fd, self.shim_pidfd, getattr(self.status, "pidfd", -1)):
             if fd >= 0:
                 os.close(fd)
-        shutil.rmtree(self.directory)
+        shutil.rmtree(self.directory.parent)
 
 
 class Keeper:
     """exitd-keeper on a state directory of its own. `tracer` words go before the program."""
 
-    def __init__(self, state: pathlib.Path, tracer: tuple[str, ...] = ()) -> None:
+    def __init__(self, state: pathlib.Path, tracer: tuple[str, ...] = (), stay: bool = True) -> None:
         self.state = state
         self.state.mkdir(mode=0o700, exist_ok=True)
-        command = [*tracer, str(programs.find("exitd-keeper")), "--state", str(state), "--stay"]
+        command = [*tracer, str(programs.find("exitd-keeper")), "--state", str(state), *(["--stay"] if stay else [])]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         self.socket: socket.socket | None = None
 
     def connect(self) -> bool:
-        """False when the keeper has died before it answered."""
+        """False when the keeper has died before it answered. One that goes into the background listens by then."""
         pidfd = os.pidfd_open(self.process.pid)
         try:
             while not wait_readable(pidfd, 0.002):
-                try:
-                    self.socket = launch.connect(str(self.state))
-                    launch.ask(self.socket, fields.encode("exitd-hello", []), [])
+                if self.greet():
                     return True
-                except (FileNotFoundError, ConnectionError):
-                    continue
-            return False
+            return self.process.wait() == 0 and self.greet()
         finally:
             os.close(pidfd)
 
-    def make(
-        self, id: str, bundle: pathlib.Path, *, shim: str = "", log: bool = True, oom: str = "", create: str = ""
-    ) -> Run:
-        """Everything up to the shim's answer. ConnectionError or TimeoutError when the keeper dies meanwhile."""
+    def greet(self) -> bool:
+        try:
+            self.socket = launch.connect(str(self.state))
+            launch.ask(self.socket, fields.encode("exitd-hello", []), [])
+        except (FileNotFoundError, ConnectionError):
+            return False
+        return True
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def ask(self, kind: str, *pairs: tuple[str, str | int]) -> fields.Message:
+        assert self.socket is not None
+        return launch.ask(self.socket, fields.encode(kind, pairs), [])[0]
+
+    def run_directory(self, id: str) -> Run:
+        """The directory of a run and the descriptors the daemon keeps of it, nothing started yet."""
         directory = self.state / "c" / id / "1"
         directory.mkdir(parents=True, mode=0o700)
         os.mkfifo(directory / "exit_fifo", 0o600)
@@ -115,27 +255,44 @@ class Keeper:
         record_fd = os.open(directory / "exit.json", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.posix_fallocate(record_fd, 0, record.RECORD_BYTES)
         (directory / "lock").touch(mode=0o600)
-        runc = create or shutil.which("runc") or "runc"
-        runtime = (runc, "--root", f"{directory}/rt", "--log", f"{directory}/runtime.log", "--log-format", "json")
-        (directory / "plan").write_bytes(
-            plan.encode(
-                plan.Plan(
-                    id=id,
-                    run=1,
-                    create=(*runtime, "create", "--bundle", str(bundle), "--pid-file", f"{directory}/pid", id),
-                    remove=(*runtime, "delete", "--force", id),
-                    log=f"{directory}/log" if log else "",
-                    oom=oom,
-                    keeper=f"{self.state}/{launch.SOCKET_NAME}",
-                    create_ms=10_000,
-                )
-            )
+        runc = shutil.which("runc") or "runc"
+        words = (runc, "--root", f"{directory}/rt", "--log", f"{directory}/runtime.log", "--log-format", "json")
+        return Run(id, directory, record_fd, fifo_fd, words)
+
+    def make(
+        self,
+        id: str,
+        bundle: pathlib.Path,
+        *,
+        shim: str = "",
+        log: bool = True,
+        oom: str = "",
+        create: str = "",
+        create_ms: int = 10_000,
+        drain_ms: int = 2_000,
+        log_path: str = "",
+    ) -> Run:
+        """Everything up to the shim's answer. ConnectionError or TimeoutError when the keeper dies meanwhile; then the
+        run is in `self.last`. `create` is a program to be called instead of runc for the create command alone."""
+        run = self.last = self.run_directory(id)
+        command = ("create", "--bundle", str(bundle), "--pid-file", f"{run.directory}/pid", id)
+        wanted = plan.Plan(
+            id=id,
+            run=1,
+            create=(create or run.runtime[0], *run.runtime[1:], *command),
+            remove=(*run.runtime, "delete", "--force", id),
+            log=log_path or (f"{run.directory}/log" if log else ""),
+            oom=oom,
+            keeper=f"{self.state}/{launch.SOCKET_NAME}",
+            create_ms=create_ms,
+            drain_ms=drain_ms,
         )
-        run = Run(id, directory, record_fd, fifo_fd, runtime)
+        (run.directory / "plan").write_bytes(plan.encode(wanted))
         self.spawn(run, shim or str(programs.find("exitd-shim")), adopt=False)
         return run
 
     def spawn(self, run: Run, program: str, *, adopt: bool) -> None:
+        """Has the keeper start a shim and waits for its status, even when the keeper dies before it has answered."""
         assert self.socket is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pipes = [] if adopt else [*os.pipe(), *os.pipe()]
@@ -143,21 +300,33 @@ class Keeper:
         request = launch.spawn_request(run.id, 1, "", str(run.directory), program, adopt=adopt)
         try:
             answer, descriptors = launch.ask(self.socket, request, [theirs.fileno(), *order])
+            if run.shim_pidfd >= 0:
+                os.close(run.shim_pidfd)
             run.shim_pidfd, run.shim_pid = descriptors[0], answer.number("pid")
-            theirs.close()
-            ours.settimeout(LIMIT_SECONDS)
-            data, passed = launch.receive(ours)
-            run.status = launch.parse_status(data, passed) if data else None
         finally:
             for fd in pipes:
                 os.close(fd)
-            ours.close()
             theirs.close()
+            ours.settimeout(LIMIT_SECONDS)
+            try:
+                data, passed = launch.receive(ours)
+            except ConnectionResetError:
+                data, passed = b"", []
+            status = launch.parse_status(data, passed) if data else None
+            if adopt and isinstance(status, launch.Created) and status.pidfd >= 0:
+                os.close(status.pidfd)
+            if not adopt:
+                run.status = status
+            ours.close()
 
     def entries(self) -> list[record.Record]:
         return [
             entry for path in self.state.glob("keeper-*.journal") for entry in journal.read(path.read_bytes()).entries
         ]
+
+    def settle(self) -> None:
+        """Returns when the keeper has done whatever was there to do before: it looks at its children first."""
+        self.ask("exitd-list", ("at", 999_999))
 
     def acknowledge(self, id: str) -> None:
         assert self.socket is not None
@@ -169,3 +338,60 @@ class Keeper:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(LIMIT_SECONDS)
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A scratch directory, a cgroup, and the keeper that a test works with."""
+
+    directory: pathlib.Path
+    cgroup: str
+
+    @property
+    def state(self) -> pathlib.Path:
+        return self.directory / "s"
+
+    def keeper(self, *tracer: str, stay: bool = True) -> Keeper:
+        """A keeper that answers."""
+        keeper = Keeper(self.state, tracer, stay)
+        assert keeper.connect()
+        return keeper
+
+    def bundle(self, *args: str, host_pids: bool = False) -> pathlib.Path:
+        name = f"bundle{next(NUMBERS)}"
+        return tiny_bundle(self.directory / name, list(args), self.cgroup, host_pids)
+
+    def script(self, text: str) -> str:
+        """An executable shell script."""
+        path = self.directory / f"script{next(NUMBERS)}"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def traced_shim(self, *strace_words: str) -> str:
+        """exitd-shim under strace. The tracer is no ancestor (-DDD): parents, children and pids are as without it."""
+        words = " ".join(strace_words)
+        return self.script(f'exec strace -DDD {words} {programs.find("exitd-shim")} "$@"')
+
+
+@contextlib.contextmanager
+def rig() -> Iterator[Rig]:
+    """A place for one test, which must leave no process and no cgroup behind and no descriptor open."""
+    before = open_files()
+    # Not pytest's own directory: the path of a unix socket has 107 bytes.
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
+    made = Rig(directory, f"/exitd-test/{directory.name}")
+    try:
+        yield made
+        assert left_of(made.state) == []
+        assert cgroup_directories(made.cgroup) == []
+        # Fewer is no harm: what another test's gRPC closes, it closes later, in a thread of its own.
+        assert {fd: link for fd, link in open_files().items() if before.get(fd) != link} == {}
+    finally:
+        for line in processes_of(made.state):
+            end_process(int(line.partition(":")[0]))
+        empty_cgroup(made.cgroup)
+        for path in cgroup_directories("/exitd-test"):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        shutil.rmtree(directory)

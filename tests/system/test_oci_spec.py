@@ -1,11 +1,10 @@
-"""Generated configurations under real runtimes: on an overlay of the host's root and on a busybox root."""
+"""Generated configurations under real runtimes: on an overlay of the host's root and on a tiny one."""
 
 import asyncio
 import functools
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -18,6 +17,7 @@ from supervisor.facts import Mount, Spec
 from supervisor.oci import cgroups, rootfs, runtime, spec, users
 from supervisor.oci.command import Command, blame
 from supervisor.oci.runtime import Runtime
+from tests.system import tinyroot
 
 CGROUP = f"/exitd-test/{os.getpid()}"
 HOST = spec.Host(
@@ -50,13 +50,10 @@ def program(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
 
 
 @pytest.fixture
-def busybox(tmp_path: pathlib.Path) -> str:
-    root = tmp_path / "busybox root, with: odd name"
-    (root / "bin").mkdir(parents=True)
-    (root / "etc").mkdir()
-    shutil.copy("/bin/busybox", root / "bin/busybox")
-    for name in ("sh", "cat", "id", "env", "mount", "ls", "grep", "touch", "head", "sleep", "ulimit", "hostname"):
-        (root / "bin" / name).symlink_to("busybox")
+def tiny(tmp_path: pathlib.Path) -> str:
+    root = tmp_path / "tiny root, with: odd name"
+    tinyroot.make(root)
+    (root / "etc").mkdir(exist_ok=True)
     (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nweb:x:33:34::/srv:/bin/sh\n")
     (root / "etc/group").write_text("extra:x:35:web\n")
     return str(root)
@@ -107,21 +104,21 @@ def test_the_hosts_resolver_stays_visible(run: Run) -> None:
 
 
 @pytest.mark.parametrize("network", ["none", "host"])
-def test_the_network_is_none_or_the_hosts(run: Run, busybox: str, network: str) -> None:
+def test_the_network_is_none_or_the_hosts(run: Run, tiny: str, network: str) -> None:
     own = os.readlink("/proc/self/ns/net")
-    result = run(shell(busybox, "ls -l /proc/self/ns/net; cat /sys/class/net/lo/operstate", network=network))
+    result = run(shell(tiny, "ls -l /proc/self/ns/net; cat /sys/class/net/lo/operstate", network=network))
     assert result.returncode == 0, result.stderr
     assert (own in result.stdout) is (network == "host")
 
 
-def test_what_could_harm_the_host_is_out_of_reach(run: Run, busybox: str) -> None:
+def test_what_could_harm_the_host_is_out_of_reach(run: Run, tiny: str) -> None:
     script = """
         cat /proc/kcore | head -c 1
         touch /proc/sys/kernel/hostname /sys/x /sys/fs/cgroup/x 2>/dev/null && echo written
         mount -t tmpfs t /etc 2>/dev/null && echo mounted
         ls /dev; cat /proc/self/status
     """
-    result = run(shell(busybox, script))
+    result = run(shell(tiny, script))
     assert "written" not in result.stdout
     assert "mounted" not in result.stdout
     assert "vda" not in result.stdout
@@ -129,24 +126,24 @@ def test_what_could_harm_the_host_is_out_of_reach(run: Run, busybox: str) -> Non
     assert "CapEff:\t00000000a80425fb" in result.stdout
 
 
-def test_the_oom_score_hostname_and_limits_are_as_asked(run: Run, busybox: str) -> None:
-    result = run(shell(busybox, "cat /proc/self/oom_score_adj; hostname; ulimit -n; env"))
+def test_the_oom_score_hostname_and_limits_are_as_asked(run: Run, tiny: str) -> None:
+    result = run(shell(tiny, "cat /proc/self/oom_score_adj; hostname; ulimit -n; env"))
     score, hostname, files, *env = result.stdout.splitlines()
     assert (score, hostname, files) == ("0", "0123456789ab", "1024")
     assert {"HOME=/root", "HOSTNAME=0123456789ab"} <= set(env)
 
 
-def test_a_user_of_the_image_has_its_groups_and_no_capabilities(run: Run, busybox: str) -> None:
-    result = run(shell(busybox, "id; grep CapEff /proc/self/status", user="web", cwd="/etc"))
+def test_a_user_of_the_image_has_its_groups_and_no_capabilities(run: Run, tiny: str) -> None:
+    result = run(shell(tiny, "id; grep CapEff /proc/self/status", user="web", cwd="/etc"))
     assert "uid=33(web) gid=34 groups=34,35(extra)" in result.stdout, result.stderr
     assert "CapEff:\t0000000000000000" in result.stdout
 
 
-def test_a_read_only_root_and_a_mount(run: Run, busybox: str, tmp_path: pathlib.Path) -> None:
+def test_a_read_only_root_and_a_mount(run: Run, tiny: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "data").mkdir()
     mounts = (Mount(str(tmp_path / "data"), "/data"), Mount(str(tmp_path / "data"), "/data-ro", read_only=True))
     script = "touch /x 2>/dev/null || touch /data-ro/x 2>/dev/null || touch /data/y && echo good"
-    result = run(shell(busybox, script, read_only=True, mounts=mounts))
+    result = run(shell(tiny, script, read_only=True, mounts=mounts))
     assert result.stdout == "good\n", result.stderr
     assert os.listdir(tmp_path / "data") == ["y"]
 
@@ -170,8 +167,8 @@ async def test_a_memory_bomb_is_counted_in_its_own_cgroup(program: str, director
 
 
 @in_a_loop
-async def test_a_life_by_runtime_commands(program: str, busybox: str, directory: pathlib.Path) -> None:
-    write_bundle(shell(busybox, "exec sleep 1000"), directory)
+async def test_a_life_by_runtime_commands(program: str, tiny: str, directory: pathlib.Path) -> None:
+    write_bundle(shell(tiny, "exec sleep 1000"), directory)
     made = Runtime(program, str(directory / "state"))
 
     async def do(argv: list[str]) -> int:
@@ -207,9 +204,9 @@ async def test_a_life_by_runtime_commands(program: str, busybox: str, directory:
 )
 @in_a_loop
 async def test_a_failed_create_is_blamed_on_the_command(
-    program: str, busybox: str, directory: pathlib.Path, argv0: str, kind: type
+    program: str, tiny: str, directory: pathlib.Path, argv0: str, kind: type
 ) -> None:
-    merged = write_bundle(shell(busybox, "", args=(argv0,)), directory)
+    merged = write_bundle(shell(tiny, "", args=(argv0,)), directory)
     made = Runtime(program, str(directory / "state"))
     argv = made.create(str(directory), str(directory / "pid"), "x", str(directory / "log"))
     result = await runtime.run(argv, timeout_seconds=20)
@@ -221,9 +218,9 @@ async def test_a_failed_create_is_blamed_on_the_command(
 
 
 @in_a_loop
-async def test_a_failed_create_that_is_not_the_commands_fault(busybox: str, directory: pathlib.Path) -> None:
+async def test_a_failed_create_that_is_not_the_commands_fault(tiny: str, directory: pathlib.Path) -> None:
     mounts = (Mount("/no/such/source", "/data"),)
-    merged = write_bundle(shell(busybox, "true", mounts=mounts), directory)
+    merged = write_bundle(shell(tiny, "true", mounts=mounts), directory)
     made = Runtime(runtime.resolve("runc"), str(directory / "state"))
     argv = made.create(str(directory), str(directory / "pid"), "x", str(directory / "log"))
     assert (await runtime.run(argv, timeout_seconds=20)).returncode != 0
@@ -233,11 +230,11 @@ async def test_a_failed_create_that_is_not_the_commands_fault(busybox: str, dire
 
 
 def test_a_bundle_runs_as_it_is_from_another_directory(
-    program: str, busybox: str, directory: pathlib.Path, tmp_path: pathlib.Path
+    program: str, tiny: str, directory: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     bundle = tmp_path / "bundle"
     bundle.mkdir()
-    os.rename(busybox, bundle / "rootfs")
+    os.rename(tiny, bundle / "rootfs")
     subprocess.run(["runc", "spec"], cwd=bundle, check=True, timeout=20)
     wanted = Spec(name="x", bundle=str(bundle), args=("sh", "-c", "echo $WORD; exit 9"), env=("WORD=hi",))
     document = spec.parse_bundle(*rootfs.read_bundle(wanted.bundle))

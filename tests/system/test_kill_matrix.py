@@ -1,0 +1,306 @@
+"""Shim and keeper are killed, and stopped, at every system call of their lives, alone and in pairs. The container ends
+with 43 each time: whoever says something says 43, and somebody says it as long as one witness lived.
+
+strace does the killing (inject=CALL:signal=KILL:when=N), on the programs as they are shipped. It does not follow
+children: each program is killed by its own count of calls, whatever the others do meanwhile.
+"""
+
+import contextlib
+import os
+import pathlib
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from shim import fields, launch, native
+from tests.system import shimrig
+from tests.system.shimrig import Keeper, Rig, Run
+
+CODE = 43
+SCALE = float(os.environ.get("EXITD_SCALE", "0.05"))
+SEED = 20_261
+KILL, STOP = "KILL", "STOP"
+
+
+@dataclass(frozen=True)
+class Call:
+    """The n-th call of one system call in a program's life."""
+
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.number}"
+
+    def inject(self, name: str) -> tuple[str, ...]:
+        return ("-o", "/dev/null", "-e", f"inject={self.name}:signal={name}:when={self.number}")
+
+
+def calls(trace: pathlib.Path) -> list[tuple[Call, str]]:
+    """Every call in a trace, with its line. The first execve is the tracer's."""
+    seen: Counter[str] = Counter()
+    found = []
+    for line in trace.read_text().splitlines():
+        if match := re.match(r"(\w+)\(", line):
+            seen[match[1]] += 1
+            found.append((Call(match[1], seen[match[1]]), line))
+    return found[1:]
+
+
+def sampled(everything: list[Call], share: float, at_least: int) -> list[Call]:
+    """All of it at full scale, else a part that is the same every time, in its order."""
+    count = len(everything) if SCALE >= 1 else min(len(everything), max(at_least, int(len(everything) * share)))
+    chosen = set(random.Random(SEED).sample(range(len(everything)), count))
+    return [call for i, call in enumerate(everything) if i in chosen]
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    """The test inherits what a dead keeper leaves and does not reap it before the verdict: so it shows, on any kernel,
+    whether the status was still there to be had."""
+    native.set_subreaper(True)
+    try:
+        with shimrig.rig() as made:
+            yield made
+    finally:
+        native.set_subreaper(False)
+        bury()
+
+
+def bury() -> None:
+    """Reaps whatever this process has inherited and has ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+@pytest.fixture
+def bundle(rig: Rig) -> pathlib.Path:
+    return rig.bundle("/bin/sh", "-c", f"exit {CODE}")
+
+
+def evidence(keeper: Keeper, run: Run) -> dict[str, int | None]:
+    """What each source says about how this run ended, the ladder of the daemon from the top."""
+    said: dict[str, int | None] = {}
+    if (written := run.record()) is not None:
+        said["record"] = written.code
+    if number := run.fifo():
+        said["fifo"] = int.from_bytes(number, "little")
+    for entry in keeper.entries():
+        if entry.id == run.id:
+            assert (entry.pid, entry.started) == (run.created.pid, run.created.started)
+            said["keeper"] = entry.code
+    with contextlib.suppress(ProcessLookupError):
+        state, _, started, wait_status = native.process_stat(run.created.pid)
+        if (state, started) == ("Z", run.created.started):
+            said["zombie"] = os.waitstatus_to_exitcode(wait_status)
+    with contextlib.suppress(OSError):
+        if (told := native.pidfd_exit_status(run.created.pidfd)) is not None:
+            said["pidfd"] = os.waitstatus_to_exitcode(told)
+    return said
+
+
+def find_shim(run: Run) -> None:
+    """The pidfd of a shim whose keeper died before it could pass it, by the lock that the shim signed."""
+    signed = (run.directory / "lock").read_bytes()
+    if run.shim_pidfd >= 0 or not signed:
+        return
+    message = fields.decode(signed, "exitd-lock")
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(message.number("pid"))
+        if native.process_stat(message.number("pid"))[2] == message.number("started"):
+            run.shim_pidfd, run.shim_pid = pidfd, message.number("pid")
+        else:
+            os.close(pidfd)
+
+
+def make(keeper: Keeper, id: str, bundle: pathlib.Path, shim: str = "") -> Run:
+    with contextlib.suppress(ConnectionError):
+        # The tracer holds the output's ends as well: nobody sees them end.
+        keeper.make(id, bundle, shim=shim, drain_ms=50)
+    find_shim(keeper.last)
+    return keeper.last
+
+
+def settled(keeper: Keeper) -> bool:
+    """True when the keeper lives and has looked at its children."""
+    try:
+        keeper.settle()
+    except (ConnectionError, TimeoutError):
+        keeper.process.wait(shimrig.LIMIT_SECONDS)
+        return False
+    return True
+
+
+def judge(case: str, keeper: Keeper, run: Run) -> dict[str, int | None]:
+    """Nothing invented, nothing lost: who says something says 43, and a witness that lived did say it."""
+    alive = settled(keeper)
+    said = evidence(keeper, run)
+    assert set(said.values()) <= {CODE}, (case, said)
+    known_to_keeper = alive and run.created.keeper_knows
+    assert not known_to_keeper or "record" in said or "keeper" in said, (case, said)
+    assert said.keys() - {"pidfd"}, (case, said)
+    return said
+
+
+def clean(rig: Rig, keeper: Keeper, run: Run) -> None:
+    """What the daemon does, after which nothing may be left of the run."""
+    run.clean()
+    bury()
+    shimrig.empty_cgroup(rig.cgroup)
+    with contextlib.suppress(ConnectionError):
+        keeper.acknowledge(run.id)
+        assert keeper.entries() == []
+        assert keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
+
+
+def learn_shim(rig: Rig, keeper: Keeper, bundle: pathlib.Path) -> tuple[list[Call], list[Call]]:
+    """The calls of a shim's whole life: until it has said `created`, and from then on."""
+    trace = rig.directory / "trace"
+    run = keeper.make("trace", bundle, shim=rig.traced_shim("-o", str(trace)), drain_ms=50)
+    run.start()
+    assert shimrig.wait_readable(run.shim_pidfd)
+    found = calls(trace)
+    said = next(i for i, (_, line) in enumerate(found) if line.startswith("sendmsg(3"))
+    judge("trace", keeper, run)
+    clean(rig, keeper, run)
+    return [call for call, _ in found[: said + 1]], [call for call, _ in found[said + 1 :]]
+
+
+def test_a_shim_killed_at_any_call_of_its_life_loses_no_exit_and_leaves_nothing(rig: Rig, bundle: pathlib.Path) -> None:
+    keeper = rig.keeper()
+    before, after = learn_shim(rig, keeper, bundle)
+    files, results = shimrig.open_files(keeper.process.pid).keys(), Counter[str]()
+    for call in [*sampled(before, SCALE * 10, 40), *after]:
+        run = make(keeper, str(call), bundle, rig.traced_shim(*call.inject(KILL)))
+        if isinstance(run.status, launch.Created):
+            run.start()
+            assert run.ended(), call
+            assert shimrig.wait_readable(run.shim_pidfd), call
+            results["+".join(judge(str(call), keeper, run))] += 1
+        else:
+            results["not created"] += 1
+        clean(rig, keeper, run)
+        assert shimrig.open_files(keeper.process.pid).keys() == files, call
+    print(dict(results))
+    assert any("record" in key for key in results) and any("keeper" in key for key in results)
+    keeper.close()
+
+
+def test_a_shim_stopped_at_any_call_after_created_leaves_the_code_to_be_read(rig: Rig, bundle: pathlib.Path) -> None:
+    keeper = rig.keeper()
+    _, after = learn_shim(rig, keeper, bundle)
+    results = Counter[str]()
+    for call in after:
+        run = make(keeper, str(call), bundle, rig.traced_shim(*call.inject(STOP)))
+        run.start()
+        assert run.ended(), call
+        shimrig.wait_state(run.shim_pid, run.shim_pidfd, "Tt")
+        said = evidence(keeper, run)
+        # While the shim is stopped: its record, or the zombie that it has not reaped.
+        assert ("record" in said or "zombie" in said) and set(said.values()) == {CODE}, (call, said)
+        run.kill_shim()
+        results["+".join(said) + " then " + "+".join(judge(str(call), keeper, run))] += 1
+        clean(rig, keeper, run)
+    print(dict(results))
+    assert any(key.startswith("zombie") for key in results)
+    keeper.close()
+
+
+def orphaned_exit(keeper: Keeper, bundle: pathlib.Path, id: str, shim: str = "") -> Run:
+    """A run whose shim is killed before its container ends: the keeper's part, from spawn to reaping."""
+    run = make(keeper, id, bundle, shim)
+    if isinstance(run.status, launch.Created):
+        run.kill_shim()
+        settled(keeper)
+        run.start()
+        assert run.ended(), id
+    return run
+
+
+def learn_keeper(rig: Rig, bundle: pathlib.Path) -> tuple[list[Call], list[Call]]:
+    """The calls of a keeper's life from the first spawn request on: until init is registered, and from then on."""
+    trace = rig.directory / "keeper-trace"
+    keeper = rig.keeper("strace", "-DDD", "-o", str(trace))
+    run = orphaned_exit(keeper, bundle, "trace")
+    assert "keeper" in judge("trace", keeper, run)
+    clean(rig, keeper, run)
+    keeper.close()
+    forget(rig)
+    found = calls(trace)
+    asked = next(i for i, (_, line) in enumerate(found) if "exitd-spawn 1" in line)
+    registered = next(i for i, (_, line) in enumerate(found) if "exitd-register 1" in line)
+    return [call for call, _ in found[asked:registered]], [call for call, _ in found[registered:]]
+
+
+def forget(rig: Rig) -> None:
+    """A new state directory for the next keeper: what a dead one leaves is for the daemon to read, not for the test."""
+    assert shimrig.left_of(rig.state) == []
+    shutil.rmtree(rig.state)
+
+
+def shim_and_keeper_case(rig: Rig, bundle: pathlib.Path, case: str, keeper: Keeper, run: Run) -> str:
+    """The end of every case in which the keeper may be dead by now."""
+    created = isinstance(run.status, launch.Created)
+    result = "+".join(judge(case, keeper, run)) if created else "not created"
+    clean(rig, keeper, run)
+    keeper.close()
+    forget(rig)
+    return result
+
+
+def test_a_keeper_killed_at_any_call_since_spawn_invents_and_hides_nothing(rig: Rig, bundle: pathlib.Path) -> None:
+    results = Counter[str]()
+    early, late = learn_keeper(rig, bundle)
+    for call in [*early, *late]:
+        keeper = rig.keeper("strace", "-DDD", *call.inject(KILL))
+        run = orphaned_exit(keeper, bundle, str(call))
+        results[shim_and_keeper_case(rig, bundle, str(call), keeper, run)] += 1
+    print(dict(results))
+    assert any("keeper" in key for key in results)
+
+
+def test_a_shim_whose_keeper_was_killed_at_any_call_still_records_the_exit(rig: Rig, bundle: pathlib.Path) -> None:
+    early, late = learn_keeper(rig, bundle)
+    for call in sampled([*early, *late], SCALE * 4, 12):
+        keeper = rig.keeper("strace", "-DDD", *call.inject(KILL))
+        run = make(keeper, str(call), bundle)
+        if isinstance(run.status, launch.Created):
+            run.start()
+            assert shimrig.wait_readable(run.shim_pidfd)
+            assert "record" in judge(str(call), keeper, run), call
+        shim_and_keeper_case(rig, bundle, str(call), keeper, run)
+
+
+def pairs(shim: tuple[list[Call], list[Call]], keeper: tuple[list[Call], list[Call]]) -> list[tuple[Call, Call]]:
+    """Which calls to kill at: all with all, or a sample in which most containers come to be created."""
+    early, late = [[(a, b) for a in shim[i] for b in keeper[i]] for i in (0, 1)]
+    if SCALE >= 1:
+        return [(a, b) for a in shim[0] + shim[1] for b in keeper[0] + keeper[1]]
+    chosen = random.Random(SEED)
+    return [*chosen.sample(early, int(300 * SCALE)), *chosen.sample(late, int(1200 * SCALE))]
+
+
+def test_shim_and_keeper_both_killed_leave_the_true_code_or_none(rig: Rig, bundle: pathlib.Path) -> None:
+    keeper = rig.keeper()
+    shim_calls = learn_shim(rig, keeper, bundle)
+    keeper.close()
+    forget(rig)
+    results = Counter[str]()
+    for shim_call, keeper_call in pairs(shim_calls, learn_keeper(rig, bundle)):
+        case = f"{shim_call}-{keeper_call}"
+        keeper = rig.keeper("strace", "-DDD", *keeper_call.inject(KILL))
+        run = make(keeper, case, bundle, rig.traced_shim(*shim_call.inject(KILL)))
+        if isinstance(run.status, launch.Created):
+            run.start()
+            assert run.ended(), case
+            if run.shim_pidfd >= 0:
+                assert shimrig.wait_readable(run.shim_pidfd), case
+        results[shim_and_keeper_case(rig, bundle, case, keeper, run)] += 1
+    print(dict(results))
+    assert len(results) > 1

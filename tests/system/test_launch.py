@@ -1,0 +1,69 @@
+"""exitd-launch: a command that dies with the process that asked for it."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shim import programs
+from tests.system import shimrig
+
+
+def launch(*words: str, parent: str = "") -> subprocess.CompletedProcess[bytes]:
+    command = [str(programs.find("exitd-launch")), parent or str(os.getpid()), *words]
+    return subprocess.run(command, capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+
+
+@pytest.mark.parametrize("code", [0, 1, 43, 125, 255])
+def test_the_commands_code_is_passed_on(code: int) -> None:
+    assert launch("--", "/bin/sh", "-c", f"echo out; exit {code}").returncode == code
+
+
+def test_the_commands_death_by_a_signal_is_passed_on() -> None:
+    assert launch("--", "/bin/sh", "-c", "kill -SEGV $$").returncode == -signal.SIGSEGV
+
+
+def test_a_command_that_is_not_there_is_127_and_one_that_is_no_program_126() -> None:
+    missing = launch("--", "/nowhere/runc")
+    assert missing.returncode == 127 and b"/nowhere/runc" in missing.stderr
+    assert launch("--", "/etc/passwd").returncode == 126
+
+
+@pytest.mark.parametrize("parent", ["1", "0", "-1", "x", "999999"])
+def test_with_a_parent_that_is_another_nothing_is_run(parent: str) -> None:
+    done = launch("--", "/bin/echo", "run", parent=parent)
+    assert (done.returncode, done.stdout) == (125, b"")
+
+
+@pytest.mark.parametrize("words", [[], ["--"]])
+def test_without_a_command_it_says_how_to_be_called(words: list[str]) -> None:
+    done = launch(*words)
+    assert done.returncode == 125 and b"usage" in done.stderr
+
+
+def test_a_command_dies_with_the_process_that_asked_for_it() -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "p = subprocess.Popen([sys.argv[1], str(os.getpid()), '--', 'sleep', '1000'], stdout=subprocess.DEVNULL)\n"
+        "print(p.pid, flush=True); sys.stdin.read()\n"
+    )
+    words = [sys.executable, "-c", script, str(programs.find("exitd-launch"))]
+    asker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert asker.stdout is not None and asker.stdin is not None
+    pidfd = os.pidfd_open(int(asker.stdout.readline()))
+    asker.kill()
+    assert shimrig.wait_readable(pidfd)
+    asker.wait()
+    asker.stdin.close()
+    asker.stdout.close()
+    os.close(pidfd)
+
+
+def test_a_command_does_not_inherit_an_ignored_sigchld_or_a_blocked_signal() -> None:
+    script = 'trap "" CHLD PIPE; exec "$0" $PPID -- grep -E "SigIgn|SigBlk" /proc/self/status'
+    words = ["/bin/sh", "-c", script, str(programs.find("exitd-launch"))]
+    done = subprocess.run(words, capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+    values = {int(line.split()[1], 16) & (1 << 16 | 1 << 12) for line in done.stdout.splitlines()}
+    assert values == {0}, done
