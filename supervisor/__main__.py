@@ -9,7 +9,7 @@ import click
 import structlog
 
 from supervisor import __version__
-from supervisor.daemon import check, claimed, prepare_process, serve
+from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
 from supervisor.errors import ExitdError
 from supervisor.inotify import Inotify
 from supervisor.operations import Settings
@@ -34,13 +34,23 @@ from supervisor.operations import Settings
 @click.option("--log-format", type=click.Choice(["json", "console"]), default=None, help="Default: console on a tty.")
 @click.option("--debug", is_flag=True, help="Log every step with its effects.")
 @click.option("--reconcile-seconds", type=click.FloatRange(0.05, 86400), default=30.0, hidden=True)
+@click.option("--runtime-seconds", type=click.FloatRange(0.1, 3600), default=30.0, hidden=True)
 @click.version_option(__version__, prog_name="exitd")
 def main(
-    root: str, state: str, runtime: str, keeper: str, log_format: str | None, debug: bool, reconcile_seconds: float
+    root: str,
+    state: str,
+    runtime: str,
+    keeper: str,
+    log_format: str | None,
+    debug: bool,
+    reconcile_seconds: float,
+    runtime_seconds: float,
 ) -> None:
     """Watches containers end, and tells it exactly once."""
+    complete_stdio()
     _set_up_logs(log_format or ("console" if sys.stderr.isatty() else "json"), debug=debug)
-    settings = Settings(os.path.abspath(root), os.path.abspath(state), runtime, reconcile_seconds, keeper == "start")
+    directories = (os.path.abspath(root), os.path.abspath(state))
+    settings = Settings(*directories, runtime, reconcile_seconds, keeper == "start", runtime_seconds)
     try:
         prepare_process()
         check(settings)

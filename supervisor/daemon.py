@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import resource
 import signal
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -53,26 +55,60 @@ def claimed(directory: str, mode: int) -> Iterator[None]:
     """
     try:
         os.makedirs(directory, mode=mode, exist_ok=True)
-        found = os.stat(directory)
+        open_to_others = _open_to_others(os.path.realpath(directory))
     except OSError as error:
         raise CannotStart(f"{directory}: {error.strerror}; choose another with --root or --state") from error
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CannotStart(f"{directory} must belong to uid {os.geteuid()} and be writable by nobody else")
-    lock_fd = os.open(f"{directory}/exitd.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    if open_to_others:
+        raise CannotStart(f"{open_to_others} must belong to uid {os.geteuid()} and be writable by nobody else")
     try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_fd = os.open(f"{directory}/exitd.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise CannotStart(f"{directory}/exitd.lock: {error.strerror}; it must be a file of ours") from error
+    try:
+        _lock(lock_fd, directory)
         yield
-    except BlockingIOError as error:
-        raise CannotStart(
-            f"another exitd has {directory}; stop it, or give this one its own --root and --state"
-        ) from error
     finally:
         os.close(lock_fd)
 
 
+def _open_to_others(directory: str) -> str:
+    """The directory, or whichever above it, in which somebody else could put or replace things; empty: none.
+
+    In a sticky one above it, like /tmp, they can replace only their own.
+    """
+    found = os.stat(directory)
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return directory
+    for parent in Path(directory).parents:
+        found = os.stat(parent)
+        loose = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+        if found.st_uid not in (0, os.geteuid()) or loose:
+            return str(parent)
+    return ""
+
+
+def _lock(fd: int, directory: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise CannotStart(
+            f"another exitd has {directory}; stop it, or give this one its own --root and --state"
+        ) from error
+
+
+def complete_stdio() -> None:
+    """Descriptors 0 to 2 are there, and nothing that is opened later can be taken for one of them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as long as the process
+
+
 def prepare_process() -> None:
-    """What a supervisor must not inherit: an ignored SIGCHLD, a relative working directory, a low file limit."""
+    """What must not be inherited: ignored and blocked signals, a strange working directory, a low file limit."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir("/")
     os.umask(0o022)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -84,6 +120,8 @@ def check(settings: Settings) -> None:
     for name, path in (("--root", settings.root), ("--state", settings.state)):
         if not os.path.isabs(path):
             raise CannotStart(f"{name} {path}: must be an absolute path")
+    if os.path.realpath(settings.root) == os.path.realpath(settings.state):
+        raise CannotStart(f"--root and --state are both {settings.root}; each needs a directory of its own")
     if len(os.fsencode(settings.state)) > STATE_PATH_LIMIT:
         raise CannotStart(f"--state {settings.state}: at most {STATE_PATH_LIMIT} bytes, its sockets' paths are limited")
     for name in ("exitd-shim", "exitd-keeper", "exitd-launch"):
@@ -111,7 +149,8 @@ async def serve(settings: Settings, inotify: Inotify) -> None:
             settings.state, str(programs.find("exitd-keeper")), lambda: manager.news(), may_start=settings.starts_keeper
         )
         stack.callback(keeper.close)
-        manager = NativeContainers(Place(settings.root, settings.state), monitor, keeper, zombie=zombie.works)
+        place = Place(settings.root, settings.state, settings.runtime_seconds)
+        manager = NativeContainers(place, monitor, keeper, zombie=zombie.works)
         stack.callback(manager.close)
         node = Node(store, events, manager, clock, partial(bundle.remove, root=settings.root))
         stack.push_async_callback(node.close)
@@ -120,6 +159,7 @@ async def serve(settings: Settings, inotify: Inotify) -> None:
         await _serve_api(stack, settings, node, Operations(node, manager, settings, about), inotify)
         node.spawn(_probe_rest(evidence, settings.state))
         node.spawn(reconcile.forever(node, manager, settings, settings.reconcile_seconds))
+        gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         await _until_told_to_stop()
         sdnotify.stopping()
 

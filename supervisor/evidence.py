@@ -48,24 +48,23 @@ class Pending:
 
 def judge(look: Look) -> Report | Pending:
     """The highest rung that speaks."""
-    if look.record is not None and _fits(look.record, look.process):
+    if look.record is not None and fits(look.record, look.process):
         return _recorded(look.record, Source.RECORD, look)
+    if look.init is Init.ALIVE:  # whatever came through the fifo, it was not its end
+        return Pending()
     if look.fifo_number is not None:
         return _told(_number(look.fifo_number), Source.FIFO, look)
-    if look.entry is not None and _fits(look.entry, look.process):
+    if look.entry is not None and fits(look.entry, look.process):
         return _recorded(look.entry, Source.KEEPER, look)
-    match look.init:
-        case Init.ALIVE:
-            return Pending()
-        case Init.ZOMBIE if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
-            return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
-        case Init.ZOMBIE if look.zombie_status is None:
-            return Pending(ZOMBIE_PATIENCE_SECONDS)  # its parent is stopped and nobody else may read: it is ending
-        case Init.ZOMBIE:
-            return _told(_waited(look.zombie_status or 0), Source.ZOMBIE, look)
-        case Init.REAPED if look.pidfd_status is not None:
+    if look.init is Init.REAPED:
+        if look.pidfd_status is not None:
             return _told(_waited(look.pidfd_status), Source.PIDFD, look)
-    return _told(Unknown(MONITORS_KILLED), Source.NONE, look)
+        return _told(Unknown(MONITORS_KILLED), Source.NONE, look)
+    if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
+        return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
+    if look.zombie_status is None:  # its parent is stopped and nobody else may read: it is ending
+        return Pending(ZOMBIE_PATIENCE_SECONDS)
+    return _told(_waited(look.zombie_status), Source.ZOMBIE, look)
 
 
 def rebooted(process: Process | None, now_ns: int) -> Report:
@@ -73,21 +72,25 @@ def rebooted(process: Process | None, now_ns: int) -> Report:
     return Report(Unknown("host-rebooted"), Source.NONE, process, now_ns)
 
 
-def _fits(record: Record, process: Process | None) -> bool:
+def fits(record: Record, process: Process | None) -> bool:
     """A record of another process is nobody's evidence."""
     return process is None or (record.pid, record.started) == (process.pid, process.started_ticks)
 
 
 def _recorded(record: Record, source: Source, look: Look) -> Report:
-    status: ExitStatus = Exited(record.code or 0)
+    status: ExitStatus = Unknown("empty-record")
     if record.signal is not None:
         status = Signaled(record.signal, record.core)
+    elif record.code is not None:
+        status = Exited(record.code)
     kills = record.oom_kills if record.oom_kills >= 0 else look.oom_kills
     return Report(status, source, Process(record.pid, record.started), record.realtime_ns, max(kills, 0))
 
 
 def _told(status: ExitStatus, source: Source, look: Look) -> Report:
-    return Report(status, source, look.process, look.now_ns, look.oom_kills)
+    """No witness wrote down the time: the end is dated when init's pidfd fired, or was first looked at."""
+    at_ns = look.now_ns - round(look.dead_seconds * 1e9)
+    return Report(status, source, look.process, at_ns, look.oom_kills)
 
 
 def _number(number: int) -> ExitStatus:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+START_SECONDS = 10  # what a start may take at most
 UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
 
 
@@ -49,6 +50,13 @@ def fold(status: ExitStatus) -> int:
             return 128 + signal
         case Unknown():
             return UNKNOWN_NUMBER
+
+
+def no_later_than(started_ns: int | None, end_ns: int) -> int | None:
+    """The start of what ended at `end_ns`. A start is noted when the runtime's start has returned; a quick init has
+    ended by then. One that was noted much later than the end is left alone: the clock was set back meanwhile."""
+    quick = started_ns is not None and 0 < started_ns - end_ns < START_SECONDS * 10**9
+    return end_ns if quick else started_ns
 
 
 class Source(StrEnum):

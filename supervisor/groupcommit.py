@@ -106,10 +106,12 @@ class Writer:
         if connection is None:
             connection = self._connection = schema.connect(self._path, self._lock_seconds)
         connection.execute("BEGIN IMMEDIATE")
-        outcomes = [_attempt(connection, job.work) for job in batch]
-        begun = time.perf_counter()
-        connection.execute("COMMIT")
-        self.flush_seconds = time.perf_counter() - begun
+        attempt = _attempt_alone if len(batch) == 1 else _attempt
+        outcomes = [attempt(connection, job.work) for job in batch]
+        if connection.in_transaction:
+            begun = time.perf_counter()
+            connection.execute("COMMIT")
+            self.flush_seconds = time.perf_counter() - begun
         for job, outcome in zip(batch, outcomes, strict=True):
             if not isinstance(outcome, Exception):
                 job.stored(outcome)
@@ -153,6 +155,17 @@ def _attempt(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection]
         result = error
     connection.execute("RELEASE change")
     return result
+
+
+def _attempt_alone(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
+    """The same without neighbours: the whole transaction goes, and most commits save two statements."""
+    try:
+        return work(connection)
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) and not isinstance(error, OWN_FAULT):
+            raise
+        connection.execute("ROLLBACK")
+        return error
 
 
 def _resolve(batch: list[Job[Any]], outcomes: list[object]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 
 ANSWER_SECONDS = 2.0
+AT_ONCE = 32  # requests under way: more would overflow the socket, whose loss would look like the keeper's death
 REST_SECONDS = 5.0  # after a keeper did not answer, it is left alone for this long
 
 log = structlog.get_logger(__name__)
@@ -42,6 +44,7 @@ class Keeper:
         self._socket: socket.socket | None = None
         self._waiting: deque[asyncio.Future[Answer]] = deque()
         self._opening = asyncio.Lock()
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._rest_until = 0.0
 
     @property
@@ -52,25 +55,37 @@ class Keeper:
         """The keeper's answer and the descriptors with it, which the caller closes. KeeperSilent, or
         launch.KeeperRefused when it says no."""
         await self._open()
-        assert self._socket is not None
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        async with self._turns:
+            future = self._send(request, descriptors)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    return await future
+            except TimeoutError as error:
+                _disown(future)
+                self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
+                self._drop("no answer")
+                raise KeeperSilent(f"no answer in {ANSWER_SECONDS} s") from error
+            except asyncio.CancelledError:
+                _disown(future)
+                raise
+
+    def _send(self, request: bytes, descriptors: Sequence[int]) -> asyncio.Future[Answer]:
+        if self._socket is None:  # lost since it was opened
+            raise KeeperSilent("connection lost")
         try:
             socket.send_fds(self._socket, [request], list(descriptors))
         except OSError as error:
             self._drop(f"send: {error.strerror}")
             raise KeeperSilent(str(error)) from error
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await future
-        except TimeoutError as error:
-            self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
-            self._drop("no answer")
-            raise KeeperSilent(f"no answer in {ANSWER_SECONDS} s") from error
+        return future
 
     async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
         """pid, start time and pidfd of a new shim."""
         message, passed = await self.ask(request, descriptors)
+        if not passed:
+            raise launch.KeeperRefused("the new shim's pidfd did not come through", errno.EMFILE)
         return message.number("pid"), message.number("started"), passed[0]
 
     async def acknowledge(self, container: str, run: int, exec_id: str = "") -> None:
@@ -110,7 +125,13 @@ class Keeper:
             except OSError as error:
                 raise KeeperSilent(f"{self.state}/{launch.SOCKET_NAME}: {error}") from error
         message, _ = await self.ask(fields.encode("exitd-hello", []))
-        self.process = Process(message.number("pid"), 0)
+        try:
+            process = Process(message.number("pid"), 0)
+        except fields.BadMessage as error:
+            self._drop(f"not understood: {error}")
+            raise KeeperSilent(str(error)) from error
+        if self.connected:  # or lost again in this moment
+            self.process = process
 
     def _connect(self) -> socket.socket | None:
         try:
@@ -122,15 +143,7 @@ class Keeper:
         """Its first process ends once it listens; exit status 4 means that another one was quicker."""
         if not self._may_start:
             raise FileNotFoundError("exitd-keeper is not running, and starting it is not this daemon's")
-        process = subprocess.Popen(
-            [self.program, "--state", self.state],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
-        status = await asyncio.get_running_loop().run_in_executor(None, _wait, process)
+        status = await asyncio.to_thread(_run_to_its_background, [self.program, "--state", self.state])
         log.info("keeper started", state=self.state, status=status)
         if status not in (0, 4):
             raise OSError(f"exitd-keeper ended with {status}")
@@ -151,18 +164,23 @@ class Keeper:
                 return self._drop(str(error))
             if not data:
                 return self._drop("it closed the connection")
-            self._dispatch(data, descriptors)
+            try:
+                self._dispatch(fields.decode(data), descriptors)
+            except fields.BadMessage as error:  # which answer belongs to whom is no longer known
+                _close_all(descriptors)
+                return self._drop(f"not understood: {error}")
 
-    def _dispatch(self, data: bytes, descriptors: list[int]) -> None:
-        message = fields.decode(data)
+    def _dispatch(self, message: fields.Message, descriptors: list[int]) -> None:
         if message.kind == "exitd-news":
             return self._on_news()
+        refusal = None
+        if message.kind == "exitd-refused":
+            refusal = launch.KeeperRefused(message.get("why"), message.number("errno"))
         future = self._waiting.popleft() if self._waiting else None
         if future is None or future.done():  # its asker has given up; what came with the answer is nobody's
-            for fd in descriptors:
-                os.close(fd)
-        elif message.kind == "exitd-refused":
-            future.set_exception(launch.KeeperRefused(message.get("why"), message.number("errno")))
+            _close_all(descriptors)
+        elif refusal is not None:
+            future.set_exception(refusal)
         else:
             future.set_result((message, descriptors))
 
@@ -180,7 +198,27 @@ class Keeper:
                 future.set_exception(KeeperSilent(why))
 
 
-def _wait(process: "subprocess.Popen[bytes]") -> int:
+def _disown(future: asyncio.Future[Answer]) -> None:
+    """Its asker is gone; the answer may have come in the same moment."""
+    if not future.cancel() and not future.cancelled() and future.exception() is None:
+        _close_all(future.result()[1])
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _run_to_its_background(command: list[str]) -> int:
+    """Its exit status. In a thread: a keeper is no runtime command and must not die with whoever started it."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
     try:
         return process.wait(ANSWER_SECONDS)
     except subprocess.TimeoutExpired:

@@ -12,10 +12,9 @@ container, its exit and its events are committed together: what a client is told
 
 from dataclasses import dataclass, replace
 
-from supervisor import restart
+from supervisor import facts, restart
 from supervisor.errors import WrongState
 from supervisor.facts import (
-    LIVE,
     Asked,
     BootTime,
     By,
@@ -23,6 +22,7 @@ from supervisor.facts import (
     Event,
     Exit,
     Exited,
+    ExitStatus,
     Oom,
     Phase,
     Process,
@@ -261,23 +261,33 @@ def _make_failed(c: Container, error: str, moment: Moment) -> Step:
         gone = replace(c, phase=Phase.REMOVING, error=error)
         return Step(gone, events=failed, effects=(CleanUp(),))
     decision = restart.decide(c, Unknown(error), moment.boot, None)
-    after = replace(_decided(c, decision), error=error, clean=False)
+    after = replace(_decided(c, decision), error=error, clean=False, boot_id=moment.boot.boot_id)
     return Step(after, events=failed, effects=(CleanUp(),))
 
 
 def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
-    """The first reason stays: SIGKILL after a stop's grace is still a stop."""
-    ending = asked.signal in ENDING_SIGNALS or asked.signal == c.spec.stop_signal
     by_user = asked.reason in (Reason.STOP, Reason.KILL) and asked.by.policy == ""
     stop = c.stopped_by_user or (
         by_user and (asked.reason is Reason.STOP or asked.signal in (SIGKILL, c.spec.stop_signal))
     )
-    keep = c.asked is not None and c.asked.reason is not Reason.KILL
-    changed = replace(c, asked=c.asked if keep or not ending else asked, stopped_by_user=stop)
+    changed = replace(c, asked=_weightier(c, asked), stopped_by_user=stop)
     return Step(changed, events=_events(c, moment, asked.reason.value, signal=str(asked.signal)))
 
 
+def _weightier(c: Container, new: Asked) -> Asked:
+    """The first reason stays: SIGKILL after a stop's grace is still a stop. A mere signal gives way to what is more."""
+    old = c.asked
+    if old is None or (old.reason is Reason.KILL and old.signal != SIGKILL and (_ends(c, new) or not _ends(c, old))):
+        return new
+    return replace(old, signal=SIGKILL) if new.signal == SIGKILL else old
+
+
+def _ends(c: Container, asked: Asked) -> bool:
+    return asked.reason is not Reason.KILL or asked.signal in ENDING_SIGNALS | {c.spec.stop_signal}
+
+
 def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
+    c = replace(c, started_ns=facts.no_later_than(c.started_ns, ended.report.at_ns))
     ran_ns = None if c.started_boot_ns is None or ended.rebooted else moment.boot.ns - c.started_boot_ns
     exit_ = _exit_of(c, ended)
     decision: restart.Decision = restart.Ended()
@@ -288,8 +298,8 @@ def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     elif c.spec.auto_remove:
         decision = restart.RemoveNow()
     exit_ = replace(exit_, decision=_word(decision))
-    after = replace(_decided(c, decision), exit=exit_, clean=False, init=None, shim=None, asked=None)
-    after = replace(after, boot_id=moment.boot.boot_id)
+    after = replace(_decided(c, decision), exit=exit_, clean=False, boot_id=moment.boot.boot_id)
+    after = replace(after, init=None, shim=None, asked=None)
     events = [replace(_events(c, moment, "exit", run=str(c.run))[0], exit=exit_)]
     if exit_.oom.kills:
         events.insert(0, *_events(c, moment, "oom", kills=str(exit_.oom.kills), init=str(exit_.oom.init).lower()))
@@ -344,13 +354,17 @@ def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
     """Who asked for the end. A signal that somebody sent counts if it is the one that killed, or one meant to end."""
     if by_oom:
         return Reason.OOM, By()
-    if c.asked is not None:
+    if c.asked is not None and (_ends(c, c.asked) or report.status in _deaths_of(c.asked.signal)):
         return c.asked.reason, c.asked.by
     match report.status:
         case Unknown():
             return Reason.UNKNOWN, By()
         case Exited() | Signaled():
             return Reason.SELF, By()
+
+
+def _deaths_of(signal: int) -> tuple[ExitStatus, ...]:
+    return Signaled(signal), Signaled(signal, core=True)
 
 
 def _cleaned(c: Container) -> Step:
@@ -384,7 +398,3 @@ def _again(c: Container, by: By | None, moment: Moment) -> Step:
     if by is None:
         return Step(replace(fresh, restart_count=c.restart_count + 1))
     return Step(replace(fresh, restart_count=0, failures=0, delay_ns=0), effects=(CancelTimer(),))
-
-
-def is_live(c: Container) -> bool:
-    return c.phase in LIVE

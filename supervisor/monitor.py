@@ -6,6 +6,7 @@ readable until somebody reaps it, and would spin.
 """
 
 import asyncio
+import contextlib
 import os
 import select
 from collections.abc import Callable
@@ -36,9 +37,11 @@ class Monitor:
         self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:
-        """Repeatable. After this no callback for `fd` comes, not even one of the slice being worked on."""
+        """Repeatable, and never an error: whoever ends a watch has something to tell. After this no callback for `fd`
+        comes, not even one of the slice being worked on."""
         if self._callbacks.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(fd)
 
     def __len__(self) -> int:
         return len(self._callbacks)

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from supervisor import lifecycle
+from supervisor.background import Background, insist
 from supervisor.changes import Changes, Test
 from supervisor.clock import Clock, boot_now
 from supervisor.errors import (
@@ -29,9 +30,9 @@ from supervisor.sandbox import ContainerManager
 from supervisor.store import AlreadyStored, Change, Store
 
 RETRY_SECONDS = 1.0  # a refused commit of an exit
-CLEAN_RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)
 RECOVERY_SECONDS = 60.0  # how long a call waits for a container that is being looked up
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
+END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
 
 log = structlog.get_logger(__name__)
 
@@ -61,8 +62,8 @@ class Node:
         self._discard = discard
         self._turns: dict[str, asyncio.Lock] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._held: dict[str, Report | None] = {}  # by container while its start is under way
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._held: dict[str, asyncio.Future[Report]] = {}  # by container while its start is under way
+        self.background = Background()
         manager.listen(self._exit_seen)
 
     # -- steps
@@ -71,7 +72,8 @@ class Node:
         return Moment(self.clock.now_ns(), boot_now(self.clock))
 
     async def apply(self, container_id: str, happening: Happening) -> Container | None:
-        """One step: stored, shown, its effects begun. After WrongState, NoSuchContainer, StoreFailed nothing changed."""
+        """One step: stored, shown, its effects begun. WrongState, NoSuchContainer, StoreFailed leave all as it was."""
+        self.known(container_id)  # a lock for one that is gone would stay for ever
         async with self._turns.setdefault(container_id, asyncio.Lock()):
             step = lifecycle.step(self.known(container_id), happening, self.moment())
             await self._commit(container_id, step)
@@ -111,10 +113,21 @@ class Node:
         self.containers[container.id] = container  # before the commit: whoever looks meanwhile finds the name taken
         try:
             await self.store.commit(Change((container,)))
-        except (ExitdError, asyncio.CancelledError):
+        except (ExitdError, asyncio.CancelledError) as error:
             del self.containers[container.id]
+            if not isinstance(error, NameTaken):  # it may get through yet, and would hold the name
+                self.spawn(self._take_back(container.id))
             raise
         return container
+
+    async def _take_back(self, container_id: str) -> None:
+        """Behind a commit that was given up: whatever came of it, the store has no such container."""
+        while not self.closing:
+            try:
+                await self.store.commit(Change(removed=(container_id,)))
+                return
+            except StoreFailed:
+                await asyncio.sleep(RETRY_SECONDS)
 
     # -- effects
 
@@ -129,7 +142,7 @@ class Node:
             case lifecycle.Discard():
                 self.spawn(self._remove_files(container_id))
             case lifecycle.WakeWaiters(exit):
-                log.info("exit", container=container_id, run=exit.key.run, status=str(exit.status), source=exit.source)
+                asyncio.get_running_loop().call_soon(_log_exit, exit)  # after those who were woken when it was shown
             case lifecycle.Settle() | lifecycle.Forget():
                 pass  # settled at the beginning of CleanUp, in its order; forgotten when it was shown
 
@@ -143,9 +156,7 @@ class Node:
             self._perform(container.id, lifecycle.ArmTimer(container.restart_at))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.background.spawn(work)
 
     async def _clean_up(self, container_id: str) -> None:
         """Until it has worked: run n + 1 is not made, and the id is not free, while anything of run n lives."""
@@ -153,30 +164,18 @@ class Node:
         if container is None:
             return
         await self.manager.settle(container)
-        for attempt in range(1_000_000):
-            try:
-                await self.manager.delete_process(container)
-                break
-            except (ExitdError, OSError) as error:
-                log.warning("clean-up failed, trying again", container=container_id, why=str(error))
-                await asyncio.sleep(CLEAN_RETRY_SECONDS[min(attempt, len(CLEAN_RETRY_SECONDS) - 1)])
+        await insist(lambda: self.manager.delete_process(container), "clean-up", container_id)
         await self._surely(container_id, lifecycle.Cleaned())
 
     async def discard_files(self, container_id: str) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._discard, container_id)
+        await asyncio.to_thread(self._discard, container_id)
 
     async def _remove_files(self, container_id: str) -> None:
-        for attempt in range(1_000_000):
-            try:
-                await self.discard_files(container_id)
-                break
-            except (ExitdError, OSError) as error:
-                log.warning("files not removed, trying again", container=container_id, why=str(error))
-                await asyncio.sleep(CLEAN_RETRY_SECONDS[min(attempt, len(CLEAN_RETRY_SECONDS) - 1)])
+        await insist(lambda: self.discard_files(container_id), "removal of files", container_id)
         await self._surely(container_id, lifecycle.Removed())
 
     async def _surely(self, container_id: str, happening: Happening) -> bool:
-        """A step that no caller can repeat: tried until it is stored, and nobody is told before. False: it was refused."""
+        """A step that no caller can repeat: tried until it is stored, nobody is told before. False: it was refused."""
         while True:
             try:
                 await self.apply(container_id, happening)
@@ -217,26 +216,29 @@ class Node:
         try:
             await self.make(container_id)
             await self.launch(container_id, surely=True)
-        except (ExitdError, OSError) as error:
-            log.warning("restart failed", container=container_id, why=str(error))
+        except Exception as error:  # stored as a failed create or start; nobody else is there to hear of it
+            log.warning("restart failed", container=container_id, why=str(error) or repr(error))
 
     # -- a run
 
     async def make(self, container_id: str) -> None:
         """The runtime's create. The error is the caller's; the step is stored either way."""
+        self.hold(container_id)  # an exit that is quicker than the commit of its init
         try:
             made = await self.manager.create_container(self.known(container_id))
-        except (ExitdError, OSError) as error:
-            await self._surely(container_id, lifecycle.MakeFailed(str(error)))
+            await self._surely(container_id, lifecycle.Made(made.init, made.shim))
+        except Exception as error:  # whatever it was: nothing may stay in this phase for ever
+            await self._surely(container_id, lifecycle.MakeFailed(str(error) or repr(error)))
             raise
-        await self._surely(container_id, lifecycle.Made(made.init, made.shim))
+        finally:
+            self.release(container_id)
 
     async def launch(self, container_id: str, *, surely: bool = False) -> None:
         """The runtime's start. An exit seen meanwhile waits, so that started comes before exited. `surely`: nobody is
         there to ask again when the store refuses."""
         if container_id in self._held:
             raise WrongState(f"{container_id[:12]} is being started", id=container_id)
-        self._held[container_id] = None
+        self.hold(container_id)
         try:
             asked = lifecycle.StartAsked(By())
             if not surely:
@@ -258,11 +260,16 @@ class Node:
         await self._surely(container.id, lifecycle.Started(self.clock.boottime_ns()))
 
     async def _began(self, container: Container) -> bool:
-        """A start that failed, or was killed, may have done its work all the same: the runtime's state says."""
+        """A start that failed, or was killed, may have done its work all the same: the runtime's state says. So may one
+        whose container was over, its shim's delete and all, before start had returned.
+        """
         try:
-            return await self.manager.state_process(container) == "running"
+            word = await self.manager.state_process(container)
         except (ExitdError, OSError):
             return False
+        if word in ("stopped", "absent") and not is_ended(self.containers.get(container.id)):
+            await asyncio.wait([self._held[container.id]], timeout=END_SEEN_SECONDS)
+        return word == "running" or self.held(container.id)
 
     async def _end_unstarted(self, container: Container) -> None:
         asked = Asked(Reason.KILL, By(policy="start-failed"), lifecycle.SIGKILL)
@@ -272,22 +279,24 @@ class Node:
 
     def hold(self, container_id: str) -> None:
         """Exits of this container wait until `release`."""
-        self._held.setdefault(container_id, None)
+        self._held.setdefault(container_id, asyncio.get_running_loop().create_future())
 
     def held(self, container_id: str) -> bool:
-        return self._held.get(container_id) is not None
+        report = self._held.get(container_id)
+        return report is not None and report.done()
 
     def release(self, container_id: str) -> None:
         report = self._held.pop(container_id, None)
         container = self.containers.get(container_id)
-        if report is not None and container is not None:
-            self.spawn(self.end(RunKey(container_id, container.run), report))
+        if report is not None and report.done() and container is not None and not self.closing:
+            self.spawn(self.end(RunKey(container_id, container.run), report.result()))
 
     def _exit_seen(self, key: RunKey, report: Report) -> None:
-        if key.container in self._held:
-            self._held[key.container] = report
-        else:
+        held = self._held.get(key.container)
+        if held is None:
             self.spawn(self.end(key, report))
+        elif not held.done():
+            held.set_result(report)
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
         """Stores an end, however long the store refuses; nobody is told before. A second witness of it is no news."""
@@ -351,18 +360,24 @@ class Node:
         self.closing = True
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.background.close()
+
+
+def _log_exit(exit: Exit) -> None:
+    log.info("exit", container=exit.key.container, run=exit.key.run, status=str(exit.status), source=exit.source)
 
 
 def is_ended(container: Container | None) -> bool:
     return container is None or (container.phase not in LIVE and container.phase is not Phase.CREATING)
 
 
-def has_exit(run: int) -> Test:
-    """The exit of this run, or of a later one, is stored."""
-    return lambda c: c is None or (c.exit is not None and c.exit.key.run >= run)
+def is_over(run: int) -> Test:
+    """The exit of this run, or of a later one, is stored; or it has failed to begin, and none follows by itself."""
+    return lambda c: (
+        c is None
+        or (c.exit is not None and c.exit.key.run >= run)
+        or (c.run >= run and c.phase in (Phase.EXITED, Phase.REMOVING))
+    )
 
 
 def exit_of(container: Container | None) -> Exit | None:

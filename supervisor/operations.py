@@ -7,10 +7,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from supervisor import filters, lifecycle
-from supervisor.errors import ExitdError, NoSuchContainer, WrongState
+from supervisor.errors import ExitdError, NoSuchContainer, TimedOut, WrongState
 from supervisor.events import Item
 from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, RunKey, Spec
-from supervisor.node import GONE_SECONDS, Node, exit_of, has_exit, is_ended
+from supervisor.node import GONE_SECONDS, Node, exit_of, is_ended, is_over
 from supervisor.oci import bundle
 from supervisor.oci.native import NativeContainers
 from supervisor.rundir import path_of
@@ -30,6 +30,7 @@ class Settings:
     default_runtime: str = "runc"
     reconcile_seconds: float = 30.0
     starts_keeper: bool = True
+    runtime_seconds: float = 30.0  # what a runtime command may take; a create gets four times as much
 
 
 class Operations:
@@ -47,7 +48,8 @@ class Operations:
             await self._node.make(container.id)
         except (ExitdError, OSError):
             # The name must be free when the caller hears of it: the next try may use it at once.
-            await self._gone(container.id)
+            with contextlib.suppress(TimedOut):
+                await self._gone(container.id)
             raise
         return self._node.known(container.id)
 
@@ -67,11 +69,15 @@ class Operations:
 
     async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
         container = await self._made(await self._node.get(id))
-        if container.phase in (Phase.EXITED, Phase.RESTARTING):
-            await self._node.apply(container.id, lifecycle.StopAsked(by))
-        elif container.phase in LIVE:
+        if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
             await self._end(container, Reason.STOP, by, grace)
+        # It may have ended by itself a moment before it could be asked to, and its next run be planned, or begun.
+        while (now := self._node.containers.get(container.id)) is not None and not _is_stopped(now):
+            with contextlib.suppress(WrongState, NoSuchContainer):
+                await self._node.apply(now.id, lifecycle.StopAsked(by))
+                continue
+            return await self.stop(container.id, timeout_seconds, by)
         return self._node.containers.get(container.id, container)
 
     async def _made(self, container: Container) -> Container:
@@ -134,16 +140,27 @@ class Operations:
         return container
 
     async def remove(self, id: str, force: bool, by: By) -> None:
-        container = await self._node.get(id)
-        busy = container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING)
-        if busy and not force:
-            raise WrongState(f"{id} is {container.phase.value}; stop it first, or use force", id=container.id)
-        container = await self._made(container)
-        if container.phase in LIVE:
+        found: Container | None = await self._node.get(id)
+        # Again when something else was quicker: a restart's timer, another caller, the end itself.
+        while found is not None and found.phase is not Phase.REMOVING:
+            with contextlib.suppress(NoSuchContainer):
+                await self._remove_once(found, force, by)
+            container_id = found.id
+            found = self._node.containers.get(container_id)
+        if found is not None:
+            await self._gone(found.id)
+
+    async def _remove_once(self, container: Container, force: bool, by: By) -> None:
+        if container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING) and not force:
+            phase = container.phase.value
+            raise WrongState(f"{container.spec.name} is {phase}; stop it first, or use force", id=container.id)
+        if container.phase is Phase.CREATING:
+            await self._made(container)
+        elif container.phase in LIVE:
             await self._end(container, Reason.KILL, by, 0)
-        with contextlib.suppress(WrongState, NoSuchContainer):  # it is being removed already
-            await self._node.apply(container.id, lifecycle.RemoveAsked(by))
-        await self._gone(container.id)
+        else:
+            with contextlib.suppress(WrongState):
+                await self._node.apply(container.id, lifecycle.RemoveAsked(by))
 
     async def _gone(self, container_id: str) -> None:
         await self._node.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
@@ -162,11 +179,11 @@ class Operations:
         return self._view(await self._node.get(id))
 
     def _view(self, c: Container) -> View:
-        now = self._node.moment()
+        now, key = self._node.moment(), RunKey(c.id, c.run)
         return View(
-            c,
+            replace(c, shim=self._manager.shim_of(key)) if c.phase in LIVE else c,
             recovering=c.id in self._node.recovering,
-            monitored_by=self._manager.monitored_by(RunKey(c.id, c.run)) if c.phase in LIVE else "",
+            monitored_by=self._manager.monitored_by(key) if c.phase in LIVE else "",
             log_path=bundle.log_path(self._settings.root, c.id),
             bundle_path=f"{bundle.directory_of(self._settings.root, c.id)}/bundle",
             run_directory=path_of(self._settings.state, c.id, c.run),
@@ -186,10 +203,17 @@ class Operations:
             await self._node.until(container.id, lambda c: c is None, None, "its removal")
             return await self._from_ledger(container.id, 0)
         wanted = run or container.run
-        if condition == "next-exit" and not run and container.exit is not None and container.exit.key.run >= wanted:
+        if condition == "next-exit" and not run and is_over(wanted)(container):
             wanted = container.run + 1
-        last = exit_of(await self._node.until(container.id, has_exit(wanted), None, "its exit"))
-        return last if last is not None and last.key.run == wanted else await self._from_ledger(container.id, wanted)
+        now = await self._node.until(container.id, is_over(wanted), None, "its exit")
+        last = exit_of(now)
+        if last is not None and (
+            last.key.run == wanted or (condition == "exited" and not run and last.key.run < wanted)
+        ):
+            return last  # of the newest run that got as far as having one
+        if now is not None and (last is None or last.key.run < wanted):
+            raise WrongState(f"run {wanted} of {id} never began: {now.error}", id=container.id)
+        return await self._from_ledger(container.id, wanted)
 
     async def _from_ledger(self, id: str, run: int) -> Exit | None:
         """A removed container's exit, by its full id: so late waiters get the code."""
@@ -231,7 +255,7 @@ class Operations:
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""
-        await self._node.until(container_id, has_exit(run), None, "its exit")
+        await self._node.until(container_id, is_over(run), None, "its exit")
         gone = self._manager.shim_gone(RunKey(container_id, run))
         if gone is not None:
             await gone.wait()
@@ -242,6 +266,11 @@ class Operations:
 
 def _is_up(container: Container) -> bool:
     return container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING)
+
+
+def _is_stopped(container: Container) -> bool:
+    """It neither runs nor will by itself."""
+    return container.phase is Phase.REMOVING or (container.phase is Phase.EXITED and container.stopped_by_user)
 
 
 def _is_made(container: Container | None) -> bool:

@@ -5,7 +5,6 @@ milliseconds; the daemon calls it outside of its loop.
 """
 
 import errno
-import fcntl
 import os
 import select
 import struct
@@ -16,20 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shim import programs
+from shim import native, programs
 from supervisor.facts import Source
 
 TEST_CODE = 43
 TEST_STATUS = TEST_CODE << 8  # wait status of an exit with that code, wait(2)
 LIMIT_SECONDS = 5.0
 RECORD_BYTES = 4096
-STAT_EXIT_CODE = 52  # proc(5), field of /proc/PID/stat
-
-# ioctl_pidfd(2): _IOWR(0xFF, 11, struct pidfd_info) with the first, 64 byte version of the struct.
-PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11
-PIDFD_INFO_EXIT = 1 << 3
-PIDFD_INFO_BYTES = 64
-PIDFD_INFO_EXIT_CODE_OFFSET = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +106,7 @@ def zombie() -> Result:
     """A real zombie's wait status reads 43 in /proc: it reads 0 without CAP_SYS_PTRACE."""
     try:
         with _ending_child() as (pid, _):
-            status = _stat_field(pid, STAT_EXIT_CODE)
+            status = native.process_stat(pid)[3]
     except (OSError, subprocess.SubprocessError) as error:
         return Result(False, f"/proc tells nothing of a zombie: {error}", "mount /proc without hidepid for root")
     if status != TEST_STATUS:
@@ -128,7 +120,7 @@ def pidfd() -> Result:
     try:
         with _ending_child() as (pid, fd):
             os.waitid(os.P_PID, pid, os.WEXITED)
-            status = pidfd_exit_status(fd)
+            status = native.pidfd_exit_status(fd)
     except (OSError, subprocess.SubprocessError) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOTTY, errno.EINVAL):
             cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
@@ -138,18 +130,6 @@ def pidfd() -> Result:
         cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
         return Result(False, f"a pidfd of a child that exited {TEST_CODE} told {status}", cure)
     return Result(True, f"PIDFD_GET_INFO told {TEST_CODE} of a reaped child")
-
-
-def pidfd_exit_status(fd: int) -> int | None:
-    """The wait status of a process that has been reaped, or None when the kernel does not tell. Raises OSError."""
-    info = bytearray(PIDFD_INFO_BYTES)
-    struct.pack_into("Q", info, 0, PIDFD_INFO_EXIT)
-    fcntl.ioctl(fd, PIDFD_GET_INFO, info)
-    (told,) = struct.unpack_from("Q", info, 0)
-    if not told & PIDFD_INFO_EXIT:
-        return None
-    (status,) = struct.unpack_from("i", info, PIDFD_INFO_EXIT_CODE_OFFSET)
-    return int(status)
 
 
 def kernel() -> tuple[int, int]:
@@ -195,7 +175,7 @@ def _ending_child() -> Iterator[tuple[int, int]]:
         fd = os.pidfd_open(child.pid)  # before it may end: afterwards the pid could be another's, were it reaped
         try:
             child.stdin.close()
-            if not select.select([fd], [], [], LIMIT_SECONDS)[0]:
+            if not _readable(fd, LIMIT_SECONDS):
                 raise subprocess.TimeoutExpired("sh", LIMIT_SECONDS)
             yield child.pid, fd
         finally:
@@ -206,7 +186,8 @@ def _ending_child() -> Iterator[tuple[int, int]]:
         child.wait(LIMIT_SECONDS)
 
 
-def _stat_field(pid: int, field: int) -> int:
-    """The name in field 2 may hold blanks and brackets: what counts is behind the last one."""
-    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    return int(text[text.rindex(")") + 2 :].split()[field - 3])
+def _readable(fd: int, seconds: float) -> bool:
+    """By poll: select cannot name a descriptor beyond 1023."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -1,6 +1,7 @@
 """After a daemon start: every container that the store knows is looked up again, all at once, each within a limit."""
 
 import asyncio
+import contextlib
 
 import structlog
 
@@ -10,7 +11,8 @@ from supervisor.facts import LIVE, Container, Phase, Report, RunKey, Source, Unk
 from supervisor.node import Node
 from supervisor.sandbox import Found
 
-FIND_SECONDS = 60.0
+FIND_SECONDS = 60.0  # for one look-up
+AGAIN_SECONDS = (1.0, 5.0, 30.0)  # until the next one, when one has failed
 
 log = structlog.get_logger(__name__)
 
@@ -32,15 +34,21 @@ async def recover(node: Node) -> None:
 
 
 async def _find(node: Node, container: Container, *, rebooted: bool) -> None:
-    try:
-        async with asyncio.timeout(FIND_SECONDS):
+    """Until it is found: a container that could not be looked up is shown as `recovering`, never as something else."""
+    attempts = 0
+    while True:
+        try:
             await (_after_reboot(node, container) if rebooted else _again(node, container))
-    except TimeoutError:
-        log.error("container not found in time", container=container.id, limit_seconds=FIND_SECONDS)
-    except (ExitdError, OSError) as error:
-        log.error("container not recovered", container=container.id, why=str(error))
-    finally:
-        node.recovering.pop(container.id).set()
+            break
+        except TimeoutError:
+            log.error("container not found in time", container=container.id, limit_seconds=FIND_SECONDS)
+        except (ExitdError, OSError) as error:
+            log.error("container not recovered", container=container.id, why=str(error))
+        await asyncio.sleep(AGAIN_SECONDS[min(attempts, len(AGAIN_SECONDS) - 1)])
+        attempts += 1
+        container = node.containers.get(container.id, container)
+        node.manager.forget(container)
+    node.recovering.pop(container.id).set()
 
 
 async def _after_reboot(node: Node, container: Container) -> None:
@@ -68,21 +76,26 @@ async def _again(node: Node, container: Container) -> None:
 async def _connect(node: Node, container: Container) -> None:
     if container.phase is Phase.STARTING:
         node.hold(container.id)
-    found, _ = await node.manager.connect_container(container)
+    try:
+        async with asyncio.timeout(FIND_SECONDS):
+            found, _ = await node.manager.connect_container(container)
+        if container.phase is Phase.STARTING and found is not Found.NOTHING:
+            await _settle_start(node, container, found)
+    finally:
+        node.release(container.id)
     if found is Found.NOTHING:
         report = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, container.init, node.clock.now_ns())
         await node.end(RunKey(container.id, container.run), report)
-    elif container.phase is Phase.STARTING:
-        await _settle_start(node, container, found)
+    elif container.phase is Phase.CREATED and container.restart_count and found is Found.LIVE:
+        with contextlib.suppress(ExitdError):  # made for the policy by a daemon that died before it started it
+            await node.launch(container.id, surely=True)
 
 
 async def _settle_start(node: Node, container: Container, found: Found) -> None:
     """The start died with the daemon; whether it had done its work, the runtime's state says. An init that has ended
     by itself meanwhile had been started."""
-    try:
-        if found is Found.ENDED or await node.manager.state_process(container) == "running":
-            await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()))
-        else:
+    if found is Found.ENDED or await node.manager.state_process(container) == "running":
+        await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()))
+    else:
+        with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed
             await node.start_made(container)
-    finally:
-        node.release(container.id)

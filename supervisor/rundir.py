@@ -136,8 +136,12 @@ def runs(state: str) -> list[tuple[str, int]]:
     with contextlib.suppress(FileNotFoundError):
         for container in os.listdir(f"{state}/c"):
             with contextlib.suppress(NotADirectoryError, FileNotFoundError):
-                found += [(container, int(run)) for run in os.listdir(f"{state}/c/{container}") if run.isdigit()]
+                found += [(container, int(run)) for run in os.listdir(f"{state}/c/{container}") if _is_run(run)]
     return found
+
+
+def _is_run(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 def _process(path: str, kind: str) -> Process | None:

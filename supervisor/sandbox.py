@@ -13,7 +13,6 @@ from typing import Protocol
 from supervisor.facts import Container, Process, Report, RunKey
 
 ExitListener = Callable[[RunKey, Report], None]
-ChangeListener = Callable[[RunKey, str], None]  # a run's monitor changed: "shim" | "keeper" | "other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
+from typing import Self
 
 import structlog
 
-from shim import launch, native, programs
+from shim import fields, launch, native, programs
 from supervisor import keeper, monitor, rundir
 from supervisor.errors import ShimFailed, TimedOut
 from supervisor.facts import Process
@@ -30,34 +31,37 @@ class Shims:
         self._program = str(programs.find("exitd-shim"))
 
     async def begin(self, watch: Watch, limit_seconds: float, *, adopt: bool) -> launch.Created | launch.Failed | None:
-        """A shim for the run and its word, None when it died without one."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        pipes = [] if adopt else [*os.pipe(), *os.pipe()]
-        seats = [theirs.fileno(), pipes[0], pipes[2], pipes[1], pipes[3]] if pipes else [theirs.fileno()]
+        """A shim for the run and its word, None when it died without one. ShimFailed, TimedOut."""
         try:
-            await self._start(watch, seats, adopt=adopt)
-            theirs.close()
-            return await _status(ours, limit_seconds)
-        finally:
-            for fd in pipes:
-                os.close(fd)
-            theirs.close()
-            ours.close()
+            with _Seats(output=not adopt) as seats:
+                if await self._by_keeper(watch, seats, adopt=adopt):
+                    return await seats.status(limit_seconds)
+            # A stopped keeper's queue has copies of those ends, so that they would never be at their end: new ones.
+            with _Seats(output=not adopt) as seats:
+                self._directly(watch, seats, adopt=adopt)
+                return await seats.status(limit_seconds)
+        except OSError as error:
+            raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
 
-    async def _start(self, watch: Watch, seats: list[int], *, adopt: bool) -> None:
+    async def _by_keeper(self, watch: Watch, seats: "_Seats", *, adopt: bool) -> bool:
+        """False when there is no keeper to ask."""
         key, path = watch.key, watch.directory.path
         request = launch.spawn_request(key.container, key.run, key.exec_id, path, self._program, adopt=adopt)
         try:
-            pid, started, shim_fd = await self._keeper.spawn(request, seats)
+            pid, started, shim_fd = await self._keeper.spawn(request, seats.theirs)
         except launch.KeeperRefused as error:
             raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
         except keeper.KeeperSilent as error:
             if adopt:  # without the keeper there is nobody who held the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
             log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
-            pid = keeper.spawn_directly(self._program, key.container, path, seats, adopt=adopt)
-            shim_fd, started = os.pidfd_open(pid), native.process_stat(pid)[2]
+            return False
         watch.watch_shim(Process(pid, started), shim_fd)
+        return True
+
+    def _directly(self, watch: Watch, seats: "_Seats", *, adopt: bool) -> None:
+        pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.theirs, adopt=adopt)
+        watch.watch_shim(Process(pid, native.process_stat(pid)[2]), os.pidfd_open(pid))
 
     def find(self, watch: Watch) -> None:
         """The shim that signed the run's lock, if it lives."""
@@ -68,7 +72,10 @@ class Shims:
 
     async def leave(self, watch: Watch | None) -> None:
         """Nothing more is to be expected of the run's shim: it goes by itself, or is killed."""
-        if watch is None or watch.shim_fd < 0:
+        if watch is None:
+            return
+        watch.give_up()
+        if watch.shim_fd < 0:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0 if watch.shim_is_stuck else LEAVES_SECONDS):
@@ -100,9 +107,12 @@ class Shims:
             raise ShimFailed(f"{path}: its lock is held by a process that did not sign it")
         gone = asyncio.Event()
         try:
+            self._monitor.watch(pidfd, monitor.PIDFD, lambda _: gone.set())
+            with contextlib.suppress(TimeoutError):  # it may be writing the end of the log
+                async with asyncio.timeout(LEAVES_SECONDS):
+                    await gone.wait()
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            self._monitor.watch(pidfd, monitor.PIDFD, lambda _: gone.set())
             await _within(gone, f"the shim in {path}")
         finally:
             self._monitor.unwatch(pidfd)
@@ -122,6 +132,40 @@ class Shims:
         return "keeper" if known is not None and parent == known.pid else "other"
 
 
+class _Seats:
+    """The descriptors one shim gets, and our end of its status socket; closed when the block is left."""
+
+    def __init__(self, *, output: bool) -> None:
+        self._streams = ("stdout", "stderr") if output else ()
+
+    def __enter__(self) -> Self:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self.theirs, pipes = [theirs.detach()], list[int]()
+        try:
+            for _ in self._streams:
+                pipes += os.pipe()
+        except OSError:
+            self.theirs += pipes
+            self.__exit__()
+            raise
+        self.theirs += [*pipes[0::2], *pipes[1::2]]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ours.close()
+        self._close_theirs()
+
+    def _close_theirs(self) -> None:
+        for fd in self.theirs:
+            os.close(fd)
+        self.theirs = []
+
+    async def status(self, limit_seconds: float) -> launch.Created | launch.Failed | None:
+        """The shim's one message. With our copies of its ends closed, its death is an end of file."""
+        self._close_theirs()
+        return await _status(self._ours, limit_seconds)
+
+
 async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created | launch.Failed | None:
     """The shim's one message. TimedOut when it neither speaks nor dies."""
     loop = asyncio.get_running_loop()
@@ -136,7 +180,12 @@ async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created |
     finally:
         loop.remove_reader(sock.fileno())
     data, descriptors = launch.receive(sock)
-    return launch.parse_status(data, descriptors) if data else None
+    try:
+        return launch.parse_status(data, descriptors) if data else None
+    except fields.BadMessage as error:
+        for fd in descriptors:
+            os.close(fd)
+        raise ShimFailed(f"exitd-shim's status is not understood: {error}") from error
 
 
 async def _within(event: asyncio.Event, what: str) -> None:

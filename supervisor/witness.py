@@ -13,6 +13,8 @@ from supervisor import evidence, monitor, rundir
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, RunKey, Source
 
+SHIM_TELLS_SECONDS = 0.02  # from init's end to the fifo, generously; then everybody is asked
+
 
 @dataclass(frozen=True, slots=True)
 class Senses:
@@ -39,6 +41,7 @@ class Watch:
     init_fd: int = -1
     shim_fd: int = -1
     reported: bool = False
+    closed: bool = False
     shim_is_stuck: bool = False  # it let its zombie lie: nothing more is to be expected of it
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
     fifo_number: int | None = None
@@ -51,15 +54,23 @@ class Watch:
         if self.directory.fifo_fd >= 0:
             self.senses.monitor.watch(self.directory.fifo_fd, monitor.FIFO, self._fifo_ready)
         if self.init_fd >= 0:
-            self.senses.monitor.watch(self.init_fd, monitor.PIDFD, lambda _: self.look())
+            self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
         if self.shim_fd < 0:
             self.shim_gone.set()
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
-        """The first shim, the same one found again, or a replacement. Takes the descriptor over."""
+        """The first shim, the same one found again, or a replacement. Takes the descriptor over, also with OSError: a
+        shim whose end nobody would notice is none to wait for."""
+        if self.closed:  # a replacement that came when all was over; the run's lock is its end
+            os.close(shim_fd)
+            return
+        try:
+            self.senses.monitor.watch(shim_fd, monitor.PIDFD, self._shim_ready)
+        except OSError:
+            os.close(shim_fd)
+            raise
         self.shim, self.shim_fd = shim, shim_fd
         self.shim_gone.clear()
-        self.senses.monitor.watch(self.shim_fd, monitor.PIDFD, self._shim_ready)
 
     async def rest(self, seconds: float) -> None:
         """Between two replacements: a program that ends at once must not keep the daemon busy."""
@@ -69,8 +80,8 @@ class Watch:
         self.replaced_at = loop.time()
 
     def look(self) -> None:
-        """Asks every witness; reports the end once."""
-        if self.reported:
+        """Asks every witness; reports the end once. Nothing to ask before there is an init: it has no end yet."""
+        if self.reported or self.init is None:
             return
         verdict = evidence.judge(self._look())
         if isinstance(verdict, Pending):
@@ -81,8 +92,14 @@ class Watch:
         self._stop_watching_init()
         self.senses.on_exit(self.key, verdict)
 
+    def give_up(self) -> None:
+        """Whatever becomes of init now is no news, and no replacement for its shim is wanted."""
+        self.reported = True
+        self._stop_watching_init()
+
     def close(self) -> None:
         """Repeatable. The descriptors are closed, nothing calls back any more."""
+        self.closed = True
         self._stop_watching_init()
         self.drop_shim()
         if self.init_fd >= 0:
@@ -99,12 +116,15 @@ class Watch:
 
     def _look(self) -> Look:
         """init first: what its witnesses wrote, they wrote before they reaped it."""
+        record = rundir.read_record(self.directory)
+        if record is not None and evidence.fits(record, self.init):  # the usual end: nobody else need be asked
+            return Look(Init.ZOMBIE, self.init, record)
         init, zombie_status = self._init_state()
         record = rundir.read_record(self.directory)
         loop = asyncio.get_running_loop()
         if init is not Init.ALIVE and self.dead_at is None:
             self.dead_at = loop.time()
-        gone = init is not Init.ALIVE and record is None
+        gone = init is not Init.ALIVE and (record is None or not evidence.fits(record, self.init))
         return Look(
             init=init,
             process=self.init,
@@ -119,22 +139,34 @@ class Watch:
         )
 
     def _init_state(self) -> tuple[Init, int | None]:
+        """State Z alone is not dead: the other threads of a dead leader live. The pidfd knows."""
+        assert self.init is not None
         if self.init_fd >= 0 and not monitor.read_ready(self.init_fd):
             return Init.ALIVE, None
-        if self.init is not None:
-            try:
-                state, _, started, wait_status = native.process_stat(self.init.pid)
-                if started == self.init.started_ticks and state in "ZX":
-                    return Init.ZOMBIE, wait_status
-            except ProcessLookupError:
-                pass
-        return Init.REAPED, None
+        try:
+            state, _, started, wait_status = native.process_stat(self.init.pid)
+        except ProcessLookupError:
+            return Init.REAPED, None
+        if started != self.init.started_ticks:
+            return Init.REAPED, None
+        if state in "ZX":
+            return Init.ZOMBIE, wait_status
+        return (Init.ZOMBIE if self.init_fd >= 0 else Init.ALIVE), None
 
     def _kernel_status(self) -> int | None:
         try:
             return native.pidfd_exit_status(self.init_fd) if self.init_fd >= 0 else None
         except OSError:  # a kernel before 6.15
             return None
+
+    def _init_ready(self, _: int) -> None:
+        """Init is dead, or now reaped. A living shim was woken by the same and tells within moments: a look at all the
+        other witnesses would keep the loop from hearing it, so they have to wait that long."""
+        if self.shim_fd < 0 or rundir.read_record(self.directory) is not None:
+            return self.look()
+        if self.dead_at is None:
+            self.dead_at = asyncio.get_running_loop().time()
+        self._look_again(SHIM_TELLS_SECONDS)
 
     def _fifo_ready(self, events: int) -> None:
         if events & select.EPOLLIN:

@@ -5,6 +5,7 @@ is told why.
 """
 
 import asyncio
+import errno
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from supervisor.errors import Busy, ExitdError, NotPermitted, ShuttingDown
 from supervisor.facts import By
 
 MAX_WORK = 4096  # mutating calls under way at once
+USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})  # EAGAIN: no more processes
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # generic only in its stubs
 Method = Callable[[Any, By], Any]  # which messages it takes and gives is known to the descriptor
 
@@ -101,9 +103,8 @@ class Calls:
         except ExitdError as error:
             log.debug("refused", call=name, reason=error.reason, text=str(error))
             refusal = details.refusal(error)
-        except Exception:
-            log.exception("internal error", call=name)
-            refusal = details.internal()
+        except Exception as error:
+            refusal = _unexpected(name, error)
         finally:
             self._waiting.discard(task)
         await _abort(context, refusal)
@@ -132,6 +133,16 @@ class Calls:
         if by is None:
             raise NotPermitted(f"the {METADATA_KEY} token is not valid (any more): its connection has to stay open")
         return by
+
+
+def _unexpected(name: str, error: Exception) -> details.Refusal:
+    """The machine has come to its limits, or it is a bug."""
+    if isinstance(error, OSError) and error.errno in USED_UP:
+        log.warning("the machine gives no more", call=name, why=str(error))
+        text = f"{error.strerror}: this machine, or the daemon's limits on it, give no more; try again"
+        return details.refusal(Busy(text))
+    log.error("internal error", call=name, exc_info=error)
+    return details.internal()
 
 
 def _shutting_down() -> ShuttingDown:

@@ -3,6 +3,7 @@
 import click
 
 from supervisor.cli.app import connect, each
+from supervisor.errors import NoSuchContainer
 
 containers = click.argument("containers", nargs=-1, required=True, metavar="ID...")
 grace = click.option(
@@ -74,7 +75,15 @@ def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
 def rm(ctx: click.Context, containers: tuple[str, ...], force: bool) -> int:
     """Remove containers. Their exits stay in the ledger."""
     client = connect(ctx)
-    return each(containers, lambda word: client.remove(word, force=force))
+
+    def remove(word: str) -> None:
+        try:
+            client.remove(word, force=force)
+        except NoSuchContainer:
+            if not force:
+                raise
+
+    return each(containers, remove)
 
 
 def void(_: object) -> None:

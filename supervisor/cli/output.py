@@ -25,7 +25,8 @@ def format_of(text: str) -> Format:
         return Format(text)
     if "{{" in text:
         return Format("template", template.parse(text))
-    raise BadRequest(f"--format {text!r} is not known: table, json, jsonl or a template such as '{{{{.ID}}}}'")
+    hint = "; conditions go to --filter" if "=" in text else ""
+    raise BadRequest(f"--format {text!r} is not known: table, json, jsonl or a template such as '{{{{.ID}}}}'{hint}")
 
 
 def option(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:

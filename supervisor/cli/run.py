@@ -21,6 +21,7 @@ from supervisor.cli.spoken import SHORT_ID
 from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown
 from supervisor.facts import Unknown
 
+GONE = (Unreachable, ShuttingDown)
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 SHORT = {
     "name": (),
@@ -163,6 +164,8 @@ def _follow(client: Client, container: pb.Container, pidfile: str) -> int:
         proxy.started()
         try:
             copy_log(log)
+        except GONE:
+            pass  # whoever waits hears of it, too
         except ExitdError as error:  # told, but it does not hide the exit
             complain(f"its output cannot be followed: {error}")
         exit_ = _exit_of(client, waiting.result, container.id, run_number)
@@ -193,9 +196,9 @@ def _exit_of(
     except NoSuchContainer:
         ledger = client.exits(pb.ExitsRequest(id=container_id))
         return next((exit_ for exit_ in ledger if exit_.run == run_number and not exit_.exec_id), None)
-    except (Unreachable, ShuttingDown):
-        complain(f"the daemon went away, the container goes on; ask later: exitctl wait {container_id[:SHORT_ID]}")
-        raise
+    except GONE as error:
+        again = f"the container goes on; ask later: exitctl wait {container_id[:SHORT_ID]}"
+        raise Unreachable(f"the daemon went away, {again}") from error
 
 
 class SignalProxy:

@@ -98,15 +98,14 @@ class Stage:
         """Ends and removes everything; what was still there although it should not have been, in words."""
         self.cleared.set()
         self.up.set()  # whoever waits for the daemon looks at `cleared` now
-        found = []
+        found, containers = [], [path.name for path in self.root.glob("c/*")]
         try:
             self._remove_containers()
             self._end_daemon()
         except (StageFailed, ExitdError, OSError) as error:
             found.append(f"exitd did not clear up by itself: {error}")
         found += [f"the process {name}" for name in self._end_everybody() if name != "exitd-keeper"]
-        found += self._clear_machine()
-        return found
+        return found + self._clear_machine(containers)
 
     def _answers(self) -> bool:
         try:
@@ -154,11 +153,10 @@ class Stage:
             _reap()
         return names
 
-    def _clear_machine(self) -> list[str]:
+    def _clear_machine(self, containers: list[str]) -> list[str]:
         """Cgroups, mounts, directories. Nothing is removed below a mount: what is mounted there may be the host's /."""
         found = []
-        for container in (path.name for path in self.root.glob("c/*")):
-            path = bundle.default_cgroup(container)
+        for path in map(bundle.default_cgroup, containers):
             if any(os.path.isdir(each) for each in cgroups.paths(path).values()):
                 found.append(f"the cgroup {path}")
                 cgroups.remove(path)

@@ -1,6 +1,7 @@
 """`exitctl why`: one end as a short story, told from the messages alone."""
 
 from collections.abc import Sequence
+from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import spoken
@@ -33,6 +34,9 @@ REASONS = {
     "node-shutdown": "The node was shutting down{by}.",
     "unknown": "Who asked for it is not known.",
 }
+
+# What a program brings upon itself; other signals are sent by somebody.
+FAULTS = frozenset(map(int, (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGXCPU, SIGXFSZ)))
 
 DECISIONS = {
     "ended": "The restart policy ({policy}) lets it rest.",
@@ -104,6 +108,9 @@ def _when(exit_: pb.Exit) -> str:
 
 
 def _asked(exit_: pb.Exit) -> str:
+    status = status_of(exit_)
+    if exit_.reason == "self" and isinstance(status, Signaled) and status.signal not in FAULTS:
+        return "Nobody asked exitd for it: the signal came from elsewhere on this host, or from within."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
     return sentence.format(by=_by(exit_.by))
 

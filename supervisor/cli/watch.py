@@ -29,20 +29,20 @@ def wait(
     client = connect(ctx)
     deadline_ns = None if timeout is None else now_ns() + round(timeout * parse.SECOND_NS)
     pending = [client.begin_wait(word, condition=condition) for word in containers]
-    codes = [_await(waiting, deadline_ns) for waiting in pending]
+    codes = [_await(word, waiting, deadline_ns) for word, waiting in zip(containers, pending, strict=True)]
     if TIMED_OUT in (failure for failure, _ in codes):
         return TIMED_OUT
     worst = max(failure for failure, _ in codes)
     return worst or (codes[0][1] if exit_code else 0)
 
 
-def _await(waiting: Waiting, deadline_ns: int | None) -> tuple[int, int]:
+def _await(word: str, waiting: Waiting, deadline_ns: int | None) -> tuple[int, int]:
     """(own failure or 0, the container's number), after printing the line."""
     seconds = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
     try:
         exit_ = waiting.result(seconds)
     except TimedOut as error:
-        complain(str(error))
+        complain(str(error) if seconds is None else f"{word}: --timeout is over, and that has not happened")
         return (TIMED_OUT if seconds is not None else OWN_FAILURE), 0
     except ExitdError as error:
         complain(str(error))
@@ -122,7 +122,9 @@ def event_line(event: pb.Event) -> str:
 @click.option("-f", "--follow", is_flag=True, help="Go on until its end.")
 @click.option("-n", "--tail", "tail", default="all", metavar="N", help="Only the last N lines.")
 @click.option("-t", "--timestamps", is_flag=True, help="The time before each piece.")
-@click.option("--run", "run_number", type=click.IntRange(min=0), default=0, metavar="N", help="Of that run.")
+@click.option(
+    "--run", "run_number", type=click.IntRange(min=0), default=0, metavar="N", help="With -f: end with that run."
+)
 @click.argument("container", metavar="ID")
 @click.pass_context
 def logs(ctx: click.Context, container: str, follow: bool, tail: str, timestamps: bool, run_number: int) -> int:

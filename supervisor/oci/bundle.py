@@ -102,13 +102,20 @@ def _command(document: spec.Document) -> command.Command | None:
     if not process.get("args"):
         return None
     user = process.get("user", {})
+    mounts = cast("list[dict[str, Any]]", document.get("mounts") or [])
     return command.Command(
         spec.rootfs_of(document),
         process["args"][0],
         command.path_of(process.get("env", ())),
         process.get("cwd", "/"),
         users.Ids(user.get("uid", 0), user.get("gid", 0), tuple(user.get("additionalGids", ()))),
+        tuple(os.path.normpath(mount["destination"]) for mount in mounts if _is_over(mount)),
     )
+
+
+def _is_over(mount: dict[str, Any]) -> bool:
+    """A bind mount brings files of the caller's; what other mounts bring holds no commands."""
+    return bool({"bind", "rbind"} & {*mount.get("options", ())}) and str(mount.get("destination", "")).startswith("/")
 
 
 def _read(directory: str) -> spec.Document | None:
@@ -123,5 +130,5 @@ def _read(directory: str) -> spec.Document | None:
 def _write(directory: str, document: spec.Document) -> None:
     path = f"{directory}/bundle/config.json"
     with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(document, file)
+        file.write(json.dumps(document))  # json.dump would do it in Python, piece by piece
     os.rename(f"{path}.new", path)

@@ -39,12 +39,17 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
 
     Raises ValueError for a path that is not strictly below the top: everything on the machine is in that one.
     """
-    inner = os.path.normpath(cgroups_path).lstrip("/")
-    if not cgroups_path.startswith("/") or inner in ("", ".") or ".." in cgroups_path.split("/"):
-        raise ValueError(f"cgroups path {cgroups_path!r} must be absolute and below the top")
+    inner = _inner(cgroups_path)
     if mode(root) is Mode.V2:
         return {"unified": os.path.join(root, inner)}
     return {name: os.path.join(root, name, inner) for name in _hierarchies(root)}
+
+
+def _inner(cgroups_path: str) -> str:
+    inner = os.path.normpath(cgroups_path).lstrip("/")
+    if not cgroups_path.startswith("/") or inner in ("", ".") or ".." in cgroups_path.split("/"):
+        raise ValueError(f"cgroups path {cgroups_path!r} must be absolute and below the top")
+    return inner
 
 
 def oom_counter_path(cgroups_path: str, root: str = ROOT) -> str | None:
@@ -197,10 +202,12 @@ def _hierarchies(root: str) -> list[str]:
 
 
 def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | None:
-    directories = paths(cgroups_path, root)
+    inner = _inner(cgroups_path)
     if mode(root) is Mode.V2:
-        return os.path.join(directories["unified"], v1_v2[1])
-    return os.path.join(directories["memory"], v1_v2[0]) if "memory" in directories else None
+        return os.path.join(root, inner, v1_v2[1])
+    top = os.path.join(root, "memory")
+    mounted = os.path.exists(f"{top}/cgroup.procs") and not os.path.islink(top)
+    return os.path.join(top, inner, v1_v2[0]) if mounted else None
 
 
 def _read(path: str) -> str | None:

@@ -58,6 +58,7 @@ class Command:
     path_env: str = DEFAULT_PATH
     cwd: str = "/"
     user: Ids = field(default_factory=Ids)
+    mounts: tuple[str, ...] = ()  # where the caller's own directories and files come over the root file system
 
 
 def path_of(env: Iterable[str]) -> str:
@@ -72,6 +73,8 @@ def blame(command: Command, runtime_error: str) -> CommandNotFound | CommandNotE
         return RuntimeFailed(f"the root file system {command.rootfs} is not there: {runtime_error}")
     words = f"{command.argv0!r}: {{}} (the runtime says: {runtime_error or 'nothing'})"
     match find_command(command):
+        case NotFound() | NotExecutable() if _may_be_mounted(command):  # what is there only the container would see
+            return RuntimeFailed(f"the runtime could not create the container: {runtime_error or 'it said nothing'}")
         case NotFound(because):
             return CommandNotFound(words.format(because), command=command.argv0)
         case NotExecutable(because):
@@ -95,6 +98,13 @@ def find_command(command: Command) -> Lookup:
             case NotExecutable(because) as result if because != _DIRECTORY:
                 blocked = blocked or result
     return blocked or NotFound(f"not found in PATH ({command.path_env})")
+
+
+def _may_be_mounted(command: Command) -> bool:
+    """Whether a place where the command was looked for lies in, or is, one of the mounts."""
+    names = [command.argv0] if "/" in command.argv0 else [f"{d}/{command.argv0}" for d in command.path_env.split(":")]
+    places = [os.path.normpath(os.path.join("/", command.cwd, name)) for name in names]
+    return any(os.path.commonpath((place, mount)) == mount for place in places for mount in command.mounts)
 
 
 _DIRECTORY = "is a directory"

@@ -22,8 +22,6 @@ from supervisor.sandbox import ExitListener, Found, Made
 from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
 
-CREATE_SECONDS = 120.0
-RUNTIME_SECONDS = 30.0
 DRAIN_MS = 1_000
 ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
 ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
@@ -33,10 +31,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this daemon keeps things."""
+    """Where this daemon keeps things, and how long its runtimes may take."""
 
     root: str
     state: str
+    runtime_seconds: float  # the limit of a runtime command
+
+    @property
+    def create_seconds(self) -> float:
+        """It may have a virtual machine to boot."""
+        return 4 * self.runtime_seconds
 
 
 class NativeContainers:
@@ -73,10 +77,12 @@ class NativeContainers:
         key = RunKey(container.id, container.run)
         directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
         watch = self._watches[key] = Watch(key, directory, self._senses)
-        status = await self._shims.begin(watch, CREATE_SECONDS + 5, adopt=False)
+        status = await self._shims.begin(watch, self._place.create_seconds + 5, adopt=False)
         if isinstance(status, launch.Created):
             watch.init = Process(status.pid, status.started)
             watch.init_fd = status.pidfd
+            if watch.init_fd < 0:  # it got lost on its way: no room among our descriptors
+                watch.init_fd = _or_none(monitor.open_process(status.pid, status.started))
             self._monitor_run(watch)
             if watch.shim_fd < 0:
                 self._shim_lost(key)
@@ -97,7 +103,7 @@ class NativeContainers:
                 log=bundle.log_path(self._place.root, container.id),
                 oom=cgroups.oom_counter_path(own.cgroups_path) or "",
                 keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
-                create_ms=int(CREATE_SECONDS * 1000),
+                create_ms=int(self._place.create_seconds * 1000),
                 drain_ms=DRAIN_MS,
             )
         )
@@ -111,7 +117,7 @@ class NativeContainers:
             return ShimFailed(f"exitd-shim of {container.id} died during create; try again")
         words = runtime.last_error(status.text)
         if status.stage == "runtime" and status.errno == 110:  # ETIMEDOUT
-            return TimedOut(f"{container.spec.runtime} create did not end in {CREATE_SECONDS:.0f} s")
+            return TimedOut(f"{container.spec.runtime} create did not end in {self._place.create_seconds:g} s")
         if status.stage != "runtime":
             return RuntimeFailed(
                 f"{container.spec.runtime} create: {status.stage}: {os.strerror(status.errno)}. {words}"
@@ -131,13 +137,13 @@ class NativeContainers:
     async def start_process(self, container: Container) -> None:
         path = rundir.path_of(self._place.state, container.id, container.run)
         rt, log_file = self._runtime(container), f"{path}/{rundir.RUNTIME_LOG}"
-        result = await runtime.run(rt.start(container.id, log_file), timeout_seconds=RUNTIME_SECONDS)
+        result = await runtime.run(rt.start(container.id, log_file), timeout_seconds=self._place.runtime_seconds)
         if result.returncode:
             words = runtime.last_error(result.stderr)
             raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
 
     async def state_process(self, container: Container) -> str:
-        return await runtime.state(self._runtime(container), container.id, timeout_seconds=RUNTIME_SECONDS)
+        return await runtime.state(self._runtime(container), container.id, timeout_seconds=self._place.runtime_seconds)
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         watch = self._watches.get(RunKey(container.id, container.run))
@@ -156,7 +162,7 @@ class NativeContainers:
         await self._simple(container, self._runtime(container).resume(container.id), "resume")
 
     async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
-        result = await runtime.run(argv, timeout_seconds=RUNTIME_SECONDS)
+        result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
         if result.returncode:
             words = runtime.last_error(result.stderr)
             raise RuntimeFailed(f"{container.spec.runtime} {verb} {container.id}: {words}")
@@ -197,11 +203,11 @@ class NativeContainers:
         log.warning("shim lost, starting a replacement", container=key.container, run=key.run)
         try:
             await watch.rest(ADOPT_REST_SECONDS)
-            await self._shims.begin(watch, ADOPT_SECONDS, adopt=True)
-        except ShimFailed as error:
+            status = await self._shims.begin(watch, ADOPT_SECONDS, adopt=True)
+            if isinstance(status, launch.Created) and status.pidfd >= 0:
+                os.close(status.pidfd)  # of init, which is watched already
+        except ExitdError as error:
             log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
-        except OSError as error:
-            log.warning("replacement shim not watched", container=key.container, run=key.run, why=error.strerror)
 
     # -- a run ends
 
@@ -241,7 +247,7 @@ class NativeContainers:
         """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case."""
         try:
             argv = self._runtime(container).delete(container.id)
-            result = await runtime.run(argv, timeout_seconds=RUNTIME_SECONDS)
+            result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
             if result.returncode:
                 log.warning("runtime delete failed", container=container.id, status=result.returncode)
         except (ExitdError, OSError) as error:
@@ -249,9 +255,8 @@ class NativeContainers:
 
     async def _clear_cgroup(self, path: str) -> None:
         """Whoever is left in a cgroup of ours is killed. One that a bundle names may be shared: it stays."""
-        ours = path.startswith(f"{bundle.CGROUP_PARENT}/")
-        if ours and any(os.path.isdir(each) for each in cgroups.paths(path).values()):
-            await asyncio.get_running_loop().run_in_executor(None, _remove_cgroup, path)
+        if path.startswith(f"{bundle.CGROUP_PARENT}/") and _cgroup_exists(path):
+            await asyncio.to_thread(_remove_cgroup, path)
 
     def forget(self, container: Container) -> None:
         watch = self._watches.pop(RunKey(container.id, container.run), None)
@@ -263,6 +268,11 @@ class NativeContainers:
         """Whose child init is: shim | keeper | other; empty when there is no init."""
         return self._shims.parent_of_init(self._watches.get(key))
 
+    def shim_of(self, key: RunKey) -> Process | None:
+        """The run's shim, or the replacement that came after it; None when neither lives."""
+        watch = self._watches.get(key)
+        return watch.shim if watch is not None and watch.shim_fd >= 0 else None
+
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
         """Set when the run's output is complete in its log: its shim has left."""
         watch = self._watches.get(key)
@@ -273,12 +283,14 @@ class NativeContainers:
         for watch in list(self._watches.values()):
             watch.look()
 
-    async def delete_stray(self, container_id: str, run: int) -> None:
-        """A run directory that belongs to no container of ours: its shim, what runs in its cgroup, itself."""
+    async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
+        """A run directory that belongs to no run of ours: its shim, itself, and what runs in its cgroup if that is a
+        stranger's (the cgroup of a container that we know may be in use by its next run)."""
         key, path = RunKey(container_id, run), rundir.path_of(self._place.state, container_id, run)
         await self._shims.leave(self._watches.get(key))
         async with self._shims.locked(path):
-            await self._clear_cgroup(bundle.default_cgroup(container_id))
+            if stranger:
+                await self._clear_cgroup(bundle.default_cgroup(container_id))
             rundir.remove(path)
 
     async def acknowledge_strangers(self, live: frozenset[RunKey]) -> int:
@@ -298,6 +310,10 @@ class NativeContainers:
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()
+
+
+def _cgroup_exists(path: str) -> bool:
+    return any(os.path.isdir(each) for each in cgroups.paths(path).values())
 
 
 def _remove_cgroup(path: str) -> None:

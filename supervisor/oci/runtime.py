@@ -171,11 +171,18 @@ class _Command:
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._outputs = {pipe.fileno(): bytearray() for pipe in (self._process.stdout, self._process.stderr) if pipe}
-        self._pidfd = _open_or_end(self._process)
-        self._loop.add_reader(self._pidfd, self.ended.set)
         for output_fd in self._outputs:
             os.set_blocking(output_fd, False)
-            self._loop.add_reader(output_fd, self._read, output_fd)
+        self._pidfd = _open_or_end(self._process)
+        try:
+            self._loop.add_reader(self._pidfd, self.ended.set)
+            for output_fd in self._outputs:
+                self._loop.add_reader(output_fd, self._read, output_fd)
+        except OSError:
+            self._kill()
+            self._process.wait(DEATH_SECONDS)
+            self._close()
+            raise
 
     async def finish(self) -> None:
         """Kills what has not ended, reaps it, closes everything. An unkillable command is reaped by a later Popen."""

@@ -59,9 +59,14 @@ def test_a_process_that_is_not_there_is_said_to_be_none() -> None:
 def test_a_subreaper_gets_the_orphans_of_its_children() -> None:
     script = (
         "import os, subprocess, sys; from shim import native; native.set_subreaper(True)\n"
-        "p = subprocess.run(['/bin/sh', '-c', '(exit 7) & echo $!'], stdout=subprocess.PIPE)\n"
+        # The orphan waits for its input's end, so that its parent, the shell, cannot be the one who reaps it.
+        "p = subprocess.Popen(['/bin/sh', '-c', 'exec 3<&0; (read x <&3; exit 7) & echo $!'], stdin=subprocess.PIPE,"
+        " stdout=subprocess.PIPE)\n"
+        "orphan = int(p.stdout.readline())\n"
+        "p.wait()\n"
+        "p.stdin.close()\n"
         "pid, status = os.waitpid(-1, 0)\n"
-        "assert (pid, os.waitstatus_to_exitcode(status)) == (int(p.stdout), 7)\n"
+        "assert (pid, os.waitstatus_to_exitcode(status)) == (orphan, 7)\n"
     )
     root = pathlib.Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], check=True, timeout=20, cwd=root)

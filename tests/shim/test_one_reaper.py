@@ -42,5 +42,5 @@ def test_python_waits_for_nobody_but_its_own_commands() -> None:
         if (waits := python_waits(path))
     }
     assert found.pop("supervisor/cli/stage.py", ["os.waitid"]) == ["os.waitid"]  # the demo, a program of its own
-    # A shim that the daemon had to spawn itself, and the child that the probe makes to look at it.
-    assert found == {"supervisor/witness.py": ["os.waitid"], "supervisor/probe.py": ["os.waitid"]}
+    # A shim that the daemon had to spawn itself, orphans that came to it as PID 1, and the child that the probe makes.
+    assert found == {f"supervisor/{name}.py": ["os.waitid"] for name in ("witness", "orphans", "probe")}

@@ -100,3 +100,19 @@ def test_without_a_root_file_system_it_is_not_the_commands_fault(tmp_path: pathl
 def test_the_last_path_counts() -> None:
     assert path_of(["PATH=/a", "X=1", "PATH=/b"]) == "/b"
     assert path_of([]).startswith("/usr/local/sbin:")
+
+
+@pytest.mark.parametrize(
+    ("argv0", "path_env", "mounts", "kind"),
+    [
+        ("/data/tool", "", ("/data",), RuntimeFailed),
+        ("/data/tool", "", ("/data/tool",), RuntimeFailed),
+        ("tool2", "/bin:/data", ("/data",), RuntimeFailed),
+        ("/dat", "", ("/data",), CommandNotFound),
+        ("tool2", "/bin", ("/data",), CommandNotFound),
+    ],
+)
+def test_a_command_that_a_mount_may_have_brought_is_not_called_missing(
+    rootfs: pathlib.Path, argv0: str, path_env: str, mounts: tuple[str, ...], kind: type
+) -> None:
+    assert type(blame(Command(str(rootfs), argv0, path_env, mounts=mounts), "words")) is kind

@@ -1,0 +1,1 @@
+"""exitd measured, beside the shims that others use, in the same run and in turns."""

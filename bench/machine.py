@@ -1,0 +1,239 @@
+"""The machine a run takes place on: its facts, a scratch place that is cleaned up, and load made on purpose."""
+
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LIMIT_SECONDS = 30.0
+CGROUP = "/exitd-bench"
+BUSY_NICENESS = 10
+BUSY = "import os; os.nice({}); os.sched_setaffinity(0, [{}])\nwhile True: pass"
+ROOT_FOLDERS = ("usr", "bin", "sbin", "lib", "lib64")
+
+
+def until(look: Callable[[], object], what: str, seconds: float = LIMIT_SECONDS, step: float = 0.002) -> None:
+    """Asks every `step` seconds. TimeoutError with `what`."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(step)
+
+
+def wait_readable(fd: int, what: str, seconds: float = LIMIT_SECONDS) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    if not poll.poll(seconds * 1000):
+        raise TimeoutError(f"{what}: not within {seconds:.0f} s")
+
+
+def run(*argv: str) -> None:
+    """A command to its end, its stderr passed on. Its stdout goes nowhere: a container's init inherits it.
+
+    The end is awaited on a pidfd: subprocess's own wait with a limit looks only now and then, up to 50 ms apart.
+    """
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        wait_readable(pidfd, argv[0])
+    finally:
+        os.close(pidfd)
+    if process.wait():
+        raise subprocess.CalledProcessError(process.returncode, argv)
+
+
+def end_process(pid: int) -> None:
+    """SIGKILL through a pidfd, and wait until it is dead."""
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            wait_readable(pidfd, f"the end of {pid}")
+        finally:
+            os.close(pidfd)
+
+
+def killed(pidfd: int, told: Callable[[], None]) -> float:
+    """Kills the process; how many milliseconds later `told` returned."""
+    begun = time.perf_counter()
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    told()
+    return (time.perf_counter() - begun) * 1000
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """A niced endless loop on every core we may use."""
+    loops = [
+        subprocess.Popen([sys.executable, "-S", "-c", BUSY.format(BUSY_NICENESS, core)])
+        for core in sorted(os.sched_getaffinity(0))
+    ]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def file_system(path: str) -> str:
+    """The type of the file system that holds `path`, by the longest mount point that leads to it."""
+    best, kind = "", "unknown"
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split()
+        point = words[4].rstrip("/")
+        if len(point) >= len(best) and f"{path}/".startswith(f"{point}/"):
+            best, kind = point, words[words.index("-") + 1]
+    return kind
+
+
+def load() -> str:
+    """The three load averages."""
+    return " ".join(pathlib.Path("/proc/loadavg").read_text().split()[:3])
+
+
+def idle_share(seconds: float = 2.0) -> float:
+    """How much of all cores nobody used in the next `seconds`, from /proc/stat; 1.0 is all."""
+    before = _core_ticks()
+    time.sleep(seconds)
+    idle, total = (after - b for after, b in zip(_core_ticks(), before, strict=True))
+    return idle / max(total, 1)
+
+
+def _core_ticks() -> tuple[int, int]:
+    ticks = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def first_line(*argv: str) -> str:
+    """What a program says first, or `absent`."""
+    if shutil.which(argv[0]) is None:
+        return "absent"
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    return (done.stdout.splitlines() or ["no version told"])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """`state` is where runs live (memory, as /run is), `root` is on a disk that has to be flushed."""
+
+    state: str
+    root: str
+    config: dict[str, Any]
+
+    def state_place(self, name: str) -> str:
+        return _made(f"{self.state}/{name}")
+
+    def root_place(self, name: str) -> str:
+        return _made(f"{self.root}/{name}")
+
+    def bundle(self, id: str, cgroup: str = "") -> str:
+        """An OCI bundle of its own: conmon, for one, leaves files in it."""
+        place = _made(f"{self.root}/bundles/{id}")
+        config = json.loads(json.dumps(self.config))
+        config["linux"]["cgroupsPath"] = cgroup
+        pathlib.Path(f"{place}/config.json").write_text(json.dumps(config))
+        return place
+
+
+def facts(scratch: Scratch) -> dict[str, str]:
+    """What a reader must know to judge the figures."""
+    return {
+        "kernel": platform.release(),
+        "cpus": str(len(os.sched_getaffinity(0))),
+        "python": platform.python_version(),
+        "runc": first_line("runc", "--version"),
+        "conmon": first_line("conmon", "--version"),
+        "containerd": first_line("containerd", "--version"),
+        "state directory on": file_system(scratch.state),
+        "database on": file_system(scratch.root),
+    }
+
+
+@contextlib.contextmanager
+def scratch(state_on: str, root_on: str) -> Iterator[Scratch]:
+    """Both directories, removed at the end; whatever is still mounted below keeps them from being so."""
+    state = tempfile.mkdtemp(prefix="xb", dir=state_on)
+    root = tempfile.mkdtemp(prefix="xb", dir=root_on)
+    try:
+        yield Scratch(state, root, _config(_made(f"{root}/rootfs"), f"{root}/spec"))
+    finally:
+        for place in (state, root):
+            if f" {place}/" in pathlib.Path("/proc/self/mountinfo").read_text():
+                print(f"{place}: something is still mounted below it, it stays", file=sys.stderr)
+            else:
+                shutil.rmtree(place)
+        _remove_cgroups()
+
+
+def memory_place() -> str:
+    """The first directory in memory: where a state directory belongs."""
+    return next((place for place in ("/run", "/dev/shm") if file_system(place) == "tmpfs"), "/tmp")
+
+
+def _made(place: str) -> str:
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    return place
+
+
+def _config(rootfs: str, place: str) -> dict[str, Any]:
+    """runc's own example, made to run the host's `sleep` on the host's programs, read-only."""
+    run("runc", "spec", "--bundle", _made(place))
+    config: dict[str, Any] = json.loads(pathlib.Path(f"{place}/config.json").read_text())
+    config["root"] = {"path": rootfs, "readonly": False}
+    config["process"].update(terminal=False, args=["/usr/bin/sleep", "1000000"], env=["PATH=/usr/bin:/bin"])
+    for name in ROOT_FOLDERS:
+        if os.path.islink(f"/{name}"):
+            os.symlink(os.readlink(f"/{name}"), f"{rootfs}/{name}")
+        elif os.path.isdir(f"/{name}"):
+            _made(f"{rootfs}/{name}")
+            options = ["rbind", "ro", "nosuid"]
+            config["mounts"].append(
+                {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": options}
+            )
+    os.chmod(rootfs, 0o755)
+    return config
+
+
+def _remove_cgroups() -> None:
+    """The parents of what the runtimes have removed."""
+    for path in pathlib.Path("/sys/fs/cgroup").glob(f"*{CGROUP}"):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+    with contextlib.suppress(OSError):
+        os.rmdir(f"/sys/fs/cgroup{CGROUP}")
+
+
+def command_lines() -> Iterator[tuple[int, Sequence[bytes]]]:
+    """pid and command line of every process."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(name), pathlib.Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+
+
+def private_kb(pid: int) -> tuple[int, int]:
+    """Private_Clean and Private_Dirty of a process, from /proc/PID/smaps_rollup."""
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    found = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
+    return found["Private_Clean"], found["Private_Dirty"]
+
+
+def status_kb(pid: int, field: str) -> int:
+    """One of the sizes in /proc/PID/status."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1])
+    raise ValueError(f"{field} of {pid}")

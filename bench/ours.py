@@ -1,0 +1,238 @@
+"""exitd: a keeper and its shims without the daemon, and the daemon whole."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import grpc
+
+from bench.machine import CGROUP, LIMIT_SECONDS, Scratch, command_lines, end_process, killed, run, until, wait_readable
+from bench.peers import Container
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim import fields, launch, plan, programs
+from supervisor import rundir
+from supervisor.api.client import Client, Unreachable
+from supervisor.api.rpc import Stub
+
+TREE = pathlib.Path(__file__).resolve().parent.parent
+AT_ONCE = 4  # containers made at a time, where it is not what is measured
+
+
+@dataclass(slots=True)
+class Run:
+    directory: rundir.RunDirectory
+    shim_pidfd: int
+
+
+class Shims:
+    """exitd-keeper and exitd-shim with this process in the daemon's place, so that nothing of the daemon is timed."""
+
+    name = "exitd"
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._state = scratch.state_place("shims")
+        self._logs = scratch.root_place("shims")
+        self._shim = str(programs.find("exitd-shim"))
+        self._runc = shutil.which("runc") or "runc"
+        command = [str(programs.find("exitd-keeper")), "--state", self._state, "--stay"]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        until(self._connected, "the keeper")
+        self._runs: dict[str, Run] = {}
+
+    def create(self, id: str) -> tuple[Container, float]:
+        """A created container, and the milliseconds from asking for its shim to the shim's `created`."""
+        bundle = self._scratch.bundle(f"{id}-exitd", f"{CGROUP}/{id}")
+        path = rundir.path_of(self._state, id, 1)
+        runc = (self._runc, "--root", f"{path}/rt", "--log", f"{path}/runtime.log", "--log-format", "json")
+        create = (*runc, "create", "--bundle", bundle, "--pid-file", f"{path}/pid", id)
+        remove = (*runc, "delete", "--force", id)
+        keeper = f"{self._state}/{launch.SOCKET_NAME}"
+        wanted = plan.Plan(id, 1, create, remove, log=f"{self._logs}/{id}.log", keeper=keeper)
+        directory = rundir.make(self._state, id, 1, plan.encode(wanted))
+        begun = time.perf_counter()
+        status, shim_pidfd = self._spawn(id, path)
+        took = (time.perf_counter() - begun) * 1000
+        if not isinstance(status, launch.Created):
+            raise RuntimeError(f"exitd-shim: {status}")
+        self._runs[id] = Run(directory, shim_pidfd)
+        return Container(id, status.pid, status.pidfd), took
+
+    def start(self, id: str) -> Container:
+        container, _ = self.create(id)
+        run(self._runc, "--root", f"{rundir.path_of(self._state, id, 1)}/rt", "start", id)
+        return container
+
+    def end(self, container: Container) -> float:
+        """Four bytes on the fifo, and the record behind them: it was written before."""
+        directory = self._runs[container.id].directory
+        took = killed(container.pidfd, lambda: wait_readable(directory.fifo_fd, "the fifo"))
+        number, record = rundir.read_fifo(directory), rundir.read_record(directory)
+        if number != 137 or record is None or record.signal != 9:
+            raise ValueError(f"fifo {number}, record {record}")
+        return took
+
+    def clean(self, container: Container) -> None:
+        """The shim deletes the container by itself once init is dead."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        done = self._runs.pop(container.id)
+        wait_readable(done.shim_pidfd, "the shim's end")
+        os.close(done.shim_pidfd)
+        container.close()
+        launch.ask(self._socket, fields.encode("exitd-ack", launch.key(container.id, 1)), [])
+        done.directory.close()
+        rundir.remove(done.directory.path)
+
+    def monitors(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait()
+
+    def _connected(self) -> bool:
+        try:
+            self._socket = launch.connect(self._state)
+            launch.ask(self._socket, fields.encode("exitd-hello", []), [])
+        except (FileNotFoundError, ConnectionError):
+            return False
+        return True
+
+    def _spawn(self, id: str, path: str) -> tuple[launch.Created | launch.Failed | None, int]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pipes = [*os.pipe(), *os.pipe()]
+        try:
+            request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False)
+            seats = [theirs.fileno(), pipes[0], pipes[2], pipes[1], pipes[3]]
+            _, passed = launch.ask(self._socket, request, seats)
+            theirs.close()
+            ours.settimeout(LIMIT_SECONDS)
+            data, descriptors = launch.receive(ours)
+            return launch.parse_status(data, descriptors) if data else None, passed[0]
+        finally:
+            for fd in pipes:
+                os.close(fd)
+            theirs.close()
+            ours.close()
+
+
+class Waiter(threading.Thread):
+    """A Wait that blocks in a thread of its own, as a client in another language would: the answer is told by nobody
+    but gRPC. `signal` and `at` (time.perf_counter) are there once the thread has ended."""
+
+    def __init__(self, stub: Stub, container: str) -> None:
+        super().__init__(daemon=True)
+        self.signal = 0
+        self.at = 0.0
+        self._stub = stub
+        self._request = pb.WaitRequest(id=container)
+        self.start()
+
+    def run(self) -> None:
+        reply: pb.WaitReply = self._stub.Wait(self._request, timeout=LIMIT_SECONDS)
+        self.at = time.perf_counter()
+        self.signal = reply.exit.signal
+
+
+class Daemon:
+    """exitd with directories of its own: the state in memory, the database on the disk."""
+
+    def __init__(self, scratch: Scratch, name: str = "d") -> None:
+        self._scratch = scratch
+        self.state = scratch.state_place(name)
+        self.root = scratch.root_place(name)
+        self._numbers = iter(range(1_000_000))
+        self.process: subprocess.Popen[bytes]
+        self.start()
+
+    def start(self) -> float:
+        """A daemon that answers; seconds from its exec to the answer."""
+        command = [sys.executable, "-m", "supervisor", "--root", self.root, "--state", self.state]
+        with open(f"{self.root}/exitd.log", "ab") as log:
+            begun = time.perf_counter()
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=TREE)
+        until(self._answers, "exitd's answer", step=0.001)
+        return time.perf_counter() - begun
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def client(self) -> Client:
+        return Client(f"{self.state}/exitd.sock")
+
+    def stub(self) -> Stub:
+        """A connection of its own; closed with this process."""
+        return Stub(grpc.insecure_channel(f"unix:{self.state}/exitd.sock"))
+
+    def new_bundle(self) -> str:
+        return self._scratch.bundle(f"exitd-{next(self._numbers)}")
+
+    def create(self, client: Client, bundle: str = "") -> str:
+        """A created container; its id."""
+        return client.create(pb.ContainerSpec(bundle=bundle or self.new_bundle())).id
+
+    def start_one(self, client: Client) -> Container:
+        id = self.create(client)
+        started = client.start(id)
+        return Container(id, started.init.pid).hold()
+
+    def start_many(self, count: int) -> list[str]:
+        with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
+
+            def one(_: int) -> str:
+                id = self.create(client)
+                client.start(id)
+                return id
+
+            return list(pool.map(one, range(count)))
+
+    def remove_many(self, ids: list[str]) -> None:
+        with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda id: client.remove(id, force=True), ids))
+
+    def shims(self) -> list[int]:
+        """The pids of its shims, told by the directory they work in."""
+        return [pid for pid, line in command_lines() if line[0] == b"exitd-shim" and self._is_ours(pid)]
+
+    def close(self) -> None:
+        """Every container removed; daemon and keeper gone."""
+        if self.process.poll() is None:
+            with self.client() as client:
+                everyone = [container.id for container in client.list(all_of_them=True)]
+            self.remove_many(everyone)
+            self.process.terminate()
+            self.process.wait()
+        wanted = [b"--state", self.state.encode()]
+        for pid, line in command_lines():
+            if b"exitd-keeper" in line[0] and list(line[1:3]) == wanted:
+                end_process(pid)
+
+    def _is_ours(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/{pid}/cwd").startswith(f"{self.state}/")
+        return False
+
+    def _answers(self) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(pathlib.Path(f"{self.root}/exitd.log").read_text()[-2000:])
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as knocking:
+            if knocking.connect_ex(f"{self.state}/exitd.sock"):
+                return False
+        try:
+            with self.client() as client:
+                client.version()
+        except Unreachable:
+            return False
+        return True

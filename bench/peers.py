@@ -1,0 +1,267 @@
+"""The others: a bare runc with a pidfd, conmon, and a containerd of our own. All run the same bundle."""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import IO, Protocol
+
+from bench.machine import CGROUP, Scratch, command_lines, end_process, killed, run, until, wait_readable
+
+IN_MOVED_TO = 0x80
+
+
+@dataclass(slots=True)
+class Container:
+    """One that runs. `pidfd` is init's."""
+
+    id: str
+    pid: int
+    pidfd: int = -1
+
+    def hold(self) -> "Container":
+        self.pidfd = os.pidfd_open(self.pid)
+        return self
+
+    def close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+class Peer(Protocol):
+    """Who can run a container and tell its end."""
+
+    name: str
+
+    def start(self, id: str) -> Container: ...
+    def end(self, container: Container) -> float:
+        """Kills init; milliseconds until this peer's word of it, exit code included, can be read. What it says is
+        checked, outside of that time."""
+
+    def clean(self, container: Container) -> None: ...
+    def monitors(self) -> list[int]:
+        """The pids of the processes that wait for the containers."""
+
+    def close(self) -> None: ...
+
+
+class Bare:
+    """runc alone. Nobody records a code; what is timed is the least that any watcher needs."""
+
+    name = "bare pidfd"
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._root = scratch.state_place("bare")
+
+    def create(self, id: str) -> float:
+        """`runc create`; how many milliseconds it took."""
+        bundle = self._scratch.bundle(id, f"{CGROUP}/{id}")
+        begun = time.perf_counter()
+        self._runc("create", "--bundle", bundle, "--pid-file", f"{self._root}/{id}.pid", id)
+        return (time.perf_counter() - begun) * 1000
+
+    def start(self, id: str) -> Container:
+        self.create(id)
+        self._runc("start", id)
+        return Container(id, int(pathlib.Path(f"{self._root}/{id}.pid").read_text())).hold()
+
+    def end(self, container: Container) -> float:
+        return killed(container.pidfd, lambda: wait_readable(container.pidfd, "the end of init"))
+
+    def clean(self, container: Container) -> None:
+        container.close()
+        self.delete(container.id)
+
+    def delete(self, id: str) -> None:
+        """Init first: `runc delete --force` would kill it and then sleep for 100 ms."""
+        end_process(int(pathlib.Path(f"{self._root}/{id}.pid").read_text()))
+        self._runc("delete", "--force", id)
+
+    def monitors(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+    def _runc(self, *words: str) -> None:
+        run("runc", "--root", self._root, *words)
+
+
+class Conmon:
+    """conmon as podman and CRI-O use it: the exit code is a file that appears in a directory."""
+
+    name = "conmon"
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._place = scratch.state_place("conmon")
+        self._exits = scratch.state_place("conmon/exits")
+        self._log = scratch.root_place("conmon")
+        self._pids: dict[str, int] = {}
+        self._watch_fd = _inotify(self._exits, IN_MOVED_TO)
+
+    def create(self, id: str) -> float:
+        """conmon's start until it tells init's pid; milliseconds."""
+        bundle = self._scratch.bundle(f"{id}-conmon", f"{CGROUP}/{id}")
+        told_fd, tell_fd = os.pipe()
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            self._command(id, bundle),
+            pass_fds=(tell_fd,),
+            env={**os.environ, "_OCI_SYNCPIPE": str(tell_fd)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        os.close(tell_fd)
+        try:
+            wait_readable(told_fd, "conmon's word")
+            took = (time.perf_counter() - begun) * 1000
+            os.read(told_fd, 4096)
+        finally:
+            os.close(told_fd)
+            process.wait()  # the first process; the one that stays is its child
+        self._pids[id] = int(pathlib.Path(f"{self._place}/{id}.conmon").read_text())
+        return took
+
+    def start(self, id: str) -> Container:
+        self.create(id)
+        run("runc", "--root", f"{self._place}/rt", "start", id)
+        return Container(id, int(pathlib.Path(f"{self._place}/{id}.pid").read_text())).hold()
+
+    def end(self, container: Container) -> float:
+        took = killed(container.pidfd, lambda: self._told(container.id))
+        text = pathlib.Path(f"{self._exits}/{container.id}").read_text()
+        if text.strip() != "137":
+            raise ValueError(f"conmon's exit file says {text!r}")
+        return took
+
+    def clean(self, container: Container) -> None:
+        container.close()
+        self.delete(container.id)
+
+    def delete(self, id: str) -> None:
+        end_process(int(pathlib.Path(f"{self._place}/{id}.pid").read_text()))
+        run("runc", "--root", f"{self._place}/rt", "delete", "--force", id)
+        end_process(self._pids.pop(id))
+
+    def monitors(self) -> list[int]:
+        return list(self._pids.values())
+
+    def close(self) -> None:
+        for id in list(self._pids):
+            self.delete(id)
+        os.close(self._watch_fd)
+
+    def _command(self, id: str, bundle: str) -> list[str]:
+        return [
+            *("conmon", "-c", id, "-u", id, "-n", id, "-r", shutil.which("runc") or "runc", "-b", bundle),
+            *("-p", f"{self._place}/{id}.pid", "-P", f"{self._place}/{id}.conmon", "--exit-dir", self._exits),
+            *("--socket-dir-path", self._place, "--persist-dir", bundle, "-l", f"k8s-file:{self._log}/{id}.log"),
+            *("--runtime-arg", "--root", "--runtime-arg", f"{self._place}/rt"),
+        ]
+
+    def _told(self, id: str) -> None:
+        """The file is there, and whole: conmon renames it into its place."""
+        name = b""
+        while name != id.encode():
+            wait_readable(self._watch_fd, "conmon's exit file")
+            data = os.read(self._watch_fd, 4096)
+            while data:
+                _, _, _, size = struct.unpack_from("iIII", data)
+                name, data = data[16 : 16 + size].rstrip(b"\0"), data[16 + size :]
+
+
+class Containerd:
+    """A containerd with directories and a socket of its own; `ctr events` is who is told."""
+
+    name = "containerd"
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._place = scratch.state_place("ctd")
+        self._address = f"{self._place}/sock"
+        config = pathlib.Path(f"{self._place}/config.toml")
+        config.write_text(
+            f'version = 2\nroot = "{scratch.root_place("ctd")}"\nstate = "{self._place}/state"\n'
+            f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{self._address}"\n'
+        )
+        with open(f"{self._place}/log", "wb") as log:
+            self._process = subprocess.Popen(["containerd", "-c", config], stdin=subprocess.DEVNULL, stderr=log)
+        until(lambda: os.path.exists(self._address), "containerd's socket")
+        until(lambda: self._ctr_works(), "containerd's answer", step=0.05)
+        command = self._command("events")
+        self._events = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
+        self._ids: set[str] = set()
+
+    def start(self, id: str) -> Container:
+        config = f"{self._scratch.bundle(f'{id}-ctd', f'{CGROUP}/{id}')}/config.json"
+        pid_file = f"{self._place}/{id}.pid"
+        self._ids.add(id)
+        runc_root = ("--runc-root", f"{self._place}/runc")
+        run(*self._command("run", "-d", "--null-io", *runc_root, "--pid-file", pid_file, "--config", config, id))
+        return Container(id, int(pathlib.Path(pid_file).read_text())).hold()
+
+    def end(self, container: Container) -> float:
+        return killed(container.pidfd, lambda: self._told(container.id))
+
+    def clean(self, container: Container) -> None:
+        container.close()
+        self._remove(container.id)
+
+    def monitors(self) -> list[int]:
+        address = self._address.encode()
+        return [pid for pid, line in _shims() if address in line]
+
+    def close(self) -> None:
+        for id in list(self._ids):
+            with contextlib.suppress(subprocess.SubprocessError):
+                self._remove(id)
+        for process in (self._events, self._process):
+            process.terminate()
+            process.wait()
+        for pid in self.monitors():
+            end_process(pid)
+
+    def _remove(self, id: str) -> None:
+        subprocess.run(self._command("task", "rm", "-f", id), capture_output=True, timeout=30)
+        subprocess.run(self._command("container", "rm", id), capture_output=True, timeout=30, check=True)
+        self._ids.discard(id)
+
+    def _command(self, *words: str) -> list[str]:
+        return ["ctr", "--address", self._address, "--namespace", "exitd-bench", *words]
+
+    def _ctr_works(self) -> bool:
+        return subprocess.run(self._command("container", "ls"), capture_output=True, timeout=30).returncode == 0
+
+    def _told(self, id: str) -> None:
+        """The exit event's line, with the code in it."""
+        stream: IO[bytes] = self._events.stdout  # type: ignore[assignment]  # it is a pipe
+        wanted, text = f'"container_id":"{id}"'.encode(), b""
+        while True:
+            wait_readable(stream.fileno(), "containerd's exit event")
+            *lines, text = (text + os.read(stream.fileno(), 65536)).split(b"\n")
+            for line in lines:
+                if b"/tasks/exit" in line and wanted in line:
+                    if b'"exit_status":137' not in line:
+                        raise ValueError(f"containerd's event says {line!r}")
+                    return
+
+
+def _shims() -> list[tuple[int, list[bytes]]]:
+    return [(pid, list(line)) for pid, line in command_lines() if b"containerd-shim-runc-v2" in line[0]]
+
+
+def _inotify(directory: str, events: int) -> int:
+    """A descriptor that tells of files in a directory, inotify(7)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0 or libc.inotify_add_watch(fd, os.fsencode(directory), events) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return fd

@@ -1,0 +1,326 @@
+"""The rows of the table: each sets its stage, measures in turns, and clears away."""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bench.figures import EXITD, Figure
+from bench.machine import LIMIT_SECONDS, Scratch, busy_cores, killed, private_kb, status_kb, until
+from bench.ours import TREE, Daemon, Shims, Waiter
+from bench.peers import Bare, Conmon, Container, Containerd, Peer
+from supervisor.api.client import Client
+from supervisor.api.rpc import Stub
+
+CONNECTIONS = 10
+BUSY = "busy"
+
+
+@dataclass(slots=True)
+class Bench:
+    """What rows share: where to work, how much of it, and what they found."""
+
+    scratch: Scratch
+    quick: bool
+    say: Callable[[str], None]
+    load: str = "quiet"  # or `loaded`, when others keep the machine busy
+    figures: list[Figure] = field(default_factory=list)
+    ids: Iterator[int] = field(default_factory=itertools.count)
+
+    def id(self) -> str:
+        return f"bench{os.getpid()}n{next(self.ids)}"
+
+    def count(self, whole: int, quick: int) -> int:
+        return quick if self.quick else whole
+
+    def loads(self) -> Iterator[str]:
+        """Once as the machine is found, and once with every core busy."""
+        yield self.load
+        if not self.quick:
+            with busy_cores():
+                yield BUSY
+
+    def peers(self, *wanted: type[Conmon] | type[Containerd]) -> Sequence[Callable[[Scratch], Conmon | Containerd]]:
+        """Those whose program is here; the others are named as absent."""
+        found = []
+        for peer in wanted:
+            if shutil.which(peer.name):
+                found.append(peer)
+            else:
+                self.say(f"{peer.name} is not installed: absent from the table")
+        return found
+
+
+def shim_memory(bench: Bench) -> None:
+    """Private memory of what stays in memory once per container."""
+    few, many = bench.count(20, 3), bench.count(500, 0)
+    for make in bench.peers(Conmon, *(() if bench.quick else (Containerd,))):
+        with contextlib.closing(make(bench.scratch)) as peer:
+            containers = [peer.start(bench.id()) for _ in range(few)]
+            _memory(bench, peer.name, few, peer.monitors())
+            for container in containers:
+                peer.clean(container)
+    with contextlib.closing(Daemon(bench.scratch)) as daemon:
+        daemon.start_many(few)
+        _memory(bench, EXITD, few, daemon.shims())
+        if many:
+            daemon.start_many(many - few)
+            _memory(bench, EXITD, many, daemon.shims())
+
+
+def _memory(bench: Bench, who: str, wanted: int, pids: Sequence[int]) -> None:
+    if len(pids) != wanted:
+        raise RuntimeError(f"{who}: {len(pids)} monitors for {wanted} containers")
+    sizes = [private_kb(pid) for pid in pids]
+    clean, dirty = (statistics.median(each) for each in zip(*sizes, strict=True))
+    bench.figures.append(
+        Figure(
+            "shim-memory",
+            f"private memory of a shim, {wanted} running",
+            who,
+            bench.load,
+            "kB",
+            tuple(float(sum(size)) for size in sizes),
+            40 if who == EXITD else None,
+            f"clean {clean:.0f} + dirty {dirty:.0f}",
+        )
+    )
+
+
+def exit_fifo(bench: Bench) -> None:
+    """From the kill of init until the code can be read, by each peer's own way of telling."""
+    what = "init killed until its code is read"
+    rounds = bench.count(100, 5)
+    with contextlib.ExitStack() as stack:
+        peers: list[Peer] = [Shims(bench.scratch), Bare(bench.scratch)]
+        for peer in peers:
+            stack.callback(peer.close)
+        for make in bench.peers(Conmon, *(() if bench.quick else (Containerd,))):
+            peers.append(stack.enter_context(contextlib.closing(make(bench.scratch))))
+        for load in bench.loads():
+            took = in_turns(bench, peers, rounds)
+            for peer in peers:
+                goal = 0.70 if peer.name == EXITD else None
+                note = {EXITD: "fifo and record", "conmon": "exit file", "containerd": "ctr events"}.get(peer.name, "")
+                values = tuple(took[peer.name])
+                bench.figures.append(Figure("exit-fifo", what, peer.name, load, "ms", values, goal, note))
+
+
+def in_turns(bench: Bench, peers: Sequence[Peer], rounds: int) -> dict[str, list[float]]:
+    """Every peer once per round, a different one first each time."""
+    took: dict[str, list[float]] = {peer.name: [] for peer in peers}
+    for number in range(rounds + 1):
+        for peer in (*peers[number % len(peers) :], *peers[: number % len(peers)]):
+            container = peer.start(bench.id())
+            settle()
+            milliseconds = peer.end(container)
+            if number:  # the first round only warms up
+                took[peer.name].append(milliseconds)
+            peer.clean(container)
+    return took
+
+
+def settle() -> None:
+    """Lets what was done before come to rest; the same for everybody."""
+    time.sleep(0.02)
+
+
+def exit_wait(bench: Bench) -> None:
+    """From the kill of init until the answer to a Wait has arrived, the store's flush told apart."""
+    with contextlib.closing(Daemon(bench.scratch)) as daemon, daemon.client() as client:
+        stub = daemon.stub()
+        wait_once(daemon, client, stub)
+        for load in bench.loads():
+            samples = [wait_once(daemon, client, stub) for _ in range(bench.count(100, 5))]
+            waited, flushes = zip(*samples, strict=True)
+            note = f"flush {statistics.median(flushes):.2f} of it"
+            what = "init killed until gRPC Wait is answered"
+            bench.figures.append(Figure("exit-wait", what, EXITD, load, "ms", waited, 1.2, note))
+            bench.figures.append(
+                Figure("exit-wait", "the store's flush in it", EXITD, load, "ms", flushes, 0.3, "goal's condition")
+            )
+
+
+def wait_once(daemon: Daemon, client: Client, stub: Stub) -> tuple[float, float]:
+    """One container's end: milliseconds until Wait is answered, milliseconds of the flush among them."""
+    container = daemon.start_one(client)
+    waiter = Waiter(stub, container.id)
+    settle()
+    begun = time.perf_counter()
+    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+    waiter.join(LIMIT_SECONDS)
+    if waiter.signal != signal.SIGKILL:
+        raise RuntimeError(f"Wait said signal {waiter.signal}")
+    flush = _setting(client, "flush_seconds")
+    container.close()
+    client.remove(container.id, force=True)
+    return (waiter.at - begun) * 1000, flush * 1000
+
+
+def shim_create(bench: Bench) -> None:
+    """A shim's start until it says created, over a bare `runc create` of the same round."""
+    with contextlib.ExitStack() as stack:
+        bare = Bare(bench.scratch)
+        shims = stack.enter_context(contextlib.closing(Shims(bench.scratch)))
+        ways: dict[str, Callable[[str], float]] = {"bare runc create": lambda id: _bare_create(bare, id)}
+        ways[EXITD] = lambda id: _shim_create(shims, id)
+        for make in bench.peers(Conmon):
+            conmon = stack.enter_context(contextlib.closing(make(bench.scratch)))
+            assert isinstance(conmon, Conmon)
+            ways["conmon"] = lambda id, conmon=conmon: _conmon_create(conmon, id)  # type: ignore[misc]  # bound now
+        what = "shim's start until created"
+        for load in bench.loads():
+            _paired(bench, ("shim-create", what, 1.5), ways, load)
+
+
+def create_call(bench: Bench) -> None:
+    """The CreateContainer call until its reply, over a bare `runc create` of the same round."""
+    bare = Bare(bench.scratch)
+    with contextlib.closing(Daemon(bench.scratch)) as daemon, daemon.client() as client:
+        ways: dict[str, Callable[[str], float]] = {"bare runc create": lambda id: _bare_create(bare, id)}
+        ways[EXITD] = lambda id: _call_create(daemon, client)
+        for load in bench.loads():
+            _paired(bench, ("create-call", "create call until its reply", 4.0), ways, load)
+
+
+def _paired(bench: Bench, row: tuple[str, str, float], ways: dict[str, Callable[[str], float]], load: str) -> None:
+    """Every way once per round; what counts is the difference to the first one in the same round."""
+    name, what, goal = row
+    took: dict[str, list[float]] = {who: [] for who in ways}
+    order = list(ways)
+    for number in range(bench.count(60, 4) + 1):
+        for who in (*order[number % len(order) :], *order[: number % len(order)]):
+            settle()
+            milliseconds = ways[who](bench.id())
+            if number:
+                took[who].append(milliseconds)
+    base = took[order[0]]
+    bench.figures.append(Figure(name, order[0], "runc", load, "ms", tuple(base)))
+    for who in order[1:]:
+        over = tuple(one - bare for one, bare in zip(took[who], base, strict=True))
+        note = f"{statistics.median(took[who]):.1f} in all"
+        limit = goal if who == EXITD else None
+        bench.figures.append(Figure(name, f"{what}, over runc create", who, load, "ms", over, limit, note))
+
+
+def _bare_create(bare: Bare, id: str) -> float:
+    took = bare.create(id)
+    bare.delete(id)
+    return took
+
+
+def _shim_create(shims: Shims, id: str) -> float:
+    container, took = shims.create(id)
+    shims.clean(container)
+    return took
+
+
+def _conmon_create(conmon: Conmon, id: str) -> float:
+    took = conmon.create(id)
+    conmon.delete(id)
+    return took
+
+
+def _call_create(daemon: Daemon, client: Client) -> float:
+    bundle = daemon.new_bundle()
+    begun = time.perf_counter()
+    id = daemon.create(client, bundle)
+    took = (time.perf_counter() - begun) * 1000
+    client.remove(id, force=True)
+    return took
+
+
+def waits(bench: Bench) -> None:
+    """Ten thousand Waits pending on one container, other containers' exits meanwhile, and the waking of all."""
+    count = bench.count(10_000, 500)
+    with contextlib.closing(Daemon(bench.scratch)) as daemon, daemon.client() as client:
+        stub = daemon.stub()
+        wait_once(daemon, client, stub)
+        crowd = daemon.start_one(client)
+        empty = status_kb(daemon.process.pid, "VmRSS") / 1024
+        command = [sys.executable, "-m", "bench.waits", f"{daemon.state}/exitd.sock", crowd.id]
+        waiter = subprocess.Popen(
+            [*command, str(CONNECTIONS), str(count)], stdout=subprocess.PIPE, text=True, cwd=TREE, bufsize=1
+        )
+        assert waiter.stdout is not None
+        try:
+            waiter.stdout.readline()
+            until(lambda: _setting(client, "waiters") == count, f"{count} pending Waits", step=0.05)
+            held = status_kb(daemon.process.pid, "VmRSS") / 1024
+            meanwhile = [wait_once(daemon, client, stub) for _ in range(bench.count(50, 3))]
+            _wake(bench, crowd, waiter, count)
+        finally:
+            waiter.kill()
+            waiter.wait()
+        crowd.close()
+        row = f"{count:,} Waits pending"
+        high = status_kb(daemon.process.pid, "VmHWM") / 1024
+        note = f"{empty:.0f} MB before, {high:.0f} MB at its highest"
+        latencies, flushes = zip(*meanwhile, strict=True)
+        flush = f"flush {statistics.median(flushes):.2f} of it"
+        bench.figures += [
+            Figure("waits", f"{row}: the daemon's RSS", EXITD, bench.load, "MB", (held,), 300, note),
+            Figure("waits", f"{row}: another exit until its Wait", EXITD, bench.load, "ms", latencies, 2.0, flush),
+        ]
+
+
+def _wake(bench: Bench, crowd: Container, waiter: "subprocess.Popen[str]", count: int) -> None:
+    begun = time.monotonic()
+    killed(crowd.pidfd, lambda: None)
+    out, _ = waiter.communicate(timeout=LIMIT_SECONDS)
+    told = json.loads(out.splitlines()[-1])
+    if told["answered"] != count or told["wrong"]:
+        raise RuntimeError(f"of {count} Waits: {told}")
+    note = f"first after {(told['first'] - begun) * 1000:.1f} ms"
+    what = f"{count:,} Waits on one exit: the last answered"
+    bench.figures.append(Figure("waits", what, EXITD, bench.load, "s", (told["last"] - begun,), 1.5, note))
+
+
+def restart(bench: Bench) -> None:
+    """The daemon killed and started again among live containers."""
+    count = bench.count(300, 10)
+    up, recovered = [], []
+    with contextlib.closing(Daemon(bench.scratch)) as daemon:
+        daemon.start_many(count)
+        for _ in range(bench.count(5, 1)):
+            daemon.kill()
+            begun = time.perf_counter()
+            up.append(daemon.start())
+            with daemon.client() as client:
+                until(lambda: _all_known(client, count), f"{count} recovered", step=0.01)  # used at once
+            recovered.append(time.perf_counter() - begun)
+    what = f"daemon killed and restarted, {count} live"
+    bench.figures += [
+        Figure("restart", f"{what}: API answers", EXITD, bench.load, "s", tuple(up), 1.0, "from exec"),
+        Figure("restart", f"{what}: all recovered", EXITD, bench.load, "s", tuple(recovered), 1.5, "from exec"),
+    ]
+
+
+def _setting(client: Client, name: str) -> float:
+    return float(client.info().settings[name])
+
+
+def _all_known(client: Client, count: int) -> bool:
+    listed = client.list(all_of_them=True)
+    if len(listed) != count:
+        raise RuntimeError(f"{len(listed)} of {count} containers are listed")
+    return not any(container.recovering for container in listed)
+
+
+ROWS: dict[str, Callable[[Bench], None]] = {
+    "shim-memory": shim_memory,
+    "exit-fifo": exit_fifo,
+    "exit-wait": exit_wait,
+    "shim-create": shim_create,
+    "create-call": create_call,
+    "waits": waits,
+    "restart": restart,
+}

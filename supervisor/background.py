@@ -1,0 +1,56 @@
+"""Work that nobody waits for: kept, heard when it fails, broken off at the end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from supervisor.errors import ExitdError
+
+RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)  # the last one for ever
+
+log = structlog.get_logger(__name__)
+
+
+class Background:
+    """The tasks of one owner."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # a bug: named errors are dealt with where the work is
+            log.error("background work failed", exc_info=error)
+
+    async def settled(self) -> None:
+        """Returns when there is nothing under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def insist(work: Callable[[], Awaitable[None]], what: str, container_id: str) -> None:
+    """Until it has worked. What fails is told each time, and tried again after a while."""
+    attempt = 0
+    while True:
+        try:
+            return await work()
+        except (ExitdError, OSError) as error:
+            log.warning(f"{what} failed, trying again", container=container_id, why=str(error))
+        await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+        attempt += 1

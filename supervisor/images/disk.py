@@ -1,0 +1,165 @@
+"""The store's directory: what is where, what is written how, so that a kill at any moment leaves whole things alone.
+
+    index.json              what is listed; replaced as a whole, and last
+    layers/HEX/             an unpacked layer, by the digest of its uncompressed tar: a lower directory for overlay
+    blobs/HEX               configurations and manifests, by their digest
+    holds/CONTAINER         a symbolic link whose text is the id of the image the container stands on
+    empty/                  the lower directory of an image without layers
+    staging/                loads under way, and what is being removed; emptied when the store is opened
+    lock                    flock of the one exitd that has the store open
+
+What is in layers/ and blobs/ came by a rename after its content was on the disk. What no image in index.json needs is
+removed when the store is opened.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from supervisor.errors import CannotStart
+from supervisor.images import index
+from supervisor.images.errors import BadImage, ImageStoreFailed
+from supervisor.images.unpack import disk_error
+
+INDEX = "index.json"
+PLACES = ("layers", "blobs", "holds", "empty", "staging")
+
+
+class Disk:
+    """The directory of one store. CannotStart when it is open elsewhere or unusable, ImageStoreFailed later."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            for place in PLACES:
+                os.makedirs(f"{path}/{place}", mode=0o700, exist_ok=True)
+            os.chmod(f"{path}/empty", 0o755)  # it becomes the / of a container
+            self._lock_fd = os.open(f"{path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotStart(f"the image store {path} cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock_fd)
+            raise CannotStart(f"the image store {path} is in use by another exitd") from error
+
+    def close(self) -> None:
+        os.close(self._lock_fd)
+
+    def layer(self, diff_id: str) -> str:
+        return f"{self.path}/layers/{_hex(diff_id)}"
+
+    def blob(self, digest: str) -> str:
+        return f"{self.path}/blobs/{_hex(digest)}"
+
+    def read_index(self) -> index.Images:
+        """An index that cannot be read is never replaced: CannotStart."""
+        try:
+            with open(f"{self.path}/{INDEX}", "rb") as file:
+                return index.decode(file.read(), f"{self.path}/{INDEX}")
+        except FileNotFoundError:
+            return ()
+        except (OSError, BadImage, index.NewerVersion) as error:
+            raise CannotStart(f"the image store's index cannot be read: {error}") from error
+
+    def write_index(self, images: index.Images) -> None:
+        with self.errors():
+            write_durably(f"{self.path}/{INDEX}.new", index.encode(images))
+            os.rename(f"{self.path}/{INDEX}.new", f"{self.path}/{INDEX}")
+
+    def sync(self) -> None:
+        """The index last written survives a power cut."""
+        with self.errors():
+            sync(self.path)
+
+    def read_blob(self, digest: str) -> bytes:
+        with self.errors(), open(self.blob(digest), "rb") as file:
+            text = file.read()
+        if f"sha256:{hashlib.sha256(text).hexdigest()}" != digest:
+            raise ImageStoreFailed(f"{self.blob(digest)} has been damaged; load the image again")
+        return text
+
+    def holds(self) -> dict[str, str]:
+        """Container and image of every hold."""
+        with self.errors():
+            return {name: os.readlink(f"{self.path}/holds/{name}") for name in os.listdir(f"{self.path}/holds")}
+
+    def hold(self, container: str, image: str) -> None:
+        """One system call: it is there or it is not. Survives every process; a power cut may take it away."""
+        with self.errors():
+            os.symlink(image, f"{self.path}/holds/{container}")
+
+    def release(self, container: str) -> None:
+        with self.errors(), suppress(FileNotFoundError):
+            os.unlink(f"{self.path}/holds/{container}")
+
+    @contextmanager
+    def staging(self) -> Iterator[str]:
+        """A new directory for one load; whatever is in it afterwards is removed."""
+        with self.errors():
+            path = tempfile.mkdtemp(dir=f"{self.path}/staging")
+            os.mkdir(f"{path}/layers")
+            os.mkdir(f"{path}/blobs")
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def take_over(self, staging: str) -> None:
+        """What a load has staged, on the disk already, becomes the store's, except what it has meanwhile."""
+        with self.errors():
+            for place in ("layers", "blobs"):
+                for name in os.listdir(f"{staging}/{place}"):
+                    if not os.path.lexists(f"{self.path}/{place}/{name}"):
+                        os.rename(f"{staging}/{place}/{name}", f"{self.path}/{place}/{name}")
+                sync(f"{self.path}/{place}")
+
+    def move_others(self, bin_path: str, layers: Iterable[str], blobs: Iterable[str]) -> tuple[str, ...]:
+        """Every other layer and blob goes to a staging directory; the diff ids of the layers. One rename for each: none
+        is ever in its place by half."""
+        removed = []
+        with self.errors():
+            for place, kept in (("layers", set(map(_hex, layers))), ("blobs", set(map(_hex, blobs)))):
+                for name in sorted(set(os.listdir(f"{self.path}/{place}")) - kept):
+                    os.rename(f"{self.path}/{place}/{name}", f"{bin_path}/{place}/{name}")
+                    removed += [f"sha256:{name}"] if place == "layers" else []
+        return tuple(removed)
+
+    def empty_staging(self) -> None:
+        for name in os.listdir(f"{self.path}/staging"):
+            shutil.rmtree(f"{self.path}/staging/{name}", ignore_errors=True)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+
+def write_durably(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(fd, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")

@@ -1,0 +1,257 @@
+"""An image's JSON documents as frozen values: bytes in, values out. Every BadImage names the document and the field.
+
+Sources: OCI image-spec 1.1 (image-layout.md, image-index.md, manifest.md, config.md) and, for docker's archives, Docker
+Image Specification v1.2 ("Combined Image JSON + Filesystem Changeset Format").
+"""
+
+import json
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from supervisor.images.errors import BadImage
+from supervisor.images.facts import DIGEST, Config
+
+MOST_ITEMS = 10_000
+MOST_LAYERS = 500  # as many as overlay takes
+REF_NAME = "org.opencontainers.image.ref.name"
+FULL_NAME = "io.containerd.image.name"
+INDEX_TYPES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+CONFIG_TYPES = ("application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value inside a JSON document that knows where it is."""
+
+    value: object
+    document: str
+    path: str = ""
+
+    def wrong(self, what: str) -> BadImage:
+        place = f"{self.document}: {self.path}" if self.path else self.document
+        return BadImage(f"{place}: {what}", document=self.document, field=self.path)
+
+    def get(self, *names: str) -> "Node":
+        """A field, or the first of several spellings that is there; None if it is missing or null."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("must be an object")
+        for name in names:
+            if self.value.get(name) is not None:
+                return Node(self.value[name], self.document, f"{self.path}.{name}" if self.path else name)
+        return Node(None, self.document, f"{self.path}.{names[0]}" if self.path else names[0])
+
+    @property
+    def is_there(self) -> bool:
+        return self.value is not None
+
+    def text(self, otherwise: str | None = None) -> str:
+        if self.value is None and otherwise is not None:
+            return otherwise
+        if not isinstance(self.value, str):
+            raise self.wrong("is missing" if self.value is None else "must be a text")
+        if "\0" in self.value or (not self.value.isascii() and not _is_unicode(self.value)):
+            raise self.wrong("has a zero byte or a lone surrogate in it")
+        return self.value
+
+    def number(self) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or not 0 <= self.value < 1 << 63:
+            raise self.wrong("is missing" if self.value is None else "must be a number of bytes")
+        return self.value
+
+    def digest(self) -> str:
+        text = self.text()
+        if not DIGEST.fullmatch(text):
+            raise self.wrong(f"{text[:80]!r} is not a sha256 digest, the only kind known here")
+        return text
+
+    def items(self, *, most: int = MOST_ITEMS) -> Iterator["Node"]:
+        """Of a list; none if it is missing or null."""
+        if self.value is None:
+            return
+        if not isinstance(self.value, list):
+            raise self.wrong("must be a list")
+        if len(self.value) > most:
+            raise self.wrong(f"has {len(self.value)} items, more than {most}")
+        for index, item in enumerate(self.value):
+            yield Node(item, self.document, f"{self.path}[{index}]")
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(item.text() for item in self.items())
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        if self.value is None:
+            return ()
+        if not isinstance(self.value, dict):
+            raise self.wrong("must be an object")
+        return tuple((key, self.get(key).text("")) for key in sorted(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    os: str
+    architecture: str
+    variant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What points at a blob. `ref_name` and `full_name` are annotations of an index."""
+
+    digest: str
+    size_bytes: int
+    media_type: str = ""
+    platform: Platform | None = None
+    ref_name: str = ""
+    full_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    manifests: tuple[Descriptor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """The whole configuration; `config` is the part about the process."""
+
+    config: Config
+    diff_ids: tuple[str, ...]
+    created: str
+    platform: Platform
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """One image of a docker-archive: file names in it, and the image's own names."""
+
+    config: str
+    layers: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def parse_json(text: bytes, document: str) -> Node:
+    try:
+        return Node(json.loads(text), document)
+    except (ValueError, RecursionError) as error:
+        raise BadImage(f"{document}: not JSON ({error})", document=document) from error
+
+
+def parse_index(root: Node) -> Index:
+    manifests = root.get("manifests")
+    if not manifests.is_there:
+        raise manifests.wrong("is missing")
+    return Index(tuple(map(_descriptor, manifests.items())))
+
+
+def parse_manifest(text: bytes, document: str) -> Index | Manifest:
+    """A manifest or, told by its media type or else by its fields, an index of more of them."""
+    root = parse_json(text, document)
+    kind = root.get("mediaType").text("")
+    if kind in INDEX_TYPES or (not kind and root.get("manifests").is_there):
+        return parse_index(root)
+    if root.get("schemaVersion").value == 1:
+        raise root.get("schemaVersion").wrong("docker's old schema 1 is not known here")
+    config = _descriptor(root.get("config"))
+    if config.media_type and config.media_type not in CONFIG_TYPES:
+        raise root.get("config").get("mediaType").wrong(f"{config.media_type!r} is not a container image's")
+    layers = root.get("layers")
+    if not layers.is_there:
+        raise layers.wrong("is missing")
+    return Manifest(config, tuple(map(_descriptor, layers.items(most=MOST_LAYERS))))
+
+
+def parse_config(text: bytes, document: str) -> ImageConfig:
+    root = parse_json(text, document)
+    about = root.get("config")
+    config = _process(about) if about.is_there else Config()
+    rootfs = root.get("rootfs")
+    if not rootfs.is_there:
+        raise rootfs.wrong("is missing")
+    diff_ids = tuple(item.digest() for item in rootfs.get("diff_ids").items(most=MOST_LAYERS))
+    runs_on = _platform(root)
+    if runs_on.os != "linux":
+        raise root.get("os").wrong(f"the image is for {runs_on.os!r}, not for linux")
+    return ImageConfig(config, diff_ids, root.get("created").text(""), runs_on)
+
+
+def parse_archive(text: bytes, document: str) -> tuple[Archived, ...]:
+    root = parse_json(text, document)
+    if not isinstance(root.value, list):
+        raise root.wrong("must be a list")
+    return tuple(
+        Archived(
+            item.get("Config").text(),
+            tuple(layer.text() for layer in item.get("Layers").items(most=MOST_LAYERS)),
+            item.get("RepoTags").texts(),
+        )
+        for item in root.items()
+    )
+
+
+def config_document(diff_id: str) -> bytes:
+    """The configuration of an image that is one bare layer. Says nothing that changes from one time to the next."""
+    document = {
+        "architecture": host_platform().architecture,
+        "os": "linux",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [diff_id]},
+    }
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def host_platform() -> Platform:
+    machine = platform.machine()
+    return Platform("linux", _MACHINES.get(machine, machine), {"aarch64": "v8", "armv7l": "v7"}.get(machine, ""))
+
+
+def fits(wanted: Platform, offered: Platform | None) -> bool:
+    """Whether an index's entry is for this host; one that does not say counts as fitting."""
+    if offered is None:
+        return True
+    same = (offered.os, offered.architecture) == (wanted.os, wanted.architecture)
+    return same and offered.variant in ("", wanted.variant)
+
+
+def _descriptor(node: Node) -> Descriptor:
+    if not node.is_there:
+        raise node.wrong("is missing")
+    notes, runs_on = node.get("annotations"), node.get("platform")
+    return Descriptor(
+        node.get("digest").digest(),
+        node.get("size").number(),
+        node.get("mediaType").text(""),
+        _platform(runs_on) if runs_on.is_there else None,
+        notes.get(REF_NAME).text("") if notes.is_there else "",
+        notes.get(FULL_NAME).text("") if notes.is_there else "",
+    )
+
+
+def _platform(node: Node) -> Platform:
+    return Platform(node.get("os").text("linux"), node.get("architecture").text(""), node.get("variant").text(""))
+
+
+def _process(node: Node) -> Config:
+    return Config(
+        node.get("Entrypoint").texts(),
+        node.get("Cmd").texts(),
+        node.get("Env").texts(),
+        node.get("User").text(""),
+        node.get("WorkingDir").text(""),
+        node.get("StopSignal").text(""),
+        node.get("Labels").pairs(),
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,77 @@
+"""What is known of an image: its configuration, its layers, and how it is found again."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What an image says about the process to run (image-spec, config.md); empty where it says nothing."""
+
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    user: str = ""
+    workdir: str = ""
+    stop_signal: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def args(self, words: Sequence[str]) -> tuple[str, ...]:
+        """The command line: the image's entrypoint, then the caller's words, or the image's own if there are none."""
+        return (*self.entrypoint, *(words or self.cmd))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One unpacked layer: the digest of its tar, uncompressed, and how many bytes that has."""
+
+    diff_id: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image of the store. `id` is the digest of its configuration, `digest` that of its manifest, if it came with
+    one; `names` are all its NAME:TAG, and none is left when another image has taken the last one."""
+
+    id: str
+    digest: str
+    names: tuple[str, ...]
+    layers: tuple[Layer, ...]  # lowest first
+    created: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum({layer.diff_id: layer.size_bytes for layer in self.layers}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a container is made from. `lower` are overlay's lower directories, topmost first, never none.
+
+    `image` is the id to hold it by; empty where nothing needs to be held (a directory, the pause program).
+    """
+
+    lower: tuple[str, ...]
+    config: Config
+    image: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a removal took away: names, and the ids of the images that went with their last one."""
+
+    names: tuple[str, ...]
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one load may unpack, all its layers together."""
+
+    total_bytes: int = 64 << 30
+    entries: int = 1_000_000

@@ -1,0 +1,160 @@
+"""The files of an image as it lies before us: a directory, or the members of an archive, by name."""
+
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol
+
+from supervisor.errors import BadRequest
+from supervisor.images.errors import BadImage
+from supervisor.images.facts import Limits
+from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
+from supervisor.images.tar import BadTar, Kind, TarReader
+from supervisor.oci.inroot import open_in_root
+
+MOST_DOCUMENT_BYTES = 4 << 20
+MOST_MEMBERS = 100_000
+MOST_LINKS = 8
+
+
+class Files(Protocol):
+    """`where` names the whole thing in errors."""
+
+    where: str
+
+    def has(self, name: str) -> bool: ...
+
+    def open(self, name: str) -> Slice:
+        """A part of a file to be read from its start. Raises BadImage if there is none."""
+        ...
+
+
+def read_document(files: Files, name: str) -> bytes:
+    """A small file's content. Raises BadImage if it is not there or not small."""
+    part = files.open(name)
+    data = bytearray()
+    while len(data) <= MOST_DOCUMENT_BYTES and (more := part.read(MOST_DOCUMENT_BYTES + 1 - len(data))):
+        data += more
+    if len(data) > MOST_DOCUMENT_BYTES:
+        raise BadImage(f"{files.where}: {name} is larger than {MOST_DOCUMENT_BYTES} bytes", document=name)
+    return bytes(data)
+
+
+@dataclass(slots=True)
+class InDirectory:
+    """Links in it end at its root. Close it after use: `held` has every file that was opened."""
+
+    where: str
+    held: ExitStack = field(default_factory=ExitStack)
+
+    def has(self, name: str) -> bool:
+        try:
+            os.close(open_in_root(self.where, name))
+        except OSError:
+            return False
+        return True
+
+    def open(self, name: str) -> Slice:
+        try:
+            found_fd = open_in_root(self.where, name)
+            try:
+                if not stat.S_ISREG(os.fstat(found_fd).st_mode):  # a fifo would hold us for ever
+                    raise BadImage(f"{self.where}: {name} is not a regular file", document=name)
+                return Slice(self.held.enter_context(open(f"/proc/self/fd/{found_fd}", "rb")))
+            finally:
+                os.close(found_fd)
+        except OSError as error:
+            raise BadImage(f"{self.where}: {name}: {os.strerror(error.errno or 0)}", document=name) from error
+
+
+@dataclass(slots=True)
+class InArchive:
+    """The members of an uncompressed tar: where each one's content lies, or the name it is a link to."""
+
+    where: str
+    file: BinaryIO
+    members: dict[str, tuple[int, int] | str]
+
+    def has(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def open(self, name: str) -> Slice:
+        found = self._find(name)
+        if found is None:
+            raise BadImage(f"{self.where}: {name} is not in the archive", document=name)
+        return Slice(self.file, *found)
+
+    def _find(self, name: str) -> tuple[int, int] | None:
+        """Old archives hold a layer that two images share once, and a link to it."""
+        for _ in range(MOST_LINKS):
+            found = self.members.get(name)
+            if not isinstance(found, str):
+                return found
+            name = found
+        return None
+
+
+@contextmanager
+def directory(path: str) -> Iterator[InDirectory]:
+    if not os.path.isdir(path):
+        raise BadRequest(f"no image layout at {path}: no such directory", path=path)
+    files = InDirectory(os.path.realpath(path))
+    with files.held:
+        yield files
+
+
+@contextmanager
+def archive(path: str, scratch: str, limits: Limits) -> Iterator[InArchive]:
+    """An archive's members. One that is compressed as a whole is unpacked into a file in `scratch` first."""
+    with ExitStack() as held:
+        file = held.enter_context(open_regular(path))
+        packed = Slice(file)
+        with uncompressed(packed, path) as plain:
+            if plain is not packed:
+                file = held.enter_context(open(f"{scratch}/archive.tar", "w+b"))
+                copy(Hashed(plain, Budget(limits)), file)
+        try:
+            yield InArchive(path, file, _members(file))
+        except BadTar as error:
+            raise BadImage(f"{path}: {error}", document=path) from error
+
+
+def open_regular(path: str) -> BinaryIO:
+    """A file the caller named. Raises BadRequest if it is not there or is none; never waits for one."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise BadRequest(f"{path}: {os.strerror(error.errno or 0)}", path=path) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BadRequest(f"{path}: not a regular file", path=path)
+    return open(fd, "rb")
+
+
+def copy(source: Hashed, file: BinaryIO) -> None:
+    while data := source.read(CHUNK_BYTES):
+        file.write(data)
+    file.flush()
+
+
+def _members(file: BinaryIO) -> dict[str, tuple[int, int] | str]:
+    source = Slice(file)
+    reader = TarReader(source)
+    size = os.fstat(file.fileno()).st_size
+    members: dict[str, tuple[int, int] | str] = {}
+    while entry := reader.next():
+        if len(members) > MOST_MEMBERS:
+            raise BadTar(f"more than {MOST_MEMBERS} members")
+        name = posixpath.normpath(entry.name)
+        if entry.kind is Kind.FILE:
+            if source.offset + entry.size_bytes > size:
+                raise BadTar(f"ends in the middle of {entry.name!r}")
+            members[name] = (source.offset, entry.size_bytes)
+        elif entry.kind is Kind.SYMLINK:
+            members[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.target))
+        elif entry.kind is Kind.HARDLINK:
+            members[name] = posixpath.normpath(entry.target)
+    return members

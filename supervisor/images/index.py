@@ -1,0 +1,121 @@
+"""What the store lists: the images, the bytes of index.json, and how a word finds one. Pure."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from supervisor.images import documents
+from supervisor.images.errors import AmbiguousImage, NoSuchImage
+from supervisor.images.facts import DIGEST, Image, Layer, Removed
+from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with
+
+VERSION = 1
+LEAST_ID_DIGITS = 4
+
+Images = tuple[Image, ...]
+
+
+class NewerVersion(ValueError):
+    """Written by a later exitd."""
+
+
+def encode(images: Images) -> bytes:
+    rows = [
+        {
+            "id": image.id,
+            "digest": image.digest,
+            "names": image.names,
+            "layers": [{"diff_id": layer.diff_id, "size_bytes": layer.size_bytes} for layer in image.layers],
+            "created": image.created,
+        }
+        for image in images
+    ]
+    return json.dumps({"version": VERSION, "images": rows}, indent=1).encode() + b"\n"
+
+
+def decode(text: bytes, document: str) -> Images:
+    """Raises BadImage naming the field, NewerVersion."""
+    root = documents.parse_json(text, document)
+    if (version := root.get("version").number()) > VERSION:
+        raise NewerVersion(f"{document} has version {version}; this exitd knows {VERSION}")
+    return tuple(
+        Image(
+            row.get("id").digest(),
+            row.get("digest").text(""),
+            row.get("names").texts(),
+            tuple(
+                Layer(layer.get("diff_id").digest(), layer.get("size_bytes").number())
+                for layer in row.get("layers").items()
+            ),
+            row.get("created").text(""),
+        )
+        for row in root.get("images").items(most=1 << 20)
+    )
+
+
+def with_images(images: Images, new: Iterable[Image]) -> Images:
+    """`new` are added; their names are taken from whoever had them. An image that is there already keeps its names."""
+    for image in new:
+        before = next((known for known in images if known.id == image.id), None)
+        names = tuple(sorted({*(before.names if before else ()), *image.names}))
+        digest = image.digest or (before.digest if before else "")
+        others = (replace(o, names=_without(o.names, image.names)) for o in images if o.id != image.id)
+        images = (*others, replace(image, names=names, digest=digest))
+    return images
+
+
+def without(images: Images, stored: Stored) -> tuple[Images, Removed]:
+    """A name is taken away, and the image with its last one; an id or digest takes the image with all its names."""
+    image = find(images, stored)
+    name = _name_meant(image, stored)
+    if name is not None and len(image.names) > 1:
+        rest = replace(image, names=_without(image.names, (name,)))
+        return tuple(rest if known.id == image.id else known for known in images), Removed((name,), ())
+    return tuple(known for known in images if known.id != image.id), Removed(image.names, (image.id,))
+
+
+def find(images: Images, stored: Stored) -> Image:
+    """The image a word means: its full name, else the end of one, else an id, a digest or the beginning of an id.
+    Raises NoSuchImage, AmbiguousImage."""
+    fitting: Sequence[Image] = ()
+    if stored.name is not None:
+        name = stored.name
+        fitting = [image for image in images if str(name) in image.names] or [
+            image for image in images if any(map(lambda known: _is_called(image, known, name), image.names))
+        ]
+    fitting = fitting or [image for image in images if _has_id(image, stored.word)]
+    if not fitting:
+        raise NoSuchImage(f"no image {stored.word!r} in exitd's store; {WAYS}", image=stored.word)
+    if len(fitting) > 1:
+        known = ", ".join(sorted(" ".join((image.id[7:19], *image.names)) for image in fitting))
+        raise AmbiguousImage(f"{stored.word!r} may be any of: {known}", image=stored.word)
+    return fitting[0]
+
+
+def _name_meant(image: Image, stored: Stored) -> str | None:
+    """Which of its names the word is; None if it was meant by its id or digest."""
+    name = stored.name
+    if name is None or name.digest:
+        return str(name) if str(name) in image.names else None
+    if str(name) in image.names:
+        return str(name)
+    return next((known for known in image.names if _is_called(image, known, name)), None)
+
+
+def _is_called(image: Image, known: str, name: Name) -> bool:
+    full = as_name(known)
+    if full is None or not ends_with(full, name):
+        return False
+    return not name.digest or name.digest in (image.digest, image.id, full.digest)
+
+
+def _has_id(image: Image, word: str) -> bool:
+    if DIGEST.fullmatch(word):
+        return word in (image.id, image.digest)
+    is_hex = re.fullmatch(f"[0-9a-f]{{{LEAST_ID_DIGITS},64}}", word)
+    return bool(is_hex) and image.id.startswith(f"sha256:{word}")
+
+
+def _without(names: tuple[str, ...], gone: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in set(gone))

@@ -1,0 +1,192 @@
+"""IMAGE words, as they stand on a command line, and the values they mean. Pure: nothing is looked up here.
+
+| word | means |
+|---|---|
+| `pause` | exitd's own pause program |
+| `/DIR`, `./DIR`, `../DIR` | a directory with a root file system |
+| `oci:DIR[:TAG]` | an OCI image layout; DIR ends at its first colon, as with skopeo |
+| `docker-archive:FILE[:NAME]` | what `docker save` writes; FILE ends at its first colon |
+| `docker://NAME` | an image of a registry |
+| NAME[:TAG], NAME@DIGEST, a digest, an id or the beginning of one | an image of exitd's own store |
+
+The grammar of names is that of the distribution project's reference package.
+"""
+
+import os.path
+import re
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from supervisor.errors import BadRequest
+from supervisor.images.facts import DIGEST
+
+WAYS = (
+    "an IMAGE is `pause`, a directory (/DIR or ./DIR), `oci:DIR[:TAG]`, `docker-archive:FILE`, `docker://NAME`, "
+    "or the name of an image in exitd's own store (`exitctl image ls` shows them)"
+)
+MOST_NAME_CHARACTERS = 255
+MOST_WORD_CHARACTERS = 8192
+DEFAULT_TAG = "latest"
+
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
+_NAME = re.compile(
+    rf"(?P<repository>(?:{_HOST}/)?{_PART}(?:/{_PART})*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
+    r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    def __str__(self) -> str:
+        return "pause"
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`tag` is the text of the annotation org.opencontainers.image.ref.name; empty: the only image there is."""
+
+    path: str
+    tag: str = ""
+
+    def __str__(self) -> str:
+        return f"oci:{self.path}" + (f":{self.tag}" if self.tag else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """`name` chooses among several images; empty: the only one there is."""
+
+    path: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"docker-archive:{self.path}" + (f":{self.name}" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A repository with a tag, a digest, or both. Written without either it has the tag `latest`."""
+
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    def __str__(self) -> str:
+        return self.repository + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    name: Name
+
+    def __str__(self) -> str:
+        return f"docker://{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A word to look up in the store: a name, or the beginning of an id. `name` is None if it cannot be one."""
+
+    word: str
+    name: Name | None
+
+    def __str__(self) -> str:
+        return self.word
+
+
+Reference: TypeAlias = Pause | Directory | Layout | Archive | Registry | Stored
+
+
+def parse(word: str, cwd: str = "") -> Reference:
+    """What an IMAGE word means. Relative paths begin at `cwd`; without one they are refused, for a daemon's own working
+    directory means nothing to its caller. The text of the result, parsed again, is the same. Raises BadRequest."""
+    if len(word) > MOST_WORD_CHARACTERS or not word.isprintable():
+        raise BadRequest(f"IMAGE {word[:80]!r}: not a printable text of a sensible length; {WAYS}")
+    if word == "pause":
+        return Pause()
+    if word.startswith("docker://"):
+        return Registry(parse_name(word.removeprefix("docker://"), word))
+    scheme, _, rest = word.partition(":")
+    match scheme:
+        case "oci":
+            path, tag = _split(word, rest)
+            return Layout(_absolute(path, word, cwd), tag)
+        case "docker-archive":
+            path, name = _split(word, rest)
+            return Archive(_absolute(path, word, cwd), str(parse_name(name, word)) if name else "")
+    if word.startswith("/") or word in (".", "..") or word.startswith(("./", "../")):
+        return Directory(_absolute(word, word, cwd))
+    return _stored(word)
+
+
+def parse_name(text: str, word: str = "") -> Name:
+    """NAME[:TAG][@DIGEST]; without both the tag is `latest`. Raises BadRequest quoting `word`, or the text itself."""
+    name = as_name(text)
+    if name is None:
+        raise BadRequest(f"IMAGE {word or text!r}: {text!r} is not an image's name; {WAYS}")
+    return name
+
+
+def as_name(text: str) -> Name | None:
+    """The same, None for what is not a name. A digest, or the 64 digits of one, is never a name."""
+    match = _NAME.fullmatch(text)
+    if not match or len(match["repository"]) > MOST_NAME_CHARACTERS or _is_digest(text):
+        return None
+    tag, digest = match["tag"] or "", match["digest"] or ""
+    return Name(match["repository"], tag if tag or digest else DEFAULT_TAG, digest)
+
+
+def ends_with(stored: Name, short: Name) -> bool:
+    """Whether `short` is the stored name without some leading components: busybox:1 for docker.io/library/busybox:1."""
+    if short.tag and stored.tag != short.tag:
+        return False
+    return stored.repository == short.repository or stored.repository.endswith("/" + short.repository)
+
+
+def canonical(name: Name) -> Name:
+    """As a registry's name is stored: with its host, and docker's own defaults where there is none."""
+    host, slash, _ = name.repository.partition("/")
+    if slash and (host == "localhost" or "." in host or ":" in host):
+        return name
+    repository = name.repository if slash else f"library/{name.repository}"
+    return replace(name, repository=f"docker.io/{repository}")
+
+
+def _stored(word: str) -> Stored:
+    name = as_name(word)
+    if name is None and not _is_digest(word):
+        raise BadRequest(f"IMAGE {word!r}: {WAYS}")
+    return Stored(word, name)
+
+
+def _is_digest(text: str) -> bool:
+    return bool(DIGEST.fullmatch(f"sha256:{text.removeprefix('sha256:')}"))
+
+
+def _split(word: str, rest: str) -> tuple[str, str]:
+    path, colon, choice = rest.partition(":")
+    if not path or (colon and not choice):
+        raise BadRequest(f"IMAGE {word!r}: nothing before or after a colon; {WAYS}")
+    return path, choice
+
+
+def _absolute(path: str, word: str, cwd: str) -> str:
+    if not path.startswith("/"):
+        if not cwd.startswith("/"):
+            raise BadRequest(f"IMAGE {word!r}: {path} is not an absolute path; {WAYS}")
+        path = f"{cwd}/{path}"
+        if ":" in cwd and word.startswith(("oci:", "docker-archive:")):
+            raise BadRequest(f"IMAGE {word!r}: a colon ends the path, and the directory {cwd} has one in its name")
+    return "/" + os.path.normpath(path).lstrip("/")

@@ -1,0 +1,320 @@
+"""exitd's own images: loaded, listed, resolved to directories, held by containers, removed.
+
+All methods block, and may be called from several threads at once; the daemon calls them in threads of its own. The lock
+guards the list and is held for renames and one small write, never while a layer is read or removed.
+"""
+
+import hashlib
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+
+import structlog
+
+from supervisor.errors import BadRequest, WrongState
+from supervisor.images import documents, files, index, layout, reference, tools
+from supervisor.images.disk import Disk, write_durably
+from supervisor.images.errors import ImageInUse, ImageStoreFailed, WrongDigest
+from supervisor.images.facts import Config, Image, Layer, Limits, Removed, Resolved
+from supervisor.images.layout import Found, LayerFile
+from supervisor.images.reference import Archive, Directory, Layout, Pause, Reference, Registry, Stored
+from supervisor.images.streams import Budget, Hashed, Slice, uncompressed
+from supervisor.images.tar import TarReader
+from supervisor.images.unpack import OPAQUE_XATTR, unpack
+
+log = structlog.get_logger()
+
+_CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
+
+
+class Images:
+    """The store below `root`. `pause` is what the word `pause` resolves to, once there is such a program.
+
+    Opening removes what a killed load or removal left behind. CannotStart when it is open elsewhere or damaged.
+    """
+
+    def __init__(self, root: str, *, pause: Resolved | None = None, limits: Limits | None = None) -> None:
+        self._pause, self._limits = pause, limits or Limits()
+        self._lock = threading.Lock()
+        self._pins: Counter[str] = Counter()  # layers that loads under way count on
+        self._disk = Disk(f"{os.path.realpath(root)}/images")
+        try:
+            self._images = self._disk.read_index()
+            self._disk.empty_staging()
+            self._drop_broken()
+            self.gc()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._disk.close()
+
+    def list(self) -> tuple[Image, ...]:
+        """By name; those without one last."""
+        return tuple(sorted(self._images, key=lambda image: (not image.names, image.names, image.id)))
+
+    def get(self, word: str) -> Image:
+        """By name, digest, id or the beginning of one. Raises BadRequest, NoSuchImage, AmbiguousImage."""
+        return index.find(self._images, self._stored(word))
+
+    def config(self, image: Image) -> Config:
+        return documents.parse_config(self._disk.read_blob(image.id), self._disk.blob(image.id)).config
+
+    def users(self, image_id: str) -> tuple[str, ...]:
+        """The containers that hold an image."""
+        return tuple(sorted(container for container, held in self._disk.holds().items() if held == image_id))
+
+    def load(self, word: str, *, name: str = "") -> tuple[Image, ...]:
+        """Every image of a file or directory, or the one that a tag or name after it chooses; all or none.
+
+        `word` is oci:DIR[:TAG] or docker-archive:FILE[:NAME] or the bare path of either. `name` is given to the image
+        instead of its own names, if it is one. Raises BadRequest, BadImage and the other errors of images.errors.
+        """
+        wanted = reference.parse(word)
+        if isinstance(wanted, Directory):
+            wanted = Layout(wanted.path) if os.path.isdir(wanted.path) else Archive(wanted.path)
+        if not isinstance(wanted, Layout | Archive):
+            raise BadRequest(f"{word!r} is no file or directory to load an image from; {reference.WAYS}")
+        return self._load_from(wanted, name, just_one=bool(name))
+
+    def import_(self, path: str, *, name: str = "") -> Image:
+        """One image from the tar of a root file system, compressed or not."""
+        names = (str(reference.parse_name(name)),) if name else ()
+        with self._disk.staging() as staging, self._disk.errors(), files.open_regular(path) as file:
+            layer = self._unpack(Slice(file), f"{staging}/layers/imported", path, Budget(self._limits))
+            os.rename(f"{staging}/layers/imported", f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}")
+            text = documents.config_document(layer.diff_id)
+            image = Image(_stage_blob(staging, text), "", names, (layer,), "")
+            self._commit(staging, (image,))
+        return self.get(image.id)
+
+    def pull(self, name: str, *, timeout_seconds: float = tools.PULL_SECONDS) -> Image:
+        """From a registry, by skopeo. Raises ToolMissing, ToolFailed, TimedOut and what `load` raises."""
+        full = reference.canonical(reference.parse_name(name.removeprefix("docker://")))
+        with self._disk.staging() as staging:
+            tools.pull(str(full), f"{staging}/pulled", staging, timeout_seconds=timeout_seconds)
+            with self._disk.errors(), files.directory(f"{staging}/pulled") as opened:
+                found = layout.choose(layout.find(opened, documents.host_platform()), str(full), "pulled")
+                (image,) = self._load(opened, (replace(found, names=(str(full),)),), staging)
+        return image
+
+    def resolve(self, word: str) -> Resolved:
+        """What an IMAGE word is made of. An image that is not in the store yet is loaded or pulled into it.
+
+        Until it is held another thread may remove it: `hold` then says NoSuchImage, and nothing was mounted.
+        """
+        wanted = reference.parse(word)
+        match wanted:
+            case Pause():
+                if self._pause is None:
+                    raise BadRequest("this exitd has no pause program")
+                return self._pause
+            case Directory(path):
+                if not os.path.isdir(path):
+                    raise BadRequest(f"IMAGE {word!r}: no such directory; {reference.WAYS}", image=word)
+                return Resolved((os.path.realpath(path),), Config(), name=path)
+        image = self._found_or_fetched(wanted)
+        lower = tuple(self._lower(image)) or (f"{self._disk.path}/empty",)
+        return Resolved(lower, self.config(image), image.id, word)
+
+    def hold(self, container: str, image_id: str) -> None:
+        """The image and its layers stay until the container releases them, over every restart. Repeatable."""
+        if not _CONTAINER.fullmatch(container):
+            raise BadRequest(f"{container!r} is no container id")
+        with self._lock:
+            index.find(self._images, Stored(image_id, None))
+            before = self._disk.holds().get(container)
+            if before is None:
+                self._disk.hold(container, image_id)
+            elif before != image_id:
+                raise WrongState(f"container {container} holds the image {before} already")
+
+    def release(self, container: str) -> None:
+        """Repeatable; no error if it holds nothing."""
+        if _CONTAINER.fullmatch(container):
+            self._disk.release(container)
+
+    def hold_only(self, containers: Mapping[str, str]) -> None:
+        """The holds become these: container and image id, from the one place that knows which containers there are. For
+        a daemon's start, before anything is removed: a power cut may have taken holds, a kill may have left some."""
+        with self._lock:
+            before = self._disk.holds()
+            for container in (name for name, image in before.items() if containers.get(name) != image):
+                self._disk.release(container)
+            for container in (name for name, image in containers.items() if before.get(name) != image):
+                self._disk.hold(container, containers[container])
+
+    def remove(self, word: str) -> Removed:
+        """Takes a name away, and the image with its last one; an id or digest takes the image with all names.
+        Raises NoSuchImage, AmbiguousImage, ImageInUse."""
+        with self._lock:
+            rest, removed = index.without(self._images, self._stored(word))
+            for image_id in removed.ids:
+                if users := self.users(image_id):
+                    raise ImageInUse(
+                        f"image {word} is in use by {', '.join(users)}; remove them first (exitctl rm)", image=word
+                    )
+            self._list(rest)
+        self.gc()
+        return removed
+
+    def gc(self) -> tuple[str, ...]:
+        """Removes the layers that no image has and no load under way counts on; their diff ids."""
+        with self._disk.staging() as bin_path, self._lock:
+            layers = {layer.diff_id for image in self._images for layer in image.layers}
+            return self._disk.move_others(bin_path, layers | self._pins.keys(), {image.id for image in self._images})
+
+    def _stored(self, word: str) -> Stored:
+        wanted = reference.parse(word)
+        if isinstance(wanted, Registry):
+            name = reference.canonical(wanted.name)
+            return Stored(str(name), name)
+        if not isinstance(wanted, Stored):
+            raise BadRequest(f"{word!r} is not the name of an image in exitd's own store", image=word)
+        return wanted
+
+    def _found_or_fetched(self, wanted: Reference) -> Image:
+        match wanted:
+            case Registry(name):
+                full = str(reference.canonical(name))
+                known = next((image for image in self._images if full in image.names), None)
+                return known or self.pull(full)
+            case Layout() | Archive():
+                (image,) = self._load_from(wanted, "", just_one=True)
+                return image
+        return index.find(self._images, Stored(str(wanted), reference.as_name(str(wanted))))
+
+    def _load_from(self, wanted: Layout | Archive, name: str, *, just_one: bool) -> tuple[Image, ...]:
+        choice = wanted.tag if isinstance(wanted, Layout) else wanted.name
+        with self._disk.staging() as staging, self._disk.errors(), self._opened(wanted, staging) as opened:
+            found = layout.find(opened, documents.host_platform(), choice)
+            if choice or just_one:
+                found = (layout.choose(found, opened.where, choice),)
+            return self._load(opened, _named(found, name), staging)
+
+    def _opened(self, wanted: Layout | Archive, staging: str) -> AbstractContextManager[files.Files]:
+        if isinstance(wanted, Layout):
+            return files.directory(wanted.path)
+        return files.archive(wanted.path, staging, self._limits)
+
+    def _load(self, opened: files.Files, found: Iterable[Found], staging: str) -> tuple[Image, ...]:
+        found = tuple(found)
+        budget = Budget(self._limits)
+        with self._pinned(layer.diff_id for image in found for layer in image.layers):
+            # What the list has now stays, for it is pinned; what it has not is unpacked, maybe by two loads at once.
+            layers = {layer.diff_id: layer for image in self._images for layer in image.layers}
+            for image in found:
+                for layer in image.layers:
+                    if layer.diff_id not in layers:
+                        layers[layer.diff_id] = self._layer(opened, layer, staging, budget)
+                _stage_blob(staging, image.config_text)
+            self._commit(
+                staging,
+                tuple(
+                    Image(
+                        one.id, one.digest, one.names, tuple(layers[d] for d in one.config.diff_ids), one.config.created
+                    )
+                    for one in found
+                ),
+            )
+        return tuple(self.get(one.id) for one in {one.id: one for one in found}.values())
+
+    def _layer(self, opened: files.Files, layer: LayerFile, staging: str, budget: Budget) -> Layer:
+        """Unpacks and verifies a layer in `staging`."""
+        where = f"{opened.where}: {layer.name}"
+        packed = opened.open(layer.name)
+        if layer.digest:  # before anything of it is believed
+            digest = Hashed(replace(packed)).drain()
+            if digest != layer.digest:
+                raise WrongDigest(f"{where} has the digest {digest}", document=layer.name)
+        directory = f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}"
+        made = self._unpack(packed, directory, where, budget)
+        if made.diff_id != layer.diff_id:
+            raise WrongDigest(
+                f"{where}: unpacked it has the digest {made.diff_id}, not {layer.diff_id} as its configuration says",
+                document=layer.name,
+            )
+        return made
+
+    def _unpack(self, packed: Slice, directory: str, where: str, budget: Budget) -> Layer:
+        os.mkdir(directory, 0o700)
+        with uncompressed(packed, where) as plain:
+            counted = Hashed(plain, budget)
+            left_out = unpack(TarReader(counted), directory, where, budget)
+            diff_id = counted.drain()
+        if left_out:
+            log.info("device nodes of a layer left out", layer=where, count=len(left_out), first=left_out[0])
+        return Layer(diff_id, counted.count)
+
+    def _commit(self, staging: str, images: tuple[Image, ...]) -> None:
+        """From here on the images are listed, whole, or nothing is."""
+        if set(index.with_images(self._images, images)) == set(self._images):  # loaded before, and nothing is new
+            return
+        tools.sync_file_system(staging)
+        try:
+            with self._lock:
+                self._disk.take_over(staging)
+                self._list(index.with_images(self._images, images))
+        except ImageStoreFailed:
+            self.gc()
+            raise
+
+    def _list(self, images: tuple[Image, ...]) -> None:
+        """What the disk lists and what this object lists never part, not even by an error after the rename."""
+        self._disk.write_index(images)
+        self._images = images
+        self._disk.sync()
+
+    def _drop_broken(self) -> None:
+        """A power cut can bring an old index back after its layers are gone."""
+        whole = tuple(image for image in self._images if self._is_whole(image))
+        if len(whole) < len(self._images):
+            lost = sorted({image.id for image in self._images} - {image.id for image in whole})
+            log.warning("images without their layers are no longer listed; load them again", images=lost)
+            self._list(whole)
+
+    def _is_whole(self, image: Image) -> bool:
+        layers = all(os.path.isdir(self._disk.layer(layer.diff_id)) for layer in image.layers)
+        return layers and os.path.isfile(self._disk.blob(image.id))
+
+    @contextmanager
+    def _pinned(self, diff_ids: Iterable[str]) -> Iterator[None]:
+        pins = set(diff_ids)
+        with self._lock:
+            self._pins.update(pins)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pins.subtract(pins)
+                self._pins += Counter()  # without those that are no longer counted on
+
+    def _lower(self, image: Image) -> Iterator[str]:
+        """Topmost first. A layer that comes twice counts where it is topmost, for overlay takes none twice and what it
+        says holds there; below one whose root is opaque nothing is seen, which overlay itself looks for in no root."""
+        seen = set()
+        for layer in reversed(image.layers):
+            path = self._disk.layer(layer.diff_id)
+            if path not in seen:
+                yield path
+            seen.add(path)
+            with suppress(OSError):  # no such attribute
+                if os.getxattr(path, OPAQUE_XATTR) == b"y":
+                    return
+
+
+def _stage_blob(staging: str, text: bytes) -> str:
+    digest = hashlib.sha256(text).hexdigest()
+    write_durably(f"{staging}/blobs/{digest}", text)
+    return f"sha256:{digest}"
+
+
+def _named(found: Iterable[Found], name: str) -> tuple[Found, ...]:
+    if not name:
+        return tuple(found)
+    return tuple(replace(one, names=(str(reference.parse_name(name)),)) for one in found)

@@ -1,0 +1,180 @@
+"""Bytes from a file to a tar: part of a file, unpacked by gzip or zstd, counted and hashed on the way."""
+
+import hashlib
+import os
+import subprocess
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from supervisor.images import tools
+from supervisor.images.errors import BadImage, ImageTooLarge
+from supervisor.images.facts import Limits
+from supervisor.images.tar import Source
+
+CHUNK_BYTES = 1 << 18
+GZIP_CHUNK_BYTES = 1 << 14  # small: what follows a member is copied once per member
+GZIP, ZSTD, XZ, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"
+
+
+@dataclass(slots=True)
+class Budget:
+    """What one load has left of its limits. Bytes are those of the uncompressed tars, so files and headers both."""
+
+    limits: Limits
+    used_bytes: int = 0
+    used_entries: int = 0
+
+    def spend_bytes(self, count: int) -> None:
+        self.used_bytes += count
+        if self.used_bytes > self.limits.total_bytes:
+            raise ImageTooLarge(f"the image unpacks to more than the limit of {self.limits.total_bytes} bytes")
+
+    def spend_entry(self) -> None:
+        self.used_entries += 1
+        if self.used_entries > self.limits.entries:
+            raise ImageTooLarge(f"the image has more than the limit of {self.limits.entries} entries")
+
+
+@dataclass(slots=True)
+class Slice:
+    """A part of an open file, which stays the caller's; -1: to its end."""
+
+    file: BinaryIO
+    offset: int = 0
+    size_bytes: int = -1
+
+    def read(self, most: int) -> bytes:
+        if self.size_bytes >= 0:
+            most = min(most, self.size_bytes)
+        data = os.pread(self.file.fileno(), most, self.offset) if most > 0 else b""
+        self._pass(len(data))
+        return data
+
+    def skip(self, count: int) -> None:
+        self._pass(min(count, self.size_bytes) if self.size_bytes >= 0 else count)
+
+    def _pass(self, count: int) -> None:
+        self.offset += count
+        if self.size_bytes >= 0:
+            self.size_bytes -= count
+
+
+@dataclass(slots=True)
+class Hashed:
+    """What is read from `source`, hashed and, with a budget, counted."""
+
+    source: Source
+    budget: Budget | None = None
+    count: int = 0
+    _sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+    def read(self, most: int) -> bytes:
+        data = self.source.read(most)
+        self._sha256.update(data)
+        self.count += len(data)
+        if self.budget:
+            self.budget.spend_bytes(len(data))
+        return data
+
+    def skip(self, count: int) -> None:
+        while count > 0 and (data := self.read(min(count, CHUNK_BYTES))):
+            count -= len(data)
+
+    def drain(self) -> str:
+        """Reads to the end; the digest of it all."""
+        while self.read(CHUNK_BYTES):
+            pass
+        return f"sha256:{self._sha256.hexdigest()}"
+
+
+@dataclass(slots=True)
+class Gunzip:
+    """RFC 1952, any number of members, as pigz and others write them; zeros may follow."""
+
+    source: Source
+    where: str
+    _member: "zlib._Decompress | None" = None
+    _ahead: bytes = b""
+
+    def read(self, most: int) -> bytes:
+        while most > 0:
+            if not self._ahead:
+                self._ahead = self.source.read(GZIP_CHUNK_BYTES)
+            if self._member is None:
+                self._ahead = self._ahead.lstrip(b"\0")
+                if not self._ahead:
+                    if more := self.source.read(GZIP_CHUNK_BYTES):
+                        self._ahead = more
+                        continue
+                    return b""
+                self._member = zlib.decompressobj(wbits=31)
+            if data := self._inflate(self._member, most):
+                return data
+        return b""
+
+    def skip(self, count: int) -> None:
+        while count > 0 and (data := self.read(min(count, CHUNK_BYTES))):
+            count -= len(data)
+
+    def _inflate(self, member: "zlib._Decompress", most: int) -> bytes:
+        at_end = not self._ahead
+        try:
+            data = member.decompress(self._ahead, most)
+        except zlib.error as error:
+            raise BadImage(f"{self.where}: not a whole gzip file ({error})") from error
+        self._ahead = member.unconsumed_tail
+        if member.eof:
+            self._ahead, self._member = member.unused_data, None
+        elif at_end and not data:
+            raise BadImage(f"{self.where}: not a whole gzip file (it ends too early)")
+        return data
+
+
+@dataclass(slots=True)
+class Piped:
+    """The output of a program that unpacks."""
+
+    process: "subprocess.Popen[bytes]"
+    where: str
+
+    def read(self, most: int) -> bytes:
+        assert self.process.stdout is not None
+        data = self.process.stdout.read(most)
+        if not data and most and self.process.wait(tools.DEATH_SECONDS) != 0:
+            raise BadImage(f"{self.where}: {self.process.args!r} could not unpack it")
+        return data
+
+    def skip(self, count: int) -> None:
+        while count > 0 and (data := self.read(min(count, CHUNK_BYTES))):
+            count -= len(data)
+
+
+@contextmanager
+def uncompressed(packed: Slice, where: str) -> Iterator[Source]:
+    """The plain bytes of `packed`, or `packed` itself if it is not compressed.
+
+    Goes by the first bytes, never by a media type or a file's name. Raises BadImage for a format not known here.
+    """
+    magic = os.pread(packed.file.fileno(), 6, packed.offset)
+    if magic.startswith((XZ, BZIP2)):
+        raise BadImage(f"{where}: compressed with xz or bzip2; only gzip and zstd are known here")
+    if magic.startswith(ZSTD):
+        with _unzstd(packed, where) as plain:
+            yield plain
+        return
+    yield Gunzip(packed, where) if magic.startswith(GZIP) else packed
+
+
+@contextmanager
+def _unzstd(packed: Slice, where: str) -> Iterator[Source]:
+    if packed.offset or 0 <= packed.size_bytes < os.fstat(packed.file.fileno()).st_size:
+        raise BadImage(f"{where}: compressed with zstd inside an archive, which is not known here")
+    packed.file.seek(0)
+    process = tools.start([tools.find("zstd"), "-dcq"], stdin=packed.file, stdout=subprocess.PIPE)
+    try:
+        yield Piped(process, where)
+    finally:
+        tools.end(process)

@@ -1,0 +1,93 @@
+"""Programs run beside the store: skopeo, zstd, sync. Each dies with the daemon and has a limit on time."""
+
+import os
+import shutil
+import signal
+import subprocess
+from typing import IO
+
+from shim import programs
+from supervisor.errors import TimedOut
+from supervisor.images.errors import ImageStoreFailed, ToolFailed, ToolMissing
+
+PULL_SECONDS = 600.0
+SYNC_SECONDS = 300.0
+DEATH_SECONDS = 10.0
+MOST_ERROR_BYTES = 2000
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DEBIAN = {"skopeo": "skopeo", "zstd": "zstd", "sync": "coreutils"}
+Stream = IO[bytes] | int | None
+
+
+def find(name: str) -> str:
+    """The program's path. Raises ToolMissing with the next step."""
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SEARCH_PATH}")
+    if not found:
+        raise ToolMissing(f"{name} is not installed (Debian: {DEBIAN.get(name, name)})", tool=name)
+    return os.path.abspath(found)
+
+
+def start(
+    argv: list[str], *, stdin: Stream = None, stdout: Stream = None, stderr: Stream = None, tmp: str = ""
+) -> "subprocess.Popen[bytes]":
+    """A child in a process group of its own that dies with this thread; what is not given is /dev/null."""
+    try:
+        launcher = programs.find("exitd-launch")
+    except FileNotFoundError as error:
+        raise ToolMissing(str(error), tool="exitd-launch") from error
+    return subprocess.Popen(
+        [launcher, str(os.getpid()), "--", *argv],
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=subprocess.DEVNULL if stdout is None else stdout,
+        stderr=subprocess.DEVNULL if stderr is None else stderr,
+        env={**os.environ, **({"TMPDIR": tmp} if tmp else {})},
+        process_group=0,
+    )
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Kills what is left of a child's group and reaps the child."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)  # not yet reaped: the number is still this group's
+        process.wait(DEATH_SECONDS)
+    if process.stdout:
+        process.stdout.close()
+
+
+def pull(name: str, layout: str, scratch: str, *, timeout_seconds: float) -> None:
+    """Copies an image of a registry into a new OCI layout, under the tag `pulled`. skopeo asks the host's own policy
+    (containers-policy.json(5)) and credentials. Raises ToolMissing, ToolFailed, TimedOut."""
+    argv = [find("skopeo"), "copy", "--quiet", f"docker://{name}", f"oci:{layout}:pulled"]
+    log = f"{scratch}/skopeo.log"
+    with open(log, "w+b") as errors:
+        process = start(argv, stderr=errors, tmp=scratch)
+        try:
+            status = process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as error:
+            raise TimedOut(
+                f"pulling {name} took more than {timeout_seconds:g} s and was given up; nothing was stored", image=name
+            ) from error
+        finally:
+            end(process)
+        if status:
+            raise ToolFailed(f"skopeo could not pull {name}: {_last_words(errors)}", image=name, tool="skopeo")
+
+
+def sync_file_system(path: str) -> None:
+    """Everything written to the file system of `path` is on its disk: syncfs(2) by sync(1), for Python has no call of
+    its own and an fsync for each of many thousand files takes minutes. Raises ImageStoreFailed."""
+    process = start([find("sync"), "--file-system", path])
+    try:
+        status = process.wait(SYNC_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise ImageStoreFailed(f"{path}: the disk took more than {SYNC_SECONDS:g} s to write") from error
+    finally:
+        end(process)
+    if status:
+        raise ImageStoreFailed(f"{path}: the disk could not be written (sync ended with {status})")
+
+
+def _last_words(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - MOST_ERROR_BYTES))
+    return file.read().decode("utf-8", "replace").strip() or "it said nothing"

@@ -1,0 +1,104 @@
+"""Pods as annotations tell them: who is a sandbox, who joins one, and which annotations a runtime gets to see.
+
+Three families of names say the same thing: isula's examples, CRI (which Kata reads too), and iSulad's CRI. A container
+may carry several as long as they agree.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from supervisor.errors import BadRequest
+from supervisor.facts import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family's keys, and its word for a pause container; a member is `container` in all of them."""
+
+    type_key: str
+    id_key: str
+    sandbox_word: str
+
+
+FAMILIES = (
+    Family("io.kubernetes.docker.type", "io.kubernetes.sandbox.id", "podsandbox"),
+    Family("io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id", "sandbox"),
+    Family("cri.isulad.type", "cri.sandbox.id", "podsandbox"),
+)
+MEMBER_WORD = "container"
+FAMILY_KEYS = frozenset(key for family in FAMILIES for key in (family.type_key, family.id_key))
+
+
+class Role(StrEnum):
+    SINGLE = "single"  # its own sandbox, no pod
+    SANDBOX = "sandbox"  # the pause container of a pod
+    MEMBER = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a container belongs. `sandbox` is a member's pod, as the annotation names it."""
+
+    role: Role
+    sandbox: str = ""
+
+
+def place(annotations: Mapping[str, str]) -> Place:
+    """Raises BadRequest, naming the keys, for words that are none, for a member of nothing, and for families that
+    contradict each other."""
+    found = [(family, _one(family, annotations)) for family in FAMILIES]
+    told = [(family, each) for family, each in found if each is not None]
+    if not told:
+        return Place(Role.SINGLE)
+    first_family, first = told[0]
+    for family, each in told[1:]:
+        if each != first:
+            raise BadRequest(
+                f"annotations contradict each other: {first_family.type_key} and {first_family.id_key} say "
+                f"{_words(first)}, {family.type_key} and {family.id_key} say {_words(each)}; drop one family"
+            )
+    return first
+
+
+def _one(family: Family, annotations: Mapping[str, str]) -> Place | None:
+    kind, sandbox = annotations.get(family.type_key), annotations.get(family.id_key, "")
+    if kind is None:
+        if sandbox:
+            raise BadRequest(f"{family.id_key} is set without {family.type_key}; add {family.type_key}={MEMBER_WORD}")
+        return None
+    if kind == family.sandbox_word:
+        return Place(Role.SANDBOX)
+    if kind != MEMBER_WORD:
+        raise BadRequest(f"{family.type_key}={kind!r}: must be {family.sandbox_word} or {MEMBER_WORD}")
+    if not sandbox:
+        raise BadRequest(f"{family.type_key}={MEMBER_WORD} needs {family.id_key}=<id of the pod>")
+    return Place(Role.MEMBER, sandbox)
+
+
+def _words(place: Place) -> str:
+    return f"member of {place.sandbox}" if place.role is Role.MEMBER else place.role.value
+
+
+def shown(annotations: Mapping[str, str], allowed: Iterable[str]) -> dict[str, str]:
+    """What reaches the runtime's spec: what a glob of its allow-list matches, and the family keys, which tell a runtime
+    with sandboxes of its own where the container belongs."""
+    globs = tuple(allowed)
+    return {
+        key: value
+        for key, value in annotations.items()
+        if key in FAMILY_KEYS or any(fnmatchcase(key, glob) for glob in globs)
+    }
+
+
+class State(StrEnum):
+    """crictl's two words, as tables show them; JSON has SANDBOX_READY and SANDBOX_NOTREADY."""
+
+    READY = "Ready"
+    NOT_READY = "NotReady"
+
+
+def state(pause: Phase) -> State:
+    """A pod is as ready as its pause container is running."""
+    return State.READY if pause in (Phase.RUNNING, Phase.PAUSED) else State.NOT_READY

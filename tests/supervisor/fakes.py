@@ -1,0 +1,204 @@
+"""A node whose containers are make-believe: a runtime family that does what it is told, and everything else real."""
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from supervisor import background
+from supervisor import node as node_module
+from supervisor.errors import StoreFailed
+from supervisor.events import EventLog
+from supervisor.facts import Container, Event, Exited, ExitStatus, Process, Report, RunKey, Source, Spec
+from supervisor.node import Node
+from supervisor.sandbox import ExitListener, Found, Made
+from supervisor.store import Change, Store
+
+T = TypeVar("T")
+LIMIT_SECONDS = 20.0
+CODE_0 = Exited(0)
+
+
+class FakeClock:
+    """Real time, since timers run in it; a boot of one's own."""
+
+    def __init__(self, boot: str = "boot") -> None:
+        self.boot = boot
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    def boottime_ns(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    def boot_id(self) -> str:
+        return self.boot
+
+
+class FakeManager:
+    """A ContainerManager. `fails` holds what a call raises, first come first served; a call named in `gates` waits."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, int]] = []
+        self.fails: defaultdict[str, list[Exception]] = defaultdict(list)
+        self.gates: dict[str, asyncio.Event] = {}
+        self.found: dict[str, Found] = {}
+        self.states: dict[str, str] = {}
+        self.on_start: Callable[[Container], None] = lambda container: None
+        self.on_kill: Callable[[Container, int], None] = lambda container, signal: None
+        self.on_connect: Callable[[Container], None] = lambda container: None
+        self._on_exit: ExitListener | None = None
+
+    def listen(self, on_exit: ExitListener) -> None:
+        self._on_exit = on_exit
+
+    def ends(self, container: str, run: int = 1, status: ExitStatus = CODE_0, source: Source = Source.RECORD) -> None:
+        assert self._on_exit is not None
+        self._on_exit(RunKey(container, run), Report(status, source, Process(40, 4), time.time_ns()))
+
+    async def _call(self, name: str, container: Container) -> None:
+        self.calls.append((name, container.id, container.run))
+        if name in self.gates:
+            await self.gates[name].wait()
+        if self.fails[name]:
+            raise self.fails[name].pop(0)
+
+    def count(self, name: str) -> int:
+        return sum(call[0] == name for call in self.calls)
+
+    async def create_container(self, container: Container) -> Made:
+        await self._call("create", container)
+        return Made(Process(40, 4), Process(41, 4), "shim")
+
+    async def start_process(self, container: Container) -> None:
+        self.on_start(container)
+        await self._call("start", container)
+
+    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+        self.on_connect(container)
+        await self._call("connect", container)
+        return self.found.get(container.id, Found.LIVE), None
+
+    async def state_process(self, container: Container) -> str:
+        await self._call("state", container)
+        return self.states.get(container.id, "created")
+
+    async def kill_process(self, container: Container, signal: int, *, everyone: bool = False) -> None:
+        await self._call("kill", container)
+        self.on_kill(container, signal)
+
+    async def pause_container(self, container: Container) -> None:
+        await self._call("pause", container)
+
+    async def resume_container(self, container: Container) -> None:
+        await self._call("resume", container)
+
+    async def pids(self, container: Container) -> tuple[int, ...]:
+        return ()
+
+    async def settle(self, container: Container) -> None:
+        await self._call("settle", container)
+
+    async def delete_process(self, container: Container) -> None:
+        await self._call("delete", container)
+
+    def monitored_by(self, key: RunKey) -> str:
+        return "shim"
+
+    def shim_of(self, key: RunKey) -> Process | None:
+        return None
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        return None
+
+    def forget(self, container: Container) -> None:
+        self.calls.append(("forget", container.id, container.run))
+
+
+class StubbornStore(Store):
+    """A real store whose disk refuses on demand; `late`: says it refused, and has stored all the same."""
+
+    refusals = 0
+    late = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.changes: list[Change] = []
+
+    async def commit(self, change: Change) -> tuple[Event, ...]:
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise StoreFailed("the disk is full")
+        numbered = await super().commit(change)
+        self.changes.append(change)
+        if self.late > 0:
+            self.late -= 1
+            raise StoreFailed("the disk did not answer in time")
+        return numbered
+
+
+class World:
+    """A node on a real store; `discarded` are the containers whose files are gone."""
+
+    def __init__(self, directory: Path, *, boot: str = "boot") -> None:
+        self.store = StubbornStore(directory / "exitd.db")
+        self.clock = FakeClock(boot)
+        self.events = EventLog(self.store, self.clock)
+        self.manager = FakeManager()
+        self.discarded: list[str] = []
+        self.discard_fails: list[Exception] = []
+        self.node = Node(self.store, self.events, self.manager, self.clock, self.discard)
+        self.health: list[bool] = []
+        self.node.on_health = self.health.append
+
+    def discard(self, container_id: str) -> None:
+        if self.discard_fails:
+            raise self.discard_fails.pop()
+        self.discarded.append(container_id)
+
+    async def running(self, spec: Spec) -> str:
+        """The id of a container that was added, made and launched."""
+        container = await self.node.add(spec)
+        await self.node.make(container.id)
+        await self.node.launch(container.id)
+        return container.id
+
+    async def event_types(self) -> list[str]:
+        return [event.type for event in await self.store.events_after(0, 1000)]
+
+    async def close(self) -> None:
+        await self.node.close()
+        self.events.close()
+        assert await self.store.close()
+
+
+@contextlib.asynccontextmanager
+async def world(directory: Path, *, boot: str = "boot") -> AsyncIterator[World]:
+    """Quick to try again, so that a refused commit costs a test milliseconds."""
+    made = World(directory, boot=boot)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries come at once."""
+    monkeypatch.setattr(node_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(background, "RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr(node_module, "END_SEEN_SECONDS", 0.05)
+
+
+async def until(look: Callable[[], T], what: str = "it") -> T:
+    """The first true answer; other tasks run in between."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not (answer := look()):
+        assert time.monotonic() < deadline, f"{what} does not come"
+        await asyncio.sleep(0.001)
+    return answer

@@ -1,0 +1,350 @@
+import asyncio
+import contextlib
+import errno
+import os
+import queue
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shim import fields, launch
+from supervisor import keeper as keeper_module
+from supervisor.keeper import AT_ONCE, Keeper, KeeperSilent
+from tests.shim.test_journal import FIRST, HEADER, SECOND, slots
+from tests.shim.test_record import written
+from tests.supervisor.children import descriptors
+from tests.supervisor.fakes import until
+
+Peer = socket.socket
+Script = Callable[[Peer, fields.Message], None]
+OK = fields.encode("exitd-ok", [])
+HELLO = fields.encode("exitd-keeper", [("pid", 77)])
+
+
+def answers_ok(peer: Peer, message: fields.Message) -> None:
+    peer.send(OK)
+
+
+class Server:
+    """A keeper's socket, and a thread behind it that does what the script says with each request but hello."""
+
+    def __init__(self, state: Path, script: Script) -> None:
+        self.script = script
+        self.greets = True
+        self.seen: queue.Queue[str] = queue.Queue()
+        self.connections = 0
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(state / launch.SOCKET_NAME))
+        self._listener.listen()
+        self._peers: list[Peer] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = self._listener.accept()
+                self.connections += 1
+                self._peers.append(peer)
+                self._threads.append(threading.Thread(target=self._serve, args=(peer,)))
+                self._threads[-1].start()
+
+    def _serve(self, peer: Peer) -> None:
+        with contextlib.suppress(OSError):
+            while received := launch.receive(peer):
+                data, passed = received
+                for fd in passed:
+                    os.close(fd)
+                if not data:
+                    return
+                message = fields.decode(data)
+                if message.kind == "exitd-hello":
+                    if self.greets:
+                        peer.send(HELLO)
+                    continue
+                self.seen.put(message.kind)
+                self.script(peer, message)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for peer in self._peers:
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
+            peer.close()
+        for thread in self._threads:
+            thread.join(20)
+
+
+@pytest.fixture
+def before() -> set[str]:
+    return descriptors()
+
+
+@pytest.fixture
+def server(before: set[str], tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path, answers_ok)
+    yield made
+    made.close()
+    assert descriptors() == before
+
+
+@contextlib.asynccontextmanager
+async def line(state: Path, news: Callable[[], None] = lambda: None) -> AsyncIterator[Keeper]:
+    made = Keeper(str(state), "/nonexistent/exitd-keeper", news, may_start=False)
+    try:
+        yield made
+    finally:
+        made.close()
+        made.close()
+
+
+REQUEST = fields.encode("exitd-anything", [])
+
+
+def test_the_line_is_opened_when_it_is_needed_and_kept(server: Server, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            assert not k.connected
+            for _ in range(3):
+                message, passed = await k.ask(REQUEST)
+                assert (message.kind, passed) == ("exitd-ok", [])
+            assert server.connections == 1
+            assert k.process is not None and k.process.pid == 77
+
+    asyncio.run(main())
+
+
+def test_many_requests_at_once_are_answered_in_turn_over_one_connection(server: Server, tmp_path: Path) -> None:
+    """More than a socket's queue holds."""
+
+    def echo(peer: Peer, message: fields.Message) -> None:
+        peer.send(fields.encode("exitd-ok", [("n", message.get("n"))]))
+
+    server.script = echo
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            asks = [k.ask(fields.encode("exitd-ack", [("n", n), ("pad", "x" * 600)])) for n in range(200)]
+            found = await asyncio.gather(*asks)
+            assert [message.number("n") for message, _ in found] == list(range(200))
+            assert server.connections == 1
+
+    asyncio.run(main())
+
+
+def test_a_silent_keeper_is_given_up_within_the_limit_and_left_alone_for_a_while(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "ANSWER_SECONDS", 0.05)
+    server.script = lambda peer, message: None
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            found = await asyncio.gather(*(k.ask(REQUEST) for _ in range(AT_ONCE * 2)), return_exceptions=True)
+            assert all(isinstance(each, KeeperSilent) for each in found)
+            assert not k.connected
+            with pytest.raises(KeeperSilent, match="a moment ago"):
+                await k.ask(REQUEST)
+            assert server.connections == 1
+            monkeypatch.setattr(k, "_rest_until", 0.0)
+            server.script = answers_ok
+            await k.ask(REQUEST)
+
+    asyncio.run(main())
+
+
+def test_a_keeper_that_does_not_greet_is_silent_too(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "ANSWER_SECONDS", 0.05)
+    server.greets = False
+    server.script = lambda peer, message: None
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            found = await asyncio.gather(*(k.ask(REQUEST) for _ in range(5)), return_exceptions=True)
+            assert all(isinstance(each, KeeperSilent) for each in found)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("answer", [b"", b"garbage", fields.encode("exitd-refused", [("why", "no errno")])])
+def test_a_line_that_breaks_or_is_not_understood_fails_who_waits_and_is_made_anew(
+    server: Server, tmp_path: Path, answer: bytes
+) -> None:
+    def breaks(peer: Peer, message: fields.Message) -> None:
+        peer.send(answer) if answer else peer.shutdown(socket.SHUT_RDWR)
+
+    server.script = breaks
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            for each in await asyncio.gather(*(k.ask(REQUEST) for _ in range(5)), return_exceptions=True):
+                assert isinstance(each, KeeperSilent)
+            assert not k.connected and k.process is None
+            server.script = answers_ok
+            await k.ask(REQUEST)
+            assert server.connections == 2
+
+    asyncio.run(main())
+
+
+def test_a_keeper_that_answers_a_greeting_with_something_else_is_silent(server: Server, tmp_path: Path) -> None:
+    server.greets = False
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            found = await asyncio.gather(k.ask(REQUEST), k.ask(REQUEST), return_exceptions=True)
+            assert isinstance(found[0], KeeperSilent)
+            assert not k.connected
+
+    asyncio.run(main())
+
+
+def test_a_refusal_is_the_askers_alone(server: Server, tmp_path: Path) -> None:
+    def refuses(peer: Peer, message: fields.Message) -> None:
+        peer.send(fields.encode("exitd-refused", [("why", "run is known"), ("errno", errno.EEXIST)]))
+
+    server.script = refuses
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            with pytest.raises(launch.KeeperRefused, match="run is known") as caught:
+                await k.ask(REQUEST)
+            assert caught.value.number == errno.EEXIST
+            await k.acknowledge("c1", 1)  # nobody's business
+            server.script = answers_ok
+            await k.ask(REQUEST)
+            assert server.connections == 1
+
+    asyncio.run(main())
+
+
+def test_news_come_in_between_and_are_nobodys_answer(server: Server, tmp_path: Path) -> None:
+    def news_first(peer: Peer, message: fields.Message) -> None:
+        peer.send(fields.encode("exitd-news", []))
+        peer.send(OK)
+
+    server.script = news_first
+
+    async def main() -> None:
+        news: list[bool] = []
+        async with line(tmp_path, lambda: news.append(True)) as k:
+            message, _ = await k.ask(REQUEST)
+            assert (message.kind, news) == ("exitd-ok", [True])
+
+    asyncio.run(main())
+
+
+def passes_descriptor(peer: Peer, message: fields.Message) -> None:
+    with open("/dev/null", "rb") as file:
+        socket.send_fds(peer, [fields.encode("exitd-spawned", [("pid", 9), ("started", 8)])], [file.fileno()])
+
+
+def test_a_spawned_shim_comes_with_its_pidfd_or_not_at_all(server: Server, tmp_path: Path) -> None:
+    server.script = passes_descriptor
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            reading, writing = os.pipe()
+            pid, started, pidfd = await k.spawn(REQUEST, [writing])
+            assert (pid, started) == (9, 8)
+            assert not os.get_inheritable(pidfd)
+            for fd in (pidfd, reading, writing):
+                os.close(fd)
+            server.script = answers_ok
+            with pytest.raises(launch.KeeperRefused):
+                await k.spawn(REQUEST, [])
+
+    asyncio.run(main())
+
+
+def test_descriptors_of_an_answer_whose_asker_has_gone_are_closed(server: Server, tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def slowly(peer: Peer, message: fields.Message) -> None:
+        go.wait(20)
+        passes_descriptor(peer, message)
+
+    server.script = slowly
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            asking = [asyncio.create_task(k.ask(REQUEST)) for _ in range(2)]
+            await until(lambda: server.seen.qsize() >= 1)
+            asking[0].cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asking[0]
+            go.set()
+            _, passed = await asking[1]  # each answer went to its own asker
+            assert len(passed) == 1
+            os.close(passed[0])
+
+    asyncio.run(main())
+
+
+def test_an_asker_cancelled_in_the_moment_of_its_answer_leaves_no_descriptor(server: Server, tmp_path: Path) -> None:
+    server.script = passes_descriptor
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            asking = asyncio.create_task(k.ask(REQUEST))
+            await until(lambda: any(future.done() for future in list(k._waiting)) or asking_has_answer(k, asking))
+            asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                _, passed = await asking
+                for fd in passed:
+                    os.close(fd)
+
+    def asking_has_answer(k: Keeper, asking: "asyncio.Task[object]") -> bool:
+        return k.connected and not k._waiting and server.seen.qsize() == 1
+
+    asyncio.run(main())
+
+
+def test_without_a_keeper_and_the_right_to_start_one_the_line_is_silent(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            with pytest.raises(KeeperSilent, match="not this daemon's"):
+                await k.ask(REQUEST)
+            await k.acknowledge("c1", 1)
+
+    asyncio.run(main())
+
+
+def test_a_keeper_that_cannot_be_started_is_silent(tmp_path: Path) -> None:
+    async def main() -> None:
+        for program in ("/nonexistent/exitd-keeper", "/bin/false"):
+            k = Keeper(str(tmp_path), program, lambda: None)
+            with pytest.raises(KeeperSilent):
+                await k.ask(REQUEST)
+
+    asyncio.run(main())
+
+
+def test_every_run_the_keeper_knows_is_listed(server: Server, tmp_path: Path) -> None:
+    def lists(peer: Peer, message: fields.Message) -> None:
+        at = message.number("at")
+        peer.send(fields.encode("exitd-run", [("id", f"c{at}"), ("run", 1), ("exec", "")]) if at < 3 else OK)
+
+    server.script = lists
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            assert [message.get("id") for message in await k.runs()] == ["c0", "c1", "c2"]
+
+    asyncio.run(main())
+
+
+def test_the_journals_of_all_keepers_are_read_dead_ones_and_damaged_ones_included(tmp_path: Path) -> None:
+    k = Keeper(str(tmp_path), "x", lambda: None)
+    assert k.entries() == {}
+    (tmp_path / "keeper-1-2.journal").write_bytes(slots(written(FIRST, 1024)))
+    (tmp_path / "keeper-3-4.journal").write_bytes(slots(b"", written(SECOND, 1024)))
+    (tmp_path / "keeper-5-6.journal").write_bytes(HEADER[:10])
+    found = k.entries()
+    assert {key[0]: entry.code for key, entry in found.items()} == {"a": 1, "b": 43}

@@ -1,0 +1,314 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from supervisor import operations
+from supervisor.errors import NoSuchContainer, RuntimeFailed, TimedOut, WrongState
+from supervisor.events import Bookmark
+from supervisor.facts import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
+from supervisor.oci.native import NativeContainers
+from supervisor.operations import Operations, Settings
+from supervisor.views import Info
+from tests.supervisor.fakes import World, hasty, until, world
+from tests.supervisor.happenings import USER
+
+__all__ = ["hasty"]
+pytestmark = pytest.mark.usefixtures("hasty")
+
+WEB = Spec(name="web", runtime="")
+ALWAYS = replace(WEB, restart=RestartPolicy(Policy.ALWAYS))
+
+
+def no_info() -> Info:
+    raise AssertionError("nobody asks")
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[tuple[World, Operations]]:
+    async with world(directory) as w:
+        manager = cast(NativeContainers, w.manager)  # only what the seam has, and two questions more
+        yield w, Operations(w.node, manager, Settings("/root", "/state"), no_info)
+
+
+def obeys(w: World, *signals: int) -> None:
+    """Init ends at these signals, and at SIGKILL."""
+
+    def on_kill(container: Container, signal: int) -> None:
+        if signal in (9, *signals):
+            w.manager.ends(container.id, container.run, Signaled(signal))
+
+    w.manager.on_kill = on_kill
+
+
+async def running(w: World, o: Operations, spec: Spec = WEB) -> str:
+    return (await o.start((await o.create(spec, USER)).id, USER)).id
+
+
+def phase(w: World, id: str) -> Phase | None:
+    return c.phase if (c := w.node.containers.get(id)) is not None else None
+
+
+def in_phase(w: World, id: str, wanted: Phase) -> bool:
+    return phase(w, id) is wanted
+
+
+def test_start_is_safe_to_ask_again_and_takes_up_after_an_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            assert w.node.containers[id].spec.runtime == "runc"
+            assert (await o.start("web", USER)).run == 1
+            w.manager.ends(id)
+            await o.wait(id, "exited", 0)
+            again = await o.start("web", USER)  # at once: the clean-up of the last run is waited for
+            assert (again.run, again.phase, w.manager.count("delete")) == (2, Phase.RUNNING, 1)
+
+    asyncio.run(main())
+
+
+def test_create_that_fails_leaves_the_name_free_when_the_caller_hears_of_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            w.manager.fails["create"] = [RuntimeFailed("no rootfs")]
+            with pytest.raises(RuntimeFailed):
+                await o.create(WEB, USER)
+            assert w.node.containers == {}
+            await o.create(WEB, USER)
+
+    asyncio.run(main())
+
+
+def test_a_stop_that_is_obeyed_is_one_signal(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o, ALWAYS)
+            obeys(w, 15)
+            stopped = await o.stop("web", 10, USER)
+            assert (stopped.phase, stopped.exit is not None and stopped.exit.reason) == (Phase.EXITED, Reason.STOP)
+            assert w.manager.count("kill") == 1
+            assert (await o.stop(id, 10, USER)).phase is Phase.EXITED
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("grace", [0, 0.01])
+def test_a_stop_that_is_not_obeyed_is_a_stop_by_sigkill(tmp_path: Path, grace: float) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            await running(w, o)
+            obeys(w)
+            exit = (await o.stop("web", cast(int, grace), USER)).exit
+            assert exit is not None
+            assert (exit.status, exit.reason, exit.by) == (Signaled(9), Reason.STOP, USER)
+
+    asyncio.run(main())
+
+
+def test_what_cannot_hear_is_killed_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            obeys(w)
+            await o.create(WEB, USER)
+            assert (await o.stop("web", 100, USER)).phase is Phase.EXITED
+            await o.start("web", USER)
+            await o.pause("web", USER)
+            assert (await o.stop("web", 100, USER)).phase is Phase.EXITED
+            assert w.manager.count("resume") == 1  # a frozen cgroup of version 1 does not die
+
+    asyncio.run(main())
+
+
+def test_an_init_that_sigkill_does_not_end_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "DEATH_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            await running(w, o)
+            with pytest.raises(TimedOut, match="after SIGKILL"):
+                await o.stop("web", 0, USER)
+
+    asyncio.run(main())
+
+
+def test_stop_means_stopped_even_when_the_end_was_quicker_than_the_stop(tmp_path: Path) -> None:
+    """The policy has planned, or begun, the next run when the stop is about to be stored."""
+
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            obeys(w, 15)
+            id = await running(w, o, ALWAYS)
+            for _ in range(5):
+                w.manager.ends(id, w.node.containers[id].run, Exited(0))
+                stopped = await o.stop(id, 1, USER)
+                assert (stopped.phase, stopped.stopped_by_user) == (Phase.EXITED, True)
+                await until(lambda: not w.node.background)
+                assert (phase(w, id), w.node._timers) == (Phase.EXITED, {})
+                await o.start(id, USER)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("when", [Phase.RESTARTING, Phase.CREATING])
+def test_a_restarting_container_is_stopped_or_removed_whatever_its_timer_does(tmp_path: Path, when: Phase) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            obeys(w, 15)
+            for ask in ("stop", "remove"):
+                id = await running(w, o, ALWAYS)
+                w.manager.gates["create"] = asyncio.Event()
+                w.manager.ends(id)
+                await until(partial(in_phase, w, id, when))
+                asking = asyncio.gather(o.stop(id, 1, USER) if ask == "stop" else o.remove(id, True, USER))
+                await asyncio.sleep(0)
+                w.manager.gates.pop("create").set()
+                await asking
+                assert phase(w, id) is (Phase.EXITED if ask == "stop" else None)
+                if ask == "stop":
+                    await o.remove(id, False, USER)
+
+    asyncio.run(main())
+
+
+def test_remove_needs_force_for_what_runs_and_is_safe_to_ask_twice_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            obeys(w)
+            id = await running(w, o)
+            with pytest.raises(WrongState, match="use force"):
+                await o.remove("web", False, USER)
+            await asyncio.gather(o.remove(id, True, USER), o.remove(id, True, USER), o.remove(id, True, USER))
+            assert w.node.containers == {}
+            (exit,) = await w.store.exits()
+            assert (exit.reason, exit.status) == (Reason.KILL, Signaled(9))
+            with pytest.raises(NoSuchContainer):
+                await o.remove(id, True, USER)
+
+    asyncio.run(main())
+
+
+def test_kill_signals_only_what_lives(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            obeys(w)
+            id = await running(w, o)
+            await o.kill(id, 10, False, USER)
+            assert phase(w, id) is Phase.RUNNING
+            await o.kill(id, 9, False, USER)
+            exit = await o.wait(id, "exited", 0)
+            assert exit is not None and (exit.reason, exit.by) == (Reason.KILL, USER)
+            with pytest.raises(WrongState, match="nothing to signal"):
+                await o.kill(id, 9, False, USER)
+
+    asyncio.run(main())
+
+
+def test_pause_and_resume_want_the_right_state(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            await running(w, o)
+            with pytest.raises(WrongState):
+                await o.resume("web", USER)
+            await o.pause("web", USER)
+            with pytest.raises(WrongState):
+                await o.pause("web", USER)
+            await o.resume("web", USER)
+            assert (await w.event_types())[-2:] == ["pause", "resume"]
+
+    asyncio.run(main())
+
+
+def test_a_late_waiter_gets_the_stored_exit_even_of_a_removed_container(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            gone = asyncio.create_task(o.wait(id, "removed", 0))
+            w.manager.ends(id, status=Exited(43))
+            first = await o.wait(id, "exited", 0)
+            assert first is not None and first.status == Exited(43)
+            assert await o.wait("web", "exited", 1) == first
+            await o.remove(id, False, USER)
+            assert await gone == await o.wait(id, "exited", 0) == await o.wait(id, "exited", 1) == first
+            assert await o.wait(id, "exited", 7) is None
+            with pytest.raises(NoSuchContainer):
+                await o.wait("nobody", "exited", 0)
+
+    asyncio.run(main())
+
+
+def test_next_exit_is_not_the_one_that_was(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            w.manager.ends(id, status=Exited(1))
+            await o.wait(id, "exited", 0)
+            waiting = asyncio.create_task(o.wait(id, "next-exit", 0))
+            await o.start(id, USER)
+            assert not waiting.done()
+            w.manager.ends(id, 2, Exited(2))
+            exit = await waiting
+            assert exit is not None and (exit.key.run, exit.status) == (2, Exited(2))
+            first = await o.wait(id, "exited", 1)
+            assert first is not None and first.status == Exited(1)
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_for_ever_for_a_run_that_never_began(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            w.manager.ends(id, status=Exited(1))
+            await o.wait(id, "exited", 0)
+            waiting = [asyncio.create_task(o.wait(id, "next-exit", 0)), asyncio.create_task(o.wait(id, "exited", 2))]
+            await asyncio.sleep(0)
+            w.manager.fails["create"] = [RuntimeFailed("no rootfs")]
+            with pytest.raises(RuntimeFailed):
+                await o.start(id, USER)
+            for task in waiting:
+                with pytest.raises(WrongState, match="never began: no rootfs"):
+                    await task
+            exit = await o.wait(id, "exited", 0)
+            assert exit is not None and exit.key.run == 1
+
+    asyncio.run(main())
+
+
+def test_a_waiter_that_goes_away_leaves_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            waiting = [asyncio.create_task(o.wait(id, word, 0)) for word in ("exited", "next-exit", "removed")]
+            await until(lambda: len(w.node.changes) == 3)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert len(w.node.changes) == 0
+
+    asyncio.run(main())
+
+
+def test_a_listing_says_from_where_to_watch(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            await o.create(replace(WEB, name="idle"), USER)
+            views, seq = o.listing(False, ())
+            assert [view.container.id for view in views] == [id]
+            assert len(o.listing(True, ())[0]) == 2
+            assert [view.container.spec.name for view in o.listing(False, ("status=created",))[0]] == ["idle"]
+            w.manager.ends(id)
+            await o.wait(id, "exited", 0)
+            items = [item async for item in o.subscribe(seq, None, None, (), False)]
+            assert [item.type for item in items if isinstance(item, Event)] == ["exit"]
+            assert all(isinstance(item, Event | Bookmark) for item in items)
+            assert (await o.inspect(id)).run_directory == f"/state/c/{id}/1"
+            assert [exit.key.container async for exit in o.exits(None, False, "web")] == [id]
+            assert await o.pids(id) == ()
+
+    asyncio.run(main())

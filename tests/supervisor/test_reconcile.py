@@ -1,0 +1,140 @@
+import asyncio
+import dataclasses
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from shim import fields, record
+from supervisor import reconcile, rundir
+from supervisor.errors import ShimFailed
+from supervisor.facts import Phase, RunKey
+from supervisor.oci.native import NativeContainers
+from supervisor.operations import Settings
+from tests.shim.test_record import PLAIN, written
+from tests.supervisor.children import child, ends_unreaped, name_of
+from tests.supervisor.fakes import World, until, world
+from tests.supervisor.happenings import container
+
+SLOT = record.ENTRY_BYTES
+
+
+class Machine:
+    """What a round asks of the native manager, besides the seam; and the directories it looks through."""
+
+    def __init__(self, base: Path, w: World) -> None:
+        self.settings = Settings(str(base / "r"), str(base / "s"))
+        (base / "s").mkdir()
+        self.looks = 0
+        self.strays: list[tuple[str, int]] = []
+        self.needed: frozenset[RunKey] = frozenset()
+        self.fails: list[Exception] = []
+        self.world = w
+
+    def look_at_all(self) -> None:
+        self.looks += 1
+        if self.fails:
+            raise self.fails.pop()
+
+    async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
+        self.strays.append((container_id, run))
+        rundir.remove(rundir.path_of(self.settings.state, container_id, run))
+
+    async def acknowledge_strangers(self, live: frozenset[RunKey]) -> int:
+        self.needed = live
+        return 0
+
+    def run_directory(self, id: str, run: int) -> None:
+        os.makedirs(rundir.path_of(self.settings.state, id, run))
+
+    def bundle(self, id: str) -> None:
+        os.makedirs(f"{self.settings.root}/c/{id}/bundle")
+
+    async def round(self) -> None:
+        await reconcile.once(self.world.node, cast(NativeContainers, self), self.settings)
+
+
+def test_what_belongs_to_nobody_is_removed_and_what_belongs_to_somebody_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            w.node.containers["live"] = replace(container(), id="live", run=2)
+            w.node.containers["ended"] = replace(container(Phase.EXITED), id="ended")
+            w.node.containers["unclean"] = replace(container(Phase.EXITED, run=3), id="unclean", clean=False)
+            for id, run in (("live", 2), ("ended", 1), ("unclean", 2), ("unclean", 3), ("nobody", 1), ("ended", 0)):
+                m.run_directory(id, run)
+            for id in ("live", "ended", "nobody"):
+                m.bundle(id)
+            await m.round()
+            assert sorted(m.strays) == [("ended", 0), ("nobody", 1)]
+            assert w.discarded == ["nobody"]
+            await m.round()
+            assert (len(m.strays), m.looks) == (2, 2)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_an_acknowledgement_is_kept_back_while_its_exit_may_not_be_stored(tmp_path: Path, phase: Phase) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            w.node.containers["c1"] = container(phase)
+            await m.round()
+            over = phase in (Phase.EXITED, Phase.RESTARTING, Phase.REMOVING)
+            assert m.needed == (frozenset() if over else {RunKey("c1", 1)})
+
+    asyncio.run(main())
+
+
+def journal_of(path: Path, pid: int, started: int, *entries: record.Record) -> Path:
+    head: list[tuple[str, str | int]] = [
+        ("instance", "i"),
+        ("boot_id", "boot"),
+        ("pid", pid),
+        ("started", started),
+        ("slot_size", SLOT),
+    ]
+    blocks = [fields.encode("exitd-journal", head), *(written(entry, SLOT) for entry in entries)]
+    path.write_bytes(b"".join(block.ljust(SLOT, b"\0") for block in blocks))
+    return path
+
+
+def test_a_dead_keepers_journal_goes_once_everything_in_it_is_stored(tmp_path: Path) -> None:
+    entry = dataclasses.replace(PLAIN, id="c1", run=1)
+
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            state = tmp_path / "s"
+            with child() as process:
+                name = name_of(process)
+                alive = journal_of(state / "keeper-1.journal", name.pid, name.started_ticks)
+                dead = journal_of(state / "keeper-2.journal", name.pid, name.started_ticks + 1, entry)
+                damaged = state / "keeper-3.journal"
+                damaged.write_bytes(b"half")
+                w.node.containers["c1"] = container()
+                await m.round()
+                assert alive.exists() and dead.exists() and damaged.exists()
+                w.node.containers["c1"] = container(Phase.EXITED)
+                await m.round()
+                assert alive.exists() and not dead.exists()
+                ends_unreaped(process)
+            await m.round()
+            assert not alive.exists()
+
+    asyncio.run(main())
+
+
+def test_a_round_that_fails_does_not_end_the_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            m.fails = [ShimFailed("busy"), OSError(5, "io")]
+            loop = asyncio.create_task(reconcile.forever(w.node, cast(NativeContainers, m), m.settings, 0.001))
+            await until(lambda: m.looks >= 4)
+            loop.cancel()
+
+    asyncio.run(main())

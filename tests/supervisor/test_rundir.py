@@ -1,0 +1,190 @@
+import contextlib
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shim import fields, record
+from supervisor import rundir
+from supervisor.errors import ShimFailed
+from supervisor.facts import Process
+from supervisor.rundir import RunDirectory, path_of
+from tests.shim.test_record import PLAIN, written
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[RunDirectory]:
+    directory = rundir.make(str(tmp_path), "c1", 1, b"the plan")
+    yield directory
+    directory.close()
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def test_a_run_directory_has_everything_a_shim_needs_and_nothing_for_others(made: RunDirectory, tmp_path: Path) -> None:
+    assert made.path == path_of(str(tmp_path), "c1", 1)
+    found = {path.name: path.stat() for path in Path(made.path).iterdir()}
+    assert set(found) == {"exit_fifo", "exit.json", "lock", "plan"}
+    assert stat.S_ISFIFO(found["exit_fifo"].st_mode)
+    assert {stat.S_IMODE(each.st_mode) for each in found.values()} == {0o600}
+    assert stat.S_IMODE(os.stat(made.path).st_mode) == 0o700
+    assert Path(made.path, "plan").read_bytes() == b"the plan"
+    assert not os.get_inheritable(made.fifo_fd) and not os.get_inheritable(made.record_fd)
+
+
+def test_a_records_room_is_allocated_before_it_is_needed(made: RunDirectory) -> None:
+    found = os.fstat(made.record_fd)
+    assert (found.st_size, found.st_blocks * 512 >= record.RECORD_BYTES) == (record.RECORD_BYTES, True)
+
+
+def test_a_run_is_made_once(made: RunDirectory, tmp_path: Path) -> None:
+    before = descriptors()
+    with pytest.raises(ShimFailed, match="File exists"):
+        rundir.make(str(tmp_path), "c1", 1, b"another plan")
+    assert descriptors() == before
+    assert Path(made.path, "plan").read_bytes() == b"the plan"
+    rundir.make(str(tmp_path), "c1", 2, b"").close()
+
+
+@pytest.mark.parametrize("step", ["mkfifo", "posix_fallocate", "write"])
+def test_no_room_leaves_neither_directory_nor_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Planted: a state file system of one's own, full at just this step, needs root."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = descriptors()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, full)
+        with pytest.raises(ShimFailed, match="No space left"):
+            rundir.make(str(tmp_path), "c1", 1, b"plan")
+    assert descriptors() == before
+    assert rundir.runs(str(tmp_path)) == []
+    rundir.make(str(tmp_path), "c1", 1, b"plan").close()
+
+
+def test_a_plan_that_was_written_in_part_is_no_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: len(data) - 1)
+        with pytest.raises(ShimFailed, match="No space left"):
+            rundir.make(str(tmp_path), "c1", 1, b"plan")
+    assert rundir.runs(str(tmp_path)) == []
+
+
+def test_the_record_is_read_through_the_descriptor_even_when_the_directory_is_gone(made: RunDirectory) -> None:
+    assert rundir.read_record(made) is None
+    os.pwrite(made.record_fd, written(PLAIN), 0)
+    rundir.remove(made.path)
+    assert rundir.read_record(made) == PLAIN
+
+
+def test_half_a_record_is_none(made: RunDirectory) -> None:
+    os.pwrite(made.record_fd, written(PLAIN)[:80], 0)
+    assert rundir.read_record(made) is None
+
+
+def test_the_fifo_gives_a_whole_number_or_nothing(made: RunDirectory) -> None:
+    assert rundir.read_fifo(made) is None
+    writer = os.open(f"{made.path}/exit_fifo", os.O_RDWR)
+    try:
+        assert rundir.read_fifo(made) is None
+        for number in (0, 43, 137, -1):
+            os.write(writer, number.to_bytes(4, "little", signed=True))
+            assert rundir.read_fifo(made) == number
+        os.write(writer, b"\1\2")
+        assert rundir.read_fifo(made) is None
+    finally:
+        os.close(writer)
+    assert rundir.read_fifo(made) is None
+
+
+def test_what_is_left_of_a_directory_is_reopened(made: RunDirectory, tmp_path: Path) -> None:
+    os.pwrite(made.record_fd, written(PLAIN), 0)
+    again = rundir.reopen(str(tmp_path), "c1", 1)
+    assert rundir.read_record(again) == PLAIN
+    again.close()
+    again.close()
+    rundir.remove(made.path)
+    nothing = rundir.reopen(str(tmp_path), "c1", 1)
+    assert (nothing.fifo_fd, nothing.record_fd) == (-1, -1)
+    assert (rundir.read_record(nothing), rundir.read_fifo(nothing)) == (None, None)
+    nothing.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "read"),
+    [("created", "exitd-created", rundir.created), ("lock", "exitd-lock", rundir.lock_holder)],
+)
+def test_a_process_is_read_whole_or_not_at_all(made: RunDirectory, name: str, kind: str, read: object) -> None:
+    assert callable(read)
+    whole = fields.encode(kind, [("pid", 1234), ("started", 5678)])
+    for cut in range(len(whole)):
+        Path(made.path, name).write_bytes(whole[:cut])
+        assert read(made.path) is None
+    Path(made.path, name).write_bytes(whole)
+    assert read(made.path) == Process(1234, 5678)
+    Path(made.path, name).unlink()
+    assert read(made.path) is None
+
+
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_runs_lock_belongs_to_one_process_and_dies_with_it(made: RunDirectory) -> None:
+    with rundir.locked(made.path) as free:
+        assert free
+        with rundir.locked(made.path) as twice:
+            assert not twice
+    command = [sys.executable, "-c", HOLDER, f"{made.path}/lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        with rundir.locked(made.path) as free:
+            assert not free
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(20)
+        with rundir.locked(made.path) as free:
+            assert free
+
+
+def test_a_lock_is_let_go_when_the_block_fails_and_a_directory_that_is_gone_has_no_shim(made: RunDirectory) -> None:
+    before = descriptors()
+    with contextlib.suppress(ZeroDivisionError), rundir.locked(made.path):
+        raise ZeroDivisionError
+    assert descriptors() == before
+    rundir.remove(made.path)
+    with rundir.locked(made.path) as free:
+        assert free
+
+
+def test_removing_is_repeatable_and_takes_the_containers_directory_with_its_last_run(tmp_path: Path) -> None:
+    for run in (1, 2):
+        rundir.make(str(tmp_path), "c1", run, b"").close()
+    rundir.remove(path_of(str(tmp_path), "c1", 1))
+    assert rundir.runs(str(tmp_path)) == [("c1", 2)]
+    for _ in range(2):
+        rundir.remove(path_of(str(tmp_path), "c1", 2))
+        assert list((tmp_path / "c").iterdir()) == []
+
+
+def test_only_numbers_are_runs(tmp_path: Path) -> None:
+    assert rundir.runs(str(tmp_path)) == []
+    for name in ("c1/1", "c1/12", "c1/e", "c1/-1", "c1/²", "c2/3"):
+        (tmp_path / "c" / name).mkdir(parents=True)
+    (tmp_path / "c" / "file").touch()
+    assert sorted(rundir.runs(str(tmp_path))) == [("c1", 1), ("c1", 12), ("c2", 3)]

@@ -1,0 +1,249 @@
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from shim.record import Record
+from supervisor import evidence, rundir
+from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
+from supervisor.monitor import Monitor
+from supervisor.witness import Senses, Watch
+from tests.shim.test_record import PLAIN, written
+from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
+from tests.supervisor.fakes import until
+
+KEY = RunKey("c1", 1)
+
+
+class Bench:
+    """A run whose init and shim are children of the test, and whose record and fifo it writes."""
+
+    def __init__(
+        self, state: Path, init: "subprocess.Popen[bytes]", shim: "subprocess.Popen[bytes]", zombie: bool
+    ) -> None:
+        self.monitor = Monitor()
+        self.entry: Record | None = None
+        self.exits: list[Report] = []
+        self.lost: list[RunKey] = []
+        self.asked = 0
+        self.directory = rundir.make(str(state), "c1", 1, b"")
+        senses = Senses(
+            monitor=self.monitor,
+            zombie_readable=zombie,
+            now_ns=lambda: 1_000 * 10**9,
+            entry=self._entry,
+            oom_kills=lambda key: 0,
+            on_exit=lambda key, report: self.exits.append(report),
+            on_shim_lost=self.lost.append,
+        )
+        self.watch = Watch(KEY, self.directory, senses)
+        self.init_process, self.shim_process = init, shim
+        self.init = name_of(init)
+        self.watch.watch_shim(name_of(shim), os.pidfd_open(shim.pid))
+        self.init_fd = os.pidfd_open(init.pid)
+
+    def _entry(self, key: RunKey) -> Record | None:
+        assert key == KEY
+        self.asked += 1
+        return self.entry
+
+    def made(self) -> None:
+        self.watch.init, self.watch.init_fd = self.init, self.init_fd
+        self.watch.begin()
+
+    def record(self, code: int = 43, witness: str = "shim") -> Record:
+        return dataclasses.replace(
+            PLAIN, id="c1", run=1, code=code, witness=witness, pid=self.init.pid, started=self.init.started_ticks
+        )
+
+    def shim_writes(self, record: Record | None, number: int) -> None:
+        """As the core does: the record first, then four bytes into the fifo."""
+        if record is not None:
+            os.pwrite(self.directory.record_fd, written(record), 0)
+        fd = os.open(f"{self.directory.path}/exit_fifo", os.O_WRONLY | os.O_NONBLOCK)
+        os.write(fd, struct.pack("i", number))
+        os.close(fd)
+
+
+@contextlib.asynccontextmanager
+async def bench(state: Path, *, zombie: bool = False, made: bool = True) -> AsyncIterator["Bench"]:
+    before = descriptors()
+    with child() as init, child() as shim:
+        b = Bench(state, init, shim, zombie)
+        if made:
+            b.made()
+        try:
+            yield b
+        finally:
+            b.watch.close()
+            b.watch.close()
+            assert len(b.monitor) == 0
+            b.monitor.close()
+    assert descriptors() == before
+
+
+def test_the_record_tells_the_end_once_whatever_else_happens(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.shim_writes(b.record(), 43)
+            await until(lambda: b.exits)
+            ends_unreaped(b.init_process)
+            b.init_process.wait()
+            b.entry = b.record(1, "keeper")
+            b.watch.look()
+            b.shim_process.kill()
+            await until(lambda: b.watch.shim_gone.is_set())
+            (report,) = b.exits
+            assert (report.status, report.source, report.init) == (Exited(43), Source.RECORD, b.init)
+            assert b.lost == []
+
+    asyncio.run(main())
+
+
+def test_the_fifo_is_believed_when_the_record_cannot_be_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            ends_unreaped(b.init_process)
+            os.pwrite(b.directory.record_fd, b"{garbage", 0)
+            b.shim_writes(None, 43)
+            await until(lambda: b.exits)
+            assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.FIFO)
+
+    asyncio.run(main())
+
+
+def test_a_number_in_the_fifo_while_init_lives_ends_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.shim_writes(None, 0)
+            await until(lambda: b.watch.fifo_number == 0)
+            assert b.exits == []
+            b.shim_process.kill()
+            await until(lambda: b.lost == [KEY])
+            assert b.exits == []
+
+    asyncio.run(main())
+
+
+def test_a_shim_that_dies_first_is_reported_lost_and_the_keeper_tells_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.shim_process.kill()
+            await until(lambda: b.lost == [KEY])
+            assert b.watch.shim_gone.is_set()
+            b.entry = b.record(43, "keeper")
+            ends_unreaped(b.init_process)
+            await until(lambda: b.exits)
+            assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
+
+    asyncio.run(main())
+
+
+def test_an_entry_about_another_process_is_not_this_ones_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.shim_process.kill()
+            await until(lambda: b.lost)
+            b.entry = dataclasses.replace(b.record(), started=b.init.started_ticks + 1)
+            ends_unreaped(b.init_process)
+            await until(lambda: b.asked)
+            assert b.exits == []
+            b.init_process.wait()
+            await until(lambda: b.exits)
+            assert b.exits[0].source in (Source.PIDFD, Source.NONE)
+
+    asyncio.run(main())
+
+
+def test_an_unreaped_init_is_read_after_the_patience_with_its_parent(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, zombie=os.geteuid() == 0) as b:
+            ends_unreaped(b.init_process, signal.SIGTERM)
+            await until(lambda: b.watch.dead_at is not None)
+            assert b.exits == []
+            assert b.watch.dead_at is not None
+            b.watch.dead_at -= evidence.ZOMBIE_PATIENCE_SECONDS
+            b.watch.look()
+            if os.geteuid() == 0:
+                assert (b.exits[0].status, b.exits[0].source) == (Signaled(15), Source.ZOMBIE)
+                assert b.watch.shim_is_stuck
+            else:
+                assert b.exits == []  # 0 is what the kernel shows to strangers; nobody takes it for a code
+
+    asyncio.run(main())
+
+
+def test_a_reaped_init_that_nobody_wrote_down_is_the_kernels_word_or_unknown(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.shim_process.kill()
+            await until(lambda: b.lost)
+            b.init_process.kill()
+            b.init_process.wait()
+            await until(lambda: b.exits)
+            (report,) = b.exits
+            assert report.status in (Signaled(9), Unknown("monitors-killed"))
+            assert (report.status == Signaled(9)) == (report.source is Source.PIDFD)
+
+    asyncio.run(main())
+
+
+def test_a_run_that_has_no_init_yet_has_no_end(tmp_path: Path) -> None:
+    """News of other runs, and the reconcile loop, ask every watch."""
+
+    async def main() -> None:
+        async with bench(tmp_path, made=False) as b:
+            b.watch.look()
+            b.shim_process.kill()
+            await until(lambda: b.watch.shim_gone.is_set())
+            b.watch.look()
+            assert (b.exits, b.lost, b.watch.reported) == ([], [], False)
+            b.made()
+            b.shim_writes(b.record(), 43)
+            await until(lambda: b.exits)
+
+    asyncio.run(main())
+
+
+def test_an_init_without_a_pidfd_is_alive_while_it_lives(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, made=False) as b:
+            b.watch.init = b.init
+            b.watch.look()
+            assert b.exits == []
+            b.watch.init = Process(b.init.pid, b.init.started_ticks + 1)
+            b.watch.look()
+            assert b.exits[0].source is Source.NONE
+            os.close(b.init_fd)
+
+    asyncio.run(main())
+
+
+def test_a_fifo_without_writers_does_not_spin(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            watched = len(b.monitor)
+            os.close(os.open(f"{b.directory.path}/exit_fifo", os.O_WRONLY | os.O_NONBLOCK))
+            await until(lambda: len(b.monitor) == watched - 1)
+            assert b.exits == []
+            os.pwrite(b.directory.record_fd, written(b.record()), 0)
+            ends_unreaped(b.init_process)
+            await until(lambda: b.exits)
+
+    asyncio.run(main())
+
+
+def test_a_replacement_shim_that_comes_when_all_is_over_is_not_watched(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.watch.close()
+            with child() as late:
+                b.watch.watch_shim(name_of(late), os.pidfd_open(late.pid))
+            assert b.watch.shim_fd == -1
+
+    asyncio.run(main())

@@ -1,0 +1,66 @@
+"""The real exitctl beside a real exitd."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+from tests.system.daemonrig import Daemon, until
+
+EXITCTL = str(pathlib.Path(sys.executable).with_name("exitctl"))
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Cli:
+    """exitctl as a person has it, for one daemon; `environment` as that person's shell has it."""
+
+    daemon: Daemon
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("EXITD_")}
+        self.environment = {**kept, "EXITD_STATE": str(self.daemon.state), **self.environment}
+
+    def __call__(self, *words: str) -> Said:
+        process = self.begin(*words)
+        out, err = process.communicate(timeout=SECONDS)
+        return Said(process.returncode, out, err)
+
+    def ok(self, *words: str) -> str:
+        """What it printed, without the last newline; it must have worked and not complained."""
+        said = self(*words)
+        assert (said.code, said.err) == (0, ""), f"{words}: {said}"
+        return said.out.removesuffix("\n")
+
+    def begin(self, *words: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [EXITCTL, *words],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+        )
+
+    def run(self, *words: str) -> Said:
+        """A container on the host's own files."""
+        return self("run", "--rootfs", "/", *words)
+
+    def background(self, name: str, *words: str) -> str:
+        return self.ok("run", "-d", "--name", name, "--rootfs", "/", *words)
+
+    def field(self, container: str, path: str) -> str:
+        return self.ok("inspect", "-f", f"{{{{{path}}}}}", container)
+
+    def until_status(self, container: str, status: str) -> None:
+        until(lambda: self.field(container, ".State.Status") == status, f"{container} is not {status}")

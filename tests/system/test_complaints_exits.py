@@ -1,0 +1,165 @@
+"""Complaints about other supervisors, tried on exitd: codes, times, failed starts, and what is left behind."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client, Waiting
+from supervisor.errors import ExitdError
+from tests.system import shimrig
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, spec, until, warm_up
+from tests.system.shimrig import wait_readable
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path_factory.mktemp("x")).start()
+    yield daemon
+    daemon.end()
+
+
+@pytest.fixture(scope="module")
+def connection(daemon: Daemon) -> Iterator[Client]:
+    with daemon.client() as client:
+        warm_up(client)
+        yield client
+
+
+@pytest.fixture
+def client(daemon: Daemon, connection: Client) -> Iterator[Client]:
+    """The test must leave nothing of its containers behind."""
+    before = left(daemon)
+    yield connection
+    until(lambda: left(daemon) == before, f"before: {before}, left: {left(daemon)}")
+
+
+def begin(client: Client, *args: str, **fields: object) -> tuple[pb.Container, Waiting]:
+    """A started container and its end to come."""
+    container = client.create(spec(*args, **fields))
+    waiting = client.begin_wait(container.id)
+    return client.start(container.id), waiting
+
+
+def wait_for(waiting: Waiting) -> pb.Exit:
+    exit_ = waiting.result(LIMIT_SECONDS)
+    assert exit_ is not None
+    return exit_
+
+
+def kill_by_pidfd(pid: int) -> None:
+    """SIGKILL to a process that somebody else will reap, and the wait for its death."""
+    pidfd = os.pidfd_open(pid)
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    assert wait_readable(pidfd)
+    os.close(pidfd)
+
+
+@pytest.mark.parametrize(
+    ("command", "number"), [("/no/such/program", 127), ("no-such-program", 127), ("/etc/passwd", 126), ("/etc", 126)]
+)
+def test_a_command_that_cannot_run_has_the_number_a_shell_would_give(
+    daemon: Daemon, client: Client, command: str, number: int
+) -> None:
+    words = [sys.executable, "-m", "supervisor.cli", "run", "--rm", "--rootfs", "/", "--", command]
+    environment = os.environ | {"EXITD_STATE": str(daemon.state)}
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=LIMIT_SECONDS, text=True)
+    assert done.returncode == number, done.stderr
+
+
+def test_the_shim_ignores_sigpipe_by_itself_and_its_container_does_not(client: Client) -> None:
+    container, waiting = begin(client, "sleep", "1000")
+
+    def ignores_sigpipe(pid: int) -> bool:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        mask = next(line for line in status.splitlines() if line.startswith("SigIgn:"))
+        return bool(int(mask.split()[1], 16) & 1 << signal.SIGPIPE - 1)
+
+    assert ignores_sigpipe(container.shim.pid)
+    assert not ignores_sigpipe(container.init.pid)
+    client.remove(container.id, force=True)
+    assert wait_for(waiting).signal == signal.SIGKILL
+
+
+def test_a_wait_for_a_run_gives_that_runs_code_although_the_next_one_runs(
+    daemon: Daemon, client: Client, tmp_path: pathlib.Path
+) -> None:
+    script = "n=$(cat /data/n); echo $((n+1)) >/data/n; [ $n -ge 3 ] && exec sleep 1000; exit $((10+n))"
+    (tmp_path / "n").write_text("1\n")
+    mounts = [pb.Mount(source=str(tmp_path), destination="/data")]
+    container, waiting = begin(client, "sh", "-c", script, mounts=mounts, restart="always")
+    assert wait_for(waiting).code == 11
+    until(lambda: client.inspect(container.id).run == 3, "no third run")
+    until(lambda: client.inspect(container.id).phase == pb.PHASE_RUNNING, "it does not run")
+    assert [wait_for(client.begin_wait(container.id, run=run)).code for run in (1, 2)] == [11, 12]
+    client.remove(container.id, force=True)
+
+
+def runtime_failing_at(directory: pathlib.Path, verb: str) -> str:
+    path = directory / "runtime"
+    path.write_text(f'#!/bin/sh\nfor word; do [ "$word" = {verb} ] && exit 1; done\nexec runc "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("verb", ["create", "start"])
+def test_a_start_that_fails_is_told_and_cleaned_up_once(client: Client, tmp_path: pathlib.Path, verb: str) -> None:
+    name, after = f"fails-at-{verb}", client.info().seq
+    with pytest.raises(ExitdError):
+        begin(client, "true", name=name, runtime=runtime_failing_at(tmp_path, verb))
+    if verb == "start":
+        assert wait_for(client.begin_wait(name)).signal == signal.SIGKILL
+        client.remove(name, force=False)
+    request = pb.EventsRequest(from_seq=after + 1, no_follow=True, filters=(f"name={name}",))
+    types = [reply.event.type for reply in client.events(request) if reply.WhichOneof("item") == "event"]
+    assert types.count("failed") == 1
+    assert types.count("exit") == (1 if verb == "start" else 0)
+    assert "start" not in types
+    assert types[-1] == "remove"
+
+
+def test_the_shim_that_is_shown_is_the_parent_of_init(client: Client) -> None:
+    container, _ = begin(client, "sleep", "1000")
+    shown = client.inspect(container.id)
+    parent = pathlib.Path(f"/proc/{shown.init.pid}/stat").read_text().rpartition(")")[2].split()[1]
+    assert (shown.shim.pid, shown.monitored_by) == (int(parent), "shim")
+    client.remove(container.id, force=True)
+
+
+def members(container_id: str) -> set[int]:
+    return shimrig.cgroup_pids(f"/exitd/{container_id}")
+
+
+def test_a_cgroup_killed_from_outside_ends_its_shim_too(client: Client) -> None:
+    container, waiting = begin(client, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
+    until(lambda: len(members(container.id)) == 3, "its children")
+    shim_fd = os.pidfd_open(container.shim.pid)
+    for pid in members(container.id):
+        os.kill(pid, signal.SIGKILL)
+    exit_ = wait_for(waiting)
+    assert (exit_.kind, exit_.signal, exit_.source, exit_.reason) == ("signaled", signal.SIGKILL, "record", "self")
+    assert wait_readable(shim_fd)
+    os.close(shim_fd)
+    client.remove(container.id, force=False)
+
+
+def test_the_time_of_an_exit_is_true_although_the_daemon_was_stopped(daemon: Daemon, client: Client) -> None:
+    container, waiting = begin(client, "sleep", "1000")
+    shim_fd = os.pidfd_open(container.shim.pid)
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        before = time.time_ns()
+        kill_by_pidfd(container.init.pid)
+        assert wait_readable(shim_fd)  # the shim has told all it knows and left
+        after = time.time_ns()
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
+    os.close(shim_fd)
+    assert before <= wait_for(waiting).at.ToNanoseconds() <= after
+    client.remove(container.id, force=False)

@@ -1,0 +1,88 @@
+"""Out of memory: who was killed, told before the exit, and told apart from every other 137."""
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from tests.system import lives
+from tests.system.daemonrig import Daemon, scaled, until
+from tests.system.lives import events, last_exit, ledger, types, word
+
+LIMIT_BYTES = 16 << 20
+BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with lives.daemon() as made:
+        yield made
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[Client]:
+    with daemon.client() as made:
+        yield made
+        for container in made.list(all_of_them=True):
+            made.remove(container.id, force=True)
+
+
+def test_an_init_that_is_killed_for_memory_ends_by_oom_and_the_event_comes_first(client: Client) -> None:
+    for _ in range(scaled(100, 3)):
+        container, exit_ = lives.run(client, "sh", "-c", f"exec {BOMB}", memory_bytes=LIMIT_BYTES)
+        assert (word(exit_), exit_.source, exit_.reason) == ("signaled 9", "record", "oom")
+        assert (exit_.oom.init, exit_.oom.kills, exit_.oom.limit_bytes) == (True, 1, LIMIT_BYTES)
+        assert types(client, container) == ["create", "start", "oom", "exit"]
+        assert dict(events(client, container)[2].attributes) == {"init": "true", "kills": "1"}
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_child_that_is_killed_for_memory_is_counted_and_not_blamed_for_the_end_of_init(
+    client: Client, code: int
+) -> None:
+    container, exit_ = lives.run(client, "sh", "-c", f"{BOMB}; exit {code}", memory_bytes=LIMIT_BYTES)
+    assert (word(exit_), exit_.reason) == (f"exited {code}", "self")
+    assert (exit_.oom.init, exit_.oom.kills) == (False, 1)
+    assert types(client, container) == ["create", "start", "oom", "exit"]
+
+
+def test_a_stop_after_a_child_was_killed_for_memory_is_a_stop(client: Client) -> None:
+    script = f"{BOMB}; : >/tmp/bombed; while :; do sleep 0.05; done"
+    container = lives.up(client, "sh", "-c", script, memory_bytes=LIMIT_BYTES)
+    ready = pathlib.Path(f"/proc/{container.init.pid}/root/tmp/bombed")
+    until(ready.exists, "the bomb")
+    client.stop(container.id, 0)
+    exit_ = last_exit(client, container.id)
+    assert (word(exit_), exit_.reason, exit_.oom.init, exit_.oom.kills) == ("signaled 9", "stop", False, 1)
+
+
+def test_every_run_counts_its_own(client: Client) -> None:
+    policy = "on-failure:2"
+    container = lives.up(client, "sh", "-c", f"{BOMB}; exit 1", memory_bytes=LIMIT_BYTES, restart=policy).id
+    until(lambda: len(ledger(client, container)) == 3, "three ends")
+    assert [exit_.oom.kills for exit_ in ledger(client, container)] == [1, 1, 1]
+
+
+def test_an_exit_137_and_a_kill_are_no_oom(client: Client) -> None:
+    _, exit_ = lives.run(client, "sh", "-c", "exit 137", memory_bytes=LIMIT_BYTES)
+    assert (word(exit_), exit_.reason, exit_.oom.kills) == ("exited 137", "self", 0)
+    container = lives.up(client, memory_bytes=LIMIT_BYTES).id
+    client.kill(container, "KILL")
+    exit_ = last_exit(client, container)
+    assert (word(exit_), exit_.reason, exit_.oom.kills) == ("signaled 9", "kill", 0)
+
+
+def test_an_oom_while_the_daemon_was_away_is_told_by_the_next_one() -> None:
+    with lives.daemon() as daemon:
+        with daemon.client() as client:
+            script = f"until [ -e /mnt/go ]; do sleep 0.05; done; exec {BOMB}"
+            mounts = [pb.Mount(source=str(daemon.base), destination="/mnt", read_only=True)]
+            container = lives.up(client, "sh", "-c", script, memory_bytes=LIMIT_BYTES, mounts=mounts).id
+        daemon.kill()
+        (daemon.base / "go").touch()
+        daemon.start()
+        with daemon.client() as client:
+            exit_ = last_exit(client, container)
+            assert (word(exit_), exit_.source, exit_.reason, exit_.oom.kills) == ("signaled 9", "record", "oom", 1)
