@@ -225,6 +225,8 @@ def test_requests_of_a_connection_that_was_closed_are_dropped(rig: Rig, keeper: 
     with launch.connect(str(keeper.state)) as client:
         launch.ask(client, fields.encode("exitd-list", []), [])
         keeper.process.send_signal(signal.SIGSTOP)
+        stopped = os.waitid(os.P_PID, keeper.process.pid, os.WSTOPPED | os.WNOWAIT)  # not there when it is sent
+        assert stopped is not None and stopped.si_code == os.CLD_STOPPED
         # More than its receive buffer takes without its ever looking: these wait in the socket.
         client.send(fields.encode("exitd-upgrade", []))
     keeper.process.send_signal(signal.SIGCONT)
