@@ -33,6 +33,7 @@ class Plan:
     create_ms: int = 120_000
     remove_ms: int = 10_000
     drain_ms: int = 2_000
+    rest_ms: int = 0  # between the report of the exit and `remove`: whoever waits is being told at that moment
 
 
 def encode(plan: Plan) -> bytes:
@@ -45,10 +46,10 @@ def encode(plan: Plan) -> bytes:
             raise BadPlan(f"id {id!r}: at most {ID_MAX_BYTES} printable ASCII characters, no quote, no backslash")
     if not plan.id or not plan.pid_file or not 0 <= plan.run < 2**63:
         raise BadPlan(f"id {plan.id!r}, run {plan.run}, pid file {plan.pid_file!r}: all must be there")
-    for limit in (plan.create_ms, plan.remove_ms, plan.drain_ms):
+    for limit in (plan.create_ms, plan.remove_ms, plan.drain_ms, plan.rest_ms):
         if not 0 <= limit <= LIMIT_MAX_MS:
             raise BadPlan(f"a limit of {limit} ms, at most a day")
-    scalars = ("pid_file", "runtime_log", "log", "oom", "keeper", "create_ms", "remove_ms", "drain_ms")
+    scalars = ("pid_file", "runtime_log", "log", "oom", "keeper", "create_ms", "remove_ms", "drain_ms", "rest_ms")
     data = fields.encode(
         "exitd-plan",
         [

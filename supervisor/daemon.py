@@ -28,7 +28,7 @@ from supervisor.inotify import Inotify
 from supervisor.keeper import Keeper
 from supervisor.monitor import Monitor
 from supervisor.node import Node
-from supervisor.oci import bundle, cgroups
+from supervisor.oci import cgroups
 from supervisor.oci.native import NativeContainers, Place
 from supervisor.operations import Operations, Settings
 from supervisor.store import Store
@@ -152,7 +152,7 @@ async def serve(settings: Settings, inotify: Inotify) -> None:
         place = Place(settings.root, settings.state, settings.runtime_seconds)
         manager = NativeContainers(place, monitor, keeper, zombie=zombie.works)
         stack.callback(manager.close)
-        node = Node(store, events, manager, clock, partial(bundle.remove, root=settings.root))
+        node = Node(store, events, manager, clock)
         stack.push_async_callback(node.close)
         await recovery.recover(node)
         about = partial(_info, settings, node, keeper, evidence)

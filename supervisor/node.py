@@ -44,10 +44,7 @@ class Node:
     commit and never across a runtime command.
     """
 
-    def __init__(
-        self, store: Store, events: EventLog, manager: ContainerManager, clock: Clock, discard: Callable[[str], None]
-    ) -> None:
-        """`discard` removes a container's files, in a thread; repeatable."""
+    def __init__(self, store: Store, events: EventLog, manager: ContainerManager, clock: Clock) -> None:
         self.store = store
         self.events = events
         self.manager = manager
@@ -59,7 +56,6 @@ class Node:
         self.refused: set[str] = set()  # containers with a step that the store refuses
         self.on_health: Callable[[bool], None] = lambda serving: None
         self.closing = False
-        self._discard = discard
         self._turns: dict[str, asyncio.Lock] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container while its start is under way
@@ -111,17 +107,18 @@ class Node:
         container = lifecycle.born(secrets.token_hex(32), spec, self.moment())
         container = replace(container, spec=replace(spec, name=spec.name or container.id[:12]))
         self.containers[container.id] = container  # before the commit: whoever looks meanwhile finds the name taken
+        self.manager.begin_preparing(container)
         try:
             await self.store.commit(Change((container,)))
-        except (ExitdError, asyncio.CancelledError) as error:
+        except (ExitdError, asyncio.CancelledError):
             del self.containers[container.id]
-            if not isinstance(error, NameTaken):  # it may get through yet, and would hold the name
-                self.spawn(self._take_back(container.id))
+            self.spawn(self._take_back(container.id))  # the commit may get through yet, and would hold the name
             raise
         return container
 
     async def _take_back(self, container_id: str) -> None:
-        """Behind a commit that was given up: whatever came of it, the store has no such container."""
+        """Behind a commit that was given up: whatever came of it, there is no such container."""
+        await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
         while not self.closing:
             try:
                 await self.store.commit(Change(removed=(container_id,)))
@@ -167,11 +164,8 @@ class Node:
         await insist(lambda: self.manager.delete_process(container), "clean-up", container_id)
         await self._surely(container_id, lifecycle.Cleaned())
 
-    async def discard_files(self, container_id: str) -> None:
-        await asyncio.to_thread(self._discard, container_id)
-
     async def _remove_files(self, container_id: str) -> None:
-        await insist(lambda: self.discard_files(container_id), "removal of files", container_id)
+        await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
         await self._surely(container_id, lifecycle.Removed())
 
     async def _surely(self, container_id: str, happening: Happening) -> bool:

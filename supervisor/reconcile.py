@@ -84,7 +84,7 @@ async def _stray_bundles(node: Node, manager: NativeContainers, settings: Settin
         if container_id not in node.containers:
             log.warning("files without a container, removing them", container=container_id)
             try:
-                await node.discard_files(container_id)
+                await manager.discard(container_id)
             except (ExitdError, OSError) as error:
                 log.warning("files not removed", container=container_id, why=str(error))
 

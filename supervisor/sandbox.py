@@ -38,6 +38,9 @@ class ContainerManager(Protocol):
     def listen(self, on_exit: ExitListener) -> None:
         """Ends of runs are told here, once per run while this process lives; the store makes that once for ever."""
 
+    def begin_preparing(self, container: Container) -> None:
+        """A hint that create_container follows: what takes the disk's time may begin. `discard` undoes it."""
+
     async def create_container(self, container: Container) -> Made: ...
     async def start_process(self, container: Container) -> None: ...
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
@@ -55,6 +58,9 @@ class ContainerManager(Protocol):
 
     async def delete_process(self, container: Container) -> None:
         """Nothing of the run is left when this returns: shim, runtime state, cgroups, run directory. Repeatable."""
+
+    async def discard(self, container_id: str) -> None:
+        """The container's files, once nothing of it runs. Repeatable."""
 
     def forget(self, container: Container) -> None:
         """Closes what this process holds of the run."""

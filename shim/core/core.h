@@ -49,6 +49,7 @@ struct plan {
 	uint64_t create_ms;
 	uint64_t remove_ms;
 	uint64_t drain_ms;
+	uint64_t rest_ms;		/* between the report and remove: who waits is being told */
 };
 int plan_parse(struct plan *plan, const char *data, size_t size);
 

@@ -2,6 +2,7 @@
  * there says, waits, and tells how init ended. Starts and ends with its container; keeps no other state.
  *
  * Exit status: 0 done, 1 create failed, 2 set-up failed, 3 bad call. What matters was said in the record before. */
+#include <poll.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@ static void remove_container(struct shim *shim)
 				   .limit_ms = shim->plan.remove_ms };
 	int ignored;
 
+	poll(NULL, 0, (int)shim->plan.rest_ms);
 	command_run(&command, shim->signal_fd, &ignored);
 	reap(shim);
 }

@@ -25,10 +25,12 @@ static int limits(struct plan *plan, const char *data, size_t size)
 {
 	if (fields_number(data, size, "run", &plan->run) || fields_number(data, size, "create_ms", &plan->create_ms) ||
 	    fields_number(data, size, "remove_ms", &plan->remove_ms) ||
-	    fields_number(data, size, "drain_ms", &plan->drain_ms))
+	    fields_number(data, size, "drain_ms", &plan->drain_ms) ||
+	    fields_number(data, size, "rest_ms", &plan->rest_ms) == -EINVAL)
 		return -EINVAL;
 	/* poll() takes an int: a day is more than any limit needs */
-	if (plan->create_ms > 86400000 || plan->remove_ms > 86400000 || plan->drain_ms > 86400000)
+	if (plan->create_ms > 86400000 || plan->remove_ms > 86400000 || plan->drain_ms > 86400000 ||
+	    plan->rest_ms > 86400000)
 		return -EINVAL;
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* The container's output, from its pipes to its log, for as long as there is any. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <time.h>
@@ -8,6 +9,22 @@
 #include "shim.h"
 
 static char in[16384], out[32768];
+
+/* O_NONBLOCK and O_NOCTTY: should it be a fifo or a terminal, it must neither stop us nor become ours. */
+#define LOG_FLAGS (O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
+
+/* Only now, with the container made and told: making a file may take the time of a disk. A log that cannot be opened
+ * costs the log, not the container; its bytes are counted as lost. */
+static void open_log(struct shim *shim)
+{
+	char last = '\n';
+	off_t end;
+
+	if (*shim->plan.log)
+		shim->log_fd = open(shim->plan.log, LOG_FLAGS, 0640);
+	if (shim->log_fd >= 0 && (end = lseek(shim->log_fd, 0, SEEK_END)) > 0)
+		shim->torn = pread(shim->log_fd, &last, 1, end - 1) == 1 && last != '\n';
+}
 
 /* All of it or counted as lost: a full disk must not stop the container, nor end the pump. What a full disk or a kill
  * cut off within a line is ended first, or the next line would be read as its rest. */
@@ -96,6 +113,7 @@ void pump(struct shim *shim)
 	};
 
 	reap(shim);
+	open_log(shim);
 	while (!shim->ended || ((p[1].fd >= 0 || p[2].fd >= 0) && patience(shim))) {
 		if (poll(p, 4, patience(shim)) < 0)
 			continue;

@@ -1,4 +1,4 @@
-/* Look, record, reap, report: in this order a kill at any instruction leaves the code with somebody. Before the record
+/* Look, record, report, reap: in this order a kill at any instruction leaves the code with somebody. Before the record
  * the zombie keeps it for the keeper; between record and reap both know and say the same. */
 #include <errno.h>
 #include <string.h>
@@ -68,11 +68,12 @@ void reap(struct shim *shim)
 		int is_init = info.si_pid == shim->init_pid && !shim->adopted && !shim->ended;
 		int safe = !is_init || write_record(shim, &info, &usage);
 
+		if (is_init)
+			report(shim, &info);
 		/* What cannot be recorded is not reaped: the keeper inherits the zombie and records it. */
 		if (safe)
 			waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
 		if (is_init) {
-			report(shim, &info);
 			shim->ended = 1;
 			shim->ended_ns = now_ns(CLOCK_MONOTONIC);
 		}

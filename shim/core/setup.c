@@ -86,25 +86,13 @@ static void read_boot_id(char *out, size_t size)
 		close(fd);
 }
 
-/* O_NONBLOCK and O_NOCTTY: should it be a fifo or a terminal, it must neither stop us nor become ours. */
-#define LOG_FLAGS (O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
-
 static int open_all(struct shim *shim)
 {
-	char last = '\n';
-	off_t end;
-
 	/* O_RDWR: opens without a reader and never raises EPIPE; CLOEXEC: a child's copy would withhold the HUP. */
 	shim->fifo_fd = open("exit_fifo", O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	shim->record_fd = open("exit.json", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (shim->fifo_fd < 0 || shim->record_fd < 0)
 		return -errno;
-	shim->log_fd = -1;
-	if (*shim->plan.log)
-		shim->log_fd = open(shim->plan.log, LOG_FLAGS, 0640);
-	if (shim->log_fd >= 0 && (end = lseek(shim->log_fd, 0, SEEK_END)) > 0)
-		shim->torn = pread(shim->log_fd, &last, 1, end - 1) == 1 && last != '\n';
-	/* A log that cannot be opened costs the log, not the container; the bytes are counted as lost. */
 	return 0;
 }
 

@@ -23,6 +23,7 @@ from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
 
 DRAIN_MS = 1_000
+REST_MS = 6  # the runtime's delete would take the cores from those who are being told of the exit
 ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
 ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
 
@@ -54,6 +55,7 @@ class NativeContainers:
         self._watches: dict[RunKey, Watch] = {}
         self._cgroups: dict[str, str] = {}
         self._on_exit: ExitListener | None = None
+        self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
         self._adoptions: set[asyncio.Task[None]] = set()
         self._shims = Shims(watcher, keeper_line)
         self._senses = Senses(
@@ -63,6 +65,14 @@ class NativeContainers:
     def listen(self, on_exit: ExitListener) -> None:
         self._on_exit = on_exit
 
+    async def discard(self, container_id: str) -> None:
+        """The container's files. Repeatable. A preparation that is under way comes to its end first."""
+        preparing = self._preparing.pop(container_id, None)
+        if preparing is not None:
+            await asyncio.wait([preparing])
+            preparing.exception()  # looked at: nobody else will
+        await asyncio.to_thread(bundle.remove, container_id, self._place.root)
+
     def news(self) -> None:
         """The keeper has journalled something: whoever has no shim may find its exit there."""
         for watch in list(self._watches.values()):
@@ -71,8 +81,18 @@ class NativeContainers:
 
     # -- a run begins
 
+    def begin_preparing(self, container: Container) -> None:
+        work = asyncio.to_thread(bundle.prepare, container, self._place.root)
+        self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
+
+    async def prepared(self, container: Container) -> bundle.Bundle:
+        """In a thread: mounts, files and names of users may take the time of a slow disk."""
+        if container.id not in self._preparing:
+            self.begin_preparing(container)
+        return await self._preparing.pop(container.id)
+
     async def create_container(self, container: Container) -> Made:
-        own = bundle.prepare(container, self._place.root)
+        own = await self.prepared(container)
         self._cgroups[container.id] = own.cgroups_path
         key = RunKey(container.id, container.run)
         directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
@@ -87,7 +107,7 @@ class NativeContainers:
             if watch.shim_fd < 0:
                 self._shim_lost(key)
             return Made(watch.init, watch.shim, self.monitored_by(key))
-        raise self._blame(own, container, status)
+        raise await asyncio.to_thread(self._blame, own, container, status)
 
     def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
         path = rundir.path_of(self._place.state, container.id, container.run)
@@ -105,6 +125,7 @@ class NativeContainers:
                 keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
                 create_ms=int(self._place.create_seconds * 1000),
                 drain_ms=DRAIN_MS,
+                rest_ms=REST_MS,
             )
         )
 

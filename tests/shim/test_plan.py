@@ -29,7 +29,9 @@ PLANS = st.builds(
     create_ms=MILLISECONDS,
     remove_ms=MILLISECONDS,
     drain_ms=MILLISECONDS,
+    rest_ms=MILLISECONDS,
 )
+LIMITS = ("create_ms", "remove_ms", "drain_ms", "rest_ms")
 GOOD = plan.Plan(id="a", run=1, create=("/runc", "create"), remove=("/runc", "delete"))
 
 
@@ -48,7 +50,7 @@ def c_parse(data: bytes) -> plan.Plan | int:
     texts: dict[str, Any] = {
         name: text(getattr(out, name)) for name in ("id", "pid_file", "runtime_log", "log", "oom", "keeper")
     }
-    numbers: dict[str, Any] = {name: int(getattr(out, name)) for name in ("run", "create_ms", "remove_ms", "drain_ms")}
+    numbers: dict[str, Any] = {name: int(getattr(out, name)) for name in ("run", *LIMITS)}
     return plan.Plan(**texts, **numbers, exec_id=text(out.exec), create=words(out.create), remove=words(out.remove))
 
 
@@ -77,13 +79,14 @@ def test_the_core_reads_exactly_what_python_wrote(wanted: plan.Plan) -> None:
         {"create_ms": 86_400_001},
         {"remove_ms": 86_400_001},
         {"drain_ms": 86_400_001},
+        {"rest_ms": 86_400_001},
     ],
 )
 def test_what_the_core_would_refuse_python_refuses_first(change: dict[str, Any]) -> None:
     bad = dataclasses.replace(GOOD, **change)
     with pytest.raises(plan.BadPlan):
         plan.encode(bad)
-    names = ("id", "run", "pid_file", "create_ms", "remove_ms", "drain_ms")
+    names = ("id", "run", "pid_file", *LIMITS)
     pairs = [(name, getattr(bad, name)) for name in names] + [("exec", bad.exec_id)]
     commands = [("create", word) for word in bad.create] + [("remove", word) for word in bad.remove]
     assert isinstance(c_parse(fields.encode("exitd-plan", pairs + commands)), int)

@@ -41,7 +41,8 @@ class FakeClock:
 
 
 class FakeManager:
-    """A ContainerManager. `fails` holds what a call raises, first come first served; a call named in `gates` waits."""
+    """A ContainerManager. `discarded` are the containers whose files are gone. `fails` holds what a call raises, first
+    come first served; a call named in `gates` waits."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int]] = []
@@ -53,6 +54,16 @@ class FakeManager:
         self.on_kill: Callable[[Container, int], None] = lambda container, signal: None
         self.on_connect: Callable[[Container], None] = lambda container: None
         self._on_exit: ExitListener | None = None
+        self.discarded: list[str] = []
+        self.discard_fails: list[Exception] = []
+
+    def begin_preparing(self, container: Container) -> None:
+        pass
+
+    async def discard(self, container_id: str) -> None:
+        if self.discard_fails:
+            raise self.discard_fails.pop()
+        self.discarded.append(container_id)
 
     def listen(self, on_exit: ExitListener) -> None:
         self._on_exit = on_exit
@@ -143,23 +154,16 @@ class StubbornStore(Store):
 
 
 class World:
-    """A node on a real store; `discarded` are the containers whose files are gone."""
+    """A node on a real store."""
 
     def __init__(self, directory: Path, *, boot: str = "boot") -> None:
         self.store = StubbornStore(directory / "exitd.db")
         self.clock = FakeClock(boot)
         self.events = EventLog(self.store, self.clock)
         self.manager = FakeManager()
-        self.discarded: list[str] = []
-        self.discard_fails: list[Exception] = []
-        self.node = Node(self.store, self.events, self.manager, self.clock, self.discard)
+        self.node = Node(self.store, self.events, self.manager, self.clock)
         self.health: list[bool] = []
         self.node.on_health = self.health.append
-
-    def discard(self, container_id: str) -> None:
-        if self.discard_fails:
-            raise self.discard_fails.pop()
-        self.discarded.append(container_id)
 
     async def running(self, spec: Spec) -> str:
         """The id of a container that was added, made and launched."""

@@ -46,7 +46,7 @@ def test_a_whole_life_is_stored_shown_and_told_in_order(tmp_path: Path) -> None:
             assert await w.store.exits() == [exit]
             assert await w.store.load() == ()
             assert [call[0] for call in w.manager.calls] == ["create", "start", "settle", "delete"]
-            assert w.discarded == [id]
+            assert w.manager.discarded == [id]
             assert w.health == []
 
     asyncio.run(main())
@@ -224,10 +224,10 @@ def test_files_are_removed_until_it_works_and_the_id_is_free_only_then(tmp_path:
     async def main() -> None:
         async with world(tmp_path) as w:
             id = await w.running(replace(WEB, auto_remove=True))
-            w.discard_fails = [OSError(16, "busy"), ShimFailed("mounted")]
+            w.manager.discard_fails = [OSError(16, "busy"), ShimFailed("mounted")]
             w.manager.ends(id)
             await w.node.until(id, lambda c: c is None, LIMIT_SECONDS, "its removal")
-            assert w.discarded == [id]
+            assert w.manager.discarded == [id]
             assert w.node._turns == {}
 
     asyncio.run(main())

@@ -42,6 +42,9 @@ class Machine:
         self.strays.append((container_id, run))
         rundir.remove(rundir.path_of(self.settings.state, container_id, run))
 
+    async def discard(self, container_id: str) -> None:
+        await self.world.manager.discard(container_id)
+
     async def acknowledge_strangers(self, live: frozenset[RunKey]) -> int:
         self.needed = live
         return 0
@@ -69,7 +72,7 @@ def test_what_belongs_to_nobody_is_removed_and_what_belongs_to_somebody_stays(tm
                 m.bundle(id)
             await m.round()
             assert sorted(m.strays) == [("ended", 0), ("nobody", 1)]
-            assert w.discarded == ["nobody"]
+            assert w.manager.discarded == ["nobody"]
             await m.round()
             assert (len(m.strays), m.looks) == (2, 2)
 

@@ -99,7 +99,7 @@ def test_a_create_that_the_daemon_did_not_finish_leaves_nothing(tmp_path: Path, 
         async with world(tmp_path, boot=boot) as w:
             await recovered(w, container(Phase.CREATING))
             await until(lambda: not w.node.containers)
-            assert (await w.event_types(), w.discarded) == (["failed", "remove"], ["c1"])
+            assert (await w.event_types(), w.manager.discarded) == (["failed", "remove"], ["c1"])
 
     asyncio.run(main())
 
@@ -111,7 +111,7 @@ def test_a_removal_goes_on_where_it_was(tmp_path: Path, boot: str, clean: bool) 
         async with world(tmp_path, boot=boot) as w:
             await recovered(w, replace(container(Phase.REMOVING), clean=clean))
             await until(lambda: not w.node.containers)
-            assert (calls(w), w.discarded) == ([] if clean else ["settle", "delete"], ["c1"])
+            assert (calls(w), w.manager.discarded) == ([] if clean else ["settle", "delete"], ["c1"])
 
     asyncio.run(main())
 
