@@ -42,7 +42,7 @@ class Host:
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool) or f"/bin/{tool}")
         self.user(0)
-        self.has("python3", "cc", "runc", "crun", "strace", "musl-gcc")
+        self.has("python3", "cc", "runc", "crun", "strace", "skopeo", "umoci", "zstd", "musl-gcc")
 
     def has(self, *names: str, script: str = "exit 0") -> None:
         for name in names:
