@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "shim.h"
 
 extern char **environ;
@@ -27,8 +28,8 @@ static void child(const struct command *c, int parent, volatile int *error)
 		_exit(125);
 	setpgid(0, 0);
 	/* What is ignored here would be ignored in the container: all of them, also those the starter's starter set. */
-	for (int number = 1; number < 32; number++)
-		signal(number, SIG_DFL);
+	for (int number = 1; number <= 64; number++)
+		signal_default(number);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(c->out_fd < 0 ? null_fd : c->out_fd, 1) < 0 ||

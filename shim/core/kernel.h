@@ -2,6 +2,7 @@
 #ifndef EXITD_KERNEL_H
 #define EXITD_KERNEL_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -25,6 +26,15 @@ static inline void close_from(unsigned int fd)
 static inline int pidfd_open_raw(int pid)
 {
 	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+/* The default action for a signal, for those too that the libc keeps to itself: some posix_spawn leaves 32 and 33 ignored
+ * in its child (that of glibc, as make uses it), and signal() refuses to mend them. Zero is SIG_DFL, no flags, no mask. */
+static inline void signal_default(int number)
+{
+	unsigned long action[4] = { 0 };
+
+	syscall(SYS_rt_sigaction, number, action, NULL, sizeof(uint64_t));
 }
 
 /* PIDFD_GET_INFO, first version of its struct (64 bytes), and the exit bit that came with Linux 6.15. */
