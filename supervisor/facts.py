@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 START_SECONDS = 10  # what a start may take at most
 UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
@@ -57,6 +58,15 @@ def no_later_than(started_ns: int | None, end_ns: int) -> int | None:
     ended by then. One that was noted much later than the end is left alone: the clock was set back meanwhile."""
     quick = started_ns is not None and 0 < started_ns - end_ns < START_SECONDS * 10**9
     return end_ns if quick else started_ns
+
+
+# What a program brings upon itself (signal(7)); other signals are sent by somebody.
+FAULTS = frozenset(map(int, (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGXCPU, SIGXFSZ)))
+
+
+def is_own_doing(status: ExitStatus) -> bool:
+    """The program ended by itself, as far as its status can tell."""
+    return isinstance(status, Exited) or (isinstance(status, Signaled) and status.signal in FAULTS)
 
 
 class Source(StrEnum):

@@ -21,7 +21,6 @@ from supervisor.facts import (
     Container,
     Event,
     Exit,
-    Exited,
     ExitStatus,
     Oom,
     Phase,
@@ -32,6 +31,7 @@ from supervisor.facts import (
     Signaled,
     Spec,
     Unknown,
+    is_own_doing,
 )
 
 SIGKILL = 9
@@ -351,16 +351,13 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
 
 
 def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
-    """Who asked for the end. A signal that somebody sent counts if it is the one that killed, or one meant to end."""
+    """Who asked for the end. A signal that somebody sent counts if it is the one that killed, or one meant to end. One
+    that nobody sent through us has a sender whom nobody saw."""
     if by_oom:
         return Reason.OOM, By()
     if c.asked is not None and (_ends(c, c.asked) or report.status in _deaths_of(c.asked.signal)):
         return c.asked.reason, c.asked.by
-    match report.status:
-        case Unknown():
-            return Reason.UNKNOWN, By()
-        case Exited() | Signaled():
-            return Reason.SELF, By()
+    return (Reason.SELF if is_own_doing(report.status) else Reason.UNKNOWN), By()
 
 
 def _deaths_of(signal: int) -> tuple[ExitStatus, ...]:

@@ -1,12 +1,11 @@
 """`exitctl why`: one end as a short story, told from the messages alone."""
 
 from collections.abc import Sequence
-from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import spoken
 from supervisor.cli.shape import status_of, time_text
-from supervisor.facts import Exited, Signaled, Unknown
+from supervisor.facts import Exited, Signaled, Unknown, is_own_doing
 
 WITNESSES = {
     "record": "Its shim, the parent process, saw the end and wrote it down before anything else.",
@@ -34,9 +33,6 @@ REASONS = {
     "node-shutdown": "The node was shutting down{by}.",
     "unknown": "Who asked for it is not known.",
 }
-
-# What a program brings upon itself; other signals are sent by somebody.
-FAULTS = frozenset(map(int, (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGXCPU, SIGXFSZ)))
 
 DECISIONS = {
     "ended": "The restart policy ({policy}) lets it rest.",
@@ -109,7 +105,7 @@ def _when(exit_: pb.Exit) -> str:
 
 def _asked(exit_: pb.Exit) -> str:
     status = status_of(exit_)
-    if exit_.reason == "self" and isinstance(status, Signaled) and status.signal not in FAULTS:
+    if exit_.reason in ("self", "unknown") and isinstance(status, Signaled) and not is_own_doing(status):
         return "Nobody asked exitd for it: the signal came from elsewhere on this host, or from within."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
     return sentence.format(by=_by(exit_.by))

@@ -175,7 +175,8 @@ UNKNOWN = Unknown("monitors-killed")
     ("asks", "status", "reason", "by"),
     [
         ((), Exited(0), Reason.SELF, By()),
-        ((), KILLED, Reason.SELF, By()),
+        ((), KILLED, Reason.UNKNOWN, By()),  # somebody sent it, and not through us
+        ((), Signaled(11, core=True), Reason.SELF, By()),
         ((), UNKNOWN, Reason.UNKNOWN, By()),
         ((asked(Reason.STOP, 15),), Exited(0), Reason.STOP, USER),
         ((asked(Reason.STOP, 15),), UNKNOWN, Reason.STOP, USER),
@@ -185,7 +186,7 @@ UNKNOWN = Unknown("monitors-killed")
         ((asked(Reason.STOP, 15), asked(Reason.KILL, 9, POLICY)), KILLED, Reason.STOP, USER),
         # a signal that was not meant to end, and did not
         ((asked(Reason.KILL, 10),), Exited(3), Reason.SELF, By()),
-        ((asked(Reason.KILL, 10),), KILLED, Reason.SELF, By()),
+        ((asked(Reason.KILL, 10),), KILLED, Reason.UNKNOWN, By()),
         ((asked(Reason.KILL, 10),), UNKNOWN, Reason.UNKNOWN, By()),
         # one that was not meant to end, and did
         ((asked(Reason.KILL, 10),), Signaled(10), Reason.KILL, USER),
@@ -215,7 +216,7 @@ def test_a_stop_signal_of_its_own_is_meant_to_end() -> None:
     ("asks", "status", "kills", "init", "reason"),
     [
         ((), KILLED, 1, True, Reason.OOM),
-        ((), KILLED, 0, False, Reason.SELF),
+        ((), KILLED, 0, False, Reason.UNKNOWN),
         ((), Exited(1), 2, False, Reason.SELF),  # a child of it was the victim
         ((), Signaled(11), 1, False, Reason.SELF),
         ((asked(Reason.STOP, 15),), KILLED, 1, True, Reason.OOM),  # within the grace: it was not us

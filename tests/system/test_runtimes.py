@@ -270,7 +270,8 @@ def test_a_runtime_hears_nothing_of_the_service_manager_and_has_no_descriptor_of
     words = ("env", "NOTIFY_SOCKET=/run/nowhere", "LISTEN_FDS=0", "LISTEN_PID=1")
     with lives.daemon(wrapper=words) as daemon, daemon.client() as client:
         lives.run(client, "true", runtime=wrapper.name)
-        until(lambda: (tmp_path / "delete.fds").exists(), "delete")
+        listed = tmp_path / "delete.fds"
+        until(lambda: listed.exists() and listed.read_text().endswith("\n"), "delete")
         for verb in ("create", "start", "delete"):
             assert "NOTIFY" not in (tmp_path / f"{verb}.env").read_text()
             assert "LISTEN" not in (tmp_path / f"{verb}.env").read_text()
