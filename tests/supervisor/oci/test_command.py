@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 
 import pytest
 
@@ -70,10 +69,11 @@ def test_what_the_user_may_not_reach_is_not_executable(rootfs: pathlib.Path) -> 
 
 
 def test_an_additional_group_counts(rootfs: pathlib.Path) -> None:
-    shutil.chown(rootfs / "opt/nox", group=77)
+    group, stranger = (rootfs / "opt/nox").stat().st_gid, os.getuid() + 1
     (rootfs / "opt/nox").chmod(0o610)
-    assert isinstance(find_command(Command(str(rootfs), "/opt/nox", user=SOMEBODY)), Found)
-    assert isinstance(find_command(Command(str(rootfs), "/opt/nox", user=Ids(1000, 1000))), NotExecutable)
+    member, other = Ids(stranger, group + 1, (group,)), Ids(stranger, group + 1)
+    assert isinstance(find_command(Command(str(rootfs), "/opt/nox", user=member)), Found)
+    assert isinstance(find_command(Command(str(rootfs), "/opt/nox", user=other)), NotExecutable)
 
 
 def test_a_fifo_is_not_executable(rootfs: pathlib.Path) -> None:
