@@ -1,7 +1,7 @@
 # One command for each thing; `make help` lists them.
 
 PYTHON ?= python3
-EXITD_SCALE ?= 0.05
+EXITD_SCALE ?= 0.03
 # Which tests `make test` runs, as a pytest mark expression; empty is all of them.
 SELECT ?=
 
@@ -60,6 +60,7 @@ check: venv ## lint, types, the tests without root, all C with musl, glibc and s
 	@$(MAKE) --no-print-directory unit
 
 bench: deps venv ## measure, beside other shims (root)
+	@.ci/deps --bench
 	@$(RUN) $(PY) -m bench
 
 rig: deps venv ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)

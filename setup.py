@@ -24,7 +24,10 @@ PROGRAMS = {
     "exitd-shim": ["shim/core/*.c"],
     "exitd-keeper": ["shim/keeper/*.c", "shim/core/fields.c", "shim/core/record.c", "shim/core/procfs.c"],
     "exitd-launch": ["shim/launcher/*.c"],
+    "exitd-pause": ["shim/pause/*.c"],
 }
+# What runs where there is no library: never a dynamic program.
+ALONE = ("exitd-pause",)
 IN_NO_PROGRAM = ("native.c", "*_test.c")
 
 CFLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-Ishim/core"]
@@ -40,8 +43,14 @@ def sources(patterns: list[str]) -> list[str]:
     return [str(p.relative_to(ROOT)) for p in found]
 
 
-def compilers() -> list[list[str]]:
+def compilers(alone: bool) -> list[list[str]]:
     """The commands to try, best first: a static musl program has the least private memory, a dynamic one the most."""
+    commands = any_compilers()
+    # One alone is a sanitizer's.
+    return commands[:-1] if alone and len(commands) > 1 else commands
+
+
+def any_compilers() -> list[list[str]]:
     if chosen := os.environ.get("EXITD_CC"):
         cc = shlex.split(chosen)
         # The sanitizers' libraries are dynamic.
@@ -63,22 +72,23 @@ class build_programs(Distribution().get_command_class("build_scripts")):
 
     def run(self):
         for name, patterns in PROGRAMS.items():
-            self.compile(pathlib.Path(self.build_dir) / name, sources(patterns))
+            self.compile(pathlib.Path(self.build_dir) / name, sources(patterns), name in ALONE)
 
-    def compile(self, program, files):
+    def compile(self, program, files, alone):
         """Writes beside the goal and renames: a running program keeps its file, a failed build the old one."""
         program.parent.mkdir(parents=True, exist_ok=True)
         extra = shlex.split(os.environ.get("EXITD_CFLAGS", ""))
         with tempfile.TemporaryDirectory(dir=program.parent, prefix=f".{program.name}.") as scratch:
             made = pathlib.Path(scratch) / program.name
-            for command in compilers():
+            for command in compilers(alone):
                 if self.try_compiler([*command, *CFLAGS, *SMALL, *extra, *files, "-o", str(made)]):
                     os.chmod(made, 0o755)
                     os.replace(made, program)
                     kind = "static" if "-static" in command else "dynamic"
                     self.announce(f"{program}: {command[0]}, {kind}, {program.stat().st_size} bytes", logging.INFO)
                     return
-        raise SystemExit(f"no compiler could build {program.name}; its messages stand above (`make deps` installs one)")
+        what = f"{program.name}, which must be static" if alone else program.name
+        raise SystemExit(f"no compiler could build {what}; its messages stand above (`make deps` installs one)")
 
     def try_compiler(self, command):
         """True when the command succeeded; its messages are shown, so that no fallback is a silent one."""

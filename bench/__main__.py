@@ -11,14 +11,16 @@ import click
 
 from bench.figures import document, markdown, table
 from bench.machine import facts, idle_share, load, memory_place, scratch
+from bench.podrows import POD_ROWS
 from bench.rows import ROWS, Bench
 
+ALL_ROWS = {**ROWS, **POD_ROWS}
 QUIET_SHARE = 0.9  # of the cores idle before a row: below that the row is called `loaded`
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--quick", is_flag=True, help="Few of everything, no busy cores, no containerd: to see that it works.")
-@click.option("--only", type=click.Choice(list(ROWS)), multiple=True, help="These rows alone; may be repeated.")
+@click.option("--quick", is_flag=True, help="Few of everything, no busy cores, fewer peers: to see that it works.")
+@click.option("--only", type=click.Choice(list(ALL_ROWS)), multiple=True, help="These rows alone; may be repeated.")
 @click.option("--state-on", default=memory_place, show_default="a tmpfs", help="Where state directories are made.")
 @click.option("--root-on", default=tempfile.gettempdir, show_default="TMPDIR", help="Where databases and logs are.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write results.json and figures.md into this directory.")
@@ -29,12 +31,12 @@ def main(quick: bool, only: tuple[str, ...], state_on: str, root_on: str, out: s
     with scratch(state_on, root_on) as place:
         about = facts(place)
         bench = Bench(place, quick, lambda text: click.echo(text, err=True))
-        for name in only or ROWS:
+        for name in only or ALL_ROWS:
             idle = idle_share()
             bench.load = "quiet" if idle >= QUIET_SHARE else "loaded"
             about[f"before {name}"] = f"{idle:.0%} of the cores idle, load average {load()}"
             begun = time.monotonic()
-            ROWS[name](bench)
+            ALL_ROWS[name](bench)
             bench.say(f"{name}: {time.monotonic() - begun:.0f} s")
     about["load average after"] = load()
     click.echo("".join(f"{name}: {value}\n" for name, value in about.items()))

@@ -157,6 +157,7 @@ def facts(scratch: Scratch) -> dict[str, str]:
         "runc": first_line("runc", "--version"),
         "conmon": first_line("conmon", "--version"),
         "containerd": first_line("containerd", "--version"),
+        "podman": first_line("podman", "--version"),
         "state directory on": file_system(scratch.state),
         "database on": file_system(scratch.root),
     }
@@ -221,7 +222,12 @@ def command_lines() -> Iterator[tuple[int, Sequence[bytes]]]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
-                yield int(name), pathlib.Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+                yield int(name), command_line(int(name))
+
+
+def command_line(pid: int) -> list[bytes]:
+    """Its words. OSError when there is no such process."""
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 def private_kb(pid: int) -> tuple[int, int]:

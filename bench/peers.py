@@ -179,11 +179,11 @@ class Conmon:
 
 
 class Containerd:
-    """A containerd with directories and a socket of its own; `ctr events` is who is told."""
+    """A containerd with directories and a socket of its own; `ctr events` is who is told, if anybody is to be."""
 
     name = "containerd"
 
-    def __init__(self, scratch: Scratch) -> None:
+    def __init__(self, scratch: Scratch, *, tells: bool = True) -> None:
         self._scratch = scratch
         self._place = scratch.state_place("ctd")
         self._address = f"{self._place}/sock"
@@ -196,24 +196,33 @@ class Containerd:
             self._process = subprocess.Popen(["containerd", "-c", config], stdin=subprocess.DEVNULL, stderr=log)
         until(lambda: os.path.exists(self._address), "containerd's socket")
         until(lambda: self._ctr_works(), "containerd's answer", step=0.05)
-        command = self._command("events")
-        self._events = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
+        self._events: subprocess.Popen[bytes] | None = None
+        if tells:
+            command = self._command("events")
+            self._events = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
         self._ids: set[str] = set()
 
     def start(self, id: str) -> Container:
-        config = f"{self._scratch.bundle(f'{id}-ctd', f'{CGROUP}/{id}')}/config.json"
-        pid_file = f"{self._place}/{id}.pid"
+        self.run_config(id, f"{self._scratch.bundle(f'{id}-ctd', f'{CGROUP}/{id}')}/config.json")
+        return Container(id, self.pid(id)).hold()
+
+    def run_config(self, id: str, config: str) -> None:
+        """`ctr run` with a config.json as it is."""
         self._ids.add(id)
         runc_root = ("--runc-root", f"{self._place}/runc")
-        run(*self._command("run", "-d", "--null-io", *runc_root, "--pid-file", pid_file, "--config", config, id))
-        return Container(id, int(pathlib.Path(pid_file).read_text())).hold()
+        pid_file = ("--pid-file", f"{self._place}/{id}.pid")
+        run(*self._command("run", "-d", "--null-io", *runc_root, *pid_file, "--config", config, id))
+
+    def pid(self, id: str) -> int:
+        """init's."""
+        return int(pathlib.Path(f"{self._place}/{id}.pid").read_text())
 
     def end(self, container: Container) -> float:
         return killed(container.pidfd, lambda: self._told(container.id))
 
     def clean(self, container: Container) -> None:
         container.close()
-        self._remove(container.id)
+        self.remove(container.id)
 
     def monitors(self) -> list[int]:
         address = self._address.encode()
@@ -222,14 +231,16 @@ class Containerd:
     def close(self) -> None:
         for id in list(self._ids):
             with contextlib.suppress(subprocess.SubprocessError):
-                self._remove(id)
+                self.remove(id)
         for process in (self._events, self._process):
-            process.terminate()
-            process.wait()
+            if process is not None:
+                process.terminate()
+                process.wait()
         for pid in self.monitors():
             end_process(pid)
 
-    def _remove(self, id: str) -> None:
+    def remove(self, id: str) -> None:
+        """The task, killed if it lives, and the container."""
         subprocess.run(self._command("task", "rm", "-f", id), capture_output=True, timeout=30)
         subprocess.run(self._command("container", "rm", id), capture_output=True, timeout=30, check=True)
         self._ids.discard(id)
@@ -242,7 +253,8 @@ class Containerd:
 
     def _told(self, id: str) -> None:
         """The exit event's line, with the code in it."""
-        stream: IO[bytes] = self._events.stdout  # type: ignore[assignment]  # it is a pipe
+        assert self._events is not None and self._events.stdout is not None
+        stream: IO[bytes] = self._events.stdout
         wanted, text = f'"container_id":"{id}"'.encode(), b""
         while True:
             wait_readable(stream.fileno(), "containerd's exit event")

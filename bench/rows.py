@@ -50,12 +50,12 @@ class Bench:
 
     def peers(self, *wanted: type[Conmon] | type[Containerd]) -> Sequence[Callable[[Scratch], Conmon | Containerd]]:
         """Those whose program is here; the others are named as absent."""
-        found = []
-        for peer in wanted:
-            if shutil.which(peer.name):
-                found.append(peer)
-            else:
-                self.say(f"{peer.name} is not installed: absent from the table")
+        return [peer for peer in wanted if self.has(peer.name)]
+
+    def has(self, program: str) -> bool:
+        found = shutil.which(program) is not None
+        if not found:
+            self.say(f"{program} is not installed: absent from the table")
         return found
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from shim import fields
 
 PLAN_MAX_BYTES = 32768
-COMMAND_MAX_WORDS = 47
+COMMAND_MAX_WORDS = 71
 ID_MAX_BYTES = 127
 LIMIT_MAX_MS = 86_400_000
+JOIN_MAX = 4
 NO_ESCAPE = re.compile(r"[ !#-\[\]-~]*")  # printable ASCII that JSON takes as it is
 
 
@@ -24,21 +25,24 @@ class Plan:
     run: int
     create: tuple[str, ...]  # the runtime's create command, its program an absolute path
     remove: tuple[str, ...]  # its delete --force
+    kill: tuple[str, ...] = ()  # before `remove`, for whoever init left behind
     exec_id: str = ""
     pid_file: str = "pid"
     runtime_log: str = "runtime.log"
     log: str = ""
     oom: str = ""
     keeper: str = ""
+    join: tuple[str, ...] = ()  # links to the namespaces whose descriptors the shim is given, while `create` runs
     create_ms: int = 120_000
     remove_ms: int = 10_000
     drain_ms: int = 2_000
     rest_ms: int = 0  # between the report of the exit and `remove`: whoever waits is being told at that moment
+    report_last: bool = False  # write the fifo when nothing is left to do, not when init ends
 
 
 def encode(plan: Plan) -> bytes:
     """The bytes of the run directory's `plan` file; BadPlan when the core would refuse them."""
-    for words in (plan.create, plan.remove):
+    for words in (plan.create, plan.remove, *((plan.kill,) if plan.kill else ())):
         if not 0 < len(words) <= COMMAND_MAX_WORDS or not words[0].startswith("/"):
             raise BadPlan(f"a runtime command of {len(words)} words beginning with {words[:1]}")
     for id in (plan.id, plan.exec_id):
@@ -49,6 +53,8 @@ def encode(plan: Plan) -> bytes:
     for limit in (plan.create_ms, plan.remove_ms, plan.drain_ms, plan.rest_ms):
         if not 0 <= limit <= LIMIT_MAX_MS:
             raise BadPlan(f"a limit of {limit} ms, at most a day")
+    if len(plan.join) > JOIN_MAX or not all(path.startswith("/") for path in plan.join):
+        raise BadPlan(f"join {plan.join}: at most {JOIN_MAX} absolute paths")
     scalars = ("pid_file", "runtime_log", "log", "oom", "keeper", "create_ms", "remove_ms", "drain_ms", "rest_ms")
     data = fields.encode(
         "exitd-plan",
@@ -57,7 +63,10 @@ def encode(plan: Plan) -> bytes:
             ("run", plan.run),
             ("exec", plan.exec_id),
             *((name, getattr(plan, name)) for name in scalars),
+            *(("join", path) for path in plan.join),
+            *([("report_last", 1)] if plan.report_last else ()),
             *(("create", word) for word in plan.create),
+            *(("kill", word) for word in plan.kill),
             *(("remove", word) for word in plan.remove),
         ],
     )

@@ -4,26 +4,59 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Mapping
 
 import click
 import structlog
 
-from supervisor import __version__
+from supervisor import __version__, configfile
+from supervisor.config import FLAG, CgroupDriver, Config, Given, Values
 from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
 from supervisor.errors import ExitdError
 from supervisor.inotify import Inotify
 from supervisor.operations import Settings
+from supervisor.reload import Configuration
+
+DEFAULTS = Config()
+
+
+# Each flag that stands for a key of the configuration file.
+KEYS = {
+    "root": ("root",),
+    "state": ("state",),
+    "runtime": ("default_runtime",),
+    "cgroup_driver": ("cgroup_driver",),
+    "exit_retention": ("retention", "exit_seconds"),
+    "reconcile_seconds": ("limits", "reconcile_seconds"),
+    "runtime_seconds": ("limits", "runtime_seconds"),
+}
+PATHS = ("root", "state")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--root", default="/var/lib/exitd", show_default=True, help="What outlives a boot of the host.")
+@click.option("--config", "file", metavar="FILE", help=f"Configuration.  [default: {configfile.FILE}, if it is there]")
+@click.option("--root", help=f"What outlives a boot of the host.  [default: {DEFAULTS.root}]")
 @click.option(
     "--state",
-    default=lambda: os.environ.get("EXITD_STATE", "/run/exitd"),
-    show_default="EXITD_STATE or /run/exitd",
-    help="What dies with the host: sockets and run directories.",
+    help=f"What dies with the host: sockets and run directories.  [default: EXITD_STATE or {DEFAULTS.state}]",
 )
-@click.option("--runtime", default="runc", show_default=True, help="Default OCI runtime: a name on PATH or a path.")
+@click.option(
+    "--runtime",
+    metavar="NAME|PATH",
+    help=f"Default OCI runtime, of the configuration or on PATH.  [default: {DEFAULTS.default_runtime}]",
+)
+@click.option(
+    "--cgroup-driver",
+    type=click.Choice([each.value for each in CgroupDriver]),
+    help="Who makes the containers' cgroups; auto: systemd where it is init.  [default: auto]",
+)
+@click.option(
+    "--exit-retention",
+    type=float,
+    metavar="SECONDS",
+    help="How long the exit of a container that removed itself is found by its name.  "
+    f"[default: {DEFAULTS.retention.exit_seconds:g}]",
+)
 @click.option(
     "--keeper",
     type=click.Choice(["start", "wait"]),
@@ -33,32 +66,48 @@ from supervisor.operations import Settings
 )
 @click.option("--log-format", type=click.Choice(["json", "console"]), default=None, help="Default: console on a tty.")
 @click.option("--debug", is_flag=True, help="Log every step with its effects.")
-@click.option("--reconcile-seconds", type=click.FloatRange(0.05, 86400), default=30.0, hidden=True)
-@click.option("--runtime-seconds", type=click.FloatRange(0.1, 3600), default=30.0, hidden=True)
+@click.option("--reconcile-seconds", type=click.FloatRange(0.05, 86400), hidden=True)
+@click.option("--runtime-seconds", type=click.FloatRange(0.1, 3600), hidden=True)
 @click.version_option(__version__, prog_name="exitd")
-def main(
-    root: str,
-    state: str,
-    runtime: str,
-    keeper: str,
-    log_format: str | None,
-    debug: bool,
-    reconcile_seconds: float,
-    runtime_seconds: float,
-) -> None:
-    """Watches containers end, and tells it exactly once."""
+def main(file: str | None, keeper: str, log_format: str | None, debug: bool, **flags: str | float | None) -> None:
+    """Watches containers end, and tells it exactly once.
+
+    A flag goes before the configuration file, which is read again at SIGHUP and when it changes.
+    """
     complete_stdio()
     _set_up_logs(log_format or ("console" if sys.stderr.isatty() else "json"), debug=debug)
-    directories = (os.path.abspath(root), os.path.abspath(state))
-    settings = Settings(*directories, runtime, reconcile_seconds, keeper == "start", runtime_seconds)
     try:
+        configuration = Configuration(
+            os.path.abspath(file or configfile.FILE), required=file is not None, given=_given(flags)
+        )
+        now = configuration.now()
+        settings = Settings(now.root, now.state, keeper == "start", configuration.now)
         prepare_process()
         check(settings)
         with claimed(settings.state, 0o711), claimed(settings.root, 0o711):
-            asyncio.run(serve(settings, Inotify()))
+            asyncio.run(serve(settings, configuration, Inotify()))
     except ExitdError as error:
-        click.echo(f"exitd: {error}", err=True)
+        for line in str(error).splitlines():
+            click.echo(f"exitd: {line}", err=True)
         sys.exit(1)
+
+
+def _given(flags: Mapping[str, str | float | None]) -> Values:
+    """What the command line and the environment say. click.BadParameter for what a file could not say either."""
+    given: Values = {}
+    for name, value in flags.items():
+        if value is not None:
+            given[KEYS[name]] = Given(_read(name, value), FLAG)
+    if state := os.environ.get("EXITD_STATE"):
+        given.setdefault(("state",), Given(os.path.abspath(state), "EXITD_STATE"))
+    return given
+
+
+def _read(name: str, value: str | float) -> object:
+    try:
+        return configfile.KEYS[".".join(KEYS[name])](os.path.abspath(str(value)) if name in PATHS else value)
+    except configfile.Wrong as error:
+        raise click.BadParameter(f"{error}, and is {value!r}", param_hint=f"--{name.replace('_', '-')}") from error
 
 
 def _set_up_logs(form: str, *, debug: bool) -> None:

@@ -17,20 +17,33 @@ from pathlib import Path
 import structlog
 
 from shim import programs
-from supervisor import __version__, probe, reconcile, recovery, sdnotify
+from supervisor import __version__, probe, reconcile, recovery, runtimes, sdnotify
+from supervisor.admission import Admission
 from supervisor.api.callers import Callers
+from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.clock import SystemClock
+from supervisor.config import Limits
 from supervisor.errors import CannotStart
 from supervisor.events import EventLog
 from supervisor.facts import Phase, Source
+from supervisor.foundlings import Foundlings
+from supervisor.imagedesk import ImageDesk, pause_root
+from supervisor.images.facts import Limits as ImageLimits
+from supervisor.images.store import Images
 from supervisor.inotify import Inotify
 from supervisor.keeper import Keeper
 from supervisor.monitor import Monitor
 from supervisor.node import Node
 from supervisor.oci import cgroups
-from supervisor.oci.native import NativeContainers, Place
-from supervisor.operations import Operations, Settings
+from supervisor.oci.native import NativeContainers
+from supervisor.oci.runplan import Place
+from supervisor.operations import Settings
+from supervisor.podkeeper import PodKeeper
+from supervisor.podlife import PodOperations
+from supervisor.reconcile import Parts
+from supervisor.reload import Configuration, Reloads
+from supervisor.restart import Backoff
 from supervisor.store import Store
 from supervisor.views import Info
 
@@ -109,6 +122,7 @@ def prepare_process() -> None:
     """What must not be inherited: ignored and blocked signals, a strange working directory, a low file limit."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGHUP, lambda *_: None)  # a reload asked for while the start is still reading everything
     os.chdir("/")
     os.umask(0o022)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -124,14 +138,14 @@ def check(settings: Settings) -> None:
         raise CannotStart(f"--root and --state are both {settings.root}; each needs a directory of its own")
     if len(os.fsencode(settings.state)) > STATE_PATH_LIMIT:
         raise CannotStart(f"--state {settings.state}: at most {STATE_PATH_LIMIT} bytes, its sockets' paths are limited")
-    for name in ("exitd-shim", "exitd-keeper", "exitd-launch"):
+    for name in ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause"):
         try:
             programs.find(name)
         except FileNotFoundError as error:
             raise CannotStart(str(error)) from error
 
 
-async def serve(settings: Settings, inotify: Inotify) -> None:
+async def serve(settings: Settings, configuration: Configuration, inotify: Inotify) -> None:
     """The daemon's life, from the store to the last word. Containers outlive it."""
     zombie = probe.zombie()
     evidence = Evidence({Source.ZOMBIE: zombie})
@@ -149,33 +163,58 @@ async def serve(settings: Settings, inotify: Inotify) -> None:
             settings.state, str(programs.find("exitd-keeper")), lambda: manager.news(), may_start=settings.starts_keeper
         )
         stack.callback(keeper.close)
-        place = Place(settings.root, settings.state, settings.runtime_seconds)
-        manager = NativeContainers(place, monitor, keeper, zombie=zombie.works)
+        place = Place(settings.root, settings.state, lambda: settings.now().limits)
+        manager = NativeContainers(place, monitor, keeper, inotify, zombie=zombie.works)
         stack.callback(manager.close)
         node = Node(store, events, manager, clock)
         stack.push_async_callback(node.close)
+        node.backoff = lambda: _backoff(settings.now().limits)
+        images = await asyncio.to_thread(_open_images, settings)
+        desk = ImageDesk(images)
+        stack.push_async_callback(desk.close)
+        node.on_discarded = desk.release
+        about = partial(_info, configuration, node, keeper, evidence)
+        admission = Admission(node, desk, lambda spec: runtimes.chosen(spec, settings.now()))
+        operations = PodOperations(node, manager, settings, about, admission)
+        pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
         await recovery.recover(node)
-        about = partial(_info, settings, node, keeper, evidence)
-        await _serve_api(stack, settings, node, Operations(node, manager, settings, about), inotify)
+        desk.hold_only({c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id})
+        reloads = Reloads(configuration, inotify)
+        doors = Doors(operations, operations, desk, inotify)
+        await _serve_api(stack, settings, node, doors)
+        pod_keeper.look_at_all()
+        node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
+        node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
-        node.spawn(reconcile.forever(node, manager, settings, settings.reconcile_seconds))
+        foundlings = Foundlings(node, settings.state)
+        foundlings.begin(inotify)
+        node.spawn(reconcile.forever(Parts(node, manager, settings, foundlings)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         await _until_told_to_stop()
         sdnotify.stopping()
+        desk.stop()
 
 
-async def _serve_api(
-    stack: contextlib.AsyncExitStack, settings: Settings, node: Node, operations: Operations, inotify: Inotify
-) -> None:
+async def _serve_api(stack: contextlib.AsyncExitStack, settings: Settings, node: Node, doors: Doors) -> None:
     callers = Callers(f"{settings.state}/caller.sock")
     await callers.start()
     stack.push_async_callback(callers.stop)
-    api = ApiServer(f"{settings.state}/exitd.sock", operations, inotify, callers)
+    api = ApiServer(f"{settings.state}/exitd.sock", doors, callers)
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
     node.on_health = api.health.set
     sdnotify.ready(f"{len(node.containers)} containers")
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
+
+
+def _backoff(limits: Limits) -> Backoff:
+    return Backoff(round(limits.restart_max_seconds * 1e9), round(limits.restart_reset_seconds * 1e9))
+
+
+def _open_images(settings: Settings) -> Images:
+    limits = settings.now().limits
+    pause = pause_root(settings.root, str(programs.find("exitd-pause")))
+    return Images(settings.root, pause=pause, limits=ImageLimits(limits.image_gib << 30, limits.image_files))
 
 
 async def _until_told_to_stop() -> None:
@@ -192,14 +231,15 @@ async def _probe_rest(evidence: Evidence, state: str) -> None:
     evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state)
 
 
-def _info(settings: Settings, node: Node, keeper: Keeper, evidence: Evidence) -> Info:
+def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Evidence) -> Info:
+    now = configuration.now()
     running = sum(c.phase in (Phase.RUNNING, Phase.PAUSED) for c in node.containers.values())
     return Info(
         version=__version__,
-        root=settings.root,
-        state=settings.state,
+        root=now.root,
+        state=now.state,
         boot_id=node.clock.boot_id(),
-        default_runtime=settings.default_runtime,
+        default_runtime=now.default_runtime,
         cgroup=cgroups.mode().value,
         evidence=tuple((source.value, result.works) for source, result in evidence.found.items()),
         containers=len(node.containers),
@@ -208,6 +248,11 @@ def _info(settings: Settings, node: Node, keeper: Keeper, evidence: Evidence) ->
         keeper=keeper.process,
         pending_commits=len(node.pending),
         seq=node.events.last_seq,
-        state_file_system=probe.file_system(settings.state),
-        settings=(("flush_seconds", f"{node.store.flush_seconds:.6f}"), ("waiters", str(len(node.changes)))),
+        state_file_system=probe.file_system(now.state),
+        settings=(
+            ("cgroup_driver", "systemd" if runtimes.uses_systemd(now.cgroup_driver) else "cgroupfs"),
+            ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
+            ("waiters", str(len(node.changes))),
+        ),
+        configuration=configuration.settings(),
     )

@@ -148,6 +148,7 @@ class Exit:
     started_ns: int | None
     init: Process | None
     decision: str = ""  # ended | restart | remove
+    rule: str = ""  # the restart rule that decided, as it is written; empty: the policy did
 
 
 class Policy(StrEnum):
@@ -165,16 +166,61 @@ class RestartPolicy:
     max_retries: int = 0
 
 
+class Action(StrEnum):
+    NO = "no"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRule:
+    """Stands before the restart policy: what follows an exit whose folded number is (not) among `numbers`."""
+
+    numbers: tuple[int, ...]
+    action: Action
+    negated: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Mount:
+    """A bind mount. `empty_dir` instead of a source: a directory of this name that lives as long as the pod."""
+
     source: str
     destination: str
     read_only: bool = False
+    empty_dir: str = ""
+
+
+class OnPauseExit(StrEnum):
+    """What becomes of the members when the pause container has ended."""
+
+    STOP = "stop"
+    KEEP = "keep"
+
+
+class ExitPolicy(StrEnum):
+    """What becomes of the pause container when the last member has ended for good."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What makes a container the pause container of a pod; the words are those of CRI's PodSandboxMetadata."""
+
+    name: str = ""
+    namespace: str = "default"
+    uid: str = ""
+    attempt: int = 0
+    on_pause_exit: OnPauseExit = OnPauseExit.STOP
+    exit_policy: ExitPolicy = ExitPolicy.CONTINUE
+    memory_bytes: int = 0  # limit of all its containers together
+    log_directory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the caller asked for; never changed after create. Exactly one of rootfs and bundle is set."""
+    """What the caller asked for; never changed after create. Exactly one of rootfs, bundle and image is set."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -196,6 +242,22 @@ class Spec:
     read_only: bool = False
     mounts: tuple[Mount, ...] = ()
     namespace: str = "default"
+    image: str = ""  # the word as it was asked for
+    image_id: str = ""  # what the store holds for this container; empty where there is nothing to hold
+    layers: tuple[str, ...] = ()  # overlay's lower directories, topmost first: what `image` was resolved to
+    annotation_globs: tuple[str, ...] = ()  # which annotations its runtime gets to see
+    runtime_path: str = ""  # what `runtime` was resolved to; empty: it is looked for whenever it is needed
+    runtime_options: tuple[str, ...] = ()  # its arguments before every command
+    systemd_cgroup: bool = False  # its cgroup is a scope of systemd's
+    pod: Pod | None = None  # this is a pod's pause container
+    sandbox: str = ""  # this is a member: the id of its pod, which is the id of the pause container
+    pid: str = "own"  # pid namespace: own | pod | host
+    restart_rules: tuple[RestartRule, ...] = ()
+    tty: bool = False
+    stdin: bool = False
+    cpu_limit_milli: int = 0  # thousandths of a CPU; 0: no limit
+    cpu_request_milli: int = 0  # weight among others under load; 0: the kernel's default
+    entrypoint: tuple[str, ...] = ()  # stands before args instead of the image's; empty once it has been put there
 
 
 class Phase(StrEnum):
@@ -252,6 +314,19 @@ class Container:
     clean: bool = True  # nothing of an earlier run is left on the machine
     boot_id: str = ""  # the boot under which the current run began, or the policy last looked
     error: str = ""
+    waits_in: str = ""  # which program init was before its start: device and inode of /proc/PID/exe
+    sandbox_run: int = 0  # a member's: the run of the pause container whose namespaces the current run has joined
+    oom_told: int = 0  # memory kills of the current run that were told while init lived: it was none of their victims
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A container that removed itself: for a while late waiters find its exit by name, too."""
+
+    container: str
+    namespace: str
+    name: str
+    at: BootTime
 
 
 @dataclass(frozen=True, slots=True)

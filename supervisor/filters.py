@@ -8,6 +8,8 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 | name | containers: a name with this part; events: exactly this name |
 | namespace | exactly |
 | status | docker's word (created, running, paused, restarting, removing, exited, dead) or exitd's own phase |
+| pod | containers of the pod whose id begins so, its pause container too |
+| state | pods: Ready or NotReady |
 | label | `label=KEY` or `label=KEY=VALUE` |
 | type | events: exactly this type |
 """
@@ -16,9 +18,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from supervisor.errors import BadRequest
-from supervisor.facts import Container, Event, Phase
+from supervisor.facts import Container, Event, Phase, Pod
 
-CONTAINER_KEYS = ("id", "name", "status", "label", "namespace")
+CONTAINER_KEYS = ("id", "name", "status", "label", "namespace", "pod")
+POD_KEYS = ("id", "name", "namespace", "label", "state")
 EVENT_KEYS = ("id", "name", "type", "namespace")
 
 # docker's State.Status. "dead" (a removal that failed half-way) does not exist here and matches nothing.
@@ -46,6 +49,10 @@ class Filter:
     """A parsed filter; without terms it matches everything."""
 
     terms: tuple[Term, ...] = ()
+
+    def matches_pod(self, pause: Container, pod: Pod, state: str) -> bool:
+        """`name` and `namespace` are the pod's own; `state` is Ready or NotReady, in any case of letters."""
+        return all(_pod_matches(term, pause, pod, state) for term in self.terms)
 
     def matches_container(self, container: Container) -> bool:
         return all(_container_matches(term, container) for term in self.terms)
@@ -84,7 +91,20 @@ def _container_matches(term: Term, container: Container) -> bool:
         case "label":
             labels = dict(spec.labels)
             return all(_has_label(labels, value) for value in term.values)
+        case "pod":
+            return (container.id if spec.pod else spec.sandbox or "-").startswith(term.values)
     return False
+
+
+def _pod_matches(term: Term, pause: Container, pod: Pod, state: str) -> bool:
+    match term.key:
+        case "name":
+            return any(value in pod.name for value in term.values)
+        case "namespace":
+            return pod.namespace in term.values
+        case "state":
+            return state.lower() in map(str.lower, term.values)
+    return _container_matches(term, pause)
 
 
 def _event_matches(term: Term, event: Event) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from supervisor.facts import Process
 
 ANSWER_SECONDS = 2.0
 AT_ONCE = 32  # requests under way: more would overflow the socket, whose loss would look like the keeper's death
+FIRST_SEAT, SEATS_END = 3, 12  # shim/core/shim.h: STATUS_FD, and what lies behind the last one
 REST_SECONDS = 5.0  # after a keeper did not answer, it is left alone for this long
 
 log = structlog.get_logger(__name__)
@@ -229,15 +231,21 @@ def _run_to_its_background(command: list[str]) -> int:
 def spawn_directly(program: str, container: str, directory: str, descriptors: Sequence[int], *, adopt: bool) -> int:
     """The pid of a shim that is the daemon's own child, for when there is no keeper: that rung is then missing.
 
-    posix_spawn cannot change directory. The daemon's own is / and nothing in it uses relative paths, so it steps into
-    the run directory for the length of the call. ShimFailed when the program or the directory is gone.
+    The descriptors come to their seats in their order; copies above the seats are their sources, so that none is
+    overwritten before its turn. posix_spawn cannot change directory. The daemon's own is / and nothing in it uses
+    relative paths, so it steps into the run directory for the length of the call. ShimFailed when the program or the
+    directory is gone, or when there is no room for the copies.
     """
-    actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in enumerate(descriptors, start=3)]
     argv = ["exitd-shim", container, *(["--adopt"] if adopt else [])]
+    copies: list[int] = []
     try:
+        for fd in descriptors:
+            copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SEATS_END))
+        actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in enumerate(copies, start=FIRST_SEAT)]
         os.chdir(directory)
         return os.posix_spawn(program, argv, {"PATH": os.defpath}, file_actions=actions)
     except OSError as error:
         raise ShimFailed(f"{program} in {directory}: {error.strerror}") from error
     finally:
         os.chdir("/")
+        _close_all(copies)

@@ -10,7 +10,7 @@ What an event may not do in a phase raises WrongState. The effects of a step are
 container, its exit and its events are committed together: what a client is told is what is stored.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from supervisor import facts, restart
 from supervisor.errors import WrongState
@@ -24,169 +24,90 @@ from supervisor.facts import (
     ExitStatus,
     Oom,
     Phase,
-    Process,
     Reason,
     Report,
+    RestartRule,
+    Retained,
     RunKey,
     Signaled,
     Spec,
     Unknown,
     is_own_doing,
 )
+from supervisor.happenings import (
+    Again,
+    ArmTimer,
+    CancelTimer,
+    Cleaned,
+    CleanUp,
+    Discard,
+    Effect,
+    EndAsked,
+    Ended,
+    Forget,
+    Happening,
+    Made,
+    MakeFailed,
+    OomSeen,
+    Paused,
+    Rebooted,
+    RemoveAsked,
+    Removed,
+    Resumed,
+    SandboxGone,
+    Settle,
+    StartAsked,
+    Started,
+    StartFailed,
+    StopAsked,
+    WakeWaiters,
+)
+from supervisor.restart import Backoff
+
+__all__ = [
+    "Again",
+    "ArmTimer",
+    "CancelTimer",
+    "CleanUp",
+    "Cleaned",
+    "Discard",
+    "Effect",
+    "EndAsked",
+    "Ended",
+    "Forget",
+    "Happening",
+    "Made",
+    "MakeFailed",
+    "Moment",
+    "OomSeen",
+    "Paused",
+    "Rebooted",
+    "RemoveAsked",
+    "Removed",
+    "Resumed",
+    "SandboxGone",
+    "Settle",
+    "StartAsked",
+    "StartFailed",
+    "Started",
+    "Step",
+    "StopAsked",
+    "WakeWaiters",
+    "born",
+    "step",
+]
 
 SIGKILL = 9
 ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: sent to end, not to inform
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    init: Process
-    shim: Process | None
-
-
-@dataclass(frozen=True, slots=True)
-class MakeFailed:
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartAsked:
-    by: By
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    boot_ns: int  # CLOCK_BOOTTIME
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class EndAsked:
-    """Somebody wants the current run to end, or sent a signal that may end it."""
-
-    asked: Asked
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The evidence has spoken. `limit_bytes` is the container's memory limit, for the ledger."""
-
-    report: Report
-    limit_bytes: int
-    rebooted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """Nothing of the last run is left on the machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The next run begins: by its timer (`by` is None) or because somebody asked."""
-
-    by: By | None
-
-
-@dataclass(frozen=True, slots=True)
-class StopAsked:
-    """Stop of a container that is not running: a restart that was planned is cancelled."""
-
-    by: By
-
-
-@dataclass(frozen=True, slots=True)
-class Rebooted:
-    """The host was booted anew since this container was last looked at, and it was not running then."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveAsked:
-    by: By
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    pass
-
-
-Happening = (
-    Made
-    | MakeFailed
-    | StartAsked
-    | Started
-    | StartFailed
-    | Paused
-    | Resumed
-    | EndAsked
-    | Ended
-    | Cleaned
-    | Again
-    | StopAsked
-    | Rebooted
-    | RemoveAsked
-    | Removed
-)
-
-
-@dataclass(frozen=True, slots=True)
-class WakeWaiters:
-    exit: Exit
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """The keeper may forget the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class CleanUp:
-    """Shim gone, runtime state, cgroups and run directory removed; then Cleaned."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArmTimer:
-    at: BootTime
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """The container's files, then Removed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Waiters for its removal wake; the id is free."""
-
-
-Effect = WakeWaiters | Settle | CleanUp | ArmTimer | CancelTimer | Discard | Forget
-
-
-@dataclass(frozen=True, slots=True)
 class Moment:
-    """When: wall time for people, boot time for whatever waits."""
+    """When: wall time for people, boot time for whatever waits; and how long restarts wait at that time."""
 
     now_ns: int
     boot: BootTime
+    backoff: Backoff = field(default_factory=Backoff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +118,7 @@ class Step:
     exits: tuple[Exit, ...] = ()
     events: tuple[Event, ...] = ()
     effects: tuple[Effect, ...] = ()
+    retained: tuple[Retained, ...] = ()
 
 
 def born(container_id: str, spec: Spec, moment: Moment) -> Container:
@@ -207,8 +129,9 @@ def born(container_id: str, spec: Spec, moment: Moment) -> Container:
 def step(c: Container, happening: Happening, moment: Moment) -> Step:
     """The one table of transitions."""
     match c.phase, happening:
-        case Phase.CREATING, Made(init, shim):
+        case Phase.CREATING, Made(init, shim, sandbox_run, waits_in):
             made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
+            made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in)
             return Step(made, events=_events(c, moment, "create") if c.run == 1 else ())
         case Phase.CREATING, MakeFailed(error):
             return _make_failed(c, error, moment)
@@ -227,15 +150,20 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _end_asked(c, asked, moment)
         case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended():
             return _ended(c, happening, moment)
+        case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills) if run == c.run and kills > c.oom_told:
+            return Step(replace(c, oom_told=kills), events=_oom(c, moment, kills, init=False))
         case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
             return _cleaned(c)
         case Phase.RESTARTING, Again(by) if c.clean:
             return _again(c, by, moment)
         case Phase.EXITED, Again(by) if c.clean and by is not None:  # a timer that a stop was quicker than has no say
             return _again(c, by, moment)
-        case Phase.RESTARTING, StopAsked():
+        case Phase.RESTARTING, StopAsked(_, reason):
             stopped = replace(c, phase=Phase.EXITED, stopped_by_user=True, restart_at=None)
-            return Step(stopped, events=_events(c, moment, "stop"), effects=(CancelTimer(),))
+            told = _events(c, moment, reason.value, cancelled="restart")
+            return Step(stopped, events=told, effects=(CancelTimer(),))
+        case Phase.RESTARTING, SandboxGone():
+            return Step(replace(c, phase=Phase.EXITED, restart_at=None), effects=(CancelTimer(),))
         case Phase.EXITED | Phase.RESTARTING, Rebooted():
             return _rebooted(c, moment)
         case Phase.EXITED, StopAsked():
@@ -244,14 +172,25 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             removing = replace(c, phase=Phase.REMOVING, restart_at=None)
             return Step(removing, effects=(CancelTimer(), *((Discard(),) if c.clean else ())))
         case Phase.REMOVING, Removed():
-            return Step(None, events=_events(c, moment, "remove"), effects=(Forget(),))
+            return Step(None, events=_events(c, moment, "remove"), effects=(Forget(),), retained=_retained(c, moment))
     raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
 
 
+def _retained(c: Container, moment: Moment) -> tuple[Retained, ...]:
+    """Of what removed itself there is an exit to be found by name; what somebody removed is nobody's any more."""
+    kept = c.spec.auto_remove and c.exit is not None
+    return (Retained(c.id, c.spec.namespace, c.spec.name, moment.boot),) if kept else ()
+
+
 def _events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
-    return (
-        Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=tuple(sorted(attributes.items()))),
-    )
+    pod = c.id if c.spec.pod else c.spec.sandbox
+    told = tuple(sorted(attributes.items()))
+    return (Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=told, pod_id=pod),)
+
+
+def _oom(c: Container, moment: Moment, kills: int, *, init: bool) -> tuple[Event, ...]:
+    """Told once for each count; the last one is the exit's."""
+    return _events(c, moment, "oom", kills=str(kills), init=str(init).lower())
 
 
 def _make_failed(c: Container, error: str, moment: Moment) -> Step:
@@ -260,18 +199,21 @@ def _make_failed(c: Container, error: str, moment: Moment) -> Step:
     if c.run == 1:
         gone = replace(c, phase=Phase.REMOVING, error=error)
         return Step(gone, events=failed, effects=(CleanUp(),))
-    decision = restart.decide(c, Unknown(error), moment.boot, None)
+    decision = restart.decide(c, Unknown(error), moment.boot, None, moment.backoff)
     after = replace(_decided(c, decision), error=error, clean=False, boot_id=moment.boot.boot_id)
     return Step(after, events=failed, effects=(CleanUp(),))
 
 
 def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
     by_user = asked.reason in (Reason.STOP, Reason.KILL) and asked.by.policy == ""
-    stop = c.stopped_by_user or (
-        by_user and (asked.reason is Reason.STOP or asked.signal in (SIGKILL, c.spec.stop_signal))
-    )
+    stop = c.stopped_by_user or (by_user and (asked.reason is Reason.STOP or stops(c.spec, asked.signal)))
     changed = replace(c, asked=_weightier(c, asked), stopped_by_user=stop)
     return Step(changed, events=_events(c, moment, asked.reason.value, signal=str(asked.signal)))
+
+
+def stops(spec: Spec, signal: int) -> bool:
+    """A user's signal after which the container is not to be restarted."""
+    return signal in (SIGKILL, spec.stop_signal)
 
 
 def _weightier(c: Container, new: Asked) -> Asked:
@@ -288,27 +230,35 @@ def _ends(c: Container, asked: Asked) -> bool:
 
 def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     c = replace(c, started_ns=facts.no_later_than(c.started_ns, ended.report.at_ns))
-    ran_ns = None if c.started_boot_ns is None or ended.rebooted else moment.boot.ns - c.started_boot_ns
     exit_ = _exit_of(c, ended)
-    decision: restart.Decision = restart.Ended()
-    if ended.rebooted:
-        decision = restart.after_reboot(c, moment.boot)
-    elif c.started_ns is not None or c.restart_count:
-        decision = restart.decide(c, exit_.status, moment.boot, ran_ns)
-    elif c.spec.auto_remove:
-        decision = restart.RemoveNow()
-    exit_ = replace(exit_, decision=_word(decision))
+    decision, rule = _next(c, exit_, ended.rebooted, moment)
+    exit_ = replace(exit_, decision=_word(decision), rule=restart.format_rule(rule) if rule else "")
     after = replace(_decided(c, decision), exit=exit_, clean=False, boot_id=moment.boot.boot_id)
     after = replace(after, init=None, shim=None, asked=None)
-    events = [replace(_events(c, moment, "exit", run=str(c.run))[0], exit=exit_)]
-    if exit_.oom.kills:
-        events.insert(0, *_events(c, moment, "oom", kills=str(exit_.oom.kills), init=str(exit_.oom.init).lower()))
+    by_rule = {"rule": exit_.rule} if rule else {}
+    events = [replace(_events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
+    if exit_.oom.kills > c.oom_told:
+        events.insert(0, *_oom(c, moment, exit_.oom.kills, init=exit_.oom.init))
     return Step(after, (exit_,), tuple(events), (WakeWaiters(exit_), Settle(), CleanUp()))
+
+
+def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[restart.Decision, RestartRule | None]:
+    """What follows this end, and the rule that says so, if one does."""
+    if exit_.reason is Reason.PAUSE_EXIT or (rebooted and c.spec.sandbox):
+        return restart.no_more(c), None  # there is nothing to join; the next sandbox brings it back
+    if rebooted:
+        return restart.after_reboot(c, moment.boot, moment.backoff), None
+    if c.started_ns is None and not c.restart_count:
+        return restart.no_more(c), None
+    ran_ns = None if c.started_boot_ns is None else moment.boot.ns - c.started_boot_ns
+    decision = restart.decide(c, exit_.status, moment.boot, ran_ns, moment.backoff)
+    return decision, None if c.stopped_by_user else restart.rule_for(c.spec.restart_rules, exit_.status)
 
 
 def _rebooted(c: Container, moment: Moment) -> Step:
     """A planned restart is planned anew; the policy may also bring back what somebody had stopped."""
-    after = replace(_decided(c, restart.after_reboot(c, moment.boot)), boot_id=moment.boot.boot_id)
+    decision = restart.no_more(c) if c.spec.sandbox else restart.after_reboot(c, moment.boot, moment.backoff)
+    after = replace(_decided(c, decision), boot_id=moment.boot.boot_id)
     return Step(after, effects=(CleanUp(),) if not after.clean else _cleaned(after).effects)
 
 
@@ -333,8 +283,10 @@ def _word(decision: restart.Decision) -> str:
 def _exit_of(c: Container, ended: Ended) -> Exit:
     report = ended.report
     asked_kill = c.asked is not None and c.asked.signal == SIGKILL
-    by_oom = report.oom_kills > 0 and report.status == Signaled(SIGKILL) and not asked_kill
+    by_oom = report.oom_kills > c.oom_told and report.status == Signaled(SIGKILL) and not asked_kill
     reason, by = _reason(c, report, by_oom)
+    if ended.sandbox_ended and c.asked is None and report.status == Signaled(SIGKILL):
+        reason, by = Reason.PAUSE_EXIT, By(policy=str(Reason.PAUSE_EXIT))
     return Exit(
         key=RunKey(c.id, c.run),
         name=c.spec.name,
@@ -343,7 +295,7 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
         source=report.source,
         reason=reason,
         by=by,
-        oom=Oom(by_oom, report.oom_kills, ended.limit_bytes),
+        oom=Oom(by_oom, max(report.oom_kills, c.oom_told), ended.limit_bytes),
         at_ns=report.at_ns,
         started_ns=c.started_ns,
         init=report.init or c.init,
@@ -391,6 +343,7 @@ def _again(c: Container, by: By | None, moment: Moment) -> Step:
         error="",
         stopped_by_user=False,
         boot_id=moment.boot.boot_id,
+        oom_told=0,
     )
     if by is None:
         return Step(replace(fresh, restart_count=c.restart_count + 1))

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -11,33 +11,26 @@ import structlog
 
 from supervisor import lifecycle
 from supervisor.background import Background, insist
-from supervisor.changes import Changes, Test
 from supervisor.clock import Clock, boot_now
-from supervisor.errors import (
-    AmbiguousId,
-    ExitdError,
-    NameTaken,
-    NoSuchContainer,
-    Recovering,
-    StoreFailed,
-    TimedOut,
-    WrongState,
-)
+from supervisor.directory import Directory, is_ended, is_over
+from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.events import EventLog
-from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, Report, RunKey, Spec
+from supervisor.facts import LIVE, Asked, By, Container, Event, Exit, Phase, Reason, Report, RunKey, Signaled, Spec
 from supervisor.lifecycle import Happening, Moment, Step
+from supervisor.restart import Backoff
 from supervisor.sandbox import ContainerManager
 from supervisor.store import AlreadyStored, Change, Store
 
 RETRY_SECONDS = 1.0  # a refused commit of an exit
-RECOVERY_SECONDS = 60.0  # how long a call waits for a container that is being looked up
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
+TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
+START_FAILED = By(policy="start-failed")
 
 log = structlog.get_logger(__name__)
 
 
-class Node:
+class Node(Directory):
     """Containers, and everything that happens to them. Belongs to one event loop; no locks around its maps.
 
     A container's steps are in turn: the next one sees what the last one stored. The lock for that is held across a
@@ -45,27 +38,29 @@ class Node:
     """
 
     def __init__(self, store: Store, events: EventLog, manager: ContainerManager, clock: Clock) -> None:
+        super().__init__()
         self.store = store
         self.events = events
         self.manager = manager
         self.clock = clock
-        self.containers: dict[str, Container] = {}
-        self.changes = Changes()
-        self.recovering: dict[str, asyncio.Event] = {}
         self.pending: set[RunKey] = set()  # exits that are known and not stored yet
         self.refused: set[str] = set()  # containers with a step that the store refuses
+        self.backoff: Callable[[], Backoff] = Backoff
         self.on_health: Callable[[bool], None] = lambda serving: None
+        self.on_change: Callable[[Container], None] = lambda container: None
+        self.on_removing: Callable[[str], Awaitable[None]] = _nothing_more
+        self.on_discarded: Callable[[str], Awaitable[None]] = _nothing_more
         self.closing = False
         self._turns: dict[str, asyncio.Lock] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container while its start is under way
         self.background = Background()
-        manager.listen(self._exit_seen)
+        manager.listen(self._exit_seen, self._killed_for_memory)
 
     # -- steps
 
     def moment(self) -> Moment:
-        return Moment(self.clock.now_ns(), boot_now(self.clock))
+        return Moment(self.clock.now_ns(), boot_now(self.clock), self.backoff())
 
     async def apply(self, container_id: str, happening: Happening) -> Container | None:
         """One step: stored, shown, its effects begun. WrongState, NoSuchContainer, StoreFailed leave all as it was."""
@@ -83,9 +78,9 @@ class Node:
         kept = (step.container,) if step.container is not None else ()
         removed = () if kept else (container_id,)
         try:
-            numbered = await self.store.commit(Change(kept, removed, step.exits, step.events))
+            numbered = await self.store.commit(Change(kept, removed, step.exits, step.events, step.retained))
         except AlreadyStored:  # a commit that was thought to have failed: exit and events are in, all but the row
-            numbered = await self.store.commit(Change(kept, removed))
+            numbered = await self.store.commit(Change(kept, removed, retained=step.retained))
         self.events.publish(numbered)
 
     def _show(self, container_id: str, container: Container | None) -> None:
@@ -95,8 +90,10 @@ class Node:
         else:
             self.containers[container_id] = container
         self.changes.tell(container_id, container)
+        if container is not None:
+            self.on_change(container)
 
-    async def add(self, spec: Spec) -> Container:
+    async def add(self, spec: Spec, container_id: str = "") -> Container:
         """A container in its first phase. A name whose holder is being removed is waited for."""
         holder = self.by_name(spec.namespace, spec.name)
         if holder is not None and holder.phase is Phase.REMOVING:
@@ -104,7 +101,7 @@ class Node:
             holder = self.by_name(spec.namespace, spec.name)
         if holder is not None:
             raise NameTaken(f"the name {spec.name} is taken by {holder.id[:12]}; remove it or choose another")
-        container = lifecycle.born(secrets.token_hex(32), spec, self.moment())
+        container = lifecycle.born(container_id or secrets.token_hex(32), spec, self.moment())
         container = replace(container, spec=replace(spec, name=spec.name or container.id[:12]))
         self.containers[container.id] = container  # before the commit: whoever looks meanwhile finds the name taken
         self.manager.begin_preparing(container)
@@ -116,9 +113,24 @@ class Node:
             raise
         return container
 
+    async def adopt(self, container: Container, events: tuple[Event, ...]) -> None:
+        """A container that somebody else has begun, as it was found. StoreFailed, NameTaken: it is none of ours yet."""
+        self.containers[container.id] = container  # before the commit, as in `add`
+        try:
+            numbered = await self.store.commit(Change((container,), events=events))
+        except (ExitdError, asyncio.CancelledError):
+            del self.containers[container.id]
+            raise
+        self.events.publish(numbered)
+        self._show(container.id, container)
+
+    async def note(self, event: Event) -> None:
+        """An event that changes nothing. StoreFailed."""
+        self.events.publish(await self.store.commit(Change(events=(event,))))
+
     async def _take_back(self, container_id: str) -> None:
         """Behind a commit that was given up: whatever came of it, there is no such container."""
-        await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
+        await self._discard(container_id)
         while not self.closing:
             try:
                 await self.store.commit(Change(removed=(container_id,)))
@@ -165,8 +177,13 @@ class Node:
         await self._surely(container_id, lifecycle.Cleaned())
 
     async def _remove_files(self, container_id: str) -> None:
-        await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
+        await insist(lambda: self.on_removing(container_id), "removal of what stands on it", container_id)
+        await self._discard(container_id)
         await self._surely(container_id, lifecycle.Removed())
+
+    async def _discard(self, container_id: str) -> None:
+        await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
+        await insist(lambda: self.on_discarded(container_id), "release of the image", container_id)
 
     async def _surely(self, container_id: str, happening: Happening) -> bool:
         """A step that no caller can repeat: tried until it is stored, nobody is told before. False: it was refused."""
@@ -219,13 +236,26 @@ class Node:
         """The runtime's create. The error is the caller's; the step is stored either way."""
         self.hold(container_id)  # an exit that is quicker than the commit of its init
         try:
-            made = await self.manager.create_container(self.known(container_id))
-            await self._surely(container_id, lifecycle.Made(made.init, made.shim))
+            container = await self._joining(self.known(container_id))
+            made = await self.manager.create_container(container)
+            await self._surely(container_id, lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in))
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(container_id, lifecycle.MakeFailed(str(error) or repr(error)))
             raise
         finally:
             self.release(container_id)
+
+    async def _joining(self, container: Container) -> Container:
+        """A member joins the sandbox that its pod has now. WrongState when there is none."""
+        if not container.spec.sandbox:
+            return container
+        pause = self.containers.get(container.spec.sandbox)
+        if pause is not None:  # after a daemon start: not before it has been looked up
+            pause = await self.get(pause.id)
+        if pause is None or pause.phase not in (Phase.RUNNING, Phase.PAUSED):
+            name = pause.spec.name if pause is not None else container.spec.sandbox[:12]
+            raise WrongState(f"the pod {name} is NotReady, there is nothing to join", id=container.id)
+        return replace(container, sandbox_run=pause.run)
 
     async def launch(self, container_id: str, *, surely: bool = False) -> None:
         """The runtime's start. An exit seen meanwhile waits, so that started comes before exited. `surely`: nobody is
@@ -257,6 +287,8 @@ class Node:
         """A start that failed, or was killed, may have done its work all the same: the runtime's state says. So may one
         whose container was over, its shim's delete and all, before start had returned.
         """
+        if self.manager.has_begun(container):
+            return True
         try:
             word = await self.manager.state_process(container)
         except (ExitdError, OSError):
@@ -266,7 +298,7 @@ class Node:
         return word == "running" or self.held(container.id)
 
     async def _end_unstarted(self, container: Container) -> None:
-        asked = Asked(Reason.KILL, By(policy="start-failed"), lifecycle.SIGKILL)
+        asked = Asked(Reason.KILL, START_FAILED, lifecycle.SIGKILL)
         with contextlib.suppress(ExitdError):
             await self.apply(container.id, lifecycle.EndAsked(asked))
             await self.manager.kill_process(container, lifecycle.SIGKILL)
@@ -283,71 +315,62 @@ class Node:
         report = self._held.pop(container_id, None)
         container = self.containers.get(container_id)
         if report is not None and report.done() and container is not None and not self.closing:
-            self.spawn(self.end(RunKey(container_id, container.run), report.result()))
+            self._end_soon(RunKey(container_id, container.run), report.result())
 
     def _exit_seen(self, key: RunKey, report: Report) -> None:
         held = self._held.get(key.container)
         if held is None:
-            self.spawn(self.end(key, report))
+            self._end_soon(key, report)
         elif not held.done():
             held.set_result(report)
+
+    def _end_soon(self, key: RunKey, report: Report) -> None:
+        self.pending.add(key)  # at once: whoever looks meanwhile sees that its phase is not the last word
+        self.spawn(self.end(key, report))
+
+    def _killed_for_memory(self, key: RunKey, kills: int) -> None:
+        self.spawn(self._tell_oom(key, kills))
+
+    async def _tell_oom(self, key: RunKey, kills: int) -> None:
+        """What cannot be stored now is told by the next round of the reconcile loop, or with the exit."""
+        container = self.containers.get(key.container)
+        if container is not None and container.run == key.run and kills > container.oom_told:
+            with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
+                await self.apply(key.container, lifecycle.OomSeen(key.run, kills))
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
         """Stores an end, however long the store refuses; nobody is told before. A second witness of it is no news."""
         container = self.containers.get(key.container)
         if container is None or container.run != key.run:
+            self.pending.discard(key)
             return
-        happening = lifecycle.Ended(report, container.spec.memory_bytes, rebooted)
         self.pending.add(key)
+        with_sandbox = await self._ended_with_sandbox(container, report)
+        happening = lifecycle.Ended(report, self._memory_limit(container), rebooted, sandbox_ended=with_sandbox)
         await self._surely(key.container, happening)
         self.pending.discard(key)
 
-    # -- finding
+    def _memory_limit(self, container: Container) -> int:
+        """The tightest one on it, its pod's included; 0: none."""
+        pause = self.containers.get(container.spec.sandbox or container.id)
+        of_pod = pause.spec.pod.memory_bytes if pause is not None and pause.spec.pod is not None else 0
+        return min((each for each in (container.spec.memory_bytes, of_pod) if each), default=0)
 
-    def known(self, container_id: str) -> Container:
-        container = self.containers.get(container_id)
-        if container is None:
-            raise NoSuchContainer(f"no container {container_id}", id=container_id)
-        return container
-
-    def by_name(self, namespace: str, name: str) -> Container | None:
-        if not name:
-            return None
-        found = (c for c in self.containers.values() if c.spec.name == name and c.spec.namespace == namespace)
-        return next(found, None)
-
-    def resolve(self, reference: str) -> Container:
-        """By full id, by name, or by a prefix of the id that only one has."""
-        exact = self.containers.get(reference) or self.by_name("default", reference)
-        if exact is not None:
-            return exact
-        found = [c for c in self.containers.values() if reference and c.id.startswith(reference)]
-        if len(found) > 1:
-            raise AmbiguousId(f"{reference} is the beginning of {len(found)} ids; give more of it", id=reference)
-        if not found:
-            raise NoSuchContainer(f"no container {reference}; `exitctl ps -a` lists all", id=reference)
-        return found[0]
-
-    async def get(self, reference: str) -> Container:
-        """`resolve`, once the container has been looked up after a daemon start."""
-        container = self.resolve(reference)
-        looked_up = self.recovering.get(container.id)
-        if looked_up is not None:
-            try:
-                async with asyncio.timeout(RECOVERY_SECONDS):
-                    await looked_up.wait()
-            except TimeoutError as error:
-                raise Recovering(f"{reference} is still being looked up; try again", id=container.id) from error
-            container = self.resolve(container.id)
-        return container
-
-    async def until(self, container_id: str, test: Test, seconds: float | None, what: str) -> Container | None:
-        """Waits for a state. TimedOut names what did not come."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self.changes.until(container_id, self.containers.get(container_id), test)
-        except TimeoutError as error:
-            raise TimedOut(f"{container_id[:12]}: {what} took longer than {seconds:.0f} s", id=container_id) from error
+    async def _ended_with_sandbox(self, member: Container, report: Report) -> bool:
+        """Whether the end of its pod's pause process has ended this one: the kernel kills whoever is in its pid
+        namespace, and has it die after them. So it is waited for, and the two times are compared."""
+        if member.spec.pid != "pod" or report.status != Signaled(lifecycle.SIGKILL) or member.asked is not None:
+            return False
+        pause, run = self.containers.get(member.spec.sandbox), member.sandbox_run
+        if pause is not None and pause.phase in LIVE and pause.run == run:
+            if not self.manager.is_ending(pause):
+                return False
+            with contextlib.suppress(TimedOut):
+                pause = await self.until(pause.id, is_over(run), END_SEEN_SECONDS, "the end of its pod")
+        exit_ = pause.exit if pause is not None else None
+        if exit_ is None or exit_.key.run != run:  # it is ending still, or it has gone
+            return True
+        return abs(exit_.at_ns - report.at_ns) <= TOGETHER_SECONDS * 1e9
 
     async def close(self) -> None:
         """Containers live on; what was begun here is broken off."""
@@ -357,22 +380,9 @@ class Node:
         await self.background.close()
 
 
+async def _nothing_more(container_id: str) -> None:
+    """What goes before the removal of a container's files, and follows it, where nobody has said anything else."""
+
+
 def _log_exit(exit: Exit) -> None:
     log.info("exit", container=exit.key.container, run=exit.key.run, status=str(exit.status), source=exit.source)
-
-
-def is_ended(container: Container | None) -> bool:
-    return container is None or (container.phase not in LIVE and container.phase is not Phase.CREATING)
-
-
-def is_over(run: int) -> Test:
-    """The exit of this run, or of a later one, is stored; or it has failed to begin, and none follows by itself."""
-    return lambda c: (
-        c is None
-        or (c.exit is not None and c.exit.key.run >= run)
-        or (c.run >= run and c.phase in (Phase.EXITED, Phase.REMOVING))
-    )
-
-
-def exit_of(container: Container | None) -> Exit | None:
-    return container.exit if container is not None else None

@@ -2,48 +2,58 @@
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from supervisor import filters, lifecycle
-from supervisor.errors import ExitdError, NoSuchContainer, TimedOut, WrongState
+from supervisor.admission import Admission
+from supervisor.config import Config, Retention
+from supervisor.directory import exit_of, is_ended, is_over
+from supervisor.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
 from supervisor.events import Item
-from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, RunKey, Spec
-from supervisor.node import GONE_SECONDS, Node, exit_of, is_ended, is_over
+from supervisor.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
+from supervisor.node import GONE_SECONDS, Node
 from supervisor.oci import bundle
 from supervisor.oci.native import NativeContainers
 from supervisor.rundir import path_of
 from supervisor.views import Info, View
 
-DEATH_SECONDS = 10.0  # from SIGKILL to the stored exit
-CONTAINER_KEYS = ("id", "name", "status", "label", "namespace")
-EVENT_KEYS = ("id", "name", "type", "namespace")
+STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying
+DEATH_SECONDS = 10.0  # from then to the stored exit
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the daemon was started with, as far as requests depend on it."""
+    """What the daemon was started with, and what is in force at this moment."""
 
     root: str
     state: str
-    default_runtime: str = "runc"
-    reconcile_seconds: float = 30.0
     starts_keeper: bool = True
-    runtime_seconds: float = 30.0  # what a runtime command may take; a create gets four times as much
+    now: Callable[[], Config] = Config
 
 
 class Operations:
     """Implements `supervisor.api.server.Node`."""
 
-    def __init__(self, node: Node, manager: NativeContainers, settings: Settings, info: Callable[[], Info]) -> None:
+    def __init__(
+        self, node: Node, manager: NativeContainers, settings: Settings, info: Callable[[], Info], admission: Admission
+    ) -> None:
         self._node = node
         self._manager = manager
         self._settings = settings
         self._info = info
+        self._admission = admission
 
     async def create(self, spec: Spec, by: By) -> Container:
-        container = await self._node.add(replace(spec, runtime=spec.runtime or self._settings.default_runtime))
+        container_id = secrets.token_hex(32)
+        spec = await self._admission.admit(spec, container_id)
+        try:
+            container = await self._node.add(spec, container_id)
+        except ExitdError:
+            await self._node.on_discarded(container_id)
+            raise
         try:
             await self._node.make(container.id)
         except (ExitdError, OSError):
@@ -85,19 +95,32 @@ class Operations:
         await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
         return self._node.known(container.id)
 
+    async def end_by_policy(self, id: str, reason: Reason, by: By) -> None:
+        """What a policy ends: as `stop`, and nobody's wish but the policy's."""
+        container = await self._made(await self._node.get(id))
+        if container.phase in LIVE:
+            await self._end(container, reason, by, container.spec.stop_timeout_seconds)
+
     async def _end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
         """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
         frozen, does not hear anything but SIGKILL."""
         asked = Asked(reason, by, container.spec.stop_signal)
         deaf = container.phase in (Phase.CREATED, Phase.PAUSED)
-        if reason is Reason.STOP and grace_seconds > 0 and not deaf:
+        if reason is not Reason.KILL and grace_seconds > 0 and not deaf:
             await self._signal(container, asked)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_seconds):
                     await self._node.until(container.id, is_ended, None, "its end")
                     return
         await self._signal(container, replace(asked, signal=lifecycle.SIGKILL))
+        with contextlib.suppress(TimedOut):
+            await self._node.until(container.id, is_ended, STUCK_SECONDS, "its end after SIGKILL")
+            return
+        self._unstick(container)
         await self._node.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
+
+    def _unstick(self, container: Container) -> None:
+        """Init does not die of SIGKILL. Nothing of a single container could keep it; see `PodOperations`."""
 
     async def _signal(self, container: Container, asked: Asked, *, everyone: bool = False) -> None:
         """Recorded first: should the daemon die in between, the exit still carries its reason."""
@@ -108,13 +131,14 @@ class Operations:
         except WrongState:
             if not is_ended(self._node.containers.get(container.id)):
                 raise
-            return
-        if current.phase is Phase.PAUSED and asked.signal == lifecycle.SIGKILL:
-            with contextlib.suppress(ExitdError):  # a frozen v1 cgroup does not die; dead ones cannot be thawed
-                await self._manager.resume_container(current)
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
-        container = await self._node.get(id)
+        container = await self._made(await self._node.get(id))
+        if container.phase is Phase.RESTARTING and lifecycle.stops(container.spec, signal):
+            with contextlib.suppress(WrongState):  # its timer was quicker: there is somebody to signal, or will be
+                await self._node.apply(container.id, lifecycle.StopAsked(by, Reason.KILL))
+                return
+            return await self.kill(container.id, signal, everyone, by)
         if container.phase not in LIVE:
             raise WrongState(f"{id} is {container.phase.value}, there is nothing to signal", id=container.id)
         await self._signal(container, Asked(Reason.KILL, by, signal), everyone=everyone)
@@ -130,8 +154,12 @@ class Operations:
 
     async def resume(self, id: str, by: By) -> None:
         container = await self._running(id, Phase.PAUSED)
-        await self._manager.resume_container(container)
-        await self._node.apply(container.id, lifecycle.Resumed())
+        self._node.hold(container.id)  # what ends as soon as it is thawed has gone on before
+        try:
+            await self._manager.resume_container(container)
+            await self._node.apply(container.id, lifecycle.Resumed())
+        finally:
+            self._node.release(container.id)
 
     async def _running(self, id: str, phase: Phase) -> Container:
         container = await self._node.get(id)
@@ -166,7 +194,7 @@ class Operations:
         await self._node.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
 
     def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
-        wanted = filters.parse(filters_, CONTAINER_KEYS)
+        wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
         shown = [
             self._view(c)
             for c in self._node.containers.values()
@@ -216,11 +244,23 @@ class Operations:
         return await self._from_ledger(container.id, wanted)
 
     async def _from_ledger(self, id: str, run: int) -> Exit | None:
-        """A removed container's exit, by its full id: so late waiters get the code."""
-        found = [e for e in await self._node.store.exits(id=id) if not e.key.exec_id and run in (0, e.key.run)]
-        if not found and not run:
+        """A removed container's exit, so that late waiters get the code: by its full id, and for a while, if it removed
+        itself, by its name or the beginning of its id."""
+        store, known = self._node.store, await self._retained(id) or id
+        found = await (store.last_exit(known, run) if run else store.newest_exit(known))
+        if found is None and not run:
             raise NoSuchContainer(f"no container {id}, and the ledger of exits does not know that id", id=id)
-        return max(found, key=lambda e: e.key.run) if found else None
+        return found
+
+    async def _retained(self, reference: str) -> str:
+        """The full id, of the newest one that had this name, else by the beginning of the id; empty when no container
+        of the last minutes is meant. AmbiguousId."""
+        since = retained_since(self._settings.now().retention, self._node.moment().boot)
+        found = await self._node.store.retained(reference, since)
+        named = [one for one in found if one.name == reference and one.namespace == "default"] or found
+        if len(named) > 1 and named is found:
+            raise AmbiguousId(f"{reference} is the beginning of {len(found)} ids; give more of it", id=reference)
+        return named[0].container if named else ""
 
     async def subscribe(
         self,
@@ -230,7 +270,7 @@ class Operations:
         filters_: tuple[str, ...],
         follow: bool,
     ) -> AsyncIterator[Item]:
-        wanted = filters.parse(filters_, EVENT_KEYS)
+        wanted = filters.parse(filters_, filters.EVENT_KEYS)
         source = await self._node.events.subscribe(
             from_seq, wanted, since_ns=since_ns, until_ns=until_ns, follow=follow
         )
@@ -239,11 +279,16 @@ class Operations:
                 yield item
 
     async def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
-        with contextlib.suppress(NoSuchContainer):
-            id = self._node.resolve(id).id if id else ""
+        if id:
+            id = await self._known_id(id)
         async for page in self._node.store.exit_pages(since_ns, unknown, id or None):
             for each in page:
                 yield each
+
+    async def _known_id(self, reference: str) -> str:
+        with contextlib.suppress(NoSuchContainer):
+            return self._node.resolve(reference).id
+        return await self._retained(reference) or reference
 
     async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
         container = await self._node.get(id)
@@ -262,6 +307,11 @@ class Operations:
 
     async def info(self) -> Info:
         return self._info()
+
+
+def retained_since(retention: Retention, now: BootTime) -> BootTime:
+    """The names of containers that removed themselves before then are forgotten."""
+    return BootTime(now.boot_id, now.ns - round(retention.exit_seconds * 1e9))
 
 
 def _is_up(container: Container) -> bool:

@@ -4,13 +4,14 @@ Three families of names say the same thing: isula's examples, CRI (which Kata re
 may carry several as long as they agree.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from supervisor import restart
 from supervisor.errors import BadRequest
-from supervisor.facts import Phase
+from supervisor.facts import Container, ExitPolicy, OnPauseExit, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ FAMILIES = (
     Family("io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id", "sandbox"),
     Family("cri.isulad.type", "cri.sandbox.id", "podsandbox"),
 )
+CRI = FAMILIES[1]
 MEMBER_WORD = "container"
 FAMILY_KEYS = frozenset(key for family in FAMILIES for key in (family.type_key, family.id_key))
 
@@ -90,6 +92,58 @@ def shown(annotations: Mapping[str, str], allowed: Iterable[str]) -> dict[str, s
         for key, value in annotations.items()
         if key in FAMILY_KEYS or any(fnmatchcase(key, glob) for glob in globs)
     }
+
+
+def seen_by_runtime(container: Container) -> dict[str, str]:
+    """The annotations in its configuration: what its runtime's allow-list lets through, and where it belongs. Who came
+    into a pod without annotations gets those of CRI, for runtimes with sandboxes of their own."""
+    spec = container.spec
+    seen = shown(dict(spec.annotations), spec.annotation_globs)
+    if FAMILY_KEYS & seen.keys() or not (spec.pod or spec.sandbox):
+        return seen
+    return {
+        **seen,
+        CRI.type_key: CRI.sandbox_word if spec.pod else MEMBER_WORD,
+        CRI.id_key: spec.sandbox or container.id,
+    }
+
+
+class Duty(StrEnum):
+    """What a pod's policies ask for, for one of its containers."""
+
+    STOP = "stop"  # a member whose sandbox has ended, or the pause container after its last member
+    CANCEL = "cancel"  # a member's planned restart: there is nothing to join
+    REVIVE = "revive"  # a member of the sandbox before this one, which its own policy would have restarted
+    REMOVE = "remove"  # a member that has ended, of a pod that is being removed
+
+
+def duties(pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
+    """What is to be done now. Asked again after every change of the pod, so it needs no memory."""
+    assert pause.spec.pod is not None
+    told = [(_duty(pause, member), member) for member in members]
+    kept = pause.spec.pod.on_pause_exit is OnPauseExit.KEEP and pause.phase is not Phase.REMOVING
+    found = [(d, member) for d, member in told if d is Duty.REVIVE or (d is not None and not kept)]
+    # Of this sandbox one at least: a pod that is started again is not stopped before a member could be.
+    here = any(member.sandbox_run == pause.run for member in members)
+    all_ended = here and all(member.phase is Phase.EXITED for member in members)
+    if not found and all_ended and pause.phase is Phase.RUNNING and pause.spec.pod.exit_policy is ExitPolicy.STOP:
+        return [(Duty.STOP, pause)]
+    return found
+
+
+def _duty(pause: Container, member: Container) -> Duty | None:
+    over = pause.phase in (Phase.EXITED, Phase.RESTARTING, Phase.REMOVING)
+    stale = over or 0 < member.sandbox_run < pause.run
+    match member.phase:
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED if stale:
+            return Duty.STOP
+        case Phase.RESTARTING if over:
+            return Duty.CANCEL
+        case Phase.EXITED if pause.phase is Phase.REMOVING:
+            return Duty.REMOVE
+        case Phase.EXITED if pause.phase is Phase.RUNNING and stale and restart.wants_revival(member):
+            return Duty.REVIVE
+    return None
 
 
 class State(StrEnum):

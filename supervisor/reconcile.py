@@ -2,97 +2,126 @@
 
 import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from shim import journal
-from supervisor import monitor, rundir
+from shim.mark import EXITDS_OWN_ID, RUN
+from supervisor import monitor, survey
+from supervisor.config import Retention
 from supervisor.errors import ExitdError
 from supervisor.facts import LIVE, Phase, RunKey
+from supervisor.foundlings import Foundlings
 from supervisor.node import Node
 from supervisor.oci.native import NativeContainers
-from supervisor.operations import Settings
+from supervisor.operations import Settings, retained_since
 from supervisor.orphans import Orphans
-from supervisor.store import Keep
-
-KEEP = Keep()
+from supervisor.store import DAY_NS, Keep
 
 log = structlog.get_logger(__name__)
 
 
-async def forever(node: Node, manager: NativeContainers, settings: Settings, every_seconds: float) -> None:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is compared."""
+
+    node: Node
+    manager: NativeContainers
+    settings: Settings
+    foundlings: Foundlings
+
+
+async def forever(parts: Parts) -> None:
     """One round after another."""
     orphans = Orphans()
     while True:
-        await asyncio.sleep(every_seconds)
-        await once(node, manager, settings)
+        await asyncio.sleep(parts.settings.now().limits.reconcile_seconds)
+        await once(parts)
         if os.getpid() == 1:
-            orphans.reap({c.init.pid for c in node.containers.values() if c.init is not None})
+            orphans.reap({c.init.pid for c in parts.node.containers.values() if c.init is not None})
 
 
-async def once(node: Node, manager: NativeContainers, settings: Settings) -> None:
+async def once(parts: Parts) -> None:
     """Only what nobody is working on is touched: a container in the middle of a step is left alone. The trouble of one
     step, whatever it is, is reported and costs neither the others nor the next round."""
-    for step in (_look, _stray_directories, _stray_bundles, _acknowledged, _dead_journals, _compact):
+    for step in (_look, _memory, _strange_directories, _stray_bundles, _acknowledged, _dead_journals, _compact):
         try:
-            await step(node, manager, settings)
+            await step(parts)
         except Exception:
             log.exception("reconcile step failed", step=step.__name__.strip("_"))
 
 
-async def _look(node: Node, manager: NativeContainers, settings: Settings) -> None:
-    manager.look_at_all()
+async def _look(parts: Parts) -> None:
+    parts.manager.look_at_all()
 
 
-async def _acknowledged(node: Node, manager: NativeContainers, settings: Settings) -> None:
-    await manager.acknowledge_strangers(_needed(node))
+async def _memory(parts: Parts) -> None:
+    await parts.manager.look_at_memory()
 
 
-async def _dead_journals(node: Node, manager: NativeContainers, settings: Settings) -> None:
-    _remove_dead_journals(node, settings.state)
+async def _acknowledged(parts: Parts) -> None:
+    await parts.manager.acknowledge_strangers(lambda: _needed(parts))
 
 
-async def _compact(node: Node, manager: NativeContainers, settings: Settings) -> None:
-    await node.store.compact(KEEP, node.clock.now_ns())
+async def _dead_journals(parts: Parts) -> None:
+    _remove_dead_journals(parts)
 
 
-def _needed(node: Node) -> frozenset[RunKey]:
-    """Runs whose end is not stored yet, or is being made."""
+async def _compact(parts: Parts) -> None:
+    retention, store = parts.settings.now().retention, parts.node.store
+    await store.forget_retained(retained_since(retention, parts.node.moment().boot))
+    await store.compact(keep_of(retention), parts.node.clock.now_ns())
+
+
+def keep_of(retention: Retention) -> Keep:
+    """What the store is to keep, in its own units."""
+    return Keep(
+        retention.events,
+        round(retention.events_days * DAY_NS),
+        retention.exits,
+        round(retention.exits_days * DAY_NS),
+    )
+
+
+def _needed(parts: Parts) -> frozenset[RunKey]:
+    """Runs whose end is not stored yet, or is being made; and those of strangers, which may be adopted yet."""
     phases = LIVE | {Phase.CREATING}
-    return frozenset(RunKey(c.id, c.run) for c in node.containers.values() if c.phase in phases)
+    known = {RunKey(c.id, c.run) for c in parts.node.containers.values() if c.phase in phases}
+    strange = {RunKey(id, RUN) for id in survey.ids(parts.settings.state) if id not in parts.node.containers}
+    return frozenset(known | strange)
 
 
-async def _stray_directories(node: Node, manager: NativeContainers, settings: Settings) -> None:
-    for container_id, run in rundir.runs(settings.state):
-        container = node.containers.get(container_id)
-        if container is not None and (container.run == run or not container.clean):
-            continue
-        log.warning("run directory without a run, removing it", container=container_id, run=run)
+async def _strange_directories(parts: Parts) -> None:
+    for found in await parts.foundlings.look_at_all():
+        container, run = found.id, int(found.run)
+        log.warning("run directory left over, removing it", container=container, run=run)
         try:
-            await manager.delete_stray(container_id, run, stranger=container is None)
+            await parts.manager.delete_stray(container, run, stranger=container not in parts.node.containers)
         except (ExitdError, OSError) as error:
-            log.warning("run directory not removed", container=container_id, run=run, why=str(error))
+            log.warning("run directory not removed", container=container, run=run, why=str(error))
 
 
-async def _stray_bundles(node: Node, manager: NativeContainers, settings: Settings) -> None:
+async def _stray_bundles(parts: Parts) -> None:
+    """Files of what was started by hand, and not adopted yet, are left alone."""
     try:
-        found = os.listdir(f"{settings.root}/c")
+        found = os.listdir(f"{parts.settings.root}/c")
     except FileNotFoundError:
         return
     for container_id in found:
-        if container_id not in node.containers:
+        if container_id not in parts.node.containers and EXITDS_OWN_ID.fullmatch(container_id):
             log.warning("files without a container, removing them", container=container_id)
             try:
-                await manager.discard(container_id)
+                await parts.manager.discard(container_id)
             except (ExitdError, OSError) as error:
                 log.warning("files not removed", container=container_id, why=str(error))
 
 
-def _remove_dead_journals(node: Node, state: str) -> None:
+def _remove_dead_journals(parts: Parts) -> None:
     """A dead keeper's journal is kept as long as it holds an exit that is not stored."""
-    needed = _needed(node)
-    for path in Path(state).glob("keeper-*.journal"):
+    needed = _needed(parts)
+    for path in Path(parts.settings.state).glob("keeper-*.journal"):
         try:
             found = journal.read(path.read_bytes())
         except (OSError, journal.BadJournal):

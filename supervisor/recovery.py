@@ -7,7 +7,7 @@ import structlog
 
 from supervisor import evidence, lifecycle
 from supervisor.errors import ExitdError
-from supervisor.facts import LIVE, Container, Phase, Report, RunKey, Source, Unknown
+from supervisor.facts import LIVE, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.node import Node
 from supervisor.sandbox import Found
 
@@ -33,6 +33,17 @@ async def recover(node: Node) -> None:
         node.spawn(_find(node, container, rebooted=container.boot_id != boot_id))
 
 
+async def take_in(node: Node, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
+    """One that no daemon has known: stored, then looked up like the others. StoreFailed, NameTaken."""
+    node.recovering[container.id] = asyncio.Event()
+    try:
+        await node.adopt(container, events)
+    except BaseException:
+        node.recovering.pop(container.id).set()
+        raise
+    node.spawn(_find(node, container, rebooted=rebooted))
+
+
 async def _find(node: Node, container: Container, *, rebooted: bool) -> None:
     """Until it is found: a container that could not be looked up is shown as `recovering`, never as something else."""
     attempts = 0
@@ -49,6 +60,8 @@ async def _find(node: Node, container: Container, *, rebooted: bool) -> None:
         container = node.containers.get(container.id, container)
         node.manager.forget(container)
     node.recovering.pop(container.id).set()
+    if (now := node.containers.get(container.id)) is not None:  # its pod was not looked at meanwhile
+        node.on_change(now)
 
 
 async def _after_reboot(node: Node, container: Container) -> None:
@@ -86,15 +99,16 @@ async def _connect(node: Node, container: Container) -> None:
     if found is Found.NOTHING:
         report = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, container.init, node.clock.now_ns())
         await node.end(RunKey(container.id, container.run), report)
-    elif container.phase is Phase.CREATED and container.restart_count and found is Found.LIVE:
-        with contextlib.suppress(ExitdError):  # made for the policy by a daemon that died before it started it
+    elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
+        with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did
             await node.launch(container.id, surely=True)
 
 
 async def _settle_start(node: Node, container: Container, found: Found) -> None:
     """The start died with the daemon; whether it had done its work, the runtime's state says. An init that has ended
     by itself meanwhile had been started."""
-    if found is Found.ENDED or await node.manager.state_process(container) == "running":
+    begun = found is Found.ENDED or node.manager.has_begun(container)
+    if begun or await node.manager.state_process(container) == "running":
         await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()))
     else:
         with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed

@@ -7,21 +7,64 @@
 | unless-stopped | the run ended; after a reboot | a user stopped it |
 | on-failure[:n] | the run failed, at most n times in a row of restarts | code 0; a user stopped it |
 
-An unknown end counts as a failure. The delay before the next run is 100 ms, doubled at each restart up to 60 s, and
-100 ms again after a run of 10 s or longer. That long run does not give on-failure:n its retries back (as in docker);
-a start by the user does: it clears `failures` and `delay_ns` of the container.
+Rules by exit code stand before the policy, the first that fits decides: `exit in 42,43 => no`, `exit not in 0 =>
+restart` (as in Kubernetes' KEP-5307). They speak of the folded number: the code, or 128 + signal.
+
+A restart by a rule neither takes a retry from on-failure:n nor gives one back.
+
+An unknown end counts as a failure, and fits no rule. The delay before the next run is 100 ms, doubled at each restart
+up to 60 s, and 100 ms again after a run of 10 s or longer (docker's numbers; the last two can be set). That long run
+does not give on-failure:n its retries back (as in docker); a start by the user does: it clears `failures` and
+`delay_ns` of the container.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from supervisor.errors import BadRequest
-from supervisor.facts import LIVE, BootTime, Container, Exited, ExitStatus, Phase, Policy, RestartPolicy, Unknown
+from supervisor.facts import (
+    LIVE,
+    Action,
+    BootTime,
+    Container,
+    Exited,
+    ExitStatus,
+    Phase,
+    Policy,
+    Reason,
+    RestartPolicy,
+    RestartRule,
+    Unknown,
+    fold,
+)
 
 DELAY_MIN_NS = 100 * 10**6
-DELAY_MAX_NS = 60 * 10**9
-RESET_AFTER_NS = 10 * 10**9
 RETRIES_MAX = 2**31 - 1
+RULES_MAX = 20  # as in KEP-5307
 REBOOTED = "host-rebooted"
+MAX_NUMBER = 255
+_RULE = re.compile(
+    r"exit\s+(?P<negated>not\s+)?in\s+(?P<numbers>\d{1,3}(\s*,\s*\d{1,3})*)\s*=>\s*(?P<action>no|restart)", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The delay before a restart: DELAY_MIN_NS, doubled each time up to `max_ns`; from the beginning again after a run
+    of `reset_after_ns`."""
+
+    max_ns: int = 60 * 10**9
+    reset_after_ns: int = 10 * 10**9
+
+    def after(self, used_ns: int, ran_ns: int | None) -> int:
+        """The next delay. `used_ns` is the last one; `ran_ns` the length of the run, None when not known."""
+        if ran_ns is not None and ran_ns >= self.reset_after_ns:
+            return min(DELAY_MIN_NS, self.max_ns)
+        return min(max(used_ns * 2, DELAY_MIN_NS), self.max_ns)
+
+
+DOCKERS = Backoff()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +89,26 @@ class RestartAt:
 Decision = Ended | RestartAt | RemoveNow
 
 
-def decide(container: Container, status: ExitStatus, now: BootTime, ran_ns: int | None) -> Decision:
+def decide(
+    container: Container, status: ExitStatus, now: BootTime, ran_ns: int | None, backoff: Backoff = DOCKERS
+) -> Decision:
     """What follows this end. `container` is as before the end; `ran_ns` is the run's length, None when not known."""
     if container.stopped_by_user or not _wants(container, status):
-        return _no_more(container)
-    long_run = ran_ns is not None and ran_ns >= RESET_AFTER_NS
-    return _restart(container, status, now, DELAY_MIN_NS if long_run else _next_delay(container.delay_ns))
+        return no_more(container)
+    return _restart(container, status, now, backoff.after(container.delay_ns, ran_ns))
 
 
-def after_reboot(container: Container, now: BootTime) -> Decision:
+def after_reboot(container: Container, now: BootTime, backoff: Backoff = DOCKERS) -> Decision:
     """What follows a reboot of the host, under which every run ended. Back-off begins anew, retries do not."""
     status = _status_over_reboot(container)
     if status is None or (container.stopped_by_user and container.spec.restart.policy is not Policy.ALWAYS):
-        return _no_more(container)
+        return no_more(container)
     if container.phase is not Phase.RESTARTING and not _wants(container, status):
-        return _no_more(container)
+        return no_more(container)
+    delay_ns = backoff.after(0, None)
     if container.phase is Phase.RESTARTING:  # decided and counted before the reboot; only the moment is new
-        return RestartAt(BootTime(now.boot_id, now.ns + DELAY_MIN_NS), DELAY_MIN_NS, container.failures)
-    return _restart(container, status, now, DELAY_MIN_NS)
+        return RestartAt(BootTime(now.boot_id, now.ns + delay_ns), delay_ns, container.failures)
+    return _restart(container, status, now, delay_ns)
 
 
 def parse(text: str, *, auto_remove: bool = False) -> RestartPolicy:
@@ -81,13 +126,65 @@ def parse(text: str, *, auto_remove: bool = False) -> RestartPolicy:
     return RestartPolicy(policy, _retries(number) if colon else 0)
 
 
+def parse_rules(texts: Iterable[str], *, auto_remove: bool = False) -> tuple[RestartRule, ...]:
+    """Each `exit [not] in N[,N...] => no|restart`. Raises BadRequest."""
+    rules = tuple(map(_rule, texts))
+    if len(rules) > RULES_MAX:
+        raise BadRequest(f"{len(rules)} restart rules; at most {RULES_MAX} are taken: put numbers into one rule")
+    if auto_remove and any(rule.action is Action.RESTART for rule in rules):
+        raise BadRequest("a restart rule that restarts and automatic removal exclude each other; drop one of them")
+    return rules
+
+
+def format_rule(rule: RestartRule) -> str:
+    """The text that `parse_rules` reads."""
+    numbers = ",".join(map(str, rule.numbers))
+    return f"exit {'not ' if rule.negated else ''}in {numbers} => {rule.action.value}"
+
+
+def _rule(text: str) -> RestartRule:
+    match = _RULE.fullmatch(text.strip())
+    if not match:
+        raise BadRequest(f"restart rule {text!r}: write 'exit in 42,43 => no' or 'exit not in 0 => restart'")
+    numbers = tuple(int(number) for number in match["numbers"].replace(" ", "").split(","))
+    if max(numbers) > MAX_NUMBER:
+        raise BadRequest(f"restart rule {text!r}: exit codes are 0 to {MAX_NUMBER}")
+    return RestartRule(numbers, Action(match["action"]), bool(match["negated"]))
+
+
 def format(policy: RestartPolicy) -> str:
     """The text that `parse` reads."""
     limited = policy.policy is Policy.ON_FAILURE and policy.max_retries > 0
     return f"{policy.policy.value}:{policy.max_retries}" if limited else policy.policy.value
 
 
+def wants_revival(container: Container) -> bool:
+    """Whether rules and policy would have restarted a member that has ended, had its sandbox been there. What ended
+    with its sandbox has shown no code of its own and used up no retry: for that the kind of policy counts."""
+    last = container.exit
+    if container.phase is not Phase.EXITED or container.stopped_by_user or last is None:
+        return False
+    if container.run > last.key.run:  # the newest run could not even be made
+        return _wants(container, Unknown(container.error))
+    if last.started_ns is None and last.key.run == 1:  # made, and started by nobody; later runs are made to be started
+        return False
+    if last.reason is Reason.PAUSE_EXIT:
+        always = container.spec.restart.policy in (Policy.ALWAYS, Policy.UNLESS_STOPPED)
+        return always or (container.spec.restart.policy is Policy.ON_FAILURE and _failed(last.status))
+    return _wants(container, last.status)
+
+
+def rule_for(rules: Iterable[RestartRule], status: ExitStatus) -> RestartRule | None:
+    """The first rule that fits. Rules speak of numbers, so an unknown end fits none."""
+    if isinstance(status, Unknown):
+        return None
+    return next((rule for rule in rules if (fold(status) in rule.numbers) is not rule.negated), None)
+
+
 def _wants(container: Container, status: ExitStatus) -> bool:
+    rule = rule_for(container.spec.restart_rules, status)
+    if rule is not None:
+        return rule.action is Action.RESTART
     match container.spec.restart:
         case RestartPolicy(Policy.ALWAYS | Policy.UNLESS_STOPPED):
             return True
@@ -102,14 +199,13 @@ def _failed(status: ExitStatus) -> bool:
 
 def _restart(container: Container, status: ExitStatus, now: BootTime, delay_ns: int) -> RestartAt:
     failures = container.failures + 1 if _failed(status) else 0
+    if rule_for(container.spec.restart_rules, status) is not None:
+        failures = container.failures
     return RestartAt(BootTime(now.boot_id, now.ns + delay_ns), delay_ns, failures)
 
 
-def _next_delay(used_ns: int) -> int:
-    return min(max(used_ns * 2, DELAY_MIN_NS), DELAY_MAX_NS)
-
-
-def _no_more(container: Container) -> Decision:
+def no_more(container: Container) -> Decision:
+    """No further run by itself."""
     return RemoveNow() if container.spec.auto_remove else Ended()
 
 

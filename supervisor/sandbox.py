@@ -13,6 +13,7 @@ from typing import Protocol
 from supervisor.facts import Container, Process, Report, RunKey
 
 ExitListener = Callable[[RunKey, Report], None]
+OomListener = Callable[[RunKey, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Made:
     init: Process
     shim: Process | None
     monitored_by: str
+    waits_in: str = ""  # what `has_begun` compares with
 
 
 class Found(Enum):
@@ -35,8 +37,9 @@ class Found(Enum):
 class ContainerManager(Protocol):
     """The life of one container's processes. Every call is bounded in time and raises a named ExitdError."""
 
-    def listen(self, on_exit: ExitListener) -> None:
-        """Ends of runs are told here, once per run while this process lives; the store makes that once for ever."""
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        """Ends of runs are told here, once per run while this process lives; the store makes that once for ever. So are
+        memory kills in runs whose init has outlived them: how many there were, perhaps more than once."""
 
     def begin_preparing(self, container: Container) -> None:
         """A hint that create_container follows: what takes the disk's time may begin. `discard` undoes it."""
@@ -49,10 +52,19 @@ class ContainerManager(Protocol):
     async def state_process(self, container: Container) -> str:
         """The runtime's own word: creating | created | running | paused | stopped | absent."""
 
-    async def kill_process(self, container: Container, signal: int, *, everyone: bool = False) -> None: ...
+    async def kill_process(self, container: Container, signal: int, *, everyone: bool = False) -> None:
+        """To init, or to everyone. Of SIGKILL init dies even when it is frozen, by whomever."""
+
     async def pause_container(self, container: Container) -> None: ...
     async def resume_container(self, container: Container) -> None: ...
     async def pids(self, container: Container) -> tuple[int, ...]: ...
+    def has_begun(self, container: Container) -> bool:
+        """Init is the container's own program by now, whatever came of the runtime's start. False also means that
+        nobody can tell."""
+
+    def is_ending(self, container: Container) -> bool:
+        """Init is dead or on its way there, whether or not that has been reported."""
+
     async def settle(self, container: Container) -> None:
         """After the exit is stored: the witnesses may forget it."""
 

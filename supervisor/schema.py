@@ -23,6 +23,13 @@ MIGRATIONS = (
     CREATE INDEX exits_by_time ON exits (at_ns, container, run, exec);
     CREATE TABLE events (seq INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, body TEXT NOT NULL);
     """,
+    """
+    CREATE TABLE retained (
+        container TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,
+        boot_id TEXT NOT NULL, boot_ns INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX retained_by_name ON retained (namespace, name);
+    """,
 )
 VERSION = len(MIGRATIONS)
 

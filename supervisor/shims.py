@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
 import structlog
@@ -30,14 +30,20 @@ class Shims:
         self._keeper = keeper_line
         self._program = str(programs.find("exitd-shim"))
 
-    async def begin(self, watch: Watch, limit_seconds: float, *, adopt: bool) -> launch.Created | launch.Failed | None:
-        """A shim for the run and its word, None when it died without one. ShimFailed, TimedOut."""
+    async def begin(
+        self, watch: Watch, limit_seconds: float, *, adopt: bool, joins: Sequence[int] = ()
+    ) -> launch.Created | launch.Failed | None:
+        """A shim for the run and its word, None when it died without one. ShimFailed, TimedOut.
+
+        `joins`: descriptors of namespaces, one for each path of the plan's `join`, in that order. They stay the
+        caller's, who keeps them open until this returns. A replacement has none.
+        """
         try:
-            with _Seats(output=not adopt) as seats:
+            with _Seats(output=not adopt, joins=joins) as seats:
                 if await self._by_keeper(watch, seats, adopt=adopt):
                     return await seats.status(limit_seconds)
             # A stopped keeper's queue has copies of those ends, so that they would never be at their end: new ones.
-            with _Seats(output=not adopt) as seats:
+            with _Seats(output=not adopt, joins=joins) as seats:
                 self._directly(watch, seats, adopt=adopt)
                 return await seats.status(limit_seconds)
         except OSError as error:
@@ -48,7 +54,7 @@ class Shims:
         key, path = watch.key, watch.directory.path
         request = launch.spawn_request(key.container, key.run, key.exec_id, path, self._program, adopt=adopt)
         try:
-            pid, started, shim_fd = await self._keeper.spawn(request, seats.theirs)
+            pid, started, shim_fd = await self._keeper.spawn(request, seats.all)
         except launch.KeeperRefused as error:
             raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
         except keeper.KeeperSilent as error:
@@ -60,7 +66,7 @@ class Shims:
         return True
 
     def _directly(self, watch: Watch, seats: "_Seats", *, adopt: bool) -> None:
-        pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.theirs, adopt=adopt)
+        pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.all, adopt=adopt)
         watch.watch_shim(Process(pid, native.process_stat(pid)[2]), os.pidfd_open(pid))
 
     def find(self, watch: Watch) -> None:
@@ -133,10 +139,11 @@ class Shims:
 
 
 class _Seats:
-    """The descriptors one shim gets, and our end of its status socket; closed when the block is left."""
+    """The descriptors one shim gets, and our end of its status socket; closed with the block, all but the `joins`."""
 
-    def __init__(self, *, output: bool) -> None:
+    def __init__(self, *, output: bool, joins: Sequence[int]) -> None:
         self._streams = ("stdout", "stderr") if output else ()
+        self._joins = tuple(joins)
 
     def __enter__(self) -> Self:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
@@ -150,6 +157,11 @@ class _Seats:
             raise
         self.theirs += [*pipes[0::2], *pipes[1::2]]
         return self
+
+    @property
+    def all(self) -> list[int]:
+        """In the order of their seats (shim/core/shim.h)."""
+        return [*self.theirs, *self._joins]
 
     def __exit__(self, *_: object) -> None:
         self._ours.close()

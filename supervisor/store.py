@@ -7,6 +7,7 @@ decision about what follows, or none of the three is.
 import asyncio
 import contextlib
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 from supervisor import rows, schema
 from supervisor.errors import CannotStart, NameTaken, StoreFailed
-from supervisor.facts import Container, Event, Exit
+from supervisor.facts import BootTime, Container, Event, Exit, Retained
 from supervisor.groupcommit import Writer
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Change:
     removed: tuple[str, ...] = ()
     exits: tuple[Exit, ...] = ()
     events: tuple[Event, ...] = ()
+    retained: tuple[Retained, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,28 @@ class Store:
         found = await self._rows(query, container, run, exec_id)
         return self._read_row(rows.exit_from, found[0][0]) if found else None
 
+    async def newest_exit(self, container: str) -> Exit | None:
+        """The stored end of its newest run that has one; None: the ledger knows no such container."""
+        query = "SELECT body FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
+        found = await self._rows(query, container)
+        return self._read_row(rows.exit_from, found[0][0]) if found else None
+
+    async def retained(self, reference: str, since: BootTime) -> list[Retained]:
+        """Containers that removed themselves since then, in this boot, newest first: whose id begins so, or who had the
+        name in the default namespace."""
+        query = (
+            "SELECT container, namespace, name, boot_ns FROM retained WHERE boot_id = ? AND boot_ns >= ? AND "
+            "((namespace = 'default' AND name = ?) OR (container >= ? AND container < ?)) ORDER BY boot_ns DESC"
+        )
+        span = (reference, reference + chr(sys.maxunicode))  # a range has an index, the beginning of a text has none
+        found = await self._rows(query, since.boot_id, since.ns, reference, *span)
+        return [Retained(id, namespace, name, BootTime(since.boot_id, ns)) for id, namespace, name, ns in found]
+
+    async def forget_retained(self, before: BootTime) -> None:
+        """Those of other boots too. Their exits stay, by their full ids."""
+        statement, values = "DELETE FROM retained WHERE boot_id <> ? OR boot_ns < ?", (before.boot_id, before.ns)
+        await self._write(lambda connection: connection.execute(statement, values).rowcount)
+
     async def events_after(self, seq: int, limit: int) -> list[Event]:
         """At most `limit` kept events with numbers above `seq`, in order."""
         found = await self._rows("SELECT seq, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
@@ -163,7 +187,7 @@ class Store:
         """Deletes events and exits beyond `keep` and gives the space back, in steps that let commits pass.
 
         The newest event stays whatever its age: it carries the numbering. Exits of existing containers stay too:
-        without them a late witness could report a run a second time.
+        without them a late witness could report a run a second time. So do those that are found by name.
         """
         while await self._write(partial(_delete_events, keep, now_ns), self._note_oldest) == CHUNK:
             pass
@@ -250,6 +274,8 @@ def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
         _put_container(connection, container)
     for exit in change.exits:
         _put_exit(connection, exit)
+    for retained in change.retained:
+        _put_retained(connection, retained)
     return tuple(_put_event(connection, event) for event in change.events)
 
 
@@ -274,6 +300,11 @@ def _put_exit(connection: sqlite3.Connection, exit: Exit) -> None:
         raise AlreadyStored(exit) from error
 
 
+def _put_retained(connection: sqlite3.Connection, one: Retained) -> None:
+    values = (one.container, one.namespace, one.name, one.at.boot_id, one.at.ns)
+    connection.execute("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?)", values)
+
+
 def _put_event(connection: sqlite3.Connection, event: Event) -> Event:
     """SQLite numbers by highest + 1, inside the transaction: what is rolled back leaves no gap."""
     row = connection.execute("INSERT INTO events (time_ns, body) VALUES (?, ?)", rows.event_row(event))
@@ -294,7 +325,8 @@ def _delete_events(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> i
 def _delete_exits(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:
     (count,) = connection.execute("SELECT count(*) FROM exits").fetchone()
     oldest = (
-        "SELECT container, run, exec FROM exits WHERE container NOT IN (SELECT id FROM containers) {} "
+        "SELECT container, run, exec FROM exits WHERE container NOT IN (SELECT id FROM containers) "
+        "AND container NOT IN (SELECT container FROM retained) {} "
         "ORDER BY at_ns, container, run, exec LIMIT ?"
     )
     delete = "DELETE FROM exits WHERE (container, run, exec) IN ({})"

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from supervisor.facts import Container, Process
+from supervisor.facts import Container, Pod, Process
+from supervisor.pods import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,25 @@ class View:
     bundle_path: str = ""
     run_directory: str = ""
     restart_at_ns: int | None = None  # CLOCK_REALTIME of the next run, computed from the boot clock when asked
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod: its pause container, and its members in the order of their creation."""
+
+    pod: Pod
+    state: State
+    pause: View
+    members: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value that is in force. `origin`: default, flag, or the file and line it is from."""
+
+    name: str
+    value: str
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +57,4 @@ class Info:
     seq: int  # the newest event
     state_file_system: str
     settings: tuple[tuple[str, str], ...] = ()
+    configuration: tuple[Setting, ...] = ()

@@ -4,14 +4,19 @@ import asyncio
 import contextlib
 import os
 import select
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import structlog
+
 from shim import native
 from shim.record import Record
-from supervisor import evidence, monitor, rundir
+from supervisor import evidence, monitor, procstate, rundir
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, RunKey, Source
+
+log = structlog.get_logger(__name__)
 
 SHIM_TELLS_SECONDS = 0.02  # from init's end to the fifo, generously; then everybody is asked
 
@@ -27,6 +32,8 @@ class Senses:
     oom_kills: Callable[[RunKey], int]
     on_exit: Callable[[RunKey, Report], None]
     on_shim_lost: Callable[[RunKey], None]  # init lives on without its shim
+    on_begin: Callable[[RunKey], None]  # from now on there is an init to watch
+    on_over: Callable[[RunKey], None]  # and now no longer; may come again
 
 
 @dataclass(slots=True)
@@ -57,6 +64,14 @@ class Watch:
             self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
         if self.shim_fd < 0:
             self.shim_gone.set()
+        self.senses.on_begin(self.key)
+
+    def lives(self) -> bool:
+        """Init is neither dead nor dying."""
+        init = self.init
+        if init is None or self.reported:
+            return False
+        return not procstate.is_ending(init) and not procstate.is_killed(init)
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
         """The first shim, the same one found again, or a replacement. Takes the descriptor over, also with OSError: a
@@ -72,6 +87,15 @@ class Watch:
         self.shim, self.shim_fd = shim, shim_fd
         self.shim_gone.clear()
 
+    def kill_stopped_shim(self) -> bool:
+        """Its zombies go to the keeper, which reaps and tells. False: there is no shim that is stopped."""
+        if self.shim is None or self.shim_fd < 0 or not procstate.is_stopped(self.shim):
+            return False
+        log.warning("killing a stopped shim that does not reap", container=self.key.container, run=self.key.run)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.shim_fd, signal.SIGKILL)
+        return True
+
     async def rest(self, seconds: float) -> None:
         """Between two replacements: a program that ends at once must not keep the daemon busy."""
         loop = asyncio.get_running_loop()
@@ -83,8 +107,11 @@ class Watch:
         """Asks every witness; reports the end once. Nothing to ask before there is an init: it has no end yet."""
         if self.reported or self.init is None:
             return
-        verdict = evidence.judge(self._look())
+        seen = self._look()
+        verdict = evidence.judge(seen)
         if isinstance(verdict, Pending):
+            if seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:  # and what it left cannot be read here
+                self.kill_stopped_shim()
             self._look_again(verdict.seconds)
             return
         self.reported = True
@@ -118,7 +145,8 @@ class Watch:
         """init first: what its witnesses wrote, they wrote before they reaped it."""
         record = rundir.read_record(self.directory)
         if record is not None and evidence.fits(record, self.init):  # the usual end: nobody else need be asked
-            return Look(Init.ZOMBIE, self.init, record)
+            uncounted = self.senses.oom_kills(self.key) if record.oom_kills < 0 else 0
+            return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted)
         init, zombie_status = self._init_state()
         record = rundir.read_record(self.directory)
         loop = asyncio.get_running_loop()
@@ -193,6 +221,7 @@ class Watch:
 
     def _stop_watching_init(self) -> None:
         self._look_again(None)
+        self.senses.on_over(self.key)
         for fd in (self.directory.fifo_fd, self.init_fd):
             if fd >= 0:
                 self.senses.monitor.unwatch(fd)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAMS = ("exitd-keeper", "exitd-launch", "exitd-shim")
+PROGRAMS = ("exitd-keeper", "exitd-launch", "exitd-pause", "exitd-shim")
 COMMANDS = ("exitctl", "exitd")
 
 # What the scripts themselves call; every other command a test adds by name.
@@ -171,6 +171,18 @@ def test_check_names_the_compiler_it_lacks_and_goes_on_except_in_ci(host: Host) 
     assert host.run(".ci/check-c", "driverless", CC="gcc", CI="true").returncode == 2
 
 
+def test_a_program_that_runs_where_there_is_no_library_is_never_built_dynamic(
+    host: Host, tmp_path: pathlib.Path
+) -> None:
+    compiler = shutil.which("cc") or "cc"
+    host.has("no-static-cc", script=f'case " $* " in *" -static "*) exit 1 ;; esac\nexec {compiler} "$@"')
+    command = [sys.executable, "setup.py", "--quiet", "build_scripts", "--build-dir", str(tmp_path / "out")]
+    env = {**os.environ, "EXITD_CC": str(host.bin / "no-static-cc")}
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0 and "exitd-pause, which must be static" in done.stderr, done
+    assert {path.name for path in (tmp_path / "out").iterdir()} == set(PROGRAMS) - {"exitd-pause"}
+
+
 def test_make_help_lists_every_target_a_person_calls() -> None:
     done = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     listed = {line.split(" ")[0] for line in done.stdout.splitlines()}
@@ -224,6 +236,12 @@ def test_the_daemon_starts_after_the_keeper_and_does_not_need_it() -> None:
     assert daemon["Wants"] == ["exitd-keeper.service"]
     assert "exitd-keeper.service" in daemon["After"][0].split()
     assert daemon.keys().isdisjoint({"Requires", "BindsTo", "PartOf"})
+
+
+def test_the_daemon_reads_its_configuration_again_when_systemd_says_so() -> None:
+    daemon = unit("exitd.service")
+    assert (daemon["Type"], daemon["ExecReload"]) == (["notify"], ["/bin/kill -HUP $MAINPID"])
+    assert daemon["ConfigurationDirectory"] == ["exitd"]
 
 
 def test_the_daemon_has_no_mount_namespace_of_its_own() -> None:

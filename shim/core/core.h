@@ -8,13 +8,14 @@
 /* cffi: begin */
 enum {
 	ID_MAX = 128,		/* longest container or exec id, in bytes with its NUL */
-	ARGV_MAX = 48,		/* longest runtime command, with its NULL */
+	ARGV_MAX = 72,		/* longest runtime command, with its NULL */
 	PLAN_MAX = 32768,	/* longest plan, in bytes */
 	MESSAGE_MAX = 8192,	/* longest message between daemon, keeper and shim, in bytes */
 	RECORD_SIZE = 4096,	/* exit.json */
 	ENTRY_SIZE = 1024,	/* one slot of the keeper's journal: the same text, in less room */
 	STAMP_SIZE = 32,	/* a CRI time stamp with its NUL */
 	OOM_PATH_MAX = 320,	/* longest path of an OOM counter that the keeper remembers, with its NUL */
+	JOIN_MAX = 4,		/* most namespaces that one container joins */
 };
 
 /* Fields: "<kind> <version>" NUL, then "key=value" NUL ..., then "end" NUL. One grammar for everything two processes
@@ -44,12 +45,16 @@ struct plan {
 	const char *log;		/* container log, "" for none */
 	const char *oom;		/* cgroup file with an oom_kill line, "" for none */
 	const char *keeper;		/* keeper's socket, "" for none */
-	const char *create[48];
-	const char *remove[48];
+	const char *join[4];		/* links that lead to the namespaces at the seats while `create` runs */
+	int join_count;
+	const char *create[72];
+	const char *kill[72];		/* for whoever init left behind, before remove; may be empty */
+	const char *remove[72];
 	uint64_t create_ms;
 	uint64_t remove_ms;
 	uint64_t drain_ms;
 	uint64_t rest_ms;		/* between the report and remove: who waits is being told */
+	uint64_t report_last;		/* 1: the fifo is written when nothing is left to do, not when init ends */
 };
 int plan_parse(struct plan *plan, const char *data, size_t size);
 

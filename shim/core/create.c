@@ -72,8 +72,11 @@ int create(struct shim *shim, const char **stage, int *wait_status)
 				   .err_fd = ERR_WRITE_FD, .limit_ms = shim->plan.create_ms };
 	int error, pid;
 
-	*stage = "runtime";
-	error = command_run(&command, shim->signal_fd, wait_status);
+	*stage = "join";
+	error = join_begin(shim);
+	if (!error)
+		*stage = "runtime", error = command_run(&command, shim->signal_fd, wait_status);
+	join_end(shim);
 	if (error)
 		return error;
 	if (*wait_status)

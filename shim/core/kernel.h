@@ -37,6 +37,9 @@ static inline void signal_default(int number)
 	syscall(SYS_rt_sigaction, number, action, NULL, sizeof(uint64_t));
 }
 
+/* Of statfs(2): the file system that namespaces are on. */
+#define NSFS_MAGIC_NUMBER 0x6e736673
+
 /* PIDFD_GET_INFO, first version of its struct (64 bytes), and the exit bit that came with Linux 6.15. */
 struct pidfd_info_v0 {
 	uint64_t mask;

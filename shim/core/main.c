@@ -1,7 +1,7 @@
 /* exitd-shim ID [--adopt]: the parent of one container's init. Works in its run directory (cwd), does what the plan
  * there says, waits, and tells how init ended. Starts and ends with its container; keeps no other state.
  *
- * Exit status: 0 done, 1 create failed, 2 set-up failed, 3 bad call. What matters was said in the record before. */
+ * Exit status: 0 done, 1 nothing was made, 3 bad call. What matters was said in the record before. */
 #include <poll.h>
 #include <string.h>
 #include <time.h>
@@ -9,16 +9,38 @@
 
 #include "shim.h"
 
-/* After everybody knows the exit. exitd removes what this leaves behind, so the outcome is not looked at. */
-static void remove_container(struct shim *shim)
+/* The daemon removes what this leaves behind, so the outcome is not looked at. */
+static void run(struct shim *shim, const char **argv)
 {
-	struct command command = { .argv = (char *const *)shim->plan.remove, .out_fd = -1, .err_fd = -1,
+	struct command command = { .argv = (char *const *)argv, .out_fd = -1, .err_fd = -1,
 				   .limit_ms = shim->plan.remove_ms };
 	int ignored;
 
-	poll(NULL, 0, (int)shim->plan.rest_ms);
 	command_run(&command, shim->signal_fd, &ignored);
 	reap(shim);
+}
+
+static void remove_container(struct shim *shim)
+{
+	poll(NULL, 0, (int)shim->plan.rest_ms);
+	if (*shim->plan.kill) {
+		run(shim, shim->plan.kill);
+		reap_rest(shim);
+	}
+	run(shim, shim->plan.remove);
+}
+
+/* After everybody knows the exit; or, where whoever reads the fifo kills a shim that has written it, before that. Then
+ * the output is drained when all writers are dead: what is said last must not be cut off. */
+static void finish(struct shim *shim)
+{
+	pump(shim, !shim->plan.report_last);
+	remove_container(shim);
+	if (!shim->plan.report_last)
+		return;
+	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
+	pump(shim, 1);
+	report(shim);
 }
 
 static int first_life(struct shim *shim)
@@ -36,8 +58,7 @@ static int first_life(struct shim *shim)
 	tell_created(shim, known);
 	close(OUT_WRITE_FD);
 	close(ERR_WRITE_FD);
-	pump(shim);
-	remove_container(shim);
+	finish(shim);
 	return 0;
 }
 
@@ -49,13 +70,13 @@ static int second_life(struct shim *shim)
 		shim->ended_ns = now_ns(CLOCK_MONOTONIC);
 	}
 	tell_created(shim, 1);
-	pump(shim);
+	pump(shim, 1);
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	struct shim shim = { .init_fd = -1, .log_fd = -1 };
+	struct shim shim = { .init_fd = -1, .log_fd = -1, .out_fd = OUT_FD, .err_fd = ERR_FD };
 	const char *stage = "";
 	int error;
 
@@ -67,7 +88,7 @@ int main(int argc, char **argv)
 		stage = "plan", error = -22;
 	if (error) {
 		tell_failed(&shim, stage, error, 0);
-		return 2;
+		return 1;
 	}
 	return shim.adopted ? second_life(&shim) : first_life(&shim);
 }

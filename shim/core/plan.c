@@ -11,14 +11,27 @@ static const char *text_or(const char *data, size_t size, const char *key, const
 	return value ? value : fallback;
 }
 
-static int command(const char *data, size_t size, const char *key, const char **out)
+static int command(const char *data, size_t size, const char *key, const char **out, int least)
 {
 	int count = fields_list(data, size, key, out, ARGV_MAX - 1);
 
 	if (count < 0)
 		return count;
 	out[count] = NULL;
-	return count ? 0 : -EINVAL;
+	return count < least ? -EINVAL : 0;
+}
+
+static int joins(struct plan *plan, const char *data, size_t size)
+{
+	int count = fields_list(data, size, "join", plan->join, JOIN_MAX);
+
+	if (count < 0)
+		return count;
+	plan->join_count = count;
+	for (int i = 0; i < count; i++)
+		if (plan->join[i][0] != '/')
+			return -EINVAL;
+	return 0;
 }
 
 static int limits(struct plan *plan, const char *data, size_t size)
@@ -26,7 +39,8 @@ static int limits(struct plan *plan, const char *data, size_t size)
 	if (fields_number(data, size, "run", &plan->run) || fields_number(data, size, "create_ms", &plan->create_ms) ||
 	    fields_number(data, size, "remove_ms", &plan->remove_ms) ||
 	    fields_number(data, size, "drain_ms", &plan->drain_ms) ||
-	    fields_number(data, size, "rest_ms", &plan->rest_ms) == -EINVAL)
+	    fields_number(data, size, "rest_ms", &plan->rest_ms) == -EINVAL ||
+	    fields_number(data, size, "report_last", &plan->report_last) == -EINVAL)
 		return -EINVAL;
 	/* poll() takes an int: a day is more than any limit needs */
 	if (plan->create_ms > 86400000 || plan->remove_ms > 86400000 || plan->drain_ms > 86400000 ||
@@ -36,7 +50,7 @@ static int limits(struct plan *plan, const char *data, size_t size)
 }
 
 /* Fills `plan` with pointers into `data`, which must outlive it. 0, -EBADMSG (no plan), -EINVAL (a field is missing or
- * wrong), -E2BIG (a command is too long), -EPROTO (a version this program does not know). */
+ * wrong), -E2BIG (a command is too long, or too many joins), -EPROTO (a version this program does not know). */
 int plan_parse(struct plan *plan, const char *data, size_t size)
 {
 	int version = fields_check(data, size, "exitd-plan"), error;
@@ -58,8 +72,12 @@ int plan_parse(struct plan *plan, const char *data, size_t size)
 		return -EINVAL;
 	error = limits(plan, data, size);
 	if (!error)
-		error = command(data, size, "create", plan->create);
+		error = joins(plan, data, size);
 	if (!error)
-		error = command(data, size, "remove", plan->remove);
+		error = command(data, size, "create", plan->create, 1);
+	if (!error)
+		error = command(data, size, "kill", plan->kill, 0);
+	if (!error)
+		error = command(data, size, "remove", plan->remove, 1);
 	return error;
 }

@@ -20,7 +20,7 @@ static void open_log(struct shim *shim)
 	char last = '\n';
 	off_t end;
 
-	if (*shim->plan.log)
+	if (*shim->plan.log && shim->log_fd < 0)
 		shim->log_fd = open(shim->plan.log, LOG_FLAGS, 0640);
 	if (shim->log_fd >= 0 && (end = lseek(shim->log_fd, 0, SEEK_END)) > 0)
 		shim->torn = pread(shim->log_fd, &last, 1, end - 1) == 1 && last != '\n';
@@ -100,21 +100,21 @@ static void on_init(struct shim *shim, struct pollfd *p)
 	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
 }
 
-/* Returns when init has ended and its output too, or the drain limit has passed. */
-void pump(struct shim *shim)
+/* Returns when init has ended; with `drain` when its output has ended too, or the drain limit has passed. */
+void pump(struct shim *shim, int drain)
 {
 	struct signalfd_siginfo drop[8];
 	struct pollfd p[4] = {
 		{ .fd = shim->signal_fd, .events = POLLIN },
-		{ .fd = OUT_FD, .events = POLLIN },
-		{ .fd = ERR_FD, .events = POLLIN },
+		{ .fd = shim->out_fd, .events = POLLIN },
+		{ .fd = shim->err_fd, .events = POLLIN },
 		/* Its own init a shim reaps; a replacement is told by the pidfd, which works for anybody. */
 		{ .fd = shim->adopted && !shim->ended ? shim->init_fd : -1, .events = POLLIN },
 	};
 
 	reap(shim);
 	open_log(shim);
-	while (!shim->ended || ((p[1].fd >= 0 || p[2].fd >= 0) && patience(shim))) {
+	while (!shim->ended || (drain && (p[1].fd >= 0 || p[2].fd >= 0) && patience(shim))) {
 		if (poll(p, 4, patience(shim)) < 0)
 			continue;
 		if (p[0].revents) {
@@ -126,4 +126,6 @@ void pump(struct shim *shim)
 		on_ready(shim, &p[2], "stderr");
 		on_init(shim, &p[3]);
 	}
+	shim->out_fd = p[1].fd;
+	shim->err_fd = p[2].fd;
 }

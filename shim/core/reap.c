@@ -1,8 +1,10 @@
 /* Look, record, report, reap: in this order a kill at any instruction leaves the code with somebody. Before the record
  * the zombie keeps it for the keeper; between record and reap both know and say the same. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,11 +53,9 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 }
 
 /* iSulad's wire format: one native C int. The fifo says now; the record says what. */
-static void report(struct shim *shim, const siginfo_t *info)
+void report(const struct shim *shim)
 {
-	int code = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
-
-	while (write(shim->fifo_fd, &code, sizeof code) < 0 && errno == EINTR)
+	while (write(shim->fifo_fd, &shim->code, sizeof shim->code) < 0 && errno == EINTR)
 		;
 }
 
@@ -69,7 +69,9 @@ void reap(struct shim *shim)
 		int safe = !is_init || write_record(shim, &info, &usage);
 
 		if (is_init)
-			report(shim, &info);
+			shim->code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+		if (is_init && !shim->plan.report_last)
+			report(shim);
 		/* What cannot be recorded is not reaped: the keeper inherits the zombie and records it. */
 		if (safe)
 			waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
@@ -78,5 +80,24 @@ void reap(struct shim *shim)
 			shim->ended_ns = now_ns(CLOCK_MONOTONIC);
 		}
 		shim->unsafe |= !safe;
+	}
+}
+
+/* Whoever init left behind has been killed. Until the last of them is reaped, remove_ms at most: what is not dead yet
+ * would hold the container's cgroup against its removal. */
+void reap_rest(struct shim *shim)
+{
+	int64_t until_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)shim->plan.remove_ms * 1000000, left_ms;
+	struct signalfd_siginfo drop[8];
+	siginfo_t info;
+
+	for (;;) {
+		reap(shim);
+		left_ms = (until_ns - now_ns(CLOCK_MONOTONIC)) / 1000000;
+		if (left_ms <= 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT))
+			return;
+		poll(&(struct pollfd){ .fd = shim->signal_fd, .events = POLLIN }, 1, (int)left_ms);
+		while (read(shim->signal_fd, drop, sizeof drop) > 0)
+			;
 	}
 }

@@ -17,7 +17,13 @@ static char plan_text[PLAN_MAX];
 /* The run's lock: whoever holds it is the run's one shim, and exitd gives a run up only while holding it. */
 static int take_lock(struct shim *shim)
 {
-	shim->lock_fd = open("lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	int low_fd = open("lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+
+	if (low_fd < 0)
+		return -errno;
+	/* Out of the seats: which of the last ones are taken, only the plan will tell. */
+	shim->lock_fd = fcntl(low_fd, F_DUPFD_CLOEXEC, SEATS_END);
+	close(low_fd);
 	if (shim->lock_fd < 0)
 		return -errno;
 	return flock(shim->lock_fd, LOCK_EX | LOCK_NB) ? -errno : 0;
@@ -117,7 +123,7 @@ int setup(struct shim *shim, const char **stage)
 	/* The starter's own input and output are none of ours, nor is anything behind the seats. */
 	for (int fd = 0; fd < STATUS_FD; fd++)
 		close(fd);
-	close_from(ERR_WRITE_FD + 1);
+	close_from(SEATS_END);
 	for (int fd = 0; fd <= ERR_WRITE_FD; fd++)
 		seat(fd);
 	for (int fd = STATUS_FD; fd <= ERR_WRITE_FD; fd++)
@@ -128,6 +134,8 @@ int setup(struct shim *shim, const char **stage)
 	error = take_lock(shim);
 	if (!error)
 		*stage = "plan", error = read_plan(shim);
+	if (!error)
+		*stage = "join", error = join_seats(shim);
 	if (!error)
 		*stage = "lock", error = sign_lock(shim);
 	if (!error)

@@ -11,7 +11,8 @@
 enum {
 	RUNS_MAX = 65536,
 	CLIENTS_MAX = 512,
-	FDS_MAX = 5,		/* most descriptors one request carries */
+	STDIO_FDS = 5,		/* of a first shim: its status socket and both ends of two pipes */
+	FDS_MAX = STDIO_FDS + JOIN_MAX,	/* most descriptors one request carries */
 };
 
 enum outcome { WAITING = 0, JOURNALLED = 1 };

@@ -78,7 +78,7 @@ static void on_hello(struct keeper *k, int index)
 	answer(k, index, text, writer_close(&w), -1);
 }
 
-/* The output ends of a first shim are kept; a replacement gets the kept ones. */
+/* The output ends of a first shim are kept; a replacement gets the kept ones. Namespaces are only passed on. */
 static int settle_stdio(struct run *run, struct request *r, int adopt, int *fds)
 {
 	for (int i = 0; i < FDS_MAX; i++)
@@ -86,7 +86,8 @@ static int settle_stdio(struct run *run, struct request *r, int adopt, int *fds)
 	if (adopt) {
 		fds[1] = run->out_fd;
 		fds[2] = run->err_fd;
-		fds[3] = fds[4] = -1;
+		for (int i = 3; i < FDS_MAX; i++)
+			fds[i] = -1;
 		return 0;
 	}
 	run->out_fd = fds[1] < 0 ? -1 : fcntl(fds[1], F_DUPFD_CLOEXEC, 16);
@@ -109,8 +110,8 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 		return refuse(k, index, "bad request", -EINVAL);
 	fields_number(r->text, r->size, "adopt", &flag);
 	adopt = flag != 0;
-	if (!adopt && r->fd_count != 1 && r->fd_count != FDS_MAX)
-		return refuse(k, index, "one descriptor or five", -EINVAL);
+	if (!adopt && r->fd_count != 1 && r->fd_count < STDIO_FDS)
+		return refuse(k, index, "one descriptor, or five and the namespaces", -EINVAL);
 	children_reap(k);
 	run = table_find(k, id, number, exec);
 	known = run != NULL;

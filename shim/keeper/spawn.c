@@ -30,7 +30,8 @@ fail:
 	_exit(127);
 }
 
-/* 0 and `out`, or -errno. `fds`: status, stdout and stderr read ends, their write ends; -1 where there is none. */
+/* 0 and `out`, or -errno. `fds`: status, stdout and stderr read ends, their write ends, namespaces; -1 where there is
+ * none. */
 int spawn_shim(struct keeper *k, struct run *run, const char *directory, const char *program, int adopt, int *fds,
 	       struct spawned *out)
 {

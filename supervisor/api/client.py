@@ -27,6 +27,7 @@ from supervisor.errors import ExitdError
 DEFAULT_STATE = "/run/exitd"
 CALL_SECONDS = 30.0  # a call that only looks
 WORK_SECONDS = 120.0  # a call that has the runtime work
+IMAGE_SECONDS = 3600.0  # a call that reads a whole image; the daemon's own limits come first
 KILL_SECONDS = 60.0  # how long after the grace period an end by SIGKILL may take
 GREETING_SECONDS = 2.0
 DEFAULT_GRACE_SECONDS = 10
@@ -169,6 +170,54 @@ class Client:
         reply: pb.InspectReply = self._call("Inspect", pb.InspectRequest(id=container_id), CALL_SECONDS)
         return reply.container
 
+    def run_pod(self, spec: pb.ContainerSpec) -> pb.Pod:
+        """`spec` is of its pause container."""
+        reply: pb.RunPodReply = self._call("RunPod", pb.RunPodRequest(spec=spec), WORK_SECONDS)
+        return reply.pod
+
+    def stop_pod(self, pod_id: str, grace_seconds: int | None = None) -> pb.Pod:
+        pod = self.inspect_pod(pod_id)
+        grace = sum(
+            max((self._grace_of(each.spec, grace_seconds) for each in level), default=0) for level in _levels(pod)
+        )
+        request = pb.StopPodRequest(id=pod.id, timeout_seconds=grace_seconds)
+        reply: pb.StopPodReply = self._call("StopPod", request, grace + 2 * KILL_SECONDS)
+        return reply.pod
+
+    def remove_pod(self, pod_id: str, *, force: bool) -> None:
+        self._call("RemovePod", pb.RemovePodRequest(id=pod_id, force=force), WORK_SECONDS)
+
+    def pods(self, filters: tuple[str, ...] = ()) -> tuple[pb.Pod, ...]:
+        reply: pb.ListPodsReply = self._call("ListPods", pb.ListPodsRequest(filters=filters), CALL_SECONDS)
+        return tuple(reply.pods)
+
+    def inspect_pod(self, pod_id: str) -> pb.Pod:
+        reply: pb.InspectPodReply = self._call("InspectPod", pb.InspectPodRequest(id=pod_id), CALL_SECONDS)
+        return reply.pod
+
+    def load_image(self, word: str, name: str = "") -> tuple[pb.Image, ...]:
+        request = pb.LoadImageRequest(word=word, name=name)
+        reply: pb.LoadImageReply = self._call("LoadImage", request, IMAGE_SECONDS)
+        return tuple(reply.images)
+
+    def pull_image(self, word: str, *, if_missing: bool = False) -> pb.Image:
+        request = pb.PullImageRequest(name=word, if_missing=if_missing)
+        reply: pb.PullImageReply = self._call("PullImage", request, IMAGE_SECONDS)
+        return reply.image
+
+    def import_image(self, path: str, name: str = "") -> pb.Image:
+        request = pb.ImportImageRequest(path=path, name=name)
+        reply: pb.ImportImageReply = self._call("ImportImage", request, IMAGE_SECONDS)
+        return reply.image
+
+    def images(self) -> tuple[pb.Image, ...]:
+        reply: pb.ListImagesReply = self._call("ListImages", pb.ListImagesRequest(), CALL_SECONDS)
+        return tuple(reply.images)
+
+    def remove_image(self, word: str) -> pb.RemoveImageReply:
+        reply: pb.RemoveImageReply = self._call("RemoveImage", pb.RemoveImageRequest(word=word), WORK_SECONDS)
+        return reply
+
     def version(self) -> pb.VersionReply:
         reply: pb.VersionReply = self._call("Version", pb.VersionRequest(), CALL_SECONDS)
         return reply
@@ -194,9 +243,11 @@ class Client:
         return Waiting(self._stub.Wait.future(request, metadata=self._metadata), self.path)  # type: ignore[attr-defined]
 
     def _grace(self, container_id: str, seconds: int | None) -> float:
+        return seconds if seconds is not None else self._grace_of(self.inspect(container_id).spec, None)
+
+    def _grace_of(self, spec: pb.ContainerSpec, seconds: int | None) -> float:
         if seconds is not None:
             return seconds
-        spec = self.inspect(container_id).spec
         return spec.stop_timeout_seconds if spec.HasField("stop_timeout_seconds") else DEFAULT_GRACE_SECONDS
 
     def _call(self, method: str, request: object, seconds: float) -> Any:
@@ -245,17 +296,27 @@ class Waiting:
 
         Raises TimedOut when `seconds` go by first: the container goes on. Other failures as the daemon names them.
         """
+        reply = self.reply(seconds)
+        return reply.exit if reply.HasField("exit") else None
+
+    def reply(self, seconds: float | None = None) -> pb.WaitReply:
+        """The whole answer: a pod's has the exits of its members."""
         try:
             reply: pb.WaitReply = self._future.result(timeout=seconds)
+            return reply
         except grpc.FutureTimeoutError:
             self._future.cancel()
             raise errors.TimedOut(f"it had not happened after {seconds:g} s") from None
         except grpc.RpcError as error:
             raise translate(error, self._path) from error
-        return reply.exit if reply.HasField("exit") else None
 
     def cancel(self) -> None:
         self._future.cancel()
+
+
+def _levels(pod: pb.Pod) -> tuple[list[pb.Container], list[pb.Container]]:
+    """Who is stopped together, in order: the members, then the pause container."""
+    return list(pod.members), [pod.pause]
 
 
 def _introduce(path: Path) -> tuple[socket.socket | None, tuple[tuple[str, str], ...]]:

@@ -5,10 +5,13 @@ from collections.abc import Iterable, Iterator
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import events, logs, restart
-from supervisor.api import signals
-from supervisor.facts import By, Event, Exit, Exited, Process, Signaled, Spec, Unknown
-from supervisor.views import Info, View
+from supervisor import events, logs, restart, signals
+from supervisor.facts import By, Event, Exit, Exited, Pod, Process, Signaled, Spec, Unknown
+from supervisor.images.facts import Image
+from supervisor.pods import State
+from supervisor.views import Info, PodView, View
+
+POD_STATES = {State.READY: "SANDBOX_READY", State.NOT_READY: "SANDBOX_NOTREADY"}
 
 
 def spec_message(spec: Spec) -> pb.ContainerSpec:
@@ -32,8 +35,45 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         labels=dict(spec.labels),
         hostname=spec.hostname,
         read_only=spec.read_only,
-        mounts=[pb.Mount(source=m.source, destination=m.destination, read_only=m.read_only) for m in spec.mounts],
+        mounts=[
+            pb.Mount(source=m.source, destination=m.destination, read_only=m.read_only, empty_dir=m.empty_dir)
+            for m in spec.mounts
+        ],
         namespace=spec.namespace,
+        image=spec.image,
+        image_id=spec.image_id,
+        pod=pod_spec_message(spec.pod) if spec.pod else None,
+        sandbox=spec.sandbox,
+        pid=spec.pid,
+        restart_rules=[restart.format_rule(rule) for rule in spec.restart_rules],
+        tty=spec.tty,
+        stdin=spec.stdin,
+        cpu_limit_milli=spec.cpu_limit_milli,
+        cpu_request_milli=spec.cpu_request_milli,
+    )
+
+
+def pod_spec_message(pod: Pod) -> pb.PodSpec:
+    """`requests.pod_of` takes it back."""
+    return pb.PodSpec(
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        attempt=pod.attempt,
+        on_pause_exit=str(pod.on_pause_exit),
+        exit_policy=str(pod.exit_policy),
+        memory_bytes=pod.memory_bytes,
+        log_directory=pod.log_directory,
+    )
+
+
+def pod_message(view: PodView) -> pb.Pod:
+    return pb.Pod(
+        id=view.pause.container.id,
+        spec=pod_spec_message(view.pod),
+        state=POD_STATES[view.state],
+        pause=container_message(view.pause),
+        members=[container_message(member) for member in view.members],
     )
 
 
@@ -58,6 +98,7 @@ def container_message(view: View) -> pb.Container:
         log_path=clean(view.log_path),
         bundle_path=clean(view.bundle_path),
         run_directory=clean(view.run_directory),
+        sandbox_run=container.sandbox_run,
     )
 
 
@@ -75,6 +116,7 @@ def exit_message(exit: Exit) -> pb.Exit:
         name=exit.name,
         namespace=exit.namespace,
         decision=exit.decision,
+        rule=exit.rule,
         init=_process(exit.init),
     )
     match exit.status:
@@ -137,6 +179,17 @@ def log_messages(items: Iterable[logs.Item], size_bytes: int) -> Iterator[pb.Log
         yield reply
 
 
+def image_message(image: Image, users: Iterable[str] = ()) -> pb.Image:
+    return pb.Image(
+        id=image.id,
+        digest=image.digest,
+        names=image.names,
+        size_bytes=image.size_bytes,
+        created=clean(image.created),
+        users=users,
+    )
+
+
 def info_message(info: Info) -> pb.InfoReply:
     return pb.InfoReply(
         version=info.version,
@@ -154,6 +207,10 @@ def info_message(info: Info) -> pb.InfoReply:
         seq=info.seq,
         state_file_system=info.state_file_system,
         settings={clean(key): clean(value) for key, value in info.settings},
+        configuration=[
+            pb.Setting(name=each.name, value=clean(each.value), origin=clean(each.origin))
+            for each in info.configuration
+        ],
     )
 
 

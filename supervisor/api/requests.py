@@ -7,29 +7,33 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import restart
-from supervisor.api import signals
+from supervisor import restart, signals
 from supervisor.errors import BadRequest
-from supervisor.facts import Mount, Spec
+from supervisor.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
+MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
 MAX_NUMBER = 2**63 - 1  # what the database and the OCI spec can hold
 CONDITIONS = ("exited", "next-exit", "removed")
-_NETWORKS = ("none", "host")
+_NETWORKS = ("", "none", "host", "pod")
+_PIDS = ("own", "pod", "host")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
+_POD_WORD = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}")
 _ID = re.compile(r"[0-9a-f]{64}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HOSTNAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?")
 _USER = re.compile(r"[^:\s/]+(:[^:\s/]+)?")
 
 
 def spec_of(message: pb.ContainerSpec) -> Spec:
-    """The checked spec. An empty name and an empty runtime stay empty: the node gives them. Raises BadRequest."""
+    """The checked spec. An empty name and an empty runtime stay empty: the node gives them; so do, with an image, cwd
+    and stop signal (0), which are the image's then. Raises BadRequest."""
     refuse_nul(message)
     return Spec(
         name=_matching("name", message.name, _NAME, _NAME.pattern),
         args=_args(message),
         env=_env(message.env),
-        cwd=_absolute("cwd", message.cwd) or "/",
+        cwd=_absolute("cwd", message.cwd) or ("" if message.image else "/"),
         user=_matching("user", message.user, _USER, "name|uid[:group|gid]"),
         rootfs=_one_root(message).rootfs,
         bundle=message.bundle,
@@ -38,14 +42,39 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         annotations=_pairs("annotations", message.annotations),
         restart=restart.parse(message.restart, auto_remove=message.auto_remove),
         auto_remove=message.auto_remove,
-        stop_signal=signal_of(message.stop_signal or "SIGTERM", "stop_signal"),
+        stop_signal=_stop_signal(message),
         stop_timeout_seconds=message.stop_timeout_seconds if message.HasField("stop_timeout_seconds") else 10,
-        network=_one_of("network", message.network or "none", _NETWORKS),
+        network=_one_of("network", message.network, _NETWORKS),
         labels=_pairs("labels", message.labels),
         hostname=_matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,
         mounts=tuple(_mount(index, mount) for index, mount in enumerate(message.mounts)),
         namespace=_matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
+        image=message.image,
+        image_id=_matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
+        pod=pod_of(message.pod) if message.HasField("pod") else None,
+        sandbox=id_of(message.sandbox) if message.sandbox else "",
+        pid=_one_of("pid", message.pid or "own", _PIDS),
+        restart_rules=restart.parse_rules(message.restart_rules, auto_remove=message.auto_remove),
+        tty=message.tty,
+        stdin=message.stdin,
+        cpu_limit_milli=_cpu("cpu_limit_milli", message.cpu_limit_milli),
+        cpu_request_milli=_cpu("cpu_request_milli", message.cpu_request_milli),
+        entrypoint=tuple(message.entrypoint),
+    )
+
+
+def pod_of(message: pb.PodSpec) -> Pod:
+    """The checked pod. Raises BadRequest."""
+    return Pod(
+        name=_matching("pod.name", message.name, _POD_WORD, _POD_WORD.pattern),
+        namespace=_matching("pod.namespace", message.namespace, _POD_WORD, _POD_WORD.pattern) or "default",
+        uid=_matching("pod.uid", message.uid, _POD_WORD, _POD_WORD.pattern),
+        attempt=message.attempt,
+        on_pause_exit=OnPauseExit(_one_of("pod.on_pause_exit", message.on_pause_exit or "stop", tuple(OnPauseExit))),
+        exit_policy=ExitPolicy(_one_of("pod.exit_policy", message.exit_policy or "continue", tuple(ExitPolicy))),
+        memory_bytes=_memory(message.memory_bytes),
+        log_directory=_absolute("pod.log_directory", message.log_directory),
     )
 
 
@@ -107,7 +136,7 @@ def time_of(timestamp: Timestamp, field: str) -> int:
     return total
 
 
-def timeout_of(request: pb.StopRequest | pb.RestartRequest) -> int | None:
+def timeout_of(request: pb.StopRequest | pb.RestartRequest | pb.StopPodRequest) -> int | None:
     """Grace in seconds; None: the container's own."""
     return request.timeout_seconds if request.HasField("timeout_seconds") else None
 
@@ -135,17 +164,27 @@ def _absolute(field: str, value: str) -> str:
 
 
 def _one_root(message: pb.ContainerSpec) -> pb.ContainerSpec:
-    if bool(message.rootfs) == bool(message.bundle):
-        raise BadRequest("rootfs, bundle: exactly one of the two must be given", field="rootfs")
+    if [bool(message.rootfs), bool(message.bundle), bool(message.image)].count(True) != 1:
+        raise BadRequest("rootfs, bundle, image: exactly one of the three must be given", field="rootfs")
+    if message.image_id and not message.image:
+        raise BadRequest("image_id: says which image the word in `image` means, and there is none", field="image_id")
     _absolute("rootfs", message.rootfs)
     _absolute("bundle", message.bundle)
     return message
 
 
 def _args(message: pb.ContainerSpec) -> tuple[str, ...]:
-    if message.rootfs and not (message.args and message.args[0]):
+    words = [word for word in message.entrypoint[:1] if word] or message.args
+    if message.rootfs and not (words and words[0]):
         raise BadRequest("args: a command is needed to run on a rootfs", field="args")
     return tuple(message.args)
+
+
+def _stop_signal(message: pb.ContainerSpec) -> int:
+    """0: what the image says."""
+    if message.image and not message.stop_signal:
+        return 0
+    return signal_of(message.stop_signal or "SIGTERM", "stop_signal")
 
 
 def _env(env: Iterable[str]) -> tuple[str, ...]:
@@ -165,6 +204,12 @@ def _memory(size_bytes: int) -> int:
     return size_bytes
 
 
+def _cpu(field: str, milli: int) -> int:
+    if milli and not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
+        raise _bad(field, str(milli), f"0 (no limit) or {MIN_CPU_MILLI} to {MAX_CPU_MILLI} thousandths of a CPU")
+    return milli
+
+
 def _pairs(field: str, pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     if "" in pairs:
         raise BadRequest(f"{field}: a key is empty", field=field)
@@ -172,6 +217,10 @@ def _pairs(field: str, pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _mount(index: int, mount: pb.Mount) -> Mount:
+    if mount.empty_dir:
+        _matching(f"mounts[{index}].empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
+        destination = _absolute(f"mounts[{index}].destination", mount.destination)
+        return Mount("", destination, mount.read_only, mount.empty_dir)
     for field, value in (("source", mount.source), ("destination", mount.destination)):
         if not value.startswith("/"):
             raise _bad(f"mounts[{index}].{field}", value, "an absolute path")

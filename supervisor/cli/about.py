@@ -46,13 +46,17 @@ def version(ctx: click.Context, format_: str) -> int:
 def info(ctx: click.Context, format_: str) -> int:
     """Show the daemon's settings and state."""
     wanted = output.format_of(format_)
-    document = info_document(connect(ctx).info())
+    reply = connect(ctx).info()
+    document = info_document(reply)
     if wanted.kind == "json":
         print(json.dumps(document, indent=4, ensure_ascii=False))
     elif wanted.kind != "table":
         print(output.line(wanted, document))
     else:
-        print(table.columns([f"{name}:", _plain(value)] for name, value in document.items()), end="")
+        rows = ([f"{name}:", _plain(value)] for name, value in document.items() if name != "Configuration")
+        print(table.columns(rows), end="")
+        print("Configuration:")
+        print(table.columns([["  NAME", "VALUE", "ORIGIN"], *map(_in_force, reply.configuration)]), end="")
     return 0
 
 
@@ -74,7 +78,12 @@ def info_document(reply: pb.InfoReply) -> Document:
         "PendingCommits": reply.pending_commits,
         "Seq": reply.seq,
         "Settings": dict(sorted(reply.settings.items())),
+        "Configuration": [{"Name": s.name, "Value": s.value, "Origin": s.origin} for s in reply.configuration],
     }
+
+
+def _in_force(setting: pb.Setting) -> list[str]:
+    return [f"  {setting.name}", setting.value, setting.origin]
 
 
 def _line(who: str, document: Document) -> str:

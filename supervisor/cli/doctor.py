@@ -18,7 +18,7 @@ from supervisor.errors import BadRequest, ExitdError
 from supervisor.probe import Result
 
 DEFAULT_STATE = "/run/exitd"
-PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch")
+PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause")
 RUNTIMES = ("runc", "crun")
 WANTED_FDS = 65536  # three or four a container, and one a client
 NEEDED_FDS = 1024
@@ -103,8 +103,12 @@ def tools() -> Iterator[Finding]:
     file_systems = Path("/proc/filesystems").read_text().split()
     overlay = Result("overlay" in file_systems, "overlay mounts are there")
     if not overlay.works:
-        overlay = Result(False, "the kernel lists no overlay file system", "modprobe overlay (--rootfs needs it)")
+        cure = "modprobe overlay (images and --rootfs need it)"
+        overlay = Result(False, "the kernel lists no overlay file system", cure)
     yield _finding("overlay", overlay, fatal=False)
+    skopeo = shutil.which("skopeo") or ""
+    cure = "" if skopeo else "apt-get install --no-install-recommends skopeo (docker://NAME needs it)"
+    yield _finding("skopeo", Result(bool(skopeo), skopeo or "not found", cure), fatal=False)
 
 
 def _program(name: str) -> Result:

@@ -10,22 +10,24 @@ from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
 from supervisor.errors import ExitdError
 
-HEADINGS = ("CONTAINER ID", "NAME", "COMMAND", "CREATED", "STATUS", "RUNTIME", "RUNS")
+HEADINGS = ("CONTAINER ID", "NAME", "COMMAND", "CREATED", "STATUS", "RUNTIME", "RUNS", "POD ID")
 
 
 @click.command()
 @click.option("-a", "--all", "all_of_them", is_flag=True, help="Ended ones too.")
 @click.option("-q", "--quiet", is_flag=True, help="Only ids.")
 @click.option("--no-trunc", is_flag=True, help="Whole ids and commands.")
-@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="id, name, status, label or namespace.")
+@click.option("--filter", "filters", multiple=True, metavar="K=V", help="id, name, status, label, namespace or pod.")
+@click.option("-p", "--pod", "pods", multiple=True, metavar="POD", help="Of this pod, by the beginning of its id.")
 @output.option("table")
 @click.pass_context
 def ps(
-    ctx: click.Context, all_of_them: bool, quiet: bool, no_trunc: bool, filters: tuple[str, ...], format_: str
-) -> int:
+    ctx: click.Context, all_of_them: bool, quiet: bool, no_trunc: bool, filters: tuple[str, ...],
+    pods: tuple[str, ...], format_: str,
+) -> int:  # fmt: skip
     """List containers."""
     wanted = output.format_of(format_)
-    found = connect(ctx).list(all_of_them=all_of_them, filters=filters)
+    found = connect(ctx).list(all_of_them=all_of_them, filters=(*filters, *(f"pod={pod}" for pod in pods)))
     if quiet:
         print("".join(f"{c.id if no_trunc else c.id[: spoken.SHORT_ID]}\n" for c in found), end="")
         return 0
@@ -66,6 +68,7 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         "Name": spec.name,
         "Names": spec.name,
         "Namespace": spec.namespace,
+        "Image": spec.image,
         "Command": spoken.command(list(spec.args), whole=whole),
         "CreatedAt": time_text(container.created_at),
         "RunningFor": spoken.ago(container.created_at, now),
@@ -77,6 +80,7 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         "Pid": container.init.pid,
         "Run": container.run,
         "RestartCount": container.restart_count,
+        "PodID": _pod_id(container) if whole else _pod_id(container)[: spoken.SHORT_ID],
         "MonitoredBy": container.monitored_by,
         "Labels": dict(spec.labels),
         "ExitCode": number_of(exit_) if exit_ is not None else None,
@@ -84,6 +88,11 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
     }
 
 
+def _pod_id(container: pb.Container) -> str:
+    """Of the pod it belongs to, which for a pause container is its own; empty for a single container."""
+    return container.id if container.spec.HasField("pod") else container.spec.sandbox
+
+
 def _row(document: Document) -> list[str]:
-    names = ("ID", "Name", "Command", "RunningFor", "Status", "Runtime", "Run")
+    names = ("ID", "Name", "Command", "RunningFor", "Status", "Runtime", "Run", "PodID")
     return [str(document[name]) for name in names]

@@ -24,6 +24,15 @@ def size_bytes(text: str) -> int:
     return int(float(match[1]) * 1024 ** "bkmgt".index(unit))
 
 
+def cpus_milli(text: str) -> int:
+    """`1.5` → 1500, thousandths of a CPU. More digits than that are refused, not rounded."""
+    match = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,3})0*)?", text.strip(), re.ASCII)
+    milli = int(match[1]) * 1000 + int((match[2] or "").ljust(3, "0")) if match else 0
+    if not milli:
+        raise BadRequest(f"{text!r} is no number of CPUs: write 0.5, 1.5 or 2")
+    return milli
+
+
 def duration_ns(text: str) -> int:
     """`1h30m`, `10m`, `2.5s`, or plain seconds → nanoseconds."""
     stripped = text.strip()

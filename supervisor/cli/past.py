@@ -24,7 +24,7 @@ def why(ctx: click.Context, container: str) -> int:
     if exit_ is None and found is not None:
         print(story.not_ended(found, now_ns()), end="")
     elif exit_ is not None:
-        lines = _last_words(client, found.id) if found is not None else ()
+        lines = last_words(client, found.id) if found is not None else ()
         print(story.tell(exit_, found, lines), end="")
     return 0
 
@@ -66,7 +66,7 @@ def _last_exit(client: Client, word: str) -> tuple[pb.Container | None, pb.Exit 
     return container, container.exit if container.HasField("exit") else None
 
 
-def _last_words(client: Client, container_id: str) -> tuple[str, ...]:
+def last_words(client: Client, container_id: str) -> tuple[str, ...]:
     """The end of its log; a log that cannot be read does not spoil the story."""
     data = b""
     try:

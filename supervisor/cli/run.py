@@ -15,6 +15,7 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Stream, Unreachable
 from supervisor.cli.app import complain, connect
+from supervisor.cli.fetch import fetch_image
 from supervisor.cli.shape import number_of, status_of, time_text
 from supervisor.cli.spec import Options, container_spec
 from supervisor.cli.spoken import SHORT_ID
@@ -35,14 +36,18 @@ SHORT = {
 VALUES = {
     "name": ("NAME", "Its name; default: one is made up."),
     "runtime": ("RUNTIME", "runc, crun or a path; default: the daemon's."),
-    "rootfs": ("DIR", "Root file system: a read-only view of DIR with a scratch layer on top. / is this host's own."),
-    "bundle": ("DIR", "An OCI bundle, taken as it is."),
+    "rootfs": ("DIR", "No IMAGE: a read-only view of DIR with a scratch layer on top. / is this host's own."),
+    "bundle": ("DIR", "No IMAGE: an OCI bundle, taken as it is."),
     "workdir": ("DIR", "Working directory in the container."),
     "user": ("USER", "name|uid[:group|gid]"),
     "memory": ("SIZE", "Memory limit, as in 64m."),
     "restart": ("POLICY", "no, always, on-failure[:n] or unless-stopped."),
     "stop_signal": ("SIGNAL", "What stop sends; default SIGTERM."),
-    "network": ("MODE", "none (default) or host."),
+    "network": ("MODE", "none (default), host, or pod (a member's default: that of its pod)."),
+    "pid": ("MODE", "own (default), pod (a member's: that of its pod) or host."),
+    "pod": ("POD", "Make it a member of this pod."),
+    "on_pause_exit": ("WHAT", "A pause container's: stop (default) or keep its members when it has ended."),
+    "cpus": ("N", "CPU limit, as in 1.5."),
     "hostname": ("NAME", "Host name in the container."),
     "namespace": ("NAME", "exitd's namespace, for events and lists."),
 }
@@ -51,6 +56,7 @@ LISTS = {
     "annotation": ("K=V", "Annotation of the OCI configuration."),
     "label": ("K=V", "Label, for filters."),
     "volume": ("SRC:DST[:ro]", "Bind mount."),
+    "restart_rule": ("RULE", "'exit in 42,43 => no' or '... => restart'; before --restart, the first that fits."),
 }
 Command = Callable[..., Any]
 
@@ -63,9 +69,12 @@ def container_options(function: Command) -> Command:
         click.option(
             "--stop-timeout", type=click.IntRange(min=0), metavar="S", help="Grace period of stop; default 10."
         ),
+        click.option("-t", "--tty", is_flag=True, help="A terminal for it; taken, and of no effect yet."),
+        click.option("-i", "--interactive", is_flag=True, help="Its input stays open; taken, and of no effect yet."),
         click.option("--cidfile", metavar="FILE", default="", help="Write the id there; must not exist."),
         click.option("--pidfile", metavar="FILE", default="", help="Write the pid of its first process there."),
-        click.argument("command", nargs=-1, type=click.UNPROCESSED),
+        click.option("--entrypoint", metavar="WORD", help="Before CMD, instead of the image's own; '' for none."),
+        click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[IMAGE] [CMD]..."),
     ]
     for name, (metavar, text) in VALUES.items():
         decorate.append(click.option(*_flags(name), metavar=metavar, default="", help=text))
@@ -109,6 +118,7 @@ def create(ctx: click.Context, /, cidfile: str, pidfile: str, **words: Any) -> i
 
 
 def _create(client: Client, spec: pb.ContainerSpec, cidfile: str) -> pb.Container:
+    fetch_image(client, spec)
     if not cidfile:
         return client.create(spec)
     try:

@@ -74,6 +74,7 @@ def container_document(container: pb.Container) -> Document:
     return {
         "Id": container.id,
         "Name": spec.name,
+        "Image": spec.image_id,
         "Created": _time_or_never(container, "created_at"),
         "State": _state(container),
         "Config": _config(spec),
@@ -116,6 +117,7 @@ def ledger_document(exit_: pb.Exit) -> Document:
         "ExecID": exit_.exec_id,
         "StartedAt": _time_or_null(exit_, "started_at"),
         "Decision": exit_.decision,
+        "Rule": exit_.rule,
         "Exit": exit_document(exit_),
     }
 
@@ -145,9 +147,12 @@ def _config(spec: pb.ContainerSpec) -> Document:
         "User": spec.user,
         "Env": list(spec.env),
         "Cmd": list(spec.args),
+        "Image": spec.image,
         "WorkingDir": spec.cwd,
         "Labels": dict(spec.labels),
         "StopSignal": spec.stop_signal or "SIGTERM",
+        "Tty": spec.tty,
+        "OpenStdin": spec.stdin,
         "StopTimeout": spec.stop_timeout_seconds if spec.HasField("stop_timeout_seconds") else DEFAULT_STOP_TIMEOUT,
     }
 
@@ -161,7 +166,9 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "RestartPolicy": {"Name": policy, "MaximumRetryCount": int(retries) if retries.isdecimal() else 0},
         "AutoRemove": spec.auto_remove,
         "ReadonlyRootfs": spec.read_only,
-        "Binds": [f"{m.source}:{m.destination}:{'ro' if m.read_only else 'rw'}" for m in spec.mounts],
+        "Binds": [f"{m.source or m.empty_dir}:{m.destination}:{'ro' if m.read_only else 'rw'}" for m in spec.mounts],
+        "PidMode": {"host": "host", "pod": f"container:{spec.sandbox}"}.get(spec.pid, ""),
+        "NanoCpus": spec.cpu_limit_milli * 1_000_000,
         "Annotations": dict(spec.annotations),
     }
 
@@ -170,6 +177,9 @@ def _own(container: pb.Container) -> Document:
     """What docker has no place for."""
     return {
         "Namespace": container.spec.namespace,
+        "PodID": container.id if container.spec.HasField("pod") else container.spec.sandbox,
+        "SandboxRun": container.sandbox_run,
+        "RestartRules": list(container.spec.restart_rules),
         "Rootfs": container.spec.rootfs,
         "Bundle": container.bundle_path or container.spec.bundle,
         "Run": container.run,

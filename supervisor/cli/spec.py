@@ -5,21 +5,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import pods
 from supervisor.cli import parse
 from supervisor.errors import BadRequest
+from supervisor.images import reference
 
-NO_ROOT = """which root file system? There are no images yet; choose one of
-  --rootfs /      a read-only view of this host's own files with a scratch layer on top
-  --rootfs DIR    the same over a directory (a debootstrap, an unpacked tarball, a busybox)
-  --bundle DIR    an OCI bundle (config.json and rootfs), taken as it is
-for example: exitctl run --rootfs / -- sh -c 'exit 7'"""
+NO_IMAGE = """which IMAGE? The first word after the options is one of
+  pause                  exitd's own program that does nothing
+  /DIR or ./DIR          a directory with a root file system; / is a read-only view of this host's own
+  oci:DIR[:TAG]          an OCI image layout
+  docker-archive:FILE    what docker save and podman save write
+  docker://NAME          an image of a registry
+  NAME                   an image of exitd's own store (exitctl image ls|load|pull|import)
+or there is none, and every word is the command:
+  --rootfs DIR           the same as IMAGE /DIR
+  --bundle DIR           an OCI bundle (config.json and rootfs), taken as it is
+for example: exitctl run / sh -c 'exit 7'"""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What stood on the command line, word for word."""
+    """What stood on the command line, word for word. Without rootfs and bundle the first word of `command` is IMAGE."""
 
     command: tuple[str, ...] = ()
+    entrypoint: str | None = None
     name: str = ""
     rm: bool = False
     runtime: str = ""
@@ -31,6 +40,7 @@ class Options:
     memory: str = ""
     annotation: tuple[str, ...] = ()
     restart: str = ""
+    restart_rule: tuple[str, ...] = ()
     stop_signal: str = ""
     stop_timeout: int | None = None
     network: str = ""
@@ -39,14 +49,23 @@ class Options:
     read_only: bool = False
     volume: tuple[str, ...] = ()
     namespace: str = ""
+    tty: bool = False
+    interactive: bool = False
+    pid: str = ""
+    pod: str = ""
+    on_pause_exit: str = ""
+    cpus: str = ""
 
 
 def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.ContainerSpec:
     """Paths become absolute here, since the daemon's working directory is another. Raises BadRequest."""
     _check(options)
+    image, args = _image_and_command(options)
     return pb.ContainerSpec(
         name=options.name,
-        args=options.command,
+        image=image,
+        entrypoint=() if options.entrypoint is None else (options.entrypoint,),
+        args=args,
         env=parse.environment(options.env, own_environment),
         cwd=options.workdir,
         user=options.user,
@@ -56,6 +75,7 @@ def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.C
         memory_bytes=parse.size_bytes(options.memory) if options.memory else 0,
         annotations=dict(parse.pair(word, "annotation") for word in options.annotation),
         restart=options.restart,
+        restart_rules=options.restart_rule,
         auto_remove=options.rm,
         stop_signal=options.stop_signal,
         stop_timeout_seconds=options.stop_timeout,
@@ -65,18 +85,51 @@ def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.C
         read_only=options.read_only,
         mounts=[_mount(word) for word in options.volume],
         namespace=options.namespace,
+        tty=options.tty,
+        stdin=options.interactive,
+        pid=options.pid,
+        sandbox=options.pod,
+        pod=_pod(options),
+        cpu_limit_milli=parse.cpus_milli(options.cpus) if options.cpus else 0,
     )
 
 
 def _check(options: Options) -> None:
     if options.rootfs and options.bundle:
         raise BadRequest("--rootfs and --bundle exclude each other: a bundle brings its own root file system")
-    if not options.rootfs and not options.bundle:
-        raise BadRequest(NO_ROOT)
-    if options.rootfs and not options.command:
+    if options.rootfs and not options.command and not options.entrypoint:
         raise BadRequest("which command? It comes after the options: exitctl run --rootfs / -- sh -c 'exit 7'")
     if options.rm and options.restart not in ("", "no"):
         raise BadRequest("--rm and --restart exclude each other: a removed container cannot be restarted")
+
+
+def _image_and_command(options: Options) -> tuple[str, tuple[str, ...]]:
+    if options.rootfs or options.bundle:
+        return "", options.command
+    if not options.command:
+        raise BadRequest(NO_IMAGE)
+    return str(reference.parse(options.command[0], here())), options.command[1:]
+
+
+def _pod(options: Options) -> pb.PodSpec | None:
+    """What only a pod's pause container has; that it is one, its annotations say."""
+    if not options.on_pause_exit:
+        return None
+    if pods.place(dict(parse.pair(word, "annotation") for word in options.annotation)).role is not pods.Role.SANDBOX:
+        family = pods.FAMILIES[0]
+        raise BadRequest(
+            "--on-pause-exit is a pause container's; what makes it one is "
+            f"--annotation {family.type_key}={family.sandbox_word} (or exitctl runp)"
+        )
+    return pb.PodSpec(on_pause_exit=options.on_pause_exit)
+
+
+def here() -> str:
+    """The working directory that relative paths begin at; empty if it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def _absolute(path: str) -> str:

@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.shape import status_of
-from supervisor.facts import Exited, Signaled, Unknown
+from supervisor.facts import Exited, Signaled, Unknown, fold
 
 SECOND_NS = 1_000_000_000
 SHORT_ID = 12
@@ -88,6 +88,12 @@ def outcome(exit_: pb.Exit) -> str:
             return f"{128 + number} {signal_name(number)}{' (core)' if core else ''}"
         case Unknown():
             return "unknown"
+
+
+def member_line(exit_: pb.Exit) -> str:
+    """One member of a pod as `wait` prints it: its number, or `unknown`, and its name."""
+    ended = status_of(exit_)
+    return f"{'unknown' if isinstance(ended, Unknown) else fold(ended)} {exit_.name}"
 
 
 def status(container: pb.Container, now_ns: int) -> str:

@@ -156,7 +156,7 @@ class Stage:
     def _clear_machine(self, containers: list[str]) -> list[str]:
         """Cgroups, mounts, directories. Nothing is removed below a mount: what is mounted there may be the host's /."""
         found = []
-        for path in map(bundle.default_cgroup, containers):
+        for path in map(bundle.single_cgroup, containers):
             if any(os.path.isdir(each) for each in cgroups.paths(path).values()):
                 found.append(f"the cgroup {path}")
                 cgroups.remove(path)

@@ -35,8 +35,8 @@ REASONS = {
 }
 
 DECISIONS = {
-    "ended": "The restart policy ({policy}) lets it rest.",
-    "restart": "The restart policy ({policy}) asked for another run.",
+    "ended": "The {who} lets it rest.",
+    "restart": "The {who} asked for another run.",
     "remove": "It was removed afterwards, as --rm asked; this entry of the ledger stays.",
 }
 
@@ -133,9 +133,10 @@ def _memory(exit_: pb.Exit) -> list[str]:
 
 def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
     policy = (container.spec.restart if container is not None else "") or "no"
+    who = f"restart rule {exit_.rule!r}" if exit_.rule else f"restart policy ({policy})"
     lines = []
     if exit_.decision:
-        lines.append(DECISIONS.get(exit_.decision, f"The policy decided: {exit_.decision}.").format(policy=policy))
+        lines.append(DECISIONS.get(exit_.decision, f"The policy decided: {exit_.decision}.").format(who=who))
     if container is None:
         if exit_.decision != "remove":
             lines.append("The container itself has been removed since.")

@@ -23,7 +23,8 @@ CONDITIONS = ("exited", "next-exit", "removed")
 def wait(
     ctx: click.Context, containers: tuple[str, ...], exit_code: bool, timeout: float | None, condition: str
 ) -> int:
-    """Wait for containers to end and print one line each, in this order: the number, or `unknown`."""
+    """Wait for containers to end and print one line each, in this order: the number, or `unknown`. For a pod, once all
+    its members have ended for good: a line for each, with its name."""
     if exit_code and len(containers) != 1:
         raise BadRequest("--exit-code can be that of one container only")
     client = connect(ctx)
@@ -37,16 +38,21 @@ def wait(
 
 
 def _await(word: str, waiting: Waiting, deadline_ns: int | None) -> tuple[int, int]:
-    """(own failure or 0, the container's number), after printing the line."""
+    """(own failure or 0, the container's number), after printing the line. A pod has a line for each of its members,
+    and the number of the first that did not end with 0."""
     seconds = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
     try:
-        exit_ = waiting.result(seconds)
+        reply = waiting.reply(seconds)
     except TimedOut as error:
         complain(str(error) if seconds is None else f"{word}: --timeout is over, and that has not happened")
         return (TIMED_OUT if seconds is not None else OWN_FAILURE), 0
     except ExitdError as error:
         complain(str(error))
         return exit_code(error), 0
+    if reply.members:
+        print(*map(spoken.member_line, reply.members), sep="\n", flush=True)
+        return 0, next((number for number in map(number_of, reply.members) if number), 0)
+    exit_ = reply.exit if reply.HasField("exit") else None
     unknown = exit_ is None or isinstance(status_of(exit_), Unknown)
     print("unknown" if unknown else number_of(exit_), flush=True)
     return 0, number_of(exit_)

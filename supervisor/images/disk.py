@@ -5,11 +5,11 @@
     blobs/HEX               configurations and manifests, by their digest
     holds/CONTAINER         a symbolic link whose text is the id of the image the container stands on
     empty/                  the lower directory of an image without layers
-    staging/                loads under way, and what is being removed; emptied when the store is opened
+    staging/                loads under way, and what is being removed; emptied after the store has been opened
     lock                    flock of the one exitd that has the store open
 
 What is in layers/ and blobs/ came by a rename after its content was on the disk. What no image in index.json needs is
-removed when the store is opened.
+removed after the store has been opened.
 """
 
 import errno
@@ -21,9 +21,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from supervisor.errors import CannotStart
+from supervisor.errors import BadImage, CannotStart, ImageStoreFailed
 from supervisor.images import index
-from supervisor.images.errors import BadImage, ImageStoreFailed
 from supervisor.images.unpack import disk_error
 
 INDEX = "index.json"
@@ -86,9 +85,18 @@ class Disk:
         return text
 
     def holds(self) -> dict[str, str]:
-        """Container and image of every hold."""
+        """Container and image of every hold. One that is let go meanwhile is or is not among them."""
         with self.errors():
-            return {name: os.readlink(f"{self.path}/holds/{name}") for name in os.listdir(f"{self.path}/holds")}
+            found = {name: self.held_by(name) for name in os.listdir(f"{self.path}/holds")}
+        return {name: image for name, image in found.items() if image}
+
+    def held_by(self, container: str) -> str:
+        """The image id; empty if it holds none."""
+        with self.errors():
+            try:
+                return os.readlink(f"{self.path}/holds/{container}")
+            except FileNotFoundError:
+                return ""
 
     def hold(self, container: str, image: str) -> None:
         """One system call: it is there or it is not. Survives every process; a power cut may take it away."""
@@ -99,16 +107,21 @@ class Disk:
         with self.errors(), suppress(FileNotFoundError):
             os.unlink(f"{self.path}/holds/{container}")
 
-    @contextmanager
-    def staging(self) -> Iterator[str]:
-        """A new directory for one load; whatever is in it afterwards is removed."""
+    def stage(self) -> str:
+        """A new directory for one load."""
         with self.errors():
             path = tempfile.mkdtemp(dir=f"{self.path}/staging")
             os.mkdir(f"{path}/layers")
             os.mkdir(f"{path}/blobs")
-        try:
-            yield path
-        finally:
+        return path
+
+    def staged(self) -> tuple[str, ...]:
+        with self.errors():
+            return tuple(f"{self.path}/staging/{name}" for name in os.listdir(f"{self.path}/staging"))
+
+    def remove_staged(self, paths: Iterable[str]) -> None:
+        """What cannot be removed now is tried again after the next opening."""
+        for path in paths:
             shutil.rmtree(path, ignore_errors=True)
 
     def take_over(self, staging: str) -> None:
@@ -130,10 +143,6 @@ class Disk:
                     os.rename(f"{self.path}/{place}/{name}", f"{bin_path}/{place}/{name}")
                     removed += [f"sha256:{name}"] if place == "layers" else []
         return tuple(removed)
-
-    def empty_staging(self) -> None:
-        for name in os.listdir(f"{self.path}/staging"):
-            shutil.rmtree(f"{self.path}/staging/{name}", ignore_errors=True)
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from supervisor.images.errors import BadImage
+from supervisor.errors import BadImage
 from supervisor.images.facts import DIGEST, Config
 
 MOST_ITEMS = 10_000

@@ -19,8 +19,13 @@ class Config:
     stop_signal: str = ""
     labels: tuple[tuple[str, str], ...] = ()
 
-    def args(self, words: Sequence[str]) -> tuple[str, ...]:
-        """The command line: the image's entrypoint, then the caller's words, or the image's own if there are none."""
+    def args(self, words: Sequence[str], entrypoint: Sequence[str] = ()) -> tuple[str, ...]:
+        """The command line: the image's entrypoint, then the caller's words, or the image's own if there are none.
+
+        With an entrypoint of the caller's nothing is the image's; one empty word takes the image's away.
+        """
+        if entrypoint:
+            return (*(() if tuple(entrypoint) == ("",) else entrypoint), *words)
         return (*self.entrypoint, *(words or self.cmd))
 
 

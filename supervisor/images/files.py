@@ -8,9 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
-from supervisor.errors import BadRequest
-from supervisor.images.errors import BadImage
-from supervisor.images.facts import Limits
+from supervisor.errors import BadImage, BadRequest
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import BadTar, Kind, TarReader
 from supervisor.oci.inroot import open_in_root
@@ -107,15 +105,16 @@ def directory(path: str) -> Iterator[InDirectory]:
 
 
 @contextmanager
-def archive(path: str, scratch: str, limits: Limits) -> Iterator[InArchive]:
-    """An archive's members. One that is compressed as a whole is unpacked into a file in `scratch` first."""
+def archive(path: str, scratch: str, budget: Budget) -> Iterator[InArchive]:
+    """An archive's members. One that is compressed as a whole is first unpacked into a file in `scratch`, on `budget`,
+    which is for that alone."""
     with ExitStack() as held:
         file = held.enter_context(open_regular(path))
         packed = Slice(file)
         with uncompressed(packed, path) as plain:
             if plain is not packed:
                 file = held.enter_context(open(f"{scratch}/archive.tar", "w+b"))
-                copy(Hashed(plain, Budget(limits)), file)
+                copy(Hashed(plain, budget.spend_bytes), file)
         try:
             yield InArchive(path, file, _members(file))
         except BadTar as error:

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from supervisor.errors import AmbiguousImage, NoSuchImage
 from supervisor.images import documents
-from supervisor.images.errors import AmbiguousImage, NoSuchImage
 from supervisor.images.facts import DIGEST, Image, Layer, Removed
 from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with
 

@@ -131,6 +131,14 @@ def parse(word: str, cwd: str = "") -> Reference:
     return _stored(word)
 
 
+def parse_remote(word: str, cwd: str = "") -> Registry | Layout | Archive:
+    """What to fetch: a registry's name with or without docker://, oci:DIR[:TAG], docker-archive:FILE[:NAME]."""
+    known = word.startswith(("docker://", "oci:", "docker-archive:"))
+    wanted = parse(word if known else f"docker://{word}", cwd)
+    assert isinstance(wanted, Registry | Layout | Archive)
+    return wanted
+
+
 def parse_name(text: str, word: str = "") -> Name:
     """NAME[:TAG][@DIGEST]; without both the tag is `latest`. Raises BadRequest quoting `word`, or the text itself."""
     name = as_name(text)

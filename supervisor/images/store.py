@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import structlog
 
-from supervisor.errors import BadRequest, WrongState
+from supervisor.errors import BadRequest, ImageInUse, ImageStoreFailed, WrongDigest, WrongState
 from supervisor.images import documents, files, index, layout, reference, tools
+from supervisor.images.deadline import Deadline, Halt
 from supervisor.images.disk import Disk, write_durably
-from supervisor.images.errors import ImageInUse, ImageStoreFailed, WrongDigest
 from supervisor.images.facts import Config, Image, Layer, Limits, Removed, Resolved
 from supervisor.images.layout import Found, LayerFile
 from supervisor.images.reference import Archive, Directory, Layout, Pause, Reference, Registry, Stored
@@ -28,31 +28,45 @@ from supervisor.images.unpack import OPAQUE_XATTR, unpack
 
 log = structlog.get_logger()
 
+LOAD_SECONDS = 1800.0  # for reading and unpacking, a pull's own limit not counted
+SHOWN_USERS = 5
+
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 
 
 class Images:
     """The store below `root`. `pause` is what the word `pause` resolves to, once there is such a program.
 
-    Opening removes what a killed load or removal left behind. CannotStart when it is open elsewhere or damaged.
+    What a killed load or removal has left behind is listed nowhere, and `tidy` removes it. CannotStart when the store
+    is open elsewhere or damaged.
     """
 
     def __init__(self, root: str, *, pause: Resolved | None = None, limits: Limits | None = None) -> None:
         self._pause, self._limits = pause, limits or Limits()
+        self._halt = Halt()
         self._lock = threading.Lock()
         self._pins: Counter[str] = Counter()  # layers that loads under way count on
         self._disk = Disk(f"{os.path.realpath(root)}/images")
         try:
             self._images = self._disk.read_index()
-            self._disk.empty_staging()
+            self._leftovers = self._disk.staged()
             self._drop_broken()
-            self.gc()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         self._disk.close()
+        self._halt.close()
+
+    def stop(self) -> None:
+        """Whoever loads or pulls gets ShuttingDown, soon. What is left in staging the next `tidy` finds."""
+        self._halt.tell()
+
+    def tidy(self) -> None:
+        """Removes what an earlier process has left; takes as long as its size asks for. Once, after opening."""
+        self._disk.remove_staged(self._leftovers)
+        self.gc()
 
     def list(self) -> tuple[Image, ...]:
         """By name; those without one last."""
@@ -65,15 +79,19 @@ class Images:
     def config(self, image: Image) -> Config:
         return documents.parse_config(self._disk.read_blob(image.id), self._disk.blob(image.id)).config
 
-    def users(self, image_id: str) -> tuple[str, ...]:
-        """The containers that hold an image."""
-        return tuple(sorted(container for container, held in self._disk.holds().items() if held == image_id))
+    def users(self) -> dict[str, tuple[str, ...]]:
+        """The containers that hold an image, by its id."""
+        found: dict[str, tuple[str, ...]] = {}
+        for container, image_id in sorted(self._disk.holds().items()):
+            found[image_id] = (*found.get(image_id, ()), container)
+        return found
 
     def load(self, word: str, *, name: str = "") -> tuple[Image, ...]:
-        """Every image of a file or directory, or the one that a tag or name after it chooses; all or none.
+        """Every image of a file or directory, or the one that a tag or name after it chooses; all or none. Each comes
+        back with the names it was given now.
 
         `word` is oci:DIR[:TAG] or docker-archive:FILE[:NAME] or the bare path of either. `name` is given to the image
-        instead of its own names, if it is one. Raises BadRequest, BadImage and the other errors of images.errors.
+        instead of its own names, if it is one. Raises BadRequest, BadImage and the other errors of images.
         """
         wanted = reference.parse(word)
         if isinstance(wanted, Directory):
@@ -85,29 +103,43 @@ class Images:
     def import_(self, path: str, *, name: str = "") -> Image:
         """One image from the tar of a root file system, compressed or not."""
         names = (str(reference.parse_name(name)),) if name else ()
-        with self._disk.staging() as staging, self._disk.errors(), files.open_regular(path) as file:
-            layer = self._unpack(Slice(file), f"{staging}/layers/imported", path, Budget(self._limits))
+        budget = self._budget(path)
+        with self._staging() as staging, self._disk.errors(), files.open_regular(path) as file:
+            layer = self._unpack(Slice(file), f"{staging}/layers/imported", path, budget)
             os.rename(f"{staging}/layers/imported", f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}")
             text = documents.config_document(layer.diff_id)
             image = Image(_stage_blob(staging, text), "", names, (layer,), "")
             self._commit(staging, (image,))
         return self.get(image.id)
 
-    def pull(self, name: str, *, timeout_seconds: float = tools.PULL_SECONDS) -> Image:
-        """From a registry, by skopeo. Raises ToolMissing, ToolFailed, TimedOut and what `load` raises."""
-        full = reference.canonical(reference.parse_name(name.removeprefix("docker://")))
-        with self._disk.staging() as staging:
-            tools.pull(str(full), f"{staging}/pulled", staging, timeout_seconds=timeout_seconds)
+    def pull(self, word: str, *, if_missing: bool = False, timeout_seconds: float = tools.PULL_SECONDS) -> Image:
+        """One image: of a registry by its name, with or without docker://, through skopeo; or what oci:DIR[:TAG] or
+        docker-archive:FILE[:NAME] means. With `if_missing` a registry is not asked for a name that is in the store.
+        Raises ToolMissing, ToolFailed, TimedOut and what `load` raises."""
+        wanted = reference.parse_remote(word)
+        if not isinstance(wanted, Registry):
+            (image,) = self._load_from(wanted, "", just_one=True)
+            return image
+        full = str(reference.canonical(wanted.name))
+        known = next((image for image in self._images if full in image.names), None) if if_missing else None
+        return known or self._pull(full, timeout_seconds)
+
+    def _pull(self, full: str, timeout_seconds: float) -> Image:
+        with self._staging() as staging:
+            tools.pull(full, f"{staging}/pulled", staging, Deadline(f"pulling {full}", timeout_seconds, self._halt))
             with self._disk.errors(), files.directory(f"{staging}/pulled") as opened:
-                found = layout.choose(layout.find(opened, documents.host_platform()), str(full), "pulled")
-                (image,) = self._load(opened, (replace(found, names=(str(full),)),), staging)
+                found = layout.choose(layout.find(opened, documents.host_platform()), full, "pulled")
+                (image,) = self._load(opened, (replace(found, names=(full,)),), staging, self._budget(full))
         return image
 
-    def resolve(self, word: str) -> Resolved:
-        """What an IMAGE word is made of. An image that is not in the store yet is loaded or pulled into it.
+    def resolve(self, word: str, image_id: str = "") -> Resolved:
+        """What an IMAGE word is made of. An image that is not in the store yet is loaded or pulled into it; with an
+        `image_id` the word says only how it is called.
 
         Until it is held another thread may remove it: `hold` then says NoSuchImage, and nothing was mounted.
         """
+        if image_id:
+            return self._resolved(self.get(image_id), word)
         wanted = reference.parse(word)
         match wanted:
             case Pause():
@@ -118,9 +150,14 @@ class Images:
                 if not os.path.isdir(path):
                     raise BadRequest(f"IMAGE {word!r}: no such directory; {reference.WAYS}", image=word)
                 return Resolved((os.path.realpath(path),), Config(), name=path)
-        image = self._found_or_fetched(wanted)
-        lower = tuple(self._lower(image)) or (f"{self._disk.path}/empty",)
-        return Resolved(lower, self.config(image), image.id, word)
+        return self._resolved(self._found_or_fetched(wanted), word)
+
+    def _resolved(self, image: Image, word: str) -> Resolved:
+        with self._lock:  # nobody removes it between the look and the reading
+            index.find(self._images, Stored(image.id, None))
+            config = self.config(image)
+            lower = tuple(self._lower(image)) or (f"{self._disk.path}/empty",)
+        return Resolved(lower, config, image.id, word)
 
     def hold(self, container: str, image_id: str) -> None:
         """The image and its layers stay until the container releases them, over every restart. Repeatable."""
@@ -128,8 +165,8 @@ class Images:
             raise BadRequest(f"{container!r} is no container id")
         with self._lock:
             index.find(self._images, Stored(image_id, None))
-            before = self._disk.holds().get(container)
-            if before is None:
+            before = self._disk.held_by(container)
+            if not before:
                 self._disk.hold(container, image_id)
             elif before != image_id:
                 raise WrongState(f"container {container} holds the image {before} already")
@@ -154,18 +191,17 @@ class Images:
         Raises NoSuchImage, AmbiguousImage, ImageInUse."""
         with self._lock:
             rest, removed = index.without(self._images, self._stored(word))
+            users = self.users()
             for image_id in removed.ids:
-                if users := self.users(image_id):
-                    raise ImageInUse(
-                        f"image {word} is in use by {', '.join(users)}; remove them first (exitctl rm)", image=word
-                    )
+                if image_id in users:
+                    raise _in_use(word, users[image_id])
             self._list(rest)
         self.gc()
         return removed
 
     def gc(self) -> tuple[str, ...]:
         """Removes the layers that no image has and no load under way counts on; their diff ids."""
-        with self._disk.staging() as bin_path, self._lock:
+        with self._staging() as bin_path, self._lock:
             layers = {layer.diff_id for image in self._images for layer in image.layers}
             return self._disk.move_others(bin_path, layers | self._pins.keys(), {image.id for image in self._images})
 
@@ -180,31 +216,37 @@ class Images:
 
     def _found_or_fetched(self, wanted: Reference) -> Image:
         match wanted:
-            case Registry(name):
-                full = str(reference.canonical(name))
-                known = next((image for image in self._images if full in image.names), None)
-                return known or self.pull(full)
-            case Layout() | Archive():
-                (image,) = self._load_from(wanted, "", just_one=True)
-                return image
+            case Registry() | Layout() | Archive():
+                return self.pull(str(wanted), if_missing=True)
         return index.find(self._images, Stored(str(wanted), reference.as_name(str(wanted))))
 
     def _load_from(self, wanted: Layout | Archive, name: str, *, just_one: bool) -> tuple[Image, ...]:
         choice = wanted.tag if isinstance(wanted, Layout) else wanted.name
-        with self._disk.staging() as staging, self._disk.errors(), self._opened(wanted, staging) as opened:
+        with self._staging() as staging, self._disk.errors(), self._opened(wanted, staging) as opened:
             found = layout.find(opened, documents.host_platform(), choice)
             if choice or just_one:
                 found = (layout.choose(found, opened.where, choice),)
-            return self._load(opened, _named(found, name), staging)
+            return self._load(opened, _named(found, name), staging, self._budget(opened.where))
 
     def _opened(self, wanted: Layout | Archive, staging: str) -> AbstractContextManager[files.Files]:
         if isinstance(wanted, Layout):
             return files.directory(wanted.path)
-        return files.archive(wanted.path, staging, self._limits)
+        return files.archive(wanted.path, staging, self._budget(wanted.path))
 
-    def _load(self, opened: files.Files, found: Iterable[Found], staging: str) -> tuple[Image, ...]:
-        found = tuple(found)
-        budget = Budget(self._limits)
+    def _budget(self, where: str) -> Budget:
+        return Budget(self._limits, Deadline(f"loading {where}", LOAD_SECONDS, self._halt))
+
+    @contextmanager
+    def _staging(self) -> Iterator[str]:
+        """A new directory for one load; what is in it afterwards is removed, unless there is no time left for that."""
+        path = self._disk.stage()
+        try:
+            yield path
+        finally:
+            if not self._halt.told:
+                self._disk.remove_staged((path,))
+
+    def _load(self, opened: files.Files, found: tuple[Found, ...], staging: str, budget: Budget) -> tuple[Image, ...]:
         with self._pinned(layer.diff_id for image in found for layer in image.layers):
             # What the list has now stays, for it is pinned; what it has not is unpacked, maybe by two loads at once.
             layers = {layer.diff_id: layer for image in self._images for layer in image.layers}
@@ -222,14 +264,17 @@ class Images:
                     for one in found
                 ),
             )
-        return tuple(self.get(one.id) for one in {one.id: one for one in found}.values())
+        given: dict[str, tuple[str, ...]] = {}
+        for one in found:
+            given[one.id] = (*given.get(one.id, ()), *one.names)
+        return tuple(replace(self.get(id), names=tuple(sorted(set(names)))) for id, names in given.items())
 
     def _layer(self, opened: files.Files, layer: LayerFile, staging: str, budget: Budget) -> Layer:
         """Unpacks and verifies a layer in `staging`."""
         where = f"{opened.where}: {layer.name}"
         packed = opened.open(layer.name)
         if layer.digest:  # before anything of it is believed
-            digest = Hashed(replace(packed)).drain()
+            digest = Hashed(replace(packed), budget.pass_bytes).drain()
             if digest != layer.digest:
                 raise WrongDigest(f"{where} has the digest {digest}", document=layer.name)
         directory = f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}"
@@ -244,7 +289,7 @@ class Images:
     def _unpack(self, packed: Slice, directory: str, where: str, budget: Budget) -> Layer:
         os.mkdir(directory, 0o700)
         with uncompressed(packed, where) as plain:
-            counted = Hashed(plain, budget)
+            counted = Hashed(plain, budget.spend_bytes)
             left_out = unpack(TarReader(counted), directory, where, budget)
             diff_id = counted.drain()
         if left_out:
@@ -255,7 +300,7 @@ class Images:
         """From here on the images are listed, whole, or nothing is."""
         if set(index.with_images(self._images, images)) == set(self._images):  # loaded before, and nothing is new
             return
-        tools.sync_file_system(staging)
+        tools.sync_file_system(staging, Deadline(f"writing {staging}", tools.SYNC_SECONDS, self._halt))
         try:
             with self._lock:
                 self._disk.take_over(staging)
@@ -306,6 +351,12 @@ class Images:
             with suppress(OSError):  # no such attribute
                 if os.getxattr(path, OPAQUE_XATTR) == b"y":
                     return
+
+
+def _in_use(word: str, users: tuple[str, ...]) -> ImageInUse:
+    shown = ", ".join(user[:12] for user in users[:SHOWN_USERS])
+    more = f" and {len(users) - SHOWN_USERS} more" if len(users) > SHOWN_USERS else ""
+    return ImageInUse(f"image {word} is in use by {shown}{more}; remove them first (exitctl rm)", image=word)
 
 
 def _stage_blob(staging: str, text: bytes) -> str:

@@ -4,13 +4,14 @@ import hashlib
 import os
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from supervisor.errors import BadImage, ImageTooLarge
 from supervisor.images import tools
-from supervisor.images.errors import BadImage, ImageTooLarge
+from supervisor.images.deadline import Deadline
 from supervisor.images.facts import Limits
 from supervisor.images.tar import Source
 
@@ -24,10 +25,17 @@ class Budget:
     """What one load has left of its limits. Bytes are those of the uncompressed tars, so files and headers both."""
 
     limits: Limits
+    deadline: Deadline | None = None
     used_bytes: int = 0
     used_entries: int = 0
 
+    def pass_bytes(self, count: int) -> None:
+        """They cost time alone."""
+        if self.deadline:
+            self.deadline.check()
+
     def spend_bytes(self, count: int) -> None:
+        self.pass_bytes(count)
         self.used_bytes += count
         if self.used_bytes > self.limits.total_bytes:
             raise ImageTooLarge(f"the image unpacks to more than the limit of {self.limits.total_bytes} bytes")
@@ -64,10 +72,10 @@ class Slice:
 
 @dataclass(slots=True)
 class Hashed:
-    """What is read from `source`, hashed and, with a budget, counted."""
+    """What is read from `source`, hashed, counted, and paid for with `spend`, which is told how many bytes."""
 
     source: Source
-    budget: Budget | None = None
+    spend: Callable[[int], None]
     count: int = 0
     _sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
@@ -75,8 +83,7 @@ class Hashed:
         data = self.source.read(most)
         self._sha256.update(data)
         self.count += len(data)
-        if self.budget:
-            self.budget.spend_bytes(len(data))
+        self.spend(len(data))
         return data
 
     def skip(self, count: int) -> None:

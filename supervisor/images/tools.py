@@ -6,9 +6,11 @@ import signal
 import subprocess
 from typing import IO
 
+import structlog
+
 from shim import programs
-from supervisor.errors import TimedOut
-from supervisor.images.errors import ImageStoreFailed, ToolFailed, ToolMissing
+from supervisor.errors import ImageStoreFailed, ToolFailed, ToolMissing
+from supervisor.images.deadline import Deadline
 
 PULL_SECONDS = 600.0
 SYNC_SECONDS = 300.0
@@ -17,6 +19,8 @@ MOST_ERROR_BYTES = 2000
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEBIAN = {"skopeo": "skopeo", "zstd": "zstd", "sync": "coreutils"}
 Stream = IO[bytes] | int | None
+
+log = structlog.get_logger(__name__)
 
 
 def find(name: str) -> str:
@@ -46,41 +50,38 @@ def start(
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kills what is left of a child's group and reaps the child."""
+    """Kills what is left of a child's group and reaps the child. One that the kernel holds fast is left to it."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)  # not yet reaped: the number is still this group's
-        process.wait(DEATH_SECONDS)
+        try:
+            process.wait(DEATH_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.error("still there after SIGKILL", command=process.args, pid=process.pid)
     if process.stdout:
         process.stdout.close()
 
 
-def pull(name: str, layout: str, scratch: str, *, timeout_seconds: float) -> None:
+def pull(name: str, layout: str, scratch: str, deadline: Deadline) -> None:
     """Copies an image of a registry into a new OCI layout, under the tag `pulled`. skopeo asks the host's own policy
-    (containers-policy.json(5)) and credentials. Raises ToolMissing, ToolFailed, TimedOut."""
+    (containers-policy.json(5)) and credentials. Raises ToolMissing, ToolFailed, and what the deadline raises."""
     argv = [find("skopeo"), "copy", "--quiet", f"docker://{name}", f"oci:{layout}:pulled"]
     log = f"{scratch}/skopeo.log"
     with open(log, "w+b") as errors:
         process = start(argv, stderr=errors, tmp=scratch)
         try:
-            status = process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired as error:
-            raise TimedOut(
-                f"pulling {name} took more than {timeout_seconds:g} s and was given up; nothing was stored", image=name
-            ) from error
+            status = deadline.wait(process)
         finally:
             end(process)
         if status:
             raise ToolFailed(f"skopeo could not pull {name}: {_last_words(errors)}", image=name, tool="skopeo")
 
 
-def sync_file_system(path: str) -> None:
+def sync_file_system(path: str, deadline: Deadline) -> None:
     """Everything written to the file system of `path` is on its disk: syncfs(2) by sync(1), for Python has no call of
-    its own and an fsync for each of many thousand files takes minutes. Raises ImageStoreFailed."""
+    its own and an fsync for each of many thousand files takes minutes. Raises ImageStoreFailed, TimedOut."""
     process = start([find("sync"), "--file-system", path])
     try:
-        status = process.wait(SYNC_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise ImageStoreFailed(f"{path}: the disk took more than {SYNC_SECONDS:g} s to write") from error
+        status = deadline.wait(process)
     finally:
         end(process)
     if status:

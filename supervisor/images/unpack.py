@@ -25,7 +25,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from supervisor.images.errors import BadImage, ImageStoreFailed
+from supervisor.errors import BadImage, ImageStoreFailed
 from supervisor.images.streams import CHUNK_BYTES, Budget
 from supervisor.images.tar import BadTar, Entry, Kind, TarReader
 

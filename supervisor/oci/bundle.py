@@ -1,7 +1,8 @@
 """A container's own bundle below the root directory: its config.json, its root file system, its log.
 
-ROOT/c/ID/bundle/config.json    written once, at the first run
-ROOT/c/ID/rootfs/               the overlay, if the container runs on a root directory of the caller's
+ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
+ROOT/c/ID/rootfs/               the overlay, unless the container runs on a bundle
+ROOT/c/ID/shm, volumes/         a pod's: what its members share
 ROOT/c/ID/container.log         CRI format
 """
 
@@ -9,14 +10,19 @@ import json
 import os
 import resource
 import shutil
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from supervisor import pods, rundir
+from supervisor.config import Limits
 from supervisor.errors import BadRequest, ShimFailed
-from supervisor.facts import Container, Spec
-from supervisor.oci import cgroups, command, rootfs, spec, users
+from supervisor.facts import Container, Mount, Spec
+from supervisor.oci import cgroups, command, namespaces, rootfs, spec, users
 
 CGROUP_PARENT = "/exitd"
+SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
+SHM = "shm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +42,23 @@ def log_path(root: str, container: str) -> str:
     return f"{directory_of(root, container)}/container.log"
 
 
-def prepare(container: Container, root: str) -> Bundle:
+def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
     """Mounts and writes what is not there yet. Repeatable. BadRequest for what the caller must change, ShimFailed when
     the machine does not let us."""
     directory = directory_of(root, container.id)
     try:
         os.makedirs(f"{directory}/bundle", mode=0o700, exist_ok=True)
-        merged = rootfs.prepare(container.spec, f"{directory}/rootfs") if container.spec.rootfs else ""
+        merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits)
+        if container.spec.pod:
+            rootfs.prepare_shm(f"{directory}/{SHM}")
+        _make_empty_dirs(container, root)
+        joins = links(container, state)
         document = _read(directory)
         if document is None:
-            document = _document(container, merged)
+            document = _document(container, merged, root, joins)
+            _write(directory, document)
+        elif joins:
+            spec.join(document, joins)
             _write(directory, document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
@@ -53,9 +66,29 @@ def prepare(container: Container, root: str) -> Bundle:
 
 
 def cgroups_path(container: Container, root: str) -> str:
-    """Where the container's cgroup is, from its config.json; the default when there is none (any more)."""
+    """Where the container's cgroup is, from its config.json; the default when there is none (any more). One that was
+    adopted has the caller's own config.json, which may name no cgroup."""
     document = _read(directory_of(root, container.id))
-    return spec.cgroups_path_of(document) if document is not None else default_cgroup(container.id)
+    if document is None and container.spec.bundle:
+        return _named_in(container.spec.bundle) or default_cgroup(container)
+    return spec.cgroups_path_of(document) if document is not None else default_cgroup(container)
+
+
+def _named_in(bundle: str) -> str:
+    """The cgroup that a caller's bundle names; empty when it names none."""
+    try:
+        path = spec.cgroups_path_of(spec.parse_bundle(*rootfs.read_bundle(bundle)))
+    except (BadRequest, KeyError):
+        return ""
+    return path if _is_possible(path) else ""
+
+
+def _is_possible(cgroups_path: str) -> bool:
+    try:
+        cgroups.paths(cgroups_path)
+    except ValueError:
+        return False
+    return True
 
 
 def remove(container_id: str, root: str) -> None:
@@ -63,6 +96,7 @@ def remove(container_id: str, root: str) -> None:
     directory = directory_of(root, container_id)
     try:
         rootfs.release(f"{directory}/rootfs")
+        rootfs.release_shm(f"{directory}/{SHM}")
         # Only after the mounts are gone: what is removed recursively must be ours alone.
         if rootfs.mounts_under(directory):
             raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
@@ -71,8 +105,48 @@ def remove(container_id: str, root: str) -> None:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
 
 
-def default_cgroup(container_id: str) -> str:
+def default_cgroup(container: Container) -> str:
+    """A pod has a cgroup of its own around those of its containers: its limits hold for all of them together. Scopes of
+    systemd stand side by side."""
+    if container.spec.systemd_cgroup:
+        return scope(container.id)
+    pod = pod_of(container)
+    return f"{pod_cgroup(pod)}/{container.id}" if pod else single_cgroup(container.id)
+
+
+def single_cgroup(container_id: str) -> str:
     return f"{CGROUP_PARENT}/{container_id}"
+
+
+def scope(container_id: str) -> str:
+    return f"{SCOPES}{container_id}"
+
+
+def is_ours(cgroups_path: str) -> bool:
+    """Not one that a bundle names, which others may share."""
+    return cgroups_path.startswith((f"{CGROUP_PARENT}/", SCOPES))
+
+
+def pod_cgroup(pod_id: str) -> str:
+    return f"{CGROUP_PARENT}/pod-{pod_id}"
+
+
+def stray_cgroups(container_id: str) -> tuple[str, ...]:
+    """Where a container that nobody knows any more may have its cgroup."""
+    pods_own = (parent for parent in cgroups.children(CGROUP_PARENT) if "/pod-" in parent)
+    return single_cgroup(container_id), scope(container_id), *(f"{parent}/{container_id}" for parent in pods_own)
+
+
+def pod_of(container: Container) -> str:
+    """The id of the container's pod: for its pause container the own one; empty for one without a pod."""
+    return container.id if container.spec.pod else container.spec.sandbox
+
+
+def links(container: Container, state: str) -> dict[str, str]:
+    """Where the container's configuration looks for the namespaces it joins: its shim links them there, in the run
+    directory, for the length of a create."""
+    path = rundir.path_of(state, container.id, container.run)
+    return namespaces.links(path, namespaces.joined(container.spec))
 
 
 def _host() -> spec.Host:
@@ -83,14 +157,54 @@ def _host() -> spec.Host:
     )
 
 
-def _document(container: Container, merged: str) -> spec.Document:
-    wanted, path = container.spec, default_cgroup(container.id)
+def _make_empty_dirs(container: Container, root: str) -> None:
+    for mount in container.spec.mounts:
+        if mount.empty_dir:
+            path = _empty_dir(container, root, mount)
+            os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkdir(path)
+                os.chmod(path, 0o777)  # whatever the umask is: members run as different users
+
+
+def _empty_dir(container: Container, root: str, mount: Mount) -> str:
+    return f"{directory_of(root, pod_of(container) or container.id)}/volumes/{mount.empty_dir}"
+
+
+def _with_sources(container: Container, root: str) -> Spec:
+    """The spec with the directories that its empty_dir mounts mean, read-only where others have the same root."""
+    mounts = tuple(
+        replace(mount, source=_empty_dir(container, root, mount)) if mount.empty_dir else mount
+        for mount in container.spec.mounts
+    )
+    shared = not container.spec.bundle and rootfs.is_shared(container.spec)
+    return replace(container.spec, mounts=mounts, read_only=container.spec.read_only or shared)
+
+
+def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shared:
+    pod = pod_of(container)
+    return spec.Shared(
+        tuple(joins.items()),
+        f"{directory_of(root, pod)}/{SHM}" if pod else "",
+        tuple(pods.seen_by_runtime(container).items()),
+    )
+
+
+def _document(container: Container, merged: str, root: str, joins: dict[str, str]) -> spec.Document:
+    wanted, path = _with_sources(container, root), default_cgroup(container)
+    shared, host = _shared(container, root, joins), _host()
     if merged:
         user = users.resolve(wanted.user, merged)
-        return spec.config(wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, host=_host())
+        return spec.config(
+            wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
+        )
     document = spec.parse_bundle(*rootfs.read_bundle(wanted.bundle))
     bundle_user = users.resolve(wanted.user, _bundle_root(document, wanted)) if wanted.user else None
-    return spec.adapt_bundle(document, wanted, cgroups_path=path, user=bundle_user, host=_host())
+    adapted = spec.adapt_bundle(document, wanted, cgroups_path=path, user=bundle_user, shared=shared, host=host)
+    if not _is_possible(named := spec.cgroups_path_of(adapted)):
+        file = f"{wanted.bundle}/config.json"
+        raise BadRequest(f"{file}: linux.cgroupsPath {named!r} must be absolute, or SLICE:PREFIX:NAME for systemd")
+    return adapted
 
 
 def _bundle_root(document: spec.Document, wanted: Spec) -> str:

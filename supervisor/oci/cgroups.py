@@ -1,8 +1,13 @@
 """The cgroups of a container by the file system alone: where they are, who is in them, how they go away. v1 and v2.
 
-A cgroups path is what config.json's linux.cgroupsPath says for the cgroupfs driver: absolute, the same below every
-hierarchy. `root` is a parameter so that a made-up tree can stand in for a kernel that is not at hand. See cgroups(7)
-and https://docs.kernel.org/admin-guide/cgroup-v2.html.
+A cgroups path is what config.json's linux.cgroupsPath says. For the cgroupfs driver it is absolute, the same below
+every hierarchy. For the systemd driver it is SLICE:PREFIX:NAME and means the unit PREFIX-NAME.scope in that slice
+(systemd.slice(5): a-b.slice is in a.slice), whose cgroup is below every hierarchy too; the runtime has systemd make it,
+and systemd removes it with its last process, counters and all. Such paths were tried on made-up trees and with a
+runtime that makes the directories itself, not yet under a systemd that is init.
+
+`root` is a parameter so that a made-up tree can stand in for a kernel that is not at hand. See cgroups(7) and
+https://docs.kernel.org/admin-guide/cgroup-v2.html.
 """
 
 import errno
@@ -14,9 +19,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 
-from supervisor.errors import TimedOut
+from supervisor.errors import ShimFailed, TimedOut
 
 ROOT = "/sys/fs/cgroup"
+DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
 NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
 RETRY_SECONDS = 0.01
 
@@ -37,7 +43,8 @@ def mode(root: str = ROOT) -> Mode:
 def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     """Where the cgroup is, or would be, in each hierarchy: {"memory": DIR, ...}; with v2 one entry, "unified".
 
-    Raises ValueError for a path that is not strictly below the top: everything on the machine is in that one.
+    Raises ValueError for a path of neither form, and for one that is not strictly below the top: everything on the
+    machine is in that one.
     """
     inner = _inner(cgroups_path)
     if mode(root) is Mode.V2:
@@ -45,11 +52,32 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     return {name: os.path.join(root, name, inner) for name in _hierarchies(root)}
 
 
+def is_scope(cgroups_path: str) -> bool:
+    """Of the form that means the systemd driver."""
+    return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2
+
+
 def _inner(cgroups_path: str) -> str:
+    if is_scope(cgroups_path):
+        slice_name, prefix, name = cgroups_path.split(":")
+        if not name or name.endswith(".slice") or "/" in prefix + name:
+            raise ValueError(f"cgroups path {cgroups_path!r} must be SLICE:PREFIX:NAME, of a scope")
+        return f"{_slice_path(slice_name or DEFAULT_SLICE)}{prefix}-{name}.scope"
     inner = os.path.normpath(cgroups_path).lstrip("/")
     if not cgroups_path.startswith("/") or inner in ("", ".") or ".." in cgroups_path.split("/"):
-        raise ValueError(f"cgroups path {cgroups_path!r} must be absolute and below the top")
+        raise ValueError(f"cgroups path {cgroups_path!r} must be absolute and below the top, or SLICE:PREFIX:NAME")
     return inner
+
+
+def _slice_path(name: str) -> str:
+    """Where the slice's cgroup is, a slash at the end: a-b.slice is a.slice/a-b.slice/, -.slice is the top."""
+    stem = name.removesuffix(".slice")
+    if stem == "-" and stem != name:
+        return ""
+    parts = stem.split("-")
+    if stem == name or "/" in name or not all(parts):
+        raise ValueError(f"{name!r} is no slice's name: it must be of the form a-b.slice")
+    return "".join(f"{'-'.join(parts[: depth + 1])}.slice/" for depth in range(len(parts)))
 
 
 def oom_counter_path(cgroups_path: str, root: str = ROOT) -> str | None:
@@ -73,12 +101,64 @@ def oom_kills(cgroups_path: str, root: str = ROOT) -> int | None:
     return None if text is None else parse_oom_kills(text)
 
 
+def oom_event(cgroups_path: str, root: str = ROOT) -> int:
+    """v1: an eventfd that the kernel signals when memory runs out in the cgroup, or in one above it, and when it goes
+    away. -1: there is no such cgroup, or no memory controller. OSError: this kernel does not tell."""
+    path = _memory_file(cgroups_path, ("memory.oom_control", "memory.events"), root)
+    if path is None or not os.path.exists(path):
+        return -1
+    event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    try:
+        with open(path, "rb") as counter, open(f"{os.path.dirname(path)}/cgroup.event_control", "w") as control:
+            control.write(f"{event_fd} {counter.fileno()}")
+    except OSError:
+        os.close(event_fd)
+        raise
+    return event_fd
+
+
 def memory_limit_bytes(cgroups_path: str, root: str = ROOT) -> int:
     """The limit the kernel enforces on this cgroup itself; 0 if there is none or the cgroup is gone."""
     path = _memory_file(cgroups_path, ("memory.limit_in_bytes", "memory.max"), root)
     text = (_read(path) or "").strip() if path else ""
     limit = int(text) if text.isdigit() else 0  # v2 says "max"
     return limit if limit < NO_LIMIT else 0
+
+
+def limit_memory(cgroups_path: str, limit_bytes: int, root: str = ROOT) -> None:
+    """A memory limit for the cgroup, made if need be, and all below it. Raises ShimFailed if the kernel refuses.
+
+    v2: a cgroup has the controllers that its parent hands down (cgroup-v2.rst, "Enabling and Disabling").
+    """
+    file = _memory_file(cgroups_path, ("memory.limit_in_bytes", "memory.max"), root)
+    if file is None:
+        raise ShimFailed(f"{cgroups_path}: no memory limit, the memory controller is not mounted")
+    try:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        if mode(root) is Mode.V2:
+            _hand_down(os.path.dirname(file), root)
+        with open(file, "w", encoding="ascii") as limit:
+            limit.write(str(limit_bytes))
+    except OSError as error:
+        raise ShimFailed(f"{file}: {error.strerror}; no memory limit, nothing was started") from error
+
+
+def _hand_down(directory: str, root: str) -> None:
+    """The memory controller for every level from the top to `directory`."""
+    level = root
+    for part in os.path.relpath(directory, root).split("/"):
+        with open(f"{level}/cgroup.subtree_control", "w", encoding="ascii") as control:
+            control.write("+memory")
+        level = f"{level}/{part}"
+
+
+def children(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
+    """The cgroups right below this one, in any hierarchy; none if it is not there."""
+    found = set[str]()
+    for top in paths(cgroups_path, root).values():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found |= {entry.name for entry in os.scandir(top) if entry.is_dir(follow_symlinks=False)}
+    return tuple(f"{cgroups_path}/{name}" for name in sorted(found))
 
 
 def counts_swap(root: str = ROOT) -> bool:
@@ -155,6 +235,11 @@ def _kill_members(path: str) -> Iterator[int]:
             yield end_fd
         else:
             os.close(end_fd)
+
+
+def thaw(cgroups_path: str, root: str = ROOT) -> None:
+    """Whoever is frozen in it may die now: v1 keeps a frozen process from that, v2 does not. Repeatable."""
+    _freeze(paths(cgroups_path, root), "THAWED")
 
 
 def _freeze(tops: dict[str, str], state: str) -> None:

@@ -8,46 +8,35 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import structlog
 
-from shim import fields, launch, plan
+from shim import fields, launch
 from shim.record import Record
-from supervisor import keeper, monitor, rundir
-from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
+from supervisor import keeper, monitor, procstate, rundir
+from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import Container, Process, Report, RunKey
-from supervisor.oci import bundle, cgroups, command, runtime
-from supervisor.sandbox import ExitListener, Found, Made
+from supervisor.inotify import Inotify
+from supervisor.oci import bundle, cgroups, namespaces, runplan, runtime
+from supervisor.oci.oomwatch import OomWatch
+from supervisor.oci.runplan import Place
+from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
 
-DRAIN_MS = 1_000
-REST_MS = 6  # the runtime's delete would take the cores from those who are being told of the exit
 ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
 ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where this daemon keeps things, and how long its runtimes may take."""
-
-    root: str
-    state: str
-    runtime_seconds: float  # the limit of a runtime command
-
-    @property
-    def create_seconds(self) -> float:
-        """It may have a virtual machine to boot."""
-        return 4 * self.runtime_seconds
-
-
 class NativeContainers:
     """ContainerManager for runc, crun and their like. One per daemon; belongs to its event loop."""
 
-    def __init__(self, place: Place, watcher: monitor.Monitor, keeper_line: keeper.Keeper, *, zombie: bool) -> None:
+    def __init__(
+        self, place: Place, watcher: monitor.Monitor, keeper_line: keeper.Keeper, changes: Inotify, *, zombie: bool
+    ) -> None:
         """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
         self._place = place
         self._keeper = keeper_line
@@ -55,15 +44,25 @@ class NativeContainers:
         self._watches: dict[RunKey, Watch] = {}
         self._cgroups: dict[str, str] = {}
         self._on_exit: ExitListener | None = None
+        self._on_oom: OomListener | None = None
+        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
         self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
         self._adoptions: set[asyncio.Task[None]] = set()
         self._shims = Shims(watcher, keeper_line)
         self._senses = Senses(
-            watcher, zombie, time.time_ns, self._entry, self._oom_kills, self._exit_seen, self._shim_lost
+            monitor=watcher,
+            zombie_readable=zombie,
+            now_ns=time.time_ns,
+            entry=self._entry,
+            oom_kills=self._oom_kills,
+            on_exit=self._exit_seen,
+            on_shim_lost=self._shim_lost,
+            on_begin=lambda key: self._oom.begin(key, self._cgroups[key.container]),
+            on_over=self._oom.end,
         )
 
-    def listen(self, on_exit: ExitListener) -> None:
-        self._on_exit = on_exit
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        self._on_exit, self._on_oom = on_exit, on_oom
 
     async def discard(self, container_id: str) -> None:
         """The container's files. Repeatable. A preparation that is under way comes to its end first."""
@@ -72,6 +71,7 @@ class NativeContainers:
             await asyncio.wait([preparing])
             preparing.exception()  # looked at: nobody else will
         await asyncio.to_thread(bundle.remove, container_id, self._place.root)
+        await self._clear_cgroup(bundle.pod_cgroup(container_id))  # nothing, unless it was a pod
 
     def news(self) -> None:
         """The keeper has journalled something: whoever has no shim may find its exit there."""
@@ -82,7 +82,8 @@ class NativeContainers:
     # -- a run begins
 
     def begin_preparing(self, container: Container) -> None:
-        work = asyncio.to_thread(bundle.prepare, container, self._place.root)
+        place = self._place
+        work = asyncio.to_thread(bundle.prepare, container, place.root, place.state, place.limits())
         self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
 
     async def prepared(self, container: Container) -> bundle.Bundle:
@@ -94,10 +95,12 @@ class NativeContainers:
     async def create_container(self, container: Container) -> Made:
         own = await self.prepared(container)
         self._cgroups[container.id] = own.cgroups_path
+        self._limit_pod(container)
         key = RunKey(container.id, container.run)
-        directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
-        watch = self._watches[key] = Watch(key, directory, self._senses)
-        status = await self._shims.begin(watch, self._place.create_seconds + 5, adopt=False)
+        with self._joins(container) as joins:
+            directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
+            watch = self._watches[key] = Watch(key, directory, self._senses)
+            status = await self._shims.begin(watch, self._place.create_seconds + 5, adopt=False, joins=joins)
         if isinstance(status, launch.Created):
             watch.init = Process(status.pid, status.started)
             watch.init_fd = status.pidfd
@@ -106,46 +109,52 @@ class NativeContainers:
             self._monitor_run(watch)
             if watch.shim_fd < 0:
                 self._shim_lost(key)
-            return Made(watch.init, watch.shim, self.monitored_by(key))
-        raise await asyncio.to_thread(self._blame, own, container, status)
+            return Made(watch.init, watch.shim, self.monitored_by(key), procstate.program(watch.init))
+        failure = await asyncio.to_thread(runplan.blame, own, container, status, self._place.create_seconds)
+        if namespaces.joined(container.spec) and self._sandbox_has_ended(container):
+            pod = container.spec.sandbox[:12]
+            raise WrongState(f"the pause container of the pod {pod} has ended; start the pod again ({failure})")
+        raise failure
+
+    def _sandbox_has_ended(self, container: Container) -> bool:
+        """Whatever its runtime says then, it is because there was nothing to join."""
+        watch = self._watches.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        return watch is None or watch.init_fd < 0 or monitor.read_ready(watch.init_fd)
+
+    @contextlib.contextmanager
+    def _joins(self, container: Container) -> Iterator[list[int]]:
+        """Descriptors of the namespaces it takes from its pod, for the length of the block. WrongState when the run of
+        the pause container that it was to join is over."""
+        kinds = namespaces.joined(container.spec)
+        if not kinds:
+            yield []
+            return
+        watch = self._watches.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        if watch is None or watch.init is None or watch.init_fd < 0:
+            raise WrongState(f"the pod {container.spec.sandbox[:12]} has no pause process to join; start it first")
+        found = namespaces.open_all(watch.init, watch.init_fd, kinds)
+        try:
+            yield found
+        finally:
+            for fd in found:
+                os.close(fd)
+
+    def _limit_pod(self, container: Container) -> None:
+        """Before its first container is there, so that nothing in the pod is ever without the limit."""
+        if container.spec.pod and container.spec.pod.memory_bytes:
+            cgroups.limit_memory(bundle.pod_cgroup(container.id), container.spec.pod.memory_bytes)
 
     def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
-        path = rundir.path_of(self._place.state, container.id, container.run)
-        rt = self._runtime(container)
-        return plan.encode(
-            plan.Plan(
-                id=container.id,
-                run=container.run,
-                create=tuple(
-                    rt.create(own.path, f"{path}/{rundir.PID_FILE}", container.id, f"{path}/{rundir.RUNTIME_LOG}")
-                ),
-                remove=tuple(rt.delete(container.id)),
-                log=bundle.log_path(self._place.root, container.id),
-                oom=cgroups.oom_counter_path(own.cgroups_path) or "",
-                keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
-                create_ms=int(self._place.create_seconds * 1000),
-                drain_ms=DRAIN_MS,
-                rest_ms=REST_MS,
-            )
-        )
+        return runplan.encode(container, own, self._runtime(container), self._place)
 
     def _runtime(self, container: Container) -> runtime.Runtime:
         path = rundir.path_of(self._place.state, container.id, container.run)
-        return runtime.Runtime(runtime.resolve(container.spec.runtime), f"{path}/{rundir.RUNTIME_ROOT}")
-
-    def _blame(self, own: bundle.Bundle, container: Container, status: launch.Failed | None) -> ExitdError:
-        if status is None:
-            return ShimFailed(f"exitd-shim of {container.id} died during create; try again")
-        words = runtime.last_error(status.text)
-        if status.stage == "runtime" and status.errno == 110:  # ETIMEDOUT
-            return TimedOut(f"{container.spec.runtime} create did not end in {self._place.create_seconds:g} s")
-        if status.stage != "runtime":
-            return RuntimeFailed(
-                f"{container.spec.runtime} create: {status.stage}: {os.strerror(status.errno)}. {words}"
-            )
-        if own.command is None:
-            return RuntimeFailed(f"{container.spec.runtime} create: {words}")
-        return command.blame(own.command, words)
+        return runtime.Runtime(
+            runtime.resolve(container.spec.runtime_path or container.spec.runtime),
+            f"{path}/{rundir.RUNTIME_ROOT}",
+            container.spec.runtime_options,
+            systemd_cgroup=cgroups.is_scope(self._cgroup(container)),
+        )
 
     def _monitor_run(self, watch: Watch) -> None:
         try:
@@ -175,6 +184,8 @@ class NativeContainers:
                 _kill_one(pid, signal_number, self._cgroup(container))
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(watch.init_fd, signal_number)
+        if signal_number == signal.SIGKILL:
+            cgroups.thaw(self._cgroup(container))
 
     async def pause_container(self, container: Container) -> None:
         await self._simple(container, self._runtime(container).pause(container.id), "pause")
@@ -188,6 +199,14 @@ class NativeContainers:
             words = runtime.last_error(result.stderr)
             raise RuntimeFailed(f"{container.spec.runtime} {verb} {container.id}: {words}")
 
+    def has_begun(self, container: Container) -> bool:
+        """A start that was killed may leave its runtime saying `created` for ever, of a program that runs."""
+        now = procstate.program(container.init) if container.init is not None else ""
+        return bool(now and container.waits_in) and now != container.waits_in
+
+    def is_ending(self, container: Container) -> bool:
+        return container.init is None or procstate.is_ending(container.init)
+
     async def pids(self, container: Container) -> tuple[int, ...]:
         return cgroups.pids(self._cgroup(container))
 
@@ -195,6 +214,7 @@ class NativeContainers:
 
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
         key = RunKey(container.id, container.run)
+        self._cgroup(container)
         directory = rundir.reopen(self._place.state, *(key.container, key.run))
         init = container.init or rundir.created(directory.path)
         if init is None:
@@ -236,12 +256,24 @@ class NativeContainers:
         assert self._on_exit is not None
         self._on_exit(key, report)
 
+    def _lives(self, key: RunKey) -> bool:
+        watch = self._watches.get(key)
+        return watch is not None and watch.lives()
+
+    def _killed_for_memory(self, key: RunKey, kills: int) -> None:
+        assert self._on_oom is not None
+        self._on_oom(key, kills)
+
+    async def look_at_memory(self) -> None:
+        """For the reconcile loop: memory kills that nothing woke us for."""
+        await self._oom.look_at_all()
+
     def _entry(self, key: RunKey) -> Record | None:
         return self._keeper.entries().get((key.container, key.run, key.exec_id))
 
     def _oom_kills(self, key: RunKey) -> int:
         path = self._cgroups.get(key.container)
-        return (cgroups.oom_kills(path) or 0) if path else 0
+        return max((cgroups.oom_kills(path) or 0) if path else 0, self._oom.seen(key))
 
     def _cgroup(self, container: Container) -> str:
         if container.id not in self._cgroups:
@@ -276,7 +308,7 @@ class NativeContainers:
 
     async def _clear_cgroup(self, path: str) -> None:
         """Whoever is left in a cgroup of ours is killed. One that a bundle names may be shared: it stays."""
-        if path.startswith(f"{bundle.CGROUP_PARENT}/") and _cgroup_exists(path):
+        if bundle.is_ours(path) and _cgroup_exists(path):
             await asyncio.to_thread(_remove_cgroup, path)
 
     def forget(self, container: Container) -> None:
@@ -299,6 +331,11 @@ class NativeContainers:
         watch = self._watches.get(key)
         return watch.shim_gone if watch is not None else None
 
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        """The run's shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
+        watch = self._watches.get(key)
+        return watch is not None and watch.kill_stopped_shim()
+
     def look_at_all(self) -> None:
         """For the reconcile loop: an end that nothing woke us for is found here."""
         for watch in list(self._watches.values()):
@@ -311,15 +348,18 @@ class NativeContainers:
         await self._shims.leave(self._watches.get(key))
         async with self._shims.locked(path):
             if stranger:
-                await self._clear_cgroup(bundle.default_cgroup(container_id))
+                for cgroup in bundle.stray_cgroups(container_id):
+                    await self._clear_cgroup(cgroup)
             rundir.remove(path)
 
-    async def acknowledge_strangers(self, live: frozenset[RunKey]) -> int:
-        """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many."""
+    async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
+        """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many. `needed` is
+        asked after the keeper: a run that begins meanwhile is in its answer."""
         try:
             known = await self._keeper.runs()
         except (keeper.KeeperSilent, fields.BadMessage):
             return 0
+        live = needed()
         stale = [m for m in known if RunKey(m.get("id"), m.number("run"), m.get("exec")) not in live]
         for message in stale:
             await self._keeper.acknowledge(message.get("id"), message.number("run"), message.get("exec"))
@@ -331,6 +371,7 @@ class NativeContainers:
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()
+        self._oom.close()
 
 
 def _cgroup_exists(path: str) -> bool:

@@ -9,43 +9,82 @@ directory can repair or release them.
 
 import errno
 import os
+import re
 from contextlib import suppress
 
 from shim import native
+from supervisor.config import Limits
 from supervisor.errors import BadRequest
 from supervisor.facts import Spec
+from supervisor.oci.lower import escape_layer, lowerdir
 
 MS_NOSUID = 2
 MS_NODEV = 4
+MS_NOEXEC = 8
 MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
-SCRATCH_OPTIONS = "mode=0700,size=512m,nr_inodes=262144"  # written pages also count for the container's memory limit
-MOST_LAYERS = 64  # of mounts found on one directory: more means that somebody mounts faster than we release
+DEFAULT_LIMITS = Limits()
+SHM_OPTIONS = "mode=1777,size=64m"  # docker's and CRI's size
+MOST_LOOKS = 64  # at what is left: more means that somebody mounts faster than we release
 MOST_CONFIG_BYTES = 8 << 20
+ESCAPED = re.compile(r"[ \t\n\\#]")  # what the kernel writes in octal
 
 
-def prepare(spec: Spec, directory: str) -> str:
-    """Mounts the overlay for `spec.rootfs` in `directory` and returns its path. Repeatable: what stands is kept.
+def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
+    """Mounts the overlay of the container's layers in `directory`, returns its path. Repeatable: what stands is kept.
 
-    The path of a bundle's own root is never touched, so this is for `rootfs` alone. Mounts are private: no copy wanders
-    into other mount namespaces and keeps them busy there. Raises BadRequest if the root file system is no directory,
+    A bundle's own root is never touched, so this is for `rootfs` and images. Mounts are private: no copy wanders into
+    other mount namespaces and keeps them busy there. Raises BadRequest if the root file system is no directory,
     OSError if the kernel refuses.
     """
-    lower = _lower(spec.rootfs)
+    if is_shared(spec):
+        return os.path.realpath(spec.layers[0])
+    lower = spec.layers or (_lower(spec.rootfs),)
     scratch, merged = _places(directory)
-    mounted = mounts_under(directory)
-    if scratch in mounted and merged in mounted:
-        return merged
-    if merged in mounted:  # its scratch is gone: what stands there is not whole
-        release(directory)
-        mounted = ()
+    if os.path.ismount(merged):
+        if os.path.ismount(scratch):
+            return merged
+        release(directory)  # its scratch is gone: what stands there is not whole
     for path in (directory, scratch, merged):
         os.makedirs(path, mode=0o700, exist_ok=True)
-    if scratch not in mounted:
-        _mount("exitd-scratch", scratch, "tmpfs", (MS_NOSUID | MS_NODEV, SCRATCH_OPTIONS))
-    _mount("exitd-root", merged, "overlay", (0, _layers(lower, scratch)))
+    if not os.path.ismount(scratch):
+        _mount("exitd-scratch", scratch, "tmpfs", (MS_NOSUID | MS_NODEV, scratch_options(limits)))
+    upper, work = _upper(lower[0], scratch)
+    with lowerdir(lower) as text:
+        options = f"lowerdir={text},upperdir={escape_layer(upper)},workdir={escape_layer(work)}"
+        _mount("exitd-root", merged, "overlay", (0, options))
     return merged
+
+
+def is_shared(spec: Spec) -> bool:
+    """Whether the container's root is the image's own directory, read-only and without a mount: exitd's pause program
+    writes nothing, and every mount of the host is read several times by every start of a container.
+
+    Not where a runtime would make directories in it, nor where the file system is mounted noexec, which an overlay on
+    it is not.
+    """
+    plain = spec.image == "pause" and len(spec.layers) == 1 and not spec.mounts and spec.cwd in ("", "/")
+    return plain and not os.statvfs(spec.layers[0]).f_flag & os.ST_NOEXEC
+
+
+def scratch_options(limits: Limits) -> str:
+    """For tmpfs(5). Written pages also count for the container's memory limit."""
+    return f"mode=0700,size={limits.scratch_mib}m,nr_inodes={limits.scratch_files}"
+
+
+def prepare_shm(directory: str) -> None:
+    """A tmpfs for the /dev/shm that the members of a pod share. Repeatable; `release_shm` undoes it."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    if not os.path.ismount(directory):
+        _mount("shm", directory, "tmpfs", (MS_NOSUID | MS_NODEV | MS_NOEXEC, SHM_OPTIONS))
+
+
+def release_shm(directory: str) -> None:
+    """Repeatable, no error if nothing is there. Raises OSError if the kernel refuses."""
+    if os.path.ismount(directory):
+        native.unmount(directory, MNT_DETACH | UMOUNT_NOFOLLOW)
+    _remove_if_empty(directory)
 
 
 def release(directory: str) -> None:
@@ -54,19 +93,26 @@ def release(directory: str) -> None:
     Repeatable, no error if nothing is there. Detaches, so that nobody who still holds a file keeps it mounted by name.
     Raises OSError if the kernel refuses or the mounts do not come to an end.
     """
-    for _ in range(MOST_LAYERS):
+    if not os.path.lexists(directory):
+        return
+    for _ in range(MOST_LOOKS):
         mounted = mounts_under(directory)
         if not mounted:
             break
-        try:
-            native.unmount(mounted[-1], MNT_DETACH | UMOUNT_NOFOLLOW)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.EINVAL):  # no longer a mount: the next look decides
-                raise
+        for point in reversed(mounted):
+            _unmount(point)
     else:
-        raise OSError(f"{directory}: still mounts under it after {MOST_LAYERS} unmounts")
+        raise OSError(f"{directory}: still mounts under it after {MOST_LOOKS} looks")
     for path in (*_places(directory), directory):
         _remove_if_empty(path)
+
+
+def _unmount(point: str) -> None:
+    try:
+        native.unmount(point, MNT_DETACH | UMOUNT_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EINVAL):  # no longer a mount: the next look decides
+            raise
 
 
 def mounts_under(directory: str) -> tuple[str, ...]:
@@ -78,15 +124,12 @@ def mounts_under(directory: str) -> tuple[str, ...]:
 def parse_mounts_under(mountinfo: str, directory: str) -> tuple[str, ...]:
     """The same from the text of proc_pid_mountinfo(5): field 5, with space, tab, newline and backslash in octal."""
     prefix = directory.rstrip("/") + "/"
-    points = (_unescape(fields[4]) for fields in map(str.split, mountinfo.split("\n")) if len(fields) > 4)
+    needle = max(ESCAPED.split(prefix), key=len)  # most lines need no closer look, and there may be thousands
+    if needle not in mountinfo:
+        return ()
+    lines = (line for line in mountinfo.split("\n") if needle in line)
+    points = (_unescape(fields[4]) for fields in map(str.split, lines) if len(fields) > 4)
     return tuple(point for point in points if point.startswith(prefix))
-
-
-def escape_layer(path: str) -> str:
-    """A path inside overlay's mount options, where colon, comma and backslash have a meaning."""
-    for special in ("\\", ":", ","):
-        path = path.replace(special, "\\" + special)
-    return path
 
 
 def read_bundle(bundle: str) -> tuple[bytes, str]:
@@ -116,19 +159,16 @@ def _places(directory: str) -> tuple[str, str]:
     return os.path.join(real, "scratch"), os.path.join(real, "merged")
 
 
-def _layers(lower: str, scratch: str) -> str:
-    """The overlay's options. `upper` becomes the root directory the container sees, so it gets the mode of `lower`."""
+def _upper(lower: str, scratch: str) -> tuple[str, str]:
+    """Overlay's upper and work directories. `upper` becomes the root directory the container sees, so it gets the mode
+    of the topmost layer."""
     upper, work = os.path.join(scratch, "upper"), os.path.join(scratch, "work")
     os.makedirs(upper, exist_ok=True)
     os.makedirs(work, exist_ok=True)
     status = os.stat(lower)
     os.chown(upper, status.st_uid, status.st_gid)
     os.chmod(upper, status.st_mode & 0o7777)
-    return ",".join(f"{name}={escape_layer(path)}" for name, path in _named(lower, upper, work))
-
-
-def _named(lower: str, upper: str, work: str) -> tuple[tuple[str, str], ...]:
-    return ("lowerdir", lower), ("upperdir", upper), ("workdir", work)
+    return upper, work
 
 
 def _mount(source: str, target: str, kind: str, how: tuple[int, str]) -> None:

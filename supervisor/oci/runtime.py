@@ -38,6 +38,7 @@ class Runtime:
 
     path: str
     root: str  # where the runtime keeps its state
+    options: tuple[str, ...] = ()  # arguments of its own, before everything else
     systemd_cgroup: bool = False
 
     def create(self, bundle: str, pid_file: str, container_id: str, log: str) -> list[str]:
@@ -63,7 +64,8 @@ class Runtime:
 
     def _to(self, log: str = "") -> list[str]:
         logging = ["--log", log, "--log-format", "json"] if log else []
-        return [self.path, "--root", self.root, *logging, *(["--systemd-cgroup"] if self.systemd_cgroup else [])]
+        systemd = ["--systemd-cgroup"] if self.systemd_cgroup else []
+        return [self.path, *self.options, "--root", self.root, *logging, *systemd]
 
 
 def resolve(name: str) -> str:

@@ -56,6 +56,9 @@ MOUNTS = (  # destination, type, source, options
     ("/sys", "sysfs", "sysfs", "nosuid noexec nodev ro"),
     ("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid noexec nodev relatime ro"),
 )
+SHM = "/dev/shm"
+CPU_PERIOD_US = 100_000
+MIN_SHARES = 2  # the kernel's least
 SOFT_FILES = 1024  # what select(2) can count; programs that want more raise it to the hard limit themselves
 MOST_FILES = 524288
 
@@ -70,23 +73,42 @@ class Host:
     oom_score_adj: int = 0
 
 
-def config(  # the four things no configuration is without, and the host
-    spec: Spec, container_id: str, *, rootfs_path: str, cgroups_path: str, user: Ids, host: Host = Host()
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a container has in common with others: which namespaces it joins, by the path of each; the pod's /dev/shm;
+    what of its annotations the runtime gets to see."""
+
+    namespaces: tuple[tuple[str, str], ...] = ()
+    shm: str = ""
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+def config(
+    spec: Spec,
+    container_id: str,
+    *,
+    rootfs_path: str,
+    cgroups_path: str,
+    user: Ids,
+    shared: Shared = Shared(),
+    host: Host = Host(),
 ) -> Document:
     """config.json for a container on a root file system. Raises BadRequest for what no runtime could accept."""
     hostname = spec.hostname or container_id[:12]
-    resources: Document = {"devices": [{"allow": False, "access": "rwm"}], **_memory(spec, host)}
+    resources: Document = {"devices": [{"allow": False, "access": "rwm"}], **_memory(spec, host), **_cpu(spec)}
+    joins = dict(shared.namespaces)
+    mounts = [_default_mount(*mount) for mount in MOUNTS] + [_bind(mount) for mount in spec.mounts]
     return {
         "ociVersion": "1.0.2",
         "process": _process(spec, hostname, user, host),
         "root": {"path": rootfs_path, "readonly": spec.read_only},
-        "hostname": hostname,
-        "mounts": [_default_mount(*mount) for mount in MOUNTS] + [_bind(mount) for mount in spec.mounts],
-        "annotations": dict(spec.annotations),
+        **({} if "uts" in joins else {"hostname": hostname}),
+        "mounts": _with_shm(mounts, shared.shm),
+        "annotations": dict(shared.annotations),
         "linux": {
             "cgroupsPath": cgroups_path,
             "resources": resources,
-            "namespaces": [{"type": kind} for kind in _namespaces(spec, host)],
+            "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
             "maskedPaths": list(MASKED_PATHS),
             "readonlyPaths": list(READONLY_PATHS),
         },
@@ -111,8 +133,14 @@ def parse_bundle(text: bytes, file: str) -> Document:
     return document
 
 
-def adapt_bundle(  # as above
-    document: Document, spec: Spec, *, cgroups_path: str, user: Ids | None = None, host: Host = Host()
+def adapt_bundle(
+    document: Document,
+    spec: Spec,
+    *,
+    cgroups_path: str,
+    user: Ids | None = None,
+    shared: Shared = Shared(),
+    host: Host = Host(),
 ) -> Document:
     """The bundle's configuration as it is, plus what the caller asked for, ready to lie in another directory.
 
@@ -129,7 +157,14 @@ def adapt_bundle(  # as above
     process.setdefault("oomScoreAdj", host.oom_score_adj)
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
+    _ask_shared(result, shared)
     return result
+
+
+def join(document: Document, namespaces: dict[str, str]) -> None:
+    """Other paths for the namespaces that it joins already."""
+    linux = _section(document, "linux")
+    linux["namespaces"] = _with_paths(_objects(linux, "namespaces"), namespaces)
 
 
 def rootfs_of(document: Document) -> str:
@@ -164,14 +199,42 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
     document["mounts"] = mounts + [_bind(mount) for mount in spec.mounts]
     if spec.memory_bytes:
         _section(linux, "resources").update(_memory(spec, host))
-    if spec.annotations:
-        _section(document, "annotations").update(spec.annotations)
+    if spec.cpu_limit_milli or spec.cpu_request_milli:
+        _section(linux, "resources").update(_cpu(spec))
     if spec.hostname:
         document["hostname"] = spec.hostname
     if spec.read_only:
         _section(document, "root")["readonly"] = True
-    if spec.network == "host":
-        linux["namespaces"] = [each for each in _objects(linux, "namespaces") if each.get("type") != "network"]
+    of_the_host = [*(["network"] if spec.network == "host" else []), *(["pid"] if spec.pid == "host" else [])]
+    if of_the_host:
+        linux["namespaces"] = [each for each in _objects(linux, "namespaces") if each.get("type") not in of_the_host]
+
+
+def _ask_shared(document: Document, shared: Shared) -> None:
+    if shared.annotations:
+        _section(document, "annotations").update(shared.annotations)
+    joins = dict(shared.namespaces)
+    if joins:
+        join(document, joins)
+    if "uts" in joins:
+        document.pop("hostname", None)
+    document["mounts"] = _with_shm(_objects(document, "mounts"), shared.shm)
+
+
+def _with_paths(namespaces: list[Document], joins: dict[str, str]) -> list[Document]:
+    """Those of the list that are joined get their path; those that are joined and not in the list are added."""
+    others = [each for each in namespaces if each.get("type") not in joins]
+    return others + [{"type": kind, "path": path} for kind, path in joins.items()]
+
+
+def _with_shm(mounts: list[Document], shm: str) -> list[Document]:
+    """The pod's /dev/shm in the place of the container's own."""
+    if not shm:
+        return mounts
+    shared = {"destination": SHM, "type": "bind", "source": shm, "options": ["rbind", "rprivate", "rw"]}
+    kept = [mount for mount in mounts if mount.get("destination") != SHM]
+    at = next((i for i, mount in enumerate(mounts) if mount.get("destination") == SHM), len(kept))
+    return [*kept[:at], cast(Document, shared), *kept[at:]]
 
 
 def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
@@ -204,10 +267,9 @@ def _capabilities(user: Ids) -> Document:
 
 
 def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
-    if spec.network not in ("none", "host"):
-        raise BadRequest(f"network {spec.network!r} is not known: none or host", network=spec.network)
     network = () if spec.network == "host" else ("network",)
-    return ("pid", "ipc", "uts", "mount", *network, *(("cgroup",) if host.cgroup_v2 else ()))
+    pid = () if spec.pid == "host" else ("pid",)
+    return (*pid, "ipc", "uts", "mount", *network, *(("cgroup",) if host.cgroup_v2 else ()))
 
 
 def _memory(spec: Spec, host: Host) -> Document:
@@ -215,6 +277,13 @@ def _memory(spec: Spec, host: Host) -> Document:
         return {}
     swap = {"swap": spec.memory_bytes} if host.swap_limit else {}  # memory and swap together: no swap at all
     return {"memory": {"limit": spec.memory_bytes, **swap}}
+
+
+def _cpu(spec: Spec) -> Document:
+    limit = {"quota": spec.cpu_limit_milli * CPU_PERIOD_US // 1000, "period": CPU_PERIOD_US}
+    shares = {"shares": max(MIN_SHARES, spec.cpu_request_milli * 1024 // 1000)}  # 1024 for a whole CPU, as in CRI
+    cpu = {**(limit if spec.cpu_limit_milli else {}), **(shares if spec.cpu_request_milli else {})}
+    return {"cpu": cpu} if cpu else {}
 
 
 def _default_mount(destination: str, kind: str, source: str, options: str) -> Document:

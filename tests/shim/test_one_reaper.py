@@ -32,6 +32,8 @@ def test_each_program_reaps_strangers_at_one_place() -> None:
     assert reaping("core") == [("command.c", "one pid"), ("reap.c", "one pid")]
     assert reaping("keeper") == [("children.c", "one pid")]
     assert reaping("launcher") == []
+    # Nobody asks how what a pod leaves behind has ended.
+    assert [file for file, _ in reaping("pause")] == ["pause.c"]
 
 
 def test_python_waits_for_nobody_but_its_own_commands() -> None:

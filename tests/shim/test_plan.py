@@ -12,7 +12,8 @@ from shim._native import ffi, lib
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}", fullmatch=True)
-WORDS = st.lists(TEXT, max_size=46).map(lambda words: ("/runc", *words))
+WORDS = st.lists(TEXT, max_size=plan.COMMAND_MAX_WORDS - 1).map(lambda words: ("/runc", *words))
+JOINS = st.lists(TEXT.map(lambda path: f"/{path}"), max_size=plan.JOIN_MAX).map(tuple)
 MILLISECONDS = st.integers(0, plan.LIMIT_MAX_MS)
 PLANS = st.builds(
     plan.Plan,
@@ -20,18 +21,22 @@ PLANS = st.builds(
     run=st.integers(0, 2**63 - 1),
     create=WORDS,
     remove=WORDS,
+    kill=WORDS | st.just(()),
     exec_id=st.just("") | IDS,
     pid_file=TEXT.filter(bool),
     runtime_log=TEXT,
     log=TEXT,
     oom=TEXT,
     keeper=TEXT,
+    join=JOINS,
     create_ms=MILLISECONDS,
     remove_ms=MILLISECONDS,
     drain_ms=MILLISECONDS,
     rest_ms=MILLISECONDS,
+    report_last=st.booleans(),
 )
 LIMITS = ("create_ms", "remove_ms", "drain_ms", "rest_ms")
+COMMANDS = ("create", "kill", "remove")
 GOOD = plan.Plan(id="a", run=1, create=("/runc", "create"), remove=("/runc", "delete"))
 
 
@@ -40,7 +45,7 @@ def text(pointer: Any) -> str:
 
 
 def words(array: Any) -> tuple[str, ...]:
-    return tuple(text(array[i]) for i in range(next(i for i in range(48) if array[i] == ffi.NULL)))
+    return tuple(text(array[i]) for i in range(next(i for i in range(lib.ARGV_MAX) if array[i] == ffi.NULL)))
 
 
 def c_parse(data: bytes) -> plan.Plan | int:
@@ -51,7 +56,10 @@ def c_parse(data: bytes) -> plan.Plan | int:
         name: text(getattr(out, name)) for name in ("id", "pid_file", "runtime_log", "log", "oom", "keeper")
     }
     numbers: dict[str, Any] = {name: int(getattr(out, name)) for name in ("run", *LIMITS)}
-    return plan.Plan(**texts, **numbers, exec_id=text(out.exec), create=words(out.create), remove=words(out.remove))
+    commands: dict[str, Any] = {name: words(getattr(out, name)) for name in COMMANDS}
+    joins = tuple(text(out.join[i]) for i in range(out.join_count))
+    last = bool(out.report_last)
+    return plan.Plan(**texts, **numbers, **commands, exec_id=text(out.exec), join=joins, report_last=last)
 
 
 @given(PLANS)
@@ -74,12 +82,16 @@ def test_the_core_reads_exactly_what_python_wrote(wanted: plan.Plan) -> None:
         {"pid_file": ""},
         {"create": ()},
         {"remove": ()},
-        {"create": ("/runc",) * 48},
+        {"create": ("/runc",) * (plan.COMMAND_MAX_WORDS + 1)},
+        {"kill": ("/runc",) * (plan.COMMAND_MAX_WORDS + 1)},
         {"create_ms": -1},
         {"create_ms": 86_400_001},
         {"remove_ms": 86_400_001},
         {"drain_ms": 86_400_001},
         {"rest_ms": 86_400_001},
+        {"join": ("/link",) * 5},
+        {"join": ("/link", "relative")},
+        {"join": ("",)},
     ],
 )
 def test_what_the_core_would_refuse_python_refuses_first(change: dict[str, Any]) -> None:
@@ -88,13 +100,19 @@ def test_what_the_core_would_refuse_python_refuses_first(change: dict[str, Any])
         plan.encode(bad)
     names = ("id", "run", "pid_file", *LIMITS)
     pairs = [(name, getattr(bad, name)) for name in names] + [("exec", bad.exec_id)]
-    commands = [("create", word) for word in bad.create] + [("remove", word) for word in bad.remove]
-    assert isinstance(c_parse(fields.encode("exitd-plan", pairs + commands)), int)
+    commands = [(name, word) for name in COMMANDS for word in getattr(bad, name)]
+    joins = [("join", path) for path in bad.join]
+    assert isinstance(c_parse(fields.encode("exitd-plan", pairs + commands + joins)), int)
 
 
 def test_a_program_that_is_no_absolute_path_is_refused() -> None:
     with pytest.raises(plan.BadPlan):
         plan.encode(dataclasses.replace(GOOD, create=("runc", "create")))
+
+
+def test_a_kill_command_that_is_no_absolute_path_is_refused() -> None:
+    with pytest.raises(plan.BadPlan):
+        plan.encode(dataclasses.replace(GOOD, kill=("runc", "kill")))
 
 
 def test_a_plan_beyond_the_cores_room_is_refused() -> None:
@@ -105,6 +123,13 @@ def test_a_plan_beyond_the_cores_room_is_refused() -> None:
 def test_a_newer_version_is_refused_as_such() -> None:
     newer = plan.encode(GOOD).replace(b"exitd-plan 1", b"exitd-plan 2", 1)
     assert c_parse(newer) == -71  # EPROTO
+
+
+@pytest.mark.parametrize("newer", [b"join", b"kill", b"report_last"])
+def test_a_plan_from_before_a_field_was_there_is_read_as_one_without_it(newer: bytes) -> None:
+    older = plan.encode(GOOD)
+    assert newer not in older
+    assert c_parse(older) == GOOD
 
 
 def test_unknown_fields_are_for_newer_readers() -> None:

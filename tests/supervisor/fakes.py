@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
@@ -16,10 +17,11 @@ from supervisor.errors import StoreFailed
 from supervisor.events import EventLog
 from supervisor.facts import Container, Event, Exited, ExitStatus, Process, Report, RunKey, Source, Spec
 from supervisor.node import Node
-from supervisor.sandbox import ExitListener, Found, Made
+from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.store import Change, Store
 
 T = TypeVar("T")
+P = ParamSpec("P")
 LIMIT_SECONDS = 20.0
 CODE_0 = Exited(0)
 
@@ -54,7 +56,10 @@ class FakeManager:
         self.on_kill: Callable[[Container, int], None] = lambda container, signal: None
         self.on_connect: Callable[[Container], None] = lambda container: None
         self._on_exit: ExitListener | None = None
+        self._on_oom: OomListener | None = None
         self.discarded: list[str] = []
+        self.begun: set[str] = set()
+        self.ending: set[str] = set()  # whose init is on its way out
         self.discard_fails: list[Exception] = []
 
     def begin_preparing(self, container: Container) -> None:
@@ -65,8 +70,13 @@ class FakeManager:
             raise self.discard_fails.pop()
         self.discarded.append(container_id)
 
-    def listen(self, on_exit: ExitListener) -> None:
-        self._on_exit = on_exit
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        self._on_exit, self._on_oom = on_exit, on_oom
+
+    def kills_for_memory(self, container: str, kills: int, run: int = 1) -> None:
+        """Others than init."""
+        assert self._on_oom is not None
+        self._on_oom(RunKey(container, run), kills)
 
     def ends(self, container: str, run: int = 1, status: ExitStatus = CODE_0, source: Source = Source.RECORD) -> None:
         assert self._on_exit is not None
@@ -108,6 +118,12 @@ class FakeManager:
 
     async def resume_container(self, container: Container) -> None:
         await self._call("resume", container)
+
+    def has_begun(self, container: Container) -> bool:
+        return container.id in self.begun
+
+    def is_ending(self, container: Container) -> bool:
+        return container.id in self.ending
 
     async def pids(self, container: Container) -> tuple[int, ...]:
         return ()
@@ -197,6 +213,16 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(background, "RETRY_SECONDS", (0.01,))
     monkeypatch.setattr(node_module, "END_SEEN_SECONDS", 0.05)
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that is a coroutine, in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
 
 
 async def until(look: Callable[[], T], what: str = "it") -> T:

@@ -25,6 +25,7 @@ from supervisor.facts import (
 )
 from supervisor.lifecycle import Happening, Moment
 
+MS = 10**6
 SECOND = 10**9
 INIT, SHIM = Process(40, 4), Process(41, 4)
 USER = By(uid=1000, pid=7)
@@ -52,6 +53,7 @@ def asked(reason: Reason, signal: int, by: By = USER) -> life.EndAsked:
 ALL: tuple[Happening, ...] = (
     life.Made(INIT, SHIM),
     life.MakeFailed("no such file"),
+    life.SandboxGone(),
     life.StartAsked(USER),
     life.Started(100 * SECOND),
     life.StartFailed("broken"),
@@ -59,6 +61,7 @@ ALL: tuple[Happening, ...] = (
     life.Resumed(),
     life.EndAsked(STOP),
     ended(),
+    life.OomSeen(1, 1),
     life.Cleaned(),
     life.Again(None),
     life.Again(USER),

@@ -122,6 +122,20 @@ def test_what_a_supervisor_must_not_inherit_is_put_right() -> None:
     assert found.stdout.split() == ["True", "True", "/", "0o22", str(hard)], found.stderr
 
 
+HUNG_UP = """
+import os, signal, subprocess
+from supervisor.daemon import prepare_process
+prepare_process()
+os.kill(os.getpid(), signal.SIGHUP)
+print(subprocess.run(["sh", "-c", "kill -HUP $$"]).returncode)
+"""
+
+
+def test_a_sighup_before_it_serves_does_not_end_it_and_is_not_ignored_by_its_children() -> None:
+    found = subprocess.run([sys.executable, "-c", HUNG_UP], capture_output=True, text=True, timeout=60)
+    assert found.stdout == "-1\n", found.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -183,6 +183,31 @@ def test_an_overflow_reaches_every_watch(tmp_path: Path) -> None:
     with_inotify(test)
 
 
+def flood(directory: Path) -> None:
+    """More changes than the kernel's queue holds; equal ones in a row would be one."""
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    files = [directory / "one", directory / "other"]
+    for file in files:
+        file.touch()
+    for number in range(most):
+        files[number % 2].chmod(0o600)
+
+
+def test_a_queue_that_the_kernel_really_let_overflow_is_told_after_what_was_in_it(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        heard = Heard()
+        changes.watch(str(tmp_path), inotify.IN_ATTRIB | inotify.IN_CREATE, heard)
+        flood(tmp_path)
+        (tmp_path / "lost").touch()
+        items = await heard.until(lambda items: Overflow() in items)
+        assert items.index(Overflow()) > 1000
+        assert "lost" not in heard.names()
+        (tmp_path / "next").touch()
+        await heard.until(lambda items: "next" in heard.names())
+
+    with_inotify(test)
+
+
 def test_a_listener_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     async def test(changes: Inotify) -> None:
         failures: list[object] = []

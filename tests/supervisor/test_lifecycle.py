@@ -47,6 +47,8 @@ TABLE: dict[tuple[Phase, str], Phase | None] = {
     (Phase.PAUSED, "Resumed"): Phase.RUNNING,
     **{(phase, "EndAsked"): phase for phase in LIVE},
     **{(phase, "Ended"): Phase.EXITED for phase in LIVE},
+    (Phase.RUNNING, "OomSeen"): Phase.RUNNING,
+    (Phase.PAUSED, "OomSeen"): Phase.PAUSED,
     (Phase.EXITED, "Cleaned"): Phase.EXITED,
     (Phase.RESTARTING, "Cleaned"): Phase.RESTARTING,
     (Phase.REMOVING, "Cleaned"): Phase.REMOVING,
@@ -57,6 +59,7 @@ TABLE: dict[tuple[Phase, str], Phase | None] = {
     (Phase.RESTARTING, "StopAsked"): Phase.EXITED,
     (Phase.EXITED, "Rebooted"): Phase.EXITED,
     (Phase.RESTARTING, "Rebooted"): Phase.RESTARTING,
+    (Phase.RESTARTING, "SandboxGone"): Phase.EXITED,
     (Phase.EXITED, "RemoveAsked"): Phase.REMOVING,
     (Phase.RESTARTING, "RemoveAsked"): Phase.REMOVING,
     (Phase.REMOVING, "Removed"): None,
@@ -96,7 +99,7 @@ def test_the_diagram_names_every_phase_and_every_happening_that_changes_one() ->
     words = set(re.findall(r"[A-Za-z]+", diagram))
     assert {phase.value for phase in Phase} <= words
     moving = {name.partition(" ")[0] for (phase, name), following in TABLE.items() if following is not phase}
-    aside = {"StopAsked", "RemoveAsked"}  # told in words below it
+    aside = {"StopAsked", "RemoveAsked", "SandboxGone"}  # told in words below it
     assert moving - aside <= words
     assert not {word for word in words if word[0].isupper()} - {type(each).__name__ for each in ALL}
 

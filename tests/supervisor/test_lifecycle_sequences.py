@@ -1,6 +1,7 @@
 """Any sequence of happenings, beside a model that only knows what is really on the machine."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -35,23 +36,31 @@ STATUSES = st.one_of(
 )
 ASKS = st.builds(
     Asked,
-    st.sampled_from((Reason.STOP, Reason.KILL, Reason.HEALTH)),
+    st.sampled_from((Reason.STOP, Reason.KILL, Reason.HEALTH, Reason.PAUSE_EXIT)),
     st.sampled_from((USER, By(policy="health"))),
     st.sampled_from((9, 10, 15, 28)),
 )
 POLICIES = ("no", "always", "on-failure", "on-failure:2", "unless-stopped")
+RULES = st.lists(st.sampled_from(("exit in 0,137 => restart", "exit not in 0 => no", "exit in 0 => no")), max_size=2)
 
 
 class Life(RuleBasedStateMachine):
     """The machine has a run with a process in it, or remains of one, or nothing."""
 
-    @initialize(policy=st.sampled_from(POLICIES), auto_remove=st.booleans())
-    def born(self, policy: str, auto_remove: bool) -> None:
+    @initialize(policy=st.sampled_from(POLICIES), auto_remove=st.booleans(), rules=RULES, member=st.booleans())
+    def born(self, policy: str, auto_remove: bool, rules: list[str], member: bool) -> None:
         self.now = 100
-        spec = Spec(name="web", restart=restart.parse(policy), auto_remove=auto_remove and policy == "no")
+        spec = Spec(
+            name="web",
+            restart=restart.parse(policy),
+            restart_rules=restart.parse_rules(rules),
+            auto_remove=auto_remove and policy == "no" and not any("=> restart" in rule for rule in rules),
+            sandbox="p1" if member else "",
+        )
         self.container: Container | None = life.born("c1", spec, self.moment())
         self.ledger: list[Exit] = []
         self.begun = [1]  # run numbers
+        self.oom_told = 0  # of this run, by events
         self.live = False  # is there an init
         self.remains = True  # might anything of a run be left on the machine
         self.waiting_for_files = False
@@ -74,6 +83,15 @@ class Life(RuleBasedStateMachine):
         assert stored == list(step.exits)
         woken = [effect.exit for effect in step.effects if isinstance(effect, life.WakeWaiters)]
         assert woken == list(step.exits)
+        for event in step.events:
+            assert event.pod_id == before.spec.sandbox
+            if event.type == "oom":
+                kills = int(dict(event.attributes)["kills"])
+                assert kills > self.oom_told
+                self.oom_told = kills
+        for exit_ in step.exits:
+            assert exit_.oom.kills == self.oom_told
+            assert not exit_.oom.init or exit_.status == Signaled(9)
         after = step.container
         if after is None or (after.phase, after.run) != (before.phase, before.run):
             silent = {Phase.STARTING, Phase.CREATING, Phase.REMOVING, Phase.EXITED, Phase.RESTARTING, Phase.CREATED}
@@ -115,12 +133,24 @@ class Life(RuleBasedStateMachine):
         self.apply(life.EndAsked(asked))
         assert self.container is not None and (self.container.stopped_by_user or not stopped)
 
+    @precondition(lambda self: self.phase_is(Phase.RUNNING, Phase.PAUSED))
+    @rule(kills=st.integers(1, 2))
+    def init_outlives_others(self, kills: int) -> None:
+        assert self.container is not None
+        seen = life.OomSeen(self.container.run, kills)
+        if kills > self.oom_told:
+            assert self.apply(seen).events
+        else:
+            with pytest.raises(WrongState):
+                self.apply(seen)
+
     @precondition(lambda self: self.live)
-    @rule(status=STATUSES, oom_kills=st.integers(0, 2), rebooted=st.booleans())
-    def init_ends(self, status: ExitStatus, oom_kills: int, rebooted: bool) -> None:
+    @rule(status=STATUSES, oom_kills=st.integers(0, 2), rebooted=st.booleans(), with_sandbox=st.booleans())
+    def init_ends(self, status: ExitStatus, oom_kills: int, rebooted: bool, with_sandbox: bool) -> None:
         assert self.container is not None
         before = self.container
-        step = self.apply(ended(status, oom_kills, rebooted=rebooted))
+        with_sandbox = with_sandbox and bool(before.spec.sandbox)
+        step = self.apply(replace(ended(status, oom_kills, rebooted=rebooted), sandbox_ended=with_sandbox))
         self.live, self.remains = False, True
         (exit,) = step.exits
         assert (exit.key.run, exit.status) == (before.run, status)
@@ -131,9 +161,14 @@ class Life(RuleBasedStateMachine):
         words = {Phase.EXITED: "ended", Phase.RESTARTING: "restart", Phase.REMOVING: "remove"}
         assert exit.decision == words[self.container.phase]
         always = before.spec.restart.policy is Policy.ALWAYS
-        if before.spec.restart.policy is Policy.NO or (before.stopped_by_user and not always):
+        if (before.spec.restart.policy is Policy.NO and not exit.rule) or (before.stopped_by_user and not always):
             assert exit.decision != "restart"
-        if before.asked is None:
+        if exit.rule:
+            assert exit.rule.endswith("restart") == (exit.decision == "restart")
+            assert not isinstance(exit.status, Unknown) and not before.stopped_by_user
+        if exit.reason is Reason.PAUSE_EXIT:
+            assert exit.decision != "restart"
+        elif before.asked is None:
             assert exit.reason in (Reason.SELF, Reason.OOM, Reason.UNKNOWN)
             assert exit.by == By()
 
@@ -157,9 +192,22 @@ class Life(RuleBasedStateMachine):
         assert self.container is not None
         self.begun.append(self.container.run)
         self.remains = True
+        self.oom_told = 0
+
+    @precondition(lambda self: self.phase_is(Phase.RESTARTING))
+    @rule()
+    def its_sandbox_is_gone(self) -> None:
+        assert self.container is not None
+        stopped = self.container.stopped_by_user
+        self.apply(life.SandboxGone())
+        assert self.phase_is(Phase.EXITED) and self.container.stopped_by_user == stopped
 
     @precondition(lambda self: self.phase_is(Phase.EXITED, Phase.RESTARTING))
-    @rule(happening=st.sampled_from((life.StopAsked(USER), life.RemoveAsked(USER), life.Rebooted())))
+    @rule(
+        happening=st.sampled_from(
+            (life.StopAsked(USER), life.StopAsked(USER, Reason.KILL), life.RemoveAsked(USER), life.Rebooted())
+        )
+    )
     def something_happens_after_the_end(self, happening: life.Happening) -> None:
         before = self.container
         self.apply(happening)
@@ -178,7 +226,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.container is None)
     @rule(policy=st.sampled_from(POLICIES))
     def the_next_one_is_born(self, policy: str) -> None:
-        self.born(policy, auto_remove=False)
+        self.born(policy, auto_remove=False, rules=[], member=False)
 
     @precondition(lambda self: self.container is not None)
     @rule(happening=st.sampled_from(ALL))

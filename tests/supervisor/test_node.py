@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from supervisor import lifecycle
+from supervisor.directory import exit_of, is_ended, is_over
 from supervisor.errors import (
     RuntimeFailed,
     ShimFailed,
     WrongState,
 )
 from supervisor.facts import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec
-from supervisor.node import exit_of, is_ended, is_over
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, until, world
 from tests.supervisor.happenings import STOP, USER
 

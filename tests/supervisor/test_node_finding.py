@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import lifecycle
-from supervisor import node as node_module
+from supervisor import directory, lifecycle
+from supervisor.directory import is_ended
 from supervisor.errors import AmbiguousId, NameTaken, NoSuchContainer, Recovering, StoreFailed, TimedOut
 from supervisor.facts import Spec
-from supervisor.node import is_ended
 from tests.supervisor.fakes import hasty, until, world
 
 __all__ = ["hasty"]
@@ -91,7 +90,7 @@ def test_a_container_that_is_looked_up_is_waited_for_within_a_limit(
             w.node.recovering[container.id].set()
             assert (await waiting).id == container.id
             w.node.recovering[container.id] = asyncio.Event()
-            monkeypatch.setattr(node_module, "RECOVERY_SECONDS", 0.01)
+            monkeypatch.setattr(directory, "RECOVERY_SECONDS", 0.01)
             with pytest.raises(Recovering):
                 await w.node.get("web")
 

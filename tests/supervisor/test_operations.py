@@ -9,11 +9,13 @@ from typing import cast
 import pytest
 
 from supervisor import operations
+from supervisor.admission import Admission
 from supervisor.errors import NoSuchContainer, RuntimeFailed, TimedOut, WrongState
 from supervisor.events import Bookmark
 from supervisor.facts import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
 from supervisor.oci.native import NativeContainers
 from supervisor.operations import Operations, Settings
+from supervisor.restart import Backoff
 from supervisor.views import Info
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import USER
@@ -29,11 +31,18 @@ def no_info() -> Info:
     raise AssertionError("nobody asks")
 
 
+class Admits:
+    """An admission to which everything is right as it is."""
+
+    async def admit(self, spec: Spec, container_id: str) -> Spec:
+        return replace(spec, runtime=spec.runtime or "runc", network=spec.network or "none")
+
+
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, Operations]]:
     async with world(directory) as w:
         manager = cast(NativeContainers, w.manager)  # only what the seam has, and two questions more
-        yield w, Operations(w.node, manager, Settings("/root", "/state"), no_info)
+        yield w, Operations(w.node, manager, Settings("/root", "/state"), no_info, cast(Admission, Admits()))
 
 
 def obeys(w: World, *signals: int) -> None:
@@ -119,7 +128,7 @@ def test_what_cannot_hear_is_killed_at_once(tmp_path: Path) -> None:
             await o.start("web", USER)
             await o.pause("web", USER)
             assert (await o.stop("web", 100, USER)).phase is Phase.EXITED
-            assert w.manager.count("resume") == 1  # a frozen cgroup of version 1 does not die
+            assert w.manager.count("resume") == 0  # that it may die frozen is for who sends the signal
 
     asyncio.run(main())
 
@@ -159,18 +168,54 @@ def test_a_restarting_container_is_stopped_or_removed_whatever_its_timer_does(tm
     async def main() -> None:
         async with serving(tmp_path) as (w, o):
             obeys(w, 15)
-            for ask in ("stop", "remove"):
+            for ask in ("stop", "kill", "remove"):
                 id = await running(w, o, ALWAYS)
                 w.manager.gates["create"] = asyncio.Event()
                 w.manager.ends(id)
                 await until(partial(in_phase, w, id, when))
-                asking = asyncio.gather(o.stop(id, 1, USER) if ask == "stop" else o.remove(id, True, USER))
+                asking = asyncio.create_task(ended_by(o, ask, id))
                 await asyncio.sleep(0)
                 w.manager.gates.pop("create").set()
                 await asking
-                assert phase(w, id) is (Phase.EXITED if ask == "stop" else None)
-                if ask == "stop":
+                await until(lambda: phase(w, id) is (None if ask == "remove" else Phase.EXITED))  # noqa: B023
+                if ask != "remove":
+                    assert w.node._timers == {}
+                    assert w.node.containers[id].stopped_by_user
                     await o.remove(id, False, USER)
+
+    asyncio.run(main())
+
+
+async def ended_by(o: Operations, ask: str, id: str) -> None:
+    match ask:
+        case "stop":
+            await o.stop(id, 1, USER)
+        case "kill":
+            await o.kill(id, 9, False, USER)
+        case "remove":
+            await o.remove(id, True, USER)
+
+
+def test_a_kill_cancels_a_planned_restart_if_it_would_have_kept_a_running_one_down(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            w.node.backoff = lambda: Backoff(max_ns=10**15)
+            for number in (9, 15):
+                id = await running(w, o, ALWAYS)
+                w.node.containers[id] = replace(w.node.containers[id], delay_ns=10**14)  # the next one is far away
+                w.manager.ends(id)
+                await until(lambda: w.node._timers)
+                for other in (1, 10):
+                    with pytest.raises(WrongState, match="restarting, there is nothing to signal"):
+                        await o.kill(id, other, False, USER)
+                await o.kill(id, number, False, USER)
+                assert (phase(w, id), w.node._timers) == (Phase.EXITED, {})
+                last = (await w.store.events_after(0, 1000))[-1]
+                assert (last.type, dict(last.attributes)) == ("kill", {"cancelled": "restart"})
+                assert w.manager.count("kill") == 0
+                with pytest.raises(WrongState, match="nothing to signal"):
+                    await o.kill(id, number, False, USER)
+                await o.remove(id, False, USER)
 
     asyncio.run(main())
 
@@ -219,6 +264,23 @@ def test_pause_and_resume_want_the_right_state(tmp_path: Path) -> None:
                 await o.pause("web", USER)
             await o.resume("web", USER)
             assert (await w.event_types())[-2:] == ["pause", "resume"]
+
+    asyncio.run(main())
+
+
+def test_who_ends_as_soon_as_it_is_thawed_has_gone_on_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            await o.pause(id, USER)
+            w.manager.gates["resume"] = asyncio.Event()
+            resuming = asyncio.create_task(o.resume(id, USER))
+            await until(lambda: w.manager.count("resume"))
+            w.manager.ends(id, status=Exited(4))
+            w.manager.gates["resume"].set()
+            await resuming
+            await until(lambda: phase(w, id) is Phase.EXITED)
+            assert (await w.event_types())[-3:] == ["pause", "resume", "exit"]
 
     asyncio.run(main())
 

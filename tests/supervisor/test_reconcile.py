@@ -1,6 +1,7 @@
 import asyncio
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -9,16 +10,20 @@ import pytest
 
 from shim import fields, record
 from supervisor import reconcile, rundir
+from supervisor.config import Config, Limits
 from supervisor.errors import ShimFailed
 from supervisor.facts import Phase, RunKey
+from supervisor.foundlings import Foundlings
 from supervisor.oci.native import NativeContainers
 from supervisor.operations import Settings
+from supervisor.reconcile import Parts
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, ends_unreaped, name_of
 from tests.supervisor.fakes import World, until, world
 from tests.supervisor.happenings import container
 
 SLOT = record.ENTRY_BYTES
+NOBODY = "0" * 64  # an id of exitd's own kind, which no container has
 
 
 class Machine:
@@ -32,6 +37,10 @@ class Machine:
         self.needed: frozenset[RunKey] = frozenset()
         self.fails: list[Exception] = []
         self.world = w
+        self.parts = Parts(w.node, cast(NativeContainers, self), self.settings, Foundlings(w.node, self.settings.state))
+
+    async def look_at_memory(self) -> None:
+        pass
 
     def look_at_all(self) -> None:
         self.looks += 1
@@ -45,8 +54,8 @@ class Machine:
     async def discard(self, container_id: str) -> None:
         await self.world.manager.discard(container_id)
 
-    async def acknowledge_strangers(self, live: frozenset[RunKey]) -> int:
-        self.needed = live
+    async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
+        self.needed = needed()
         return 0
 
     def run_directory(self, id: str, run: int) -> None:
@@ -56,7 +65,7 @@ class Machine:
         os.makedirs(f"{self.settings.root}/c/{id}/bundle")
 
     async def round(self) -> None:
-        await reconcile.once(self.world.node, cast(NativeContainers, self), self.settings)
+        await reconcile.once(self.parts)
 
 
 def test_what_belongs_to_nobody_is_removed_and_what_belongs_to_somebody_stays(tmp_path: Path) -> None:
@@ -66,15 +75,28 @@ def test_what_belongs_to_nobody_is_removed_and_what_belongs_to_somebody_stays(tm
             w.node.containers["live"] = replace(container(), id="live", run=2)
             w.node.containers["ended"] = replace(container(Phase.EXITED), id="ended")
             w.node.containers["unclean"] = replace(container(Phase.EXITED, run=3), id="unclean", clean=False)
-            for id, run in (("live", 2), ("ended", 1), ("unclean", 2), ("unclean", 3), ("nobody", 1), ("ended", 0)):
+            for id, run in (("live", 2), ("ended", 1), ("unclean", 2), ("unclean", 3), (NOBODY, 1), ("ended", 0)):
                 m.run_directory(id, run)
-            for id in ("live", "ended", "nobody"):
+            for id in ("live", "ended", NOBODY):
                 m.bundle(id)
             await m.round()
-            assert sorted(m.strays) == [("ended", 0), ("nobody", 1)]
-            assert w.manager.discarded == ["nobody"]
+            assert sorted(m.strays) == [(NOBODY, 1), ("ended", 0)]
+            assert w.manager.discarded == [NOBODY]
             await m.round()
             assert (len(m.strays), m.looks) == (2, 2)
+
+    asyncio.run(main())
+
+
+def test_what_exitd_did_not_make_is_neither_removed_nor_forgotten_by_the_keeper(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            m.run_directory("by-hand", 1)
+            m.bundle("by-hand")
+            await m.round()
+            assert (m.strays, w.manager.discarded) == ([], [])
+            assert m.needed == {RunKey("by-hand", 1)}
 
     asyncio.run(main())
 
@@ -136,7 +158,9 @@ def test_a_round_that_fails_does_not_end_the_loop(tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             m = Machine(tmp_path, w)
             m.fails = [ShimFailed("busy"), OSError(5, "io")]
-            loop = asyncio.create_task(reconcile.forever(w.node, cast(NativeContainers, m), m.settings, 0.001))
+            now = Config(limits=Limits(reconcile_seconds=0.001))
+            parts = replace(m.parts, settings=replace(m.settings, now=lambda: now))
+            loop = asyncio.create_task(reconcile.forever(parts))
             await until(lambda: m.looks >= 4)
             loop.cancel()
 

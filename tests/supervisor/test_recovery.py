@@ -51,6 +51,29 @@ def test_what_lives_goes_on(tmp_path: Path, phase: Phase) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("run", "phase"), [(1, Phase.CREATED), (2, Phase.RUNNING)])
+def test_what_was_made_to_be_started_again_is_started(tmp_path: Path, run: int, phase: Phase) -> None:
+    """A first run is made for whoever starts it."""
+
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            await recovered(w, container(Phase.CREATED, run=run))
+            assert w.node.containers["c1"].phase is phase
+
+    asyncio.run(main())
+
+
+def test_whoever_follows_changes_is_told_once_a_container_has_been_looked_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            told: list[tuple[str, bool]] = []
+            w.node.on_change = lambda c: told.append((c.id, c.id in w.node.recovering))
+            await recovered(w, container())
+            assert told == [("c1", False)]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("phase", LIVING)
 def test_what_ended_meanwhile_is_told_once_with_its_true_code(tmp_path: Path, phase: Phase) -> None:
     async def main() -> None:

@@ -96,6 +96,32 @@ def test_the_delay_doubles_to_a_minute_and_a_run_of_ten_seconds_resets_it(
     assert decision == RestartAt(BootTime("boot", NOW.ns + next_ms * MS), next_ms * MS, 1)
 
 
+@pytest.mark.parametrize(
+    ("max_seconds", "reset_seconds", "used_ms", "ran_seconds", "next_ms"),
+    [
+        (60, 10, 51_200, 0, 60_000),
+        (300, 10, 51_200, 0, 102_400),  # Kubernetes' five minutes
+        (300, 600, 51_200, 599, 102_400),
+        (300, 600, 51_200, 600, 100),
+        (1, 10, 0, 0, 100),
+        (1, 10, 800, 0, 1_000),
+        (0.05, 10, 0, 0, 50),
+        (0.05, 10, 0, 20, 50),
+        (60, 0, 51_200, 0, 100),
+        (60, 0, 51_200, None, 60_000),
+    ],
+)
+def test_the_bound_of_the_delay_and_the_run_that_resets_it_can_be_set(
+    max_seconds: float, reset_seconds: float, used_ms: int, ran_seconds: float | None, next_ms: int
+) -> None:
+    backoff = restart.Backoff(round(max_seconds * SECOND), round(reset_seconds * SECOND))
+    ran_ns = None if ran_seconds is None else round(ran_seconds * SECOND)
+    decision = restart.decide(make("always", delay_ns=used_ms * MS), Exited(1), NOW, ran_ns, backoff)
+    assert decision == RestartAt(BootTime("boot", NOW.ns + next_ms * MS), next_ms * MS, 1)
+    rebooted = restart.after_reboot(make("always"), NOW, backoff)
+    assert isinstance(rebooted, RestartAt) and rebooted.delay_ns == min(100, max_seconds * 1000) * MS
+
+
 def test_on_failure_with_a_number_gives_up_after_that_many_restarts() -> None:
     assert restart.decide(make("on-failure:3", failures=2), Exited(1), NOW, 0) == RestartAt(
         BootTime("boot", NOW.ns + 100 * MS), 100 * MS, 3

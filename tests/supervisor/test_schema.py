@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import schema
+from supervisor import rows, schema
 from supervisor.errors import CannotStart
+from supervisor.facts import BootTime, Retained
 from supervisor.store import Change, Store
 from tests.supervisor.stored import ended, event, opened
 
@@ -84,6 +85,25 @@ def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "missing" / "exitd.db", tmp_path):
         with pytest.raises(CannotStart, match="cannot be opened"):
             Store(path)
+
+
+def test_a_database_of_every_older_version_is_brought_up_to_date_with_all_that_is_in_it(path: Path) -> None:
+    async def main(version: int, file: Path) -> None:
+        with contextlib.closing(sqlite3.connect(file)) as old:
+            for script in schema.MIGRATIONS[:version]:
+                old.executescript(script)
+            old.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", rows.exit_row(ended("c")))
+            old.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
+            old.execute(f"PRAGMA user_version={version}")
+            old.commit()
+        async with opened(file) as store:
+            assert await store.exits() == [ended("c")]
+            gone = Retained("c", "default", "web", BootTime("boot", 5))
+            await store.commit(Change(events=(event("c"),), retained=(gone,)))
+            assert await store.retained("web", BootTime("boot", 1)) == [gone]
+
+    for version in range(1, schema.VERSION):
+        asyncio.run(main(version, path.with_name(f"{version}.db")))
 
 
 def test_an_empty_file_is_a_new_database(path: Path) -> None:

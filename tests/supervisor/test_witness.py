@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from shim.record import Record
-from supervisor import evidence, rundir
+from supervisor import evidence, procstate, rundir
 from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.monitor import Monitor
 from supervisor.witness import Senses, Watch
@@ -31,15 +31,19 @@ class Bench:
         self.exits: list[Report] = []
         self.lost: list[RunKey] = []
         self.asked = 0
+        self.oom_kills = 0
+        self.watched: list[str] = []
         self.directory = rundir.make(str(state), "c1", 1, b"")
         senses = Senses(
             monitor=self.monitor,
             zombie_readable=zombie,
             now_ns=lambda: 1_000 * 10**9,
             entry=self._entry,
-            oom_kills=lambda key: 0,
+            oom_kills=lambda key: self.oom_kills,
             on_exit=lambda key, report: self.exits.append(report),
             on_shim_lost=self.lost.append,
+            on_begin=lambda key: self.watched.append("begin"),
+            on_over=lambda key: self.watched.append("over"),
         )
         self.watch = Watch(KEY, self.directory, senses)
         self.init_process, self.shim_process = init, shim
@@ -174,6 +178,71 @@ def test_an_unreaped_init_is_read_after_the_patience_with_its_parent(tmp_path: P
                 assert b.watch.shim_is_stuck
             else:
                 assert b.exits == []  # 0 is what the kernel shows to strangers; nobody takes it for a code
+
+    asyncio.run(main())
+
+
+def test_a_stopped_shim_whose_zombie_cannot_be_read_is_killed_so_that_the_keeper_tells(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, zombie=False) as b:
+            ends_unreaped(b.init_process)
+            await until(lambda: b.watch.dead_at is not None)
+            assert b.watch.dead_at is not None
+            b.watch.dead_at -= evidence.ZOMBIE_PATIENCE_SECONDS
+            b.watch.look()
+            assert not b.watch.shim_gone.is_set() and b.shim_process.poll() is None  # it may be slow, and tell yet
+            b.shim_process.send_signal(signal.SIGSTOP)
+            await until(lambda: procstate.is_stopped(name_of(b.shim_process)))
+            b.watch.look()
+            await until(b.watch.shim_gone.is_set)
+            assert b.exits == []
+            b.entry = b.record(43, "keeper")
+            b.watch.look()
+            assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
+
+    asyncio.run(main())
+
+
+def test_kills_that_the_record_could_not_count_are_counted_by_the_daemon(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.oom_kills = 3
+            b.shim_writes(dataclasses.replace(b.record(), oom_kills=-1), 43)
+            await until(lambda: b.exits)
+            assert b.exits[0].oom_kills == 3
+        async with bench(tmp_path / "other") as b:
+            b.oom_kills = 3
+            b.shim_writes(dataclasses.replace(b.record(), oom_kills=1), 43)
+            await until(lambda: b.exits)
+            assert b.exits[0].oom_kills == 1
+
+    asyncio.run(main())
+
+
+def test_init_lives_until_it_dies_or_is_bound_to(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, made=False) as b:
+            assert not b.watch.lives()  # there is none yet
+            b.made()
+            assert b.watch.lives()
+            b.init_process.send_signal(signal.SIGSTOP)
+            assert b.watch.lives()
+            ends_unreaped(b.init_process)
+            assert not b.watch.lives()
+        async with bench(tmp_path / "other") as b:
+            b.watch.give_up()
+            assert not b.watch.lives()
+
+    asyncio.run(main())
+
+
+def test_whoever_counts_memory_kills_hears_of_the_beginning_and_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            assert b.watched == ["begin"]
+            b.shim_writes(b.record(), 43)
+            await until(lambda: b.exits)
+            assert b.watched[1:] and set(b.watched[1:]) == {"over"}
 
     asyncio.run(main())
 

@@ -1,6 +1,7 @@
 """A real exitd in directories of its own, and the count of everything it could leave behind."""
 
 import contextlib
+import glob
 import os
 import pathlib
 import re
@@ -15,9 +16,10 @@ from typing import TypeVar
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
+from supervisor.errors import NoSuchContainer
 
 LIMIT_SECONDS = 30.0
-SCALE = float(os.environ.get("EXITD_SCALE", "0.05"))
+SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
 
 
 def scaled(count: int, least: int = 20) -> int:
@@ -107,13 +109,19 @@ class Daemon:
     def end(self) -> None:
         """Every container removed, daemon and keeper gone, nothing mounted."""
         with contextlib.suppress(Unreachable), self.client() as client:
-            for container in client.list(all_of_them=True):
-                client.remove(container.id, force=True)
+            remove_all(client)
         if self.process is not None and self.process.poll() is None:
             self.kill(signal.SIGTERM)
         keeper = self.keeper_pid()
         if keeper:
             os.kill(keeper, signal.SIGKILL)
+
+
+def remove_all(client: Client) -> None:
+    """A pod takes its members with it."""
+    for container in client.list(all_of_them=True):
+        with contextlib.suppress(NoSuchContainer):
+            client.remove(container.id, force=True)
 
 
 def warm_up(client: Client) -> None:
@@ -161,7 +169,8 @@ def left(daemon: Daemon) -> Left:
         shims=sum(command.startswith(b"exitd-shim\0") and _cwd(pid).startswith(base) for pid, command in commands()),
         zombies=sum(_is_zombie_of(pid, {daemon.pid, daemon.keeper_pid()}) for pid, _ in commands()),
         mounts=pathlib.Path("/proc/self/mountinfo").read_text().count(f" {base}/"),
-        cgroups=sum(path.name in log for path in cgroups()),  # other daemons' containers are not in its log
+        # Other daemons' containers are not in its log.
+        cgroups=sum(path.name.removeprefix("pod-") in log for path in cgroups()),
         run_directories=len(list((daemon.state / "c").glob("*/*"))),
         bundles=len(list((daemon.root / "c").glob("*"))),
         descriptors=len(os.listdir(f"/proc/{daemon.pid}/fd")),
@@ -169,7 +178,9 @@ def left(daemon: Daemon) -> Left:
 
 
 def cgroups() -> list[pathlib.Path]:
-    return [path for path in pathlib.Path("/sys/fs/cgroup").glob("*/exitd/*") if path.is_dir()]
+    """Of every daemon: others' come and go meanwhile, which glob.glob does not mind and Path.glob does."""
+    found = (path for word in ("*/exitd/*", "*/exitd/pod-*/*") for path in glob.glob(f"/sys/fs/cgroup/{word}"))
+    return [pathlib.Path(path) for path in found if os.path.isdir(path)]
 
 
 def _cwd(pid: int) -> str:

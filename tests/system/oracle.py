@@ -27,7 +27,7 @@ T = TypeVar("T")
 NUMBERS = itertools.count()
 
 # $1: what to do before the end. $2: the first run's code; every run's is one more than that of the run before it.
-SCRIPT = """set -- "$1" "$2" $(cat /proc/1/stat)
+SCRIPT = """set -- "$1" "$2" $(cat /proc/$$/stat)
 ticks=${24}
 echo "$ticks begun" >>/mnt/truth
 code=$(($2 + $(grep -c begun /mnt/truth) - 1))
@@ -191,22 +191,25 @@ def judge(client: Client, subject: Subject, case: str = "") -> Counter[str]:
             cut_off = row.init.started_ticks not in truth and row.code == RUNTIME_INIT_CODE
             assert (real == row.code or cut_off) and row.source != "none", f"invented: {about}"
         elif row.kind == "signaled":  # the only signal that tests send
-            by_somebody = real is None or row.reason in (
-                "kill",
-                "stop",
-            )  # it may come between the last note and the end
+            # It may come between the last note and the end.
+            by_somebody = real is None or row.reason in ("kill", "stop", "pause-exit")
             assert by_somebody and row.signal == signal.SIGKILL, f"invented: {about}"
         else:
             assert row.cause and not row.HasField("code") and not row.HasField("signal"), f"no cause: {about}"
     seen = [row.init.started_ticks for row in rows]
     assert all(seen.count(ticks) == 1 for ticks in truth), f"lost: {about}"
-    told = [event.exit for event in events(client, subject.id) if event.type == "exit"]
+    agree(client, subject.id, rows, about)
+    return Counter(f"{row.kind} by {row.source}" for row in rows)
+
+
+def agree(client: Client, id: str, rows: list[pb.Exit], about: str) -> None:
+    """Event log, Wait and Inspect say what the ledger says."""
+    told = [event.exit for event in events(client, id) if event.type == "exit"]
     assert sorted(told, key=_run) == sorted(rows, key=_run), f"the event log differs: {about}, {told}"
     for row in rows:
-        assert client.begin_wait(subject.id, run=row.run).result(LIMIT_SECONDS) == row, f"wait differs: {about}"
+        assert client.begin_wait(id, run=row.run).result(LIMIT_SECONDS) == row, f"wait differs: {about}"
     with contextlib.suppress(NoSuchContainer):
-        assert not rows or client.inspect(subject.id).exit == max(rows, key=_run), f"inspect differs: {about}"
-    return Counter(f"{row.kind} by {row.source}" for row in rows)
+        assert not rows or client.inspect(id).exit == max(rows, key=_run), f"inspect differs: {about}"
 
 
 def _run(row: pb.Exit) -> int:
@@ -226,8 +229,9 @@ def leaks(daemon: Daemon, client: Client) -> list[str]:
         line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if f" {daemon.base}/" in line
     ]
     for id in {event.id for event in events(client)}:
-        found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/exitd/{id}")]
-        found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"exitd/{id}")]
+        for place in (id, f"pod-{id}", f"pod-*/{id}"):
+            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/exitd/{place}")]
+            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"exitd/{place}")]
     found += [str(path) for path in (*(daemon.state / "c").glob("*"), *(daemon.root / "c").glob("*"))]
     found += [f"zombie {pid}" for pid in _zombies({daemon.pid, daemon.keeper_pid()})]
     found += [f"exitd holds {link}" for link in _links(daemon.pid) if _is_of_a_run(link, str(daemon.state))]

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shim import fields, journal, launch, native, plan, programs, record
@@ -246,7 +246,7 @@ class Keeper:
         assert self.socket is not None
         return launch.ask(self.socket, fields.encode(kind, pairs), [])[0]
 
-    def run_directory(self, id: str) -> Run:
+    def run_directory(self, id: str, runtime: str = "runc") -> Run:
         """The directory of a run and the descriptors the daemon keeps of it, nothing started yet."""
         directory = self.state / "c" / id / "1"
         directory.mkdir(parents=True, mode=0o700)
@@ -255,8 +255,8 @@ class Keeper:
         record_fd = os.open(directory / "exit.json", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.posix_fallocate(record_fd, 0, record.RECORD_BYTES)
         (directory / "lock").touch(mode=0o600)
-        runc = shutil.which("runc") or "runc"
-        words = (runc, "--root", f"{directory}/rt", "--log", f"{directory}/runtime.log", "--log-format", "json")
+        program = shutil.which(runtime) or runtime
+        words = (program, "--root", f"{directory}/rt", "--log", f"{directory}/runtime.log", "--log-format", "json")
         return Run(id, directory, record_fd, fifo_fd, words)
 
     def make(
@@ -271,10 +271,12 @@ class Keeper:
         create_ms: int = 10_000,
         drain_ms: int = 2_000,
         log_path: str = "",
+        runtime: str = "runc",
+        joins: Sequence[tuple[str, int]] = (),
     ) -> Run:
         """Everything up to the shim's answer. ConnectionError or TimeoutError when the keeper dies meanwhile; then the
-        run is in `self.last`. `create` is a program to be called instead of runc for the create command alone."""
-        run = self.last = self.run_directory(id)
+        run is in `self.last`. `create`: what to call instead of the runtime to create; `joins`: links, namespaces."""
+        run = self.last = self.run_directory(id, runtime)
         command = ("create", "--bundle", str(bundle), "--pid-file", f"{run.directory}/pid", id)
         wanted = plan.Plan(
             id=id,
@@ -283,15 +285,16 @@ class Keeper:
             remove=(*run.runtime, "delete", "--force", id),
             log=log_path or (f"{run.directory}/log" if log else ""),
             oom=oom,
+            join=tuple(path for path, _ in joins),
             keeper=f"{self.state}/{launch.SOCKET_NAME}",
             create_ms=create_ms,
             drain_ms=drain_ms,
         )
         (run.directory / "plan").write_bytes(plan.encode(wanted))
-        self.spawn(run, shim or str(programs.find("exitd-shim")), adopt=False)
+        self.spawn(run, shim or str(programs.find("exitd-shim")), adopt=False, joins=[fd for _, fd in joins])
         return run
 
-    def spawn(self, run: Run, program: str, *, adopt: bool) -> None:
+    def spawn(self, run: Run, program: str, *, adopt: bool, joins: Sequence[int] = ()) -> None:
         """Has the keeper start a shim and waits for its status, even when the keeper dies before it has answered."""
         assert self.socket is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -299,7 +302,7 @@ class Keeper:
         order = [pipes[0], pipes[2], pipes[1], pipes[3]] if pipes else []
         request = launch.spawn_request(run.id, 1, "", str(run.directory), program, adopt=adopt)
         try:
-            answer, descriptors = launch.ask(self.socket, request, [theirs.fileno(), *order])
+            answer, descriptors = launch.ask(self.socket, request, [theirs.fileno(), *order, *joins])
             if run.shim_pidfd >= 0:
                 os.close(run.shim_pidfd)
             run.shim_pidfd, run.shim_pid = descriptors[0], answer.number("pid")

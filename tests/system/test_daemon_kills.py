@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -54,13 +54,16 @@ def traced(daemon: Daemon, *options: str) -> Iterator[None]:
         yield
     finally:
         tracer.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # told in the moment its own signal kills: it may hang
+            tracer.wait(LIMIT_SECONDS / 10)
+        tracer.kill()
         tracer.wait(LIMIT_SECONDS)
 
 
 def _is_traced(pid: int, thread: str) -> bool:
     try:
         status = pathlib.Path(f"/proc/{pid}/task/{thread}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
     return "TracerPid:\t0\n" not in status
 
@@ -71,10 +74,14 @@ def two_runs(daemon: Daemon) -> Subject:
 
 
 def learn(daemon: Daemon) -> list[tuple[str, int]]:
+    return calls_of(daemon, lambda: oracle.whole_life(Revived(daemon), two_runs(daemon)))
+
+
+def calls_of(daemon: Daemon, life: Callable[[], None]) -> list[tuple[str, int]]:
     """Every call of one whole life, as strace counts them: by thread."""
     trace = daemon.base / "trace"
     with traced(daemon, "-o", str(trace), "-e", f"trace={','.join(CALLS)}"):
-        oracle.whole_life(Revived(daemon), two_runs(daemon))
+        life()
     by_thread = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), flags=re.M))
     most: dict[str, int] = {}
     for (_, call), count in by_thread.items():

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from shim import native
+from supervisor.errors import ImageStoreFailed
 from supervisor.images import store as store_module
-from supervisor.images.errors import ImageStoreFailed
 from supervisor.images.facts import Image, Resolved
-from supervisor.images.lower import lowerdir
 from supervisor.images.store import Images
+from supervisor.oci.lower import lowerdir
 from tests.supervisor.images.building import Made, docker_archive, entry, folder, hard, link, tar, tree, write_layout
 from tests.system.daemonrig import scaled
 
@@ -202,6 +202,7 @@ def test_a_disk_that_fills_at_any_write_leaves_the_store_as_it_was(tmp_path: pat
             images.close()
             (disk / "filler").unlink()
             again = Images(str(disk))
+            again.tidy()
             assert set(kept) <= set(again.list())
             check_whole(again, disk)
             again.close()
@@ -255,6 +256,7 @@ def _live(step: int, root: pathlib.Path, layout: str, where: tuple[str, ...]) ->
 
     sys.settrace(trace)
     images = Images(str(root))
+    images.tidy()
     images.load(layout)
     images.remove(TALL.id)
     images.load(layout)
@@ -276,6 +278,7 @@ def test_no_kill_at_any_moment_leaves_half_an_image(tmp_path: pathlib.Path, wher
     for kill in range(kills):
         assert killed_at(1 + kill * steps // kills, root, layout, where) == signal.SIGKILL
         images = Images(str(root))
+        images.tidy()
         check_whole(images, root)
         assert kept in images.list()
         tall = [image for image in images.list() if image.id == TALL.id]

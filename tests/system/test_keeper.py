@@ -17,7 +17,7 @@ from shim import fields, journal, launch, programs
 from tests.system import shimrig
 from tests.system.shimrig import Keeper, Rig, Run
 
-CLIENTS_MAX = 512
+CLIENTS_MAX, FDS_MAX = 512, 9
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_no_request_crashes_the_keeper_whatever_its_bytes_and_descriptors(rig: R
     files = shimrig.open_files(keeper.process.pid).keys()
 
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.binary(min_size=1, max_size=300) | REQUESTS, st.integers(0, 9))
+    @given(st.binary(min_size=1, max_size=300) | REQUESTS, st.integers(0, FDS_MAX + 3))
     def try_one(request: bytes, descriptors: int) -> None:
         with launch.connect(str(keeper.state)) as client, open("/dev/null") as file:
             socket.send_fds(client, [request], [file.fileno()] * descriptors)

@@ -19,7 +19,7 @@ from supervisor.oci.command import Command, blame
 from supervisor.oci.runtime import Runtime
 from tests.system import tinyroot
 
-CGROUP = f"/exitd-test/{os.getpid()}"
+CGROUP = f"/exitd-test-oci/{os.getpid()}"
 HOST = spec.Host(
     cgroup_v2=cgroups.mode() is cgroups.Mode.V2,
     swap_limit=cgroups.counts_swap(),

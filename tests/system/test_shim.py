@@ -231,7 +231,7 @@ def test_a_twin_is_refused_by_the_lock_and_the_first_shim_goes_on(rig: Rig, keep
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     status = launch.parse_status(*launch.receive(ours))
     assert isinstance(status, launch.Failed)
-    assert (code, status.stage, status.errno) == (2, "lock", 11)
+    assert (code, status.stage, status.errno) == (1, "lock", 11)
     assert (run.directory / "lock").read_bytes() == signed
     ours.close()
     theirs.close()

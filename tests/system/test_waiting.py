@@ -61,8 +61,8 @@ def test_each_condition_is_answered_when_it_holds_and_not_before(client: Client)
 
 
 def test_a_removed_container_is_known_by_its_full_id_and_its_name_is_nobodys(client: Client) -> None:
-    container, exit_ = lives.run(client, "sh", "-c", "exit 9", name="gone", auto_remove=True)
-    until(lambda: client.list(all_of_them=True) == (), "its removal")
+    container, exit_ = lives.run(client, "sh", "-c", "exit 9", name="gone")
+    client.remove(container, force=False)
     for condition in ("exited", "next-exit", "removed"):
         assert client.begin_wait(container, condition=condition).result(LIMIT_SECONDS) == exit_
     for reference in ("gone", container[:12], "0" * 64):

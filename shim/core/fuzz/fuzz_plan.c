@@ -24,5 +24,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!words(plan.create) || !words(plan.remove) || words(plan.create) >= ARGV_MAX ||
 	    words(plan.remove) >= ARGV_MAX || plan.drain_ms > 86400000)
 		abort();
+	if (words(plan.kill) >= ARGV_MAX)
+		abort();
+	if (plan.join_count < 0 || plan.join_count > JOIN_MAX)
+		abort();
+	for (int i = 0; i < plan.join_count; i++)
+		if (*plan.join[i] != '/')
+			abort();
 	return 0;
 }

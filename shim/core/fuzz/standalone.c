@@ -18,6 +18,8 @@ static const struct { const char *text; size_t size; } seeds[] = {
 	SEED("exitd-ok 99999\0k=18446744073709551615\0=\0end\0"),
 	SEED("exitd-plan 1\0id=box\0run=1\0exec=\0pid_file=pid\0runtime_log=l\0log=\0oom=\0keeper=\0create_ms=1\0"
 	     "remove_ms=2\0drain_ms=3\0create=/runc\0create=create\0remove=/runc\0remove=delete\0end\0"),
+	SEED("exitd-plan 1\0id=box\0run=1\0pid_file=pid\0create_ms=1\0remove_ms=2\0drain_ms=3\0join=/n/net\0"
+	     "join=/n/ipc\0join=/n/uts\0join=/n/pid\0create=/runc\0remove=/runc\0end\0"),
 	SEED("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
 	SEED("4711\n"),
 	SEED("4711 (a) Z 1 ) Z 1 4711 4711 0 -1 4228364 93 0 0 0 0 0 0 0 20 0 1 0 2197 0 0 18446744073709551615 0 0 0 0 "

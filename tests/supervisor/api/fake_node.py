@@ -47,13 +47,13 @@ class FakeNode:
         self.streams_open = 0
         self.streams_closed = asyncio.Event()
 
-    def _ask(self, *call: object) -> None:
+    def note(self, *call: object) -> None:
         self.asked.append(call)
         if self.failure is not None:
             raise self.failure
 
     async def _change(self, *call: object) -> Container:
-        self._ask(*call)
+        self.note(*call)
         self.entered.set()
         await self.gate.wait()
         self.finished.append(str(call[0]))
@@ -66,7 +66,7 @@ class FakeNode:
             raise NoSuchContainer(f"no container {id}", id=id) from None
 
     async def create(self, spec: Spec, by: By) -> Container:
-        self._ask("create", spec, by)
+        self.note("create", spec, by)
         container = Container("c1", spec, Phase.CREATED, 1, AT_NS)
         self.containers["c1"] = container
         return container
@@ -95,19 +95,19 @@ class FakeNode:
         await self._change("remove", id, force, by)
 
     def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
-        self._ask("listing", all, filters)
+        self.note("listing", all, filters)
         return [View(container) for container in self.containers.values()], 17
 
     async def inspect(self, id: str) -> View:
-        self._ask("inspect", id)
+        self.note("inspect", id)
         return View(self._find(id), monitored_by="shim")
 
     async def pids(self, id: str) -> tuple[int, ...]:
-        self._ask("pids", id)
+        self.note("pids", id)
         return (1, 2)
 
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
-        self._ask("wait", id, condition, run)
+        self.note("wait", id, condition, run)
         self.waiting += 1
         self.most_waiting = max(self.most_waiting, self.waiting)
         self.entered.set()
@@ -125,7 +125,7 @@ class FakeNode:
         filters: tuple[str, ...],
         follow: bool,
     ) -> AsyncIterator[events.Item]:
-        self._ask("subscribe", from_seq, since_ns, until_ns, filters, follow)
+        self.note("subscribe", from_seq, since_ns, until_ns, filters, follow)
         self.streams_open += 1
         try:
             yield Event("exit", "c1", "web", "default", AT_NS, ended("c1"), seq=5)
@@ -138,12 +138,12 @@ class FakeNode:
             self.streams_closed.set()
 
     async def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
-        self._ask("exits", since_ns, unknown, id)
+        self.note("exits", since_ns, unknown, id)
         for code in range(3):
             yield ended("c1", code)
 
     async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
-        self._ask("log_source", id)
+        self.note("log_source", id)
         path, complete = self.log
 
         async def done(run: int) -> None:
@@ -153,7 +153,7 @@ class FakeNode:
         return path, done
 
     async def info(self) -> Info:
-        self._ask("info")
+        self.note("info")
         return Info("0.1", "/r", "/s", "boot", "runc", "v2", (), len(self.containers), 0, 1, None, 0, 17, "tmpfs")
 
 

@@ -15,9 +15,11 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health, rpc
 from supervisor.api.callers import Callers
-from supervisor.api.server import ApiServer, Node
+from supervisor.api.doors import Doors
+from supervisor.api.server import ApiServer
 from supervisor.inotify import Inotify
 from tests.supervisor.api.fake_node import FakeNode
+from tests.supervisor.api.fake_stores import FakeImages, FakePods
 
 LIMIT_SECONDS = 60
 SPEC = pb.ContainerSpec(name="web", args=["true"], rootfs="/")
@@ -36,14 +38,17 @@ class Rig:
     health: Any
 
 
+def doors_of(node: FakeNode, changes: Inotify) -> Doors:
+    return Doors(node, FakePods(node), FakeImages(node), changes)
+
+
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[Rig]:
     changes, node = Inotify(), FakeNode()
     changes.start()
     callers = Callers(str(folder / "caller.sock"))
     await callers.start()
-    served: Node = node
-    server = ApiServer(str(folder / "exitd.sock"), served, changes, callers)
+    server = ApiServer(str(folder / "exitd.sock"), doors_of(node, changes), callers)
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"unix:{server.path}") as channel:

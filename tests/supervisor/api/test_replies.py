@@ -80,6 +80,7 @@ def test_everything_else_of_an_exit_arrives() -> None:
         started_ns=5,
         init=Process(7, 99),
         decision="restart",
+        rule="exit in 1 => restart",
     )
     assert replies.exit_message(exit) == pb.Exit(
         container_id="c1",
@@ -96,6 +97,7 @@ def test_everything_else_of_an_exit_arrives() -> None:
         name="web",
         namespace="default",
         decision="restart",
+        rule="exit in 1 => restart",
         init=pb.Process(pid=7, started_ticks=99),
     )
 

@@ -19,7 +19,7 @@ def spec(**fields: object) -> pb.ContainerSpec:
 
 
 def test_a_small_spec_gets_the_defaults() -> None:
-    assert requests.spec_of(spec()) == Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="")
+    assert requests.spec_of(spec()) == Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="", network="")
 
 
 def test_every_field_arrives() -> None:

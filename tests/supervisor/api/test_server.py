@@ -18,7 +18,7 @@ from supervisor.api.server import MUTATING, ApiServer
 from supervisor.facts import By
 from supervisor.inotify import Inotify
 from tests.supervisor.api.fake_node import AT_NS, FakeNode
-from tests.supervisor.api.rig import LINE, SPEC, Rig, created, first, refused, run
+from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run
 
 
 def test_a_container_goes_through_its_life(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_state_directory_may_have_any_name(tmp_path: Path, name: str) -> None:
 
     async def main() -> None:
         changes = Inotify()
-        server = ApiServer(str(folder / "exitd.sock"), FakeNode(), changes)
+        server = ApiServer(str(folder / "exitd.sock"), doors_of(FakeNode(), changes))
         await server.start()
         assert "exitd.sock" in os.listdir(folder)
         await server.stop(0)
@@ -172,7 +172,7 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
     async def main() -> None:
         changes = Inotify()
         try:
-            await ApiServer(str(tmp_path / name), FakeNode(), changes).start()
+            await ApiServer(str(tmp_path / name), doors_of(FakeNode(), changes)).start()
         finally:
             changes.close()
 
@@ -183,6 +183,7 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
 
 def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
     looking = {"List", "Inspect", "Pids", "Wait", "Events", "Exits", "Logs", "Version", "Info"}
+    looking |= {"ListPods", "InspectPod", "ListImages"}
     assert {method.name for method in rpc.EXITD.methods} == looking | MUTATING
 
 

@@ -55,7 +55,14 @@ class FakeDaemon:
             Exits=lambda _: iter([pb.ExitsReply(exit=self.exit)]),
             Logs=self._logs,
             Version=lambda _: pb.VersionReply(version="9.9", api="exitd.v1", python="3.11.2"),
-            Info=lambda _: pb.InfoReply(version="9.9", evidence={"record": True, "pidfd": False}),
+            Info=lambda _: pb.InfoReply(
+                version="9.9",
+                evidence={"record": True, "pidfd": False},
+                configuration=[
+                    pb.Setting(name="root", value="/r", origin="flag"),
+                    pb.Setting(name="limits.scratch_mib", value="64", origin="/etc/exitd/config.toml:12"),
+                ],
+            ),
         )
         self.path = str(directory / "exitd.sock")
         self._server = grpc.server(futures.ThreadPoolExecutor(8))

@@ -125,10 +125,10 @@ def test_a_signal_to_run_is_forwarded_to_the_container(daemon: FakeDaemon, exitc
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_run_without_a_root_file_system_shows_the_ways(daemon: FakeDaemon, exitctl: Exitctl) -> None:
-    outcome = exitctl("run", "alpine", "sh")
+def test_run_without_an_image_shows_the_ways(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("run", "--rm")
     assert outcome.code == 125
-    assert "--rootfs /" in outcome.err and "--bundle DIR" in outcome.err
+    assert "docker://NAME" in outcome.err and "--bundle DIR" in outcome.err
     assert not daemon.asked
 
 
@@ -307,6 +307,19 @@ def test_version_without_a_daemon_still_shows_the_client_and_exits_125(exitctl: 
 def test_info_names_the_evidence_that_works(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     assert "pidfd no, record yes" in exitctl("info").out
     assert json.loads(exitctl("info", "--format", "json").out)["Evidence"] == {"pidfd": False, "record": True}
+
+
+def test_info_shows_what_is_in_force_and_where_each_value_is_from(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    lines = exitctl("info").out.splitlines()
+    assert [line.split() for line in lines[lines.index("Configuration:") + 1 :]] == [
+        ["NAME", "VALUE", "ORIGIN"],
+        ["root", "/r", "flag"],
+        ["limits.scratch_mib", "64", "/etc/exitd/config.toml:12"],
+    ]
+    assert json.loads(exitctl("info", "--format", "json").out)["Configuration"] == [
+        {"Name": "root", "Value": "/r", "Origin": "flag"},
+        {"Name": "limits.scratch_mib", "Value": "64", "Origin": "/etc/exitd/config.toml:12"},
+    ]
 
 
 @pytest.mark.parametrize("words", [("run", "--nope"), ("nope",), ("rm",), ("logs", "--tail", "x", "web"), ("kill",)])

@@ -109,3 +109,14 @@ def test_a_mount_has_an_absolute_source_and_may_be_read_only() -> None:
 def test_what_is_no_mount_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="mount"):
         parse.mount(text)
+
+
+@pytest.mark.parametrize(("text", "milli"), [("1", 1000), ("1.5", 1500), ("0.25", 250), ("0.001", 1), ("2.5000", 2500)])
+def test_cpus_are_thousandths(text: str, milli: int) -> None:
+    assert parse.cpus_milli(text) == milli
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0", "-1", "1.2345", ".5", "1e3", "half", "\u0661"])
+def test_what_is_no_number_of_cpus_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="number of CPUs"):
+        parse.cpus_milli(text)

@@ -209,8 +209,13 @@ def test_options_come_back_in_dockers_places() -> None:
         restart="on-failure:3",
         memory_bytes=64,
         stop_timeout_seconds=0,
-        mounts=[pb.Mount(source="/a", destination="/b", read_only=True)],
+        mounts=[pb.Mount(source="/a", destination="/b", read_only=True), pb.Mount(empty_dir="e", destination="/c")],
         labels={"l": "1"},
+        tty=True,
+        cpu_limit_milli=1500,
+        pid="pod",
+        sandbox="c1",
+        restart_rules=["exit in 3 => no"],
     )
     document = shape.container_document(pb.Container(spec=spec))
     assert document["Config"] == {
@@ -218,15 +223,22 @@ def test_options_come_back_in_dockers_places() -> None:
         "User": "",
         "Env": ["K=V"],
         "Cmd": ["a"],
+        "Image": "",
         "WorkingDir": "",
         "Labels": {"l": "1"},
         "StopSignal": "SIGTERM",
+        "Tty": True,
+        "OpenStdin": False,
         "StopTimeout": 0,
     }
     host = document["HostConfig"]
     assert isinstance(host, dict)
     assert host["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
-    assert host["Binds"] == ["/a:/b:ro"]
+    assert host["Binds"] == ["/a:/b:ro", "e:/c:rw"]
+    assert (host["NanoCpus"], host["PidMode"]) == (1_500_000_000, "container:c1")
+    own = document["Exitd"]
+    assert isinstance(own, dict)
+    assert (own["PodID"], own["RestartRules"]) == ("c1", ["exit in 3 => no"])
 
 
 def test_an_event_has_the_keys_that_are_promised_and_an_exit_only_for_exits() -> None:

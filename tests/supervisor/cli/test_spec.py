@@ -1,6 +1,7 @@
 """supervisor/cli/spec.py: options into one ContainerSpec."""
 
 import os
+import pathlib
 
 import pytest
 
@@ -8,9 +9,48 @@ from supervisor.cli.spec import Options, container_spec
 from supervisor.errors import BadRequest
 
 
-def test_without_a_root_file_system_the_ways_are_shown() -> None:
-    with pytest.raises(BadRequest, match=r"(?s)--rootfs /.*--bundle DIR"):
-        container_spec(Options(command=("alpine", "sh")), {})
+def test_without_an_image_the_ways_are_shown() -> None:
+    with pytest.raises(BadRequest, match=r"(?s)pause.*oci:DIR.*docker://NAME.*--rootfs DIR.*--bundle DIR"):
+        container_spec(Options(), {})
+
+
+@pytest.mark.parametrize(
+    ("words", "image", "args"),
+    [
+        (("pause",), "pause", []),
+        (("busybox", "sh", "-c", "exit 7"), "busybox", ["sh", "-c", "exit 7"]),
+        (("/", "--", "x"), "/", ["--", "x"]),
+        (("./root", "a"), "HERE/root", ["a"]),
+        (("..",), "ABOVE", []),
+        (("oci:layout:1.0", "a"), "oci:HERE/layout:1.0", ["a"]),
+        (("docker-archive:x.tar:me/x:2", "a"), "docker-archive:HERE/x.tar:me/x:2", ["a"]),
+        (("docker://busybox",), "docker://busybox:latest", []),
+    ],
+)
+def test_the_first_word_is_the_image_with_its_path_made_absolute_and_the_rest_its_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, words: tuple[str, ...], image: str, args: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = container_spec(Options(command=words), {})
+    assert spec.image == image.replace("HERE", str(tmp_path)).replace("ABOVE", str(tmp_path.parent))
+    assert list(spec.args) == args
+
+
+@pytest.mark.parametrize("root", [{"rootfs": "/"}, {"bundle": "/b"}])
+def test_with_a_root_of_ones_own_every_word_is_the_command(root: dict[str, str]) -> None:
+    spec = container_spec(Options(command=("pause", "1"), **root), {})  # type: ignore[arg-type]
+    assert (spec.image, list(spec.args)) == ("", ["pause", "1"])
+
+
+def test_a_word_that_is_no_image_is_refused_with_all_the_ways() -> None:
+    with pytest.raises(BadRequest, match=r"'Busy Box'.*docker-archive:FILE"):
+        container_spec(Options(command=("Busy Box", "sh")), {})
+
+
+def test_an_entrypoint_may_be_left_to_the_image_given_or_taken_away() -> None:
+    asked = [list(container_spec(Options(command=("a",), entrypoint=e), {}).entrypoint) for e in (None, "sh", "")]
+    assert asked == [[], ["sh"], [""]]
+    assert list(container_spec(Options(rootfs="/", entrypoint="sh"), {}).entrypoint) == ["sh"]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,14 @@ def test_a_coming_restart_is_told_with_its_time() -> None:
     assert "Run 3 is due at" in text
 
 
+def test_a_rule_that_decided_is_named_and_not_the_policy() -> None:
+    container = pb.Container(run=2, spec=pb.ContainerSpec(restart="always"))
+    text = story.tell(exit_of(kind="exited", code=42, rule="exit in 42 => no"), container, [])
+    assert "The restart rule 'exit in 42 => no' lets it rest." in text and "policy" not in text
+    text = story.tell(exit_of(kind="exited", code=42, rule="exit in 42 => restart", decision="restart"), None, [])
+    assert "The restart rule 'exit in 42 => restart' asked for another run." in text
+
+
 def test_log_lines_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in story.tell(exit_of(kind="exited", code=0), None, ["\x1b[2J"])
 

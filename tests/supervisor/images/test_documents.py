@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.errors import BadImage
 from supervisor.images import documents
 from supervisor.images.documents import Platform
-from supervisor.images.errors import BadImage
 from supervisor.images.facts import Config
 
 DIGEST = "sha256:" + "ab" * 32

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.errors import BadRequest
-from supervisor.images.errors import (
+from supervisor.errors import (
     BadImage,
+    BadRequest,
     ImageTooLarge,
     WrongDigest,
 )

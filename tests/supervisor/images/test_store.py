@@ -8,19 +8,23 @@ import pathlib
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from supervisor.errors import BadRequest, CannotStart, TimedOut, WrongState
-from supervisor.images import tools
-from supervisor.images.errors import (
+from supervisor.errors import (
     AmbiguousImage,
+    BadRequest,
+    CannotStart,
     ImageInUse,
     NoSuchImage,
+    TimedOut,
     ToolFailed,
     ToolMissing,
+    WrongState,
 )
-from supervisor.images.facts import Config, Resolved
+from supervisor.images import tools
+from supervisor.images.facts import Config, Image, Resolved
 from supervisor.images.store import Images
 from tests.supervisor.images.building import Made, docker_archive, link, tar, tree, write_layout
 from tests.supervisor.images.stores import ABOVE, ABOVE_HEX, BASE, PLAIN, TALL, layers_on_disk, opened, written
@@ -151,7 +155,8 @@ def test_a_name_goes_to_the_image_that_was_loaded_last(images: Images, tmp_path:
         images.load(written(tmp_path / "a.tar", docker_archive((made, ["x:1"]))))
     assert images.get("x:1").id == TALL.id
     assert images.get(PLAIN.id).names == ()
-    assert images.load(str(tmp_path / "a.tar"), name="y")[0].names == ("x:1", "y:latest")
+    assert images.load(str(tmp_path / "a.tar"), name="y")[0].names == ("y:latest",)
+    assert images.get("y").names == ("x:1", "y:latest")
 
 
 def test_the_last_name_takes_the_image_along_and_layers_go_with_their_last_image(
@@ -182,7 +187,7 @@ def test_a_held_image_stays_over_a_restart_until_its_last_container_releases_it(
         images.remove("box:tall")
     images.release("c1")
     images.release("c1")
-    assert images.users(tall.id) == ("c2",)
+    assert images.users() == {tall.id: ("c2",)}
     with pytest.raises(ImageInUse):
         images.remove(tall.id)
     assert layers_on_disk(tmp_path) == 2
@@ -195,7 +200,34 @@ def test_holds_become_those_of_the_containers_there_are(images: Images, both: pa
     images.hold("gone", plain.id)
     images.hold("moved", plain.id)
     images.hold_only({"moved": tall.id, "new": tall.id})
-    assert (images.users(plain.id), images.users(tall.id)) == ((), ("moved", "new"))
+    assert images.users() == {tall.id: ("moved", "new")}
+
+
+def test_who_uses_an_image_can_be_asked_while_containers_come_and_go(images: Images, both: pathlib.Path) -> None:
+    plain, _ = images.load(str(both))
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            images.hold("c", plain.id)
+            images.release("c")
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        seen = {images.users().get(plain.id, ()) for _ in range(2000)}
+    finally:
+        over.set()
+        thread.join()
+    assert seen <= {(), ("c",)}
+
+
+def test_a_load_says_which_names_it_gave(images: Images, tmp_path: pathlib.Path) -> None:
+    for names in (["a:1", "b:1"], ["c:1"]):
+        path = written(tmp_path / "x.tar", docker_archive((PLAIN, names)))
+        (loaded,) = images.load(path)
+        assert loaded.names == tuple(names)
+    assert images.get("a:1").names == ("a:1", "b:1", "c:1")
 
 
 def test_a_hold_needs_an_image_and_a_container_holds_one(images: Images, both: pathlib.Path) -> None:
@@ -235,6 +267,7 @@ def test_leftovers_and_images_without_their_layers_are_gone_after_the_next_open(
         (store / leftover).mkdir(parents=True)
     (store / "layers" / ABOVE_HEX).rename(store / "staging/lost")
     images.__init__(str(tmp_path / "root"))  # type: ignore[misc]
+    images.tidy()
     assert [image.id for image in images.list()] == [PLAIN.id]
     assert layers_on_disk(tmp_path) == 1
 
@@ -290,6 +323,22 @@ def test_loads_and_removals_at_once_leave_whole_images_alone(images: Images, tmp
     assert failures == []
     assert {image.id for image in images.list()} == {made[0].id, made[2].id}
     assert layers_on_disk(tmp_path) == 3
+
+
+def test_an_image_that_somebody_removes_right_after_it_was_loaded_is_not_there_and_no_disk_is_blamed(
+    both: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    class Raced(Images):
+        def pull(self, word: str, **how: Any) -> Image:
+            image = super().pull(word, **how)
+            self.remove(image.id)
+            return image
+
+    images = Raced(str(tmp_path / "root"))
+    with pytest.raises(NoSuchImage):
+        images.resolve(f"oci:{both}:tall")
+    assert layers_on_disk(tmp_path) == 0
+    images.close()
 
 
 def test_a_failed_pull_says_what_skopeo_said_and_leaves_nothing(images: Images, tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.images.errors import BadImage, ImageTooLarge
+from supervisor.errors import BadImage, ImageTooLarge
 from supervisor.images.facts import Limits
 from supervisor.images.streams import Budget, Hashed
 from supervisor.images.tar import BadTar, TarReader
@@ -33,7 +33,7 @@ class Place:
 
     def fill(self, data: bytes, limits: Limits | None = None) -> tuple[str, ...]:
         budget = Budget(limits or Limits())
-        return unpack(TarReader(Hashed(Trickle(data), budget)), str(self.root), "layer.tar", budget)
+        return unpack(TarReader(Hashed(Trickle(data), budget.spend_bytes)), str(self.root), "layer.tar", budget)
 
     def refuse(self, data: bytes, words: str) -> None:
         open_before = os.listdir("/proc/self/fd")

@@ -2,13 +2,19 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from supervisor.errors import TimedOut
+from shim import native
+from supervisor import procstate
+from supervisor.errors import ShimFailed, TimedOut
+from supervisor.facts import Process
 from supervisor.oci import cgroups
+from tests.system.daemonrig import until
 
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0 or not cgroups.writable(), reason="cgroups cannot be made here")
 
@@ -37,6 +43,35 @@ def v2(tmp_path: pathlib.Path) -> pathlib.Path:
     put(tmp_path / "exitd/x/y/cgroup.procs", "0\n")
     put(tmp_path / "exitd/x/y/memory.max", "max\n")
     return tmp_path
+
+
+def test_a_limit_is_set_before_anything_is_in_the_cgroup(v1: pathlib.Path) -> None:
+    cgroups.limit_memory("/exitd/pod-1", 5 << 20, str(v1))
+    assert (v1 / "memory/exitd/pod-1/memory.limit_in_bytes").read_text() == str(5 << 20)
+
+
+def test_on_v2_every_level_above_hands_the_memory_controller_down(v2: pathlib.Path) -> None:
+    cgroups.limit_memory("/exitd/pod-1", 5 << 20, str(v2))
+    assert (v2 / "exitd/pod-1/memory.max").read_text() == str(5 << 20)
+    for level in (v2, v2 / "exitd"):
+        assert (level / "cgroup.subtree_control").read_text() == "+memory"
+    assert not (v2 / "exitd/pod-1/cgroup.subtree_control").exists()
+
+
+def test_a_limit_that_cannot_be_set_is_a_named_error(v1: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    put(tmp_path / "memory/exitd", "a file in the way")
+    with pytest.raises(ShimFailed, match="nothing was started"):
+        cgroups.limit_memory("/exitd/pod-1", 5 << 20, str(v1))
+    (tmp_path / "memory/cgroup.procs").unlink()
+    with pytest.raises(ShimFailed, match="not mounted"):
+        cgroups.limit_memory("/exitd/pod-1", 5 << 20, str(v1))
+
+
+def test_children_are_found_in_any_hierarchy(v1: pathlib.Path) -> None:
+    for path in ("memory/exitd/a", "freezer/exitd/b", "systemd/exitd/a/c"):
+        (v1 / path).mkdir(parents=True)
+    assert cgroups.children("/exitd", str(v1)) == ("/exitd/a", "/exitd/b")
+    assert cgroups.children("/none", str(v1)) == ()
 
 
 def test_v1_is_known_by_its_hierarchies(v1: pathlib.Path) -> None:
@@ -77,7 +112,7 @@ def test_what_is_gone_is_not_known(v1: pathlib.Path) -> None:
     cgroups.remove("/exitd/gone", root=str(v1))
 
 
-@pytest.mark.parametrize("path", ["/", "", "//", "/.", "/../x", "/a/../..", "relative", "a.slice:b:c"])
+@pytest.mark.parametrize("path", ["/", "", "//", "/.", "/../x", "/a/../..", "relative", "a.slice:b:c.slice"])
 def test_the_top_is_never_taken_for_a_containers_cgroup(v1: pathlib.Path, path: str) -> None:
     with pytest.raises(ValueError, match="cgroups path"):
         cgroups.remove(path, root=str(v1))
@@ -124,3 +159,118 @@ def test_whoever_is_left_is_killed_and_every_hierarchy_is_cleaned() -> None:
     begun = time.monotonic()
     cgroups.remove(path)
     assert time.monotonic() - begun < 1
+
+
+@pytest.fixture
+def frozen() -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A cgroup of the kernel's below one more, and a process in it that is frozen."""
+    path = f"/exitd-test-{os.getpid()}/child"
+    top = cgroups.paths(path)["freezer"]
+    os.makedirs(top)
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        pathlib.Path(top, "cgroup.procs").write_text(str(sleeper.pid))
+        state = pathlib.Path(top, "freezer.state")
+        state.write_text("FROZEN")
+        until(lambda: state.read_text() == "FROZEN\n", "frozen")
+        yield path, sleeper
+        cgroups.remove(os.path.dirname(path))
+
+
+needs_freezer = pytest.mark.skipif("freezer" not in cgroups.paths("/x"), reason="there is no v1 freezer here")
+
+
+@needs_cgroups
+@needs_freezer
+def test_a_frozen_process_of_v1_dies_once_it_is_thawed(frozen: tuple[str, "subprocess.Popen[bytes]"]) -> None:
+    path, sleeper = frozen
+    process = Process(sleeper.pid, native.process_stat(sleeper.pid)[2])
+    assert not procstate.is_killed(process)
+    sleeper.send_signal(signal.SIGSTOP)
+    assert not procstate.is_killed(process)
+    sleeper.kill()
+    assert procstate.is_killed(process) and not procstate.is_ending(process)
+    assert not procstate.is_killed(Process(process.pid, process.started_ticks + 1))
+    cgroups.thaw(os.path.dirname(path))  # the whole tree
+    assert sleeper.wait(5) == -9
+    assert not procstate.is_killed(process)
+
+
+def test_nothing_is_thawed_where_nothing_is_frozen(v1: pathlib.Path, v2: pathlib.Path) -> None:
+    cgroups.thaw("/exitd/none", str(v1))
+    cgroups.thaw("/exitd/x", str(v2))
+
+
+def test_v2_and_a_cgroup_that_is_gone_have_no_memory_eventfd(v1: pathlib.Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    assert cgroups.oom_event("/exitd/none", str(v1)) == -1
+    put(v1 / "memory/exitd/x/memory.oom_control")
+    (v1 / "memory/exitd/x/cgroup.event_control").mkdir()  # a kernel without it
+    with pytest.raises(OSError):
+        cgroups.oom_event("/exitd/x", str(v1))
+    assert os.listdir("/proc/self/fd") == before
+
+
+# -- scopes: the systemd driver
+
+
+@pytest.mark.parametrize(
+    ("path", "inner"),
+    [
+        ("exitd.slice:exitd:c1", "exitd.slice/exitd-c1.scope"),
+        ("a-b-c.slice:p:n", "a.slice/a-b.slice/a-b-c.slice/p-n.scope"),
+        ("-.slice:p:n", "p-n.scope"),
+        (":p:n", "system.slice/p-n.scope"),
+        ("a.slice::n", "a.slice/-n.scope"),
+        ("kubepods-pod1_2.slice:cri:0f.x", "kubepods.slice/kubepods-pod1_2.slice/cri-0f.x.scope"),
+    ],
+)
+def test_a_scope_is_in_its_slice_and_that_in_its_parents(
+    v1: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, path: str, inner: str
+) -> None:
+    assert cgroups.is_scope(path)
+    assert cgroups.paths(path, str(v1)) == {
+        name: f"{v1}/{name}/{inner}" for name in ("cpu,cpuacct", "freezer", "memory", "systemd")
+    }
+    unified = tmp_path_factory.mktemp("v2")
+    put(unified / "cgroup.controllers")
+    assert cgroups.paths(path, str(unified)) == {"unified": f"{unified}/{inner}"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a:p:n",
+        "a.slice:p:",
+        "a--b.slice:p:n",
+        "-a.slice:p:n",
+        "a-.slice:p:n",
+        ".slice:p:n",
+        "a/b.slice:p:n",
+        "a.slice:p:../n",
+        "a.slice:p:n.slice",
+        "a.slice:p/q:n",
+        "../x.slice:p:n",
+        "a.slice:p",
+        "a.slice:p:n:m",
+        "a",
+    ],
+)
+def test_what_is_no_scope_of_a_slice_is_refused(v1: pathlib.Path, path: str) -> None:
+    with pytest.raises(ValueError):
+        cgroups.paths(path, str(v1))
+
+
+def test_a_path_is_a_path_also_with_colons_in_it(v1: pathlib.Path) -> None:
+    assert not cgroups.is_scope("/a:b:c")
+    assert cgroups.paths("/a:b:c", str(v1))["memory"] == f"{v1}/memory/a:b:c"
+
+
+def test_counters_limits_and_members_of_a_scope_are_found(v1: pathlib.Path, v2: pathlib.Path) -> None:
+    path = "exitd.slice:exitd:c1"
+    put(v2 / "exitd.slice/exitd-c1.scope/memory.events", "oom_kill 4\n")
+    put(v2 / "exitd.slice/exitd-c1.scope/memory.max", "4096\n")
+    put(v2 / "exitd.slice/exitd-c1.scope/cgroup.procs", "7\n8\n")
+    assert cgroups.oom_counter_path(path, str(v2)) == f"{v2}/exitd.slice/exitd-c1.scope/memory.events"
+    assert (cgroups.oom_kills(path, str(v2)), cgroups.memory_limit_bytes(path, str(v2))) == (4, 4096)
+    assert cgroups.pids(path, str(v2)) == (7, 8)
+    assert cgroups.oom_kills("exitd.slice:exitd:c2", str(v2)) is None

@@ -3,12 +3,13 @@
 import os
 import pathlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from shim import native
 from supervisor.errors import BadRequest
-from supervisor.facts import Spec
+from supervisor.facts import Mount, Spec
 from supervisor.oci import rootfs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
@@ -100,6 +101,32 @@ def test_the_mounts_are_private(lower: pathlib.Path, directory: str) -> None:
     assert not [line for line in lines if "shared:" in line]
 
 
+def test_the_pause_program_runs_on_its_images_own_directory_and_nothing_is_mounted(
+    tmp_path: pathlib.Path, lower: pathlib.Path
+) -> None:
+    (tmp_path / "link").symlink_to(lower)
+    spec = Spec(name="c", image="pause", layers=(str(tmp_path / "link"),))
+    assert rootfs.prepare(spec, str(tmp_path / "run")) == str(lower)  # runc takes no path with a link in it
+    assert not (tmp_path / "run").exists()
+
+
+@needs_root
+def test_the_pause_program_gets_an_overlay_where_its_root_would_be_written_or_could_not_be_executed(
+    lower: pathlib.Path, directory: str
+) -> None:
+    spec = Spec(name="c", image="pause", layers=(str(lower),))
+    for asked in (replace(spec, mounts=(Mount("/etc", "/etc"),)), replace(spec, cwd="/work")):
+        assert rootfs.prepare(asked, directory) == f"{directory}/merged"
+        rootfs.release(directory)
+    native.mount("none", str(lower), "tmpfs", rootfs.MS_NOEXEC, "")
+    try:
+        assert rootfs.prepare(spec, directory) == f"{directory}/merged"
+        assert not os.statvfs(f"{directory}/merged").f_flag & os.ST_NOEXEC
+        rootfs.release(directory)
+    finally:
+        native.unmount(str(lower), rootfs.MNT_DETACH)
+
+
 @pytest.mark.parametrize("path", ["/nope", "relative", "/etc/passwd"])
 def test_a_root_file_system_that_is_no_directory_is_refused(tmp_path: pathlib.Path, path: str) -> None:
     with pytest.raises(BadRequest, match=path):
@@ -115,6 +142,10 @@ def test_mount_points_are_read_with_their_escapes_and_strictly_below() -> None:
         "4 1 0:4 / /run/xy/a rw - tmpfs t rw\n\n"
     )
     assert rootfs.parse_mounts_under(text, "/run/x") == ("/run/x/a b",)
+    escaped = text.replace("/run/x", "/run/\\040\\043x")
+    for written in (escaped, escaped.replace("\\043", "#")):  # kernels differ about this one
+        assert rootfs.parse_mounts_under(written, "/run/ #x") == ("/run/ #x/a b",)
+    assert rootfs.parse_mounts_under(text, "/run/y") == ()
 
 
 def test_a_missing_bundle_is_named(tmp_path: pathlib.Path) -> None:

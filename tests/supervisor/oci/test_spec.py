@@ -8,12 +8,13 @@ import pytest
 
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
-from supervisor.oci.spec import CAPABILITIES, Document, Host, adapt_bundle, config, parse_bundle, rootfs_of
+from supervisor.oci.spec import CAPABILITIES, Document, Host, Shared, adapt_bundle, config, parse_bundle, rootfs_of
 from supervisor.oci.users import Ids
 
 ID = "0123456789abcdef0123"
 ROOT = Ids()
-HOST = Host()
+HOST, ALONE = Host(), Shared()
+POD = Shared((("ipc", "/ns/ipc"), ("uts", "/ns/uts"), ("network", "/ns/net")), "/pod/shm")
 SPEC = Spec(name="web", args=("sh", "-c", "true"), rootfs="/")
 BUNDLED = Spec(name="web", bundle="/b")
 BUNDLE: Document = {
@@ -33,12 +34,12 @@ BUNDLE: Document = {
 }
 
 
-def made(spec: Spec = SPEC, user: Ids = ROOT, host: Host = HOST) -> dict:  # type: ignore[type-arg]  # JSON
-    return config(spec, ID, rootfs_path="/r", cgroups_path="/exitd/x", user=user, host=host)
+def made(spec: Spec = SPEC, user: Ids = ROOT, host: Host = HOST, shared: Shared = ALONE) -> dict:  # type: ignore[type-arg]  # JSON
+    return config(spec, ID, rootfs_path="/r", cgroups_path="/exitd/x", user=user, host=host, shared=shared)
 
 
-def adapted(spec: Spec, user: Ids | None = None, host: Host = HOST) -> dict:  # type: ignore[type-arg]  # JSON
-    return adapt_bundle(BUNDLE, spec, cgroups_path="/exitd/x", user=user, host=host)
+def adapted(spec: Spec, user: Ids | None = None, host: Host = HOST, shared: Shared = ALONE) -> dict:  # type: ignore[type-arg]  # JSON
+    return adapt_bundle(BUNDLE, spec, cgroups_path="/exitd/x", user=user, host=host, shared=shared)
 
 
 def test_the_oom_score_is_always_explicit() -> None:
@@ -86,7 +87,6 @@ def test_namespaces_follow_the_network_and_the_cgroup_version() -> None:
     [
         ({"args": ()}, "no command"),
         ({"cwd": "srv"}, "absolute"),
-        ({"network": "bridge"}, "bridge"),
         ({"mounts": (Mount("data", "/data"),)}, "source"),
         ({"mounts": (Mount("/data", "data"),)}, "destination"),
     ],
@@ -112,8 +112,9 @@ def test_open_files_never_exceed_the_daemons_own_limit() -> None:
     assert made(host=Host(hard_files=-1))["process"]["rlimits"][0]["hard"] == 524288  # unlimited
 
 
-def test_the_whole_is_json_and_carries_the_annotations() -> None:
-    document = made(replace(SPEC, annotations=(("a.b/c", "1"),), read_only=True, hostname="h"))
+def test_the_whole_is_json_and_carries_the_annotations_that_the_runtime_may_see() -> None:
+    spec = replace(SPEC, annotations=(("a.b/c", "1"), ("d", "2")), read_only=True, hostname="h")
+    document = made(spec, shared=Shared(annotations=(("a.b/c", "1"),)))
     assert json.loads(json.dumps(document)) == document
     assert document["annotations"] == {"a.b/c": "1"}
     assert (document["root"], document["hostname"]) == ({"path": "/r", "readonly": True}, "h")
@@ -146,13 +147,13 @@ def test_what_was_asked_changes_a_bundle() -> None:
         cwd="/w",
         user="web",
         memory_bytes=5,
-        annotations=(("k", "v"),),
+        annotations=(("k", "v"), ("hidden", "h")),
         hostname="h",
         read_only=True,
         network="host",
         mounts=(Mount("/s", "/d"),),
     )
-    document = adapted(spec, Ids(33, 33, (5,)), Host(swap_limit=True))
+    document = adapted(spec, Ids(33, 33, (5,)), Host(swap_limit=True), Shared(annotations=(("k", "v"),)))
     assert document["process"]["args"] == ["x"]
     assert document["process"]["env"] == ["A=1", "B=3", "C=4"]
     assert document["process"]["cwd"] == "/w"
@@ -163,6 +164,39 @@ def test_what_was_asked_changes_a_bundle() -> None:
     assert (document["hostname"], document["root"]["readonly"]) == ("h", True)
     assert len(document["mounts"]) == 2
     assert rootfs_of(document) == "/b/rootfs"
+
+
+def test_a_member_joins_by_path_and_has_its_pods_name_and_shared_memory() -> None:
+    document = made(replace(SPEC, hostname="pod"), shared=POD)
+    paths = {each["type"]: each.get("path") for each in document["linux"]["namespaces"]}
+    assert paths == {"pid": None, "mount": None, "ipc": "/ns/ipc", "uts": "/ns/uts", "network": "/ns/net"}
+    assert "hostname" not in document
+    assert "HOSTNAME=pod" in document["process"]["env"]
+    (shm,) = (mount for mount in document["mounts"] if mount["destination"] == "/dev/shm")
+    assert (shm["type"], shm["source"]) == ("bind", "/pod/shm")
+    destinations = [mount["destination"] for mount in document["mounts"]]
+    assert destinations.index("/dev") < destinations.index("/dev/shm")
+
+
+def test_a_bundle_joins_a_pod_too() -> None:
+    document = adapted(replace(BUNDLED, hostname="x"), shared=POD)
+    paths = {each["type"]: each.get("path") for each in document["linux"]["namespaces"]}
+    assert paths == {"pid": None, "ipc": "/ns/ipc", "uts": "/ns/uts", "network": "/ns/net"}
+    assert "hostname" not in document
+    assert document["mounts"][-1]["source"] == "/pod/shm"
+
+
+def test_the_hosts_pid_namespace_is_kept_when_asked() -> None:
+    for document in (made(replace(SPEC, pid="host")), adapted(replace(BUNDLED, pid="host"))):
+        assert "pid" not in [each["type"] for each in document["linux"]["namespaces"]]
+
+
+def test_cpu_limits_are_quota_and_requests_are_shares() -> None:
+    assert "cpu" not in made()["linux"]["resources"]
+    cpu = made(replace(SPEC, cpu_limit_milli=1500, cpu_request_milli=250))["linux"]["resources"]["cpu"]
+    assert cpu == {"quota": 150_000, "period": 100_000, "shares": 256}
+    assert made(replace(SPEC, cpu_request_milli=1))["linux"]["resources"]["cpu"] == {"shares": 2}
+    assert adapted(replace(BUNDLED, cpu_limit_milli=100))["linux"]["resources"]["cpu"]["quota"] == 10_000
 
 
 def test_a_bundles_own_cgroups_path_and_oom_score_stay() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.api import signals
+from supervisor import signals
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from supervisor.oci.rootfs import escape_layer
-
 MOST_OPTION_BYTES = 3000  # of a page of 4096, so that upperdir, workdir and flags find room
+
+
+def escape_layer(path: str) -> str:
+    """A path inside overlay's mount options, where colon, comma and backslash have a meaning."""
+    for special in ("\\", ":", ","):
+        path = path.replace(special, "\\" + special)
+    return path
 
 
 @contextmanager

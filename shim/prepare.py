@@ -1,0 +1,71 @@
+"""What exitd-shim finds when it begins, made by whoever starts one without exitd: files in its directory, descriptors
+at its seats."""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+
+from shim import record
+
+LOCK, PLAN, CREATED = "lock", "plan", "created"
+FIRST_SEAT, FIRST_OUTPUT_SEAT, SEATS_END = 3, 4, 12  # shim/core/shim.h: STATUS_FD, OUT_FD, and what lies behind them
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[bool]:
+    """Holds a run's lock, which is made if need be, for the block; yields False when somebody else has it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+def make_record(path: str) -> None:
+    """Its blocks are allocated now, so that no full file system takes the exit away later."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, record.RECORD_BYTES)
+    finally:
+        os.close(fd)
+
+
+def write_new(path: str, data: bytes) -> None:
+    """All of it, in a file that was not there."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if os.write(fd, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(fd)
+
+
+def above_seats(fd: int) -> int:
+    """A copy that no seat's descriptor can overwrite, which ends with an exec."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SEATS_END)
+
+
+def output_pipes() -> list[int]:
+    """Two pipes in the order of their seats: both read ends, both write ends; above all seats, not inherited."""
+    made = [*os.pipe(), *os.pipe()]
+    try:
+        return [above_seats(made[end]) for end in (0, 2, 1, 3)]
+    finally:
+        for fd in made:
+            os.close(fd)
+
+
+def take_seats(descriptors: Sequence[int], first: int) -> None:
+    """For a program that becomes exitd-shim itself: these at the seats from `first` on, and at the others nothing."""
+    for seat in range(FIRST_SEAT, SEATS_END):
+        with contextlib.suppress(OSError):  # nothing there
+            os.set_inheritable(seat, False)
+    for seat, fd in enumerate(descriptors, start=first):
+        os.dup2(fd, seat, inheritable=True)

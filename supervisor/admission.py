@@ -1,0 +1,110 @@
+"""What a request for a container becomes before it is one: its runtime, its place in a pod, its image."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from supervisor import pods
+from supervisor.errors import BadRequest, NoSuchContainer, WrongState
+from supervisor.facts import Container, OnPauseExit, Phase, Pod, Spec
+from supervisor.imagedesk import ImageDesk
+from supervisor.node import Node
+from supervisor.pods import Place, Role
+
+NAME_CHARACTERS = 63
+
+
+class Admission:
+    """Checks a spec against what is there, and fills in what the caller left open."""
+
+    def __init__(self, node: Node, desk: ImageDesk, choose_runtime: Callable[[Spec], Spec]) -> None:
+        """`choose_runtime` gives a spec its runtime, and which annotations that gets to see."""
+        self._node = node
+        self._desk = desk
+        self._choose_runtime = choose_runtime
+
+    async def admit(self, spec: Spec, container_id: str) -> Spec:
+        """BadRequest, NoSuchContainer (of the pod), WrongState, and what the image store raises."""
+        place = _place(spec)
+        match place.role:
+            case Role.MEMBER:
+                spec = self._member(spec, await self._pod(place.sandbox))
+            case Role.SANDBOX:
+                spec = _sandbox(spec)
+            case Role.SINGLE:
+                spec = _single(spec)
+        spec = self._choose_runtime(spec)
+        return await self._desk.resolve(spec, container_id)
+
+    async def _pod(self, reference: str) -> Container:
+        try:
+            pause = await self._node.get(reference)
+        except NoSuchContainer as error:
+            raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error
+        if pause.spec.pod is None:
+            raise BadRequest(f"{reference} is a container and no pod; `exitctl pods` lists the pods", id=pause.id)
+        return pause
+
+    def _member(self, spec: Spec, pause: Container) -> Spec:
+        if pause.phase not in (Phase.RUNNING, Phase.PAUSED):
+            raise WrongState(
+                f"the pod {pause.spec.name} is NotReady: its pause container is {pause.phase.value}; "
+                f"exitctl start {pause.id[:12]} makes a new sandbox of it",
+                id=pause.id,
+            )
+        of_host = pause.spec.network == "host"
+        if spec.network == "host" and not of_host:
+            raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
+        return replace(
+            spec,
+            sandbox=pause.id,
+            network="host" if of_host else "pod",
+            runtime=spec.runtime or pause.spec.runtime,
+            hostname=pause.spec.hostname or pause.id[:12],
+            annotations=_with_full_id(spec.annotations, pause.id),
+            namespace=pause.spec.namespace,
+        )
+
+
+def _place(spec: Spec) -> Place:
+    """By annotations, and by the fields that mean the same; BadRequest when they contradict each other."""
+    told = pods.place(dict(spec.annotations))
+    if spec.pod and spec.sandbox:
+        raise BadRequest("pod, sandbox: a container is a pod's pause container or a member of one, not both")
+    asked = Place(Role.SANDBOX) if spec.pod else Place(Role.MEMBER, spec.sandbox) if spec.sandbox else None
+    if asked is None or told.role is Role.SINGLE:
+        return asked or told
+    if told != asked:
+        raise BadRequest("the annotations say another place in a pod than the request's own fields; drop one of them")
+    return told
+
+
+def _sandbox(spec: Spec) -> Spec:
+    if spec.network == "pod":
+        raise BadRequest("network pod: a pause container is its pod's network; choose none or host")
+    if spec.pid == "pod":
+        raise BadRequest("pid pod: a pause container is the first of its pod; its members say --pid pod")
+    pod = spec.pod or Pod()
+    if spec.auto_remove and pod.on_pause_exit is OnPauseExit.KEEP:
+        raise BadRequest("auto_remove, pod.on_pause_exit keep: a pod's members go with it when it is removed; drop one")
+    name = spec.name or _name_of(pod)
+    return replace(spec, network=spec.network or "none", name=name, pod=replace(pod, name=pod.name or spec.name))
+
+
+def _single(spec: Spec) -> Spec:
+    for field, value in (("network", spec.network), ("pid", spec.pid)):
+        if value == "pod":
+            raise BadRequest(f"{field} pod: the container is no member of a pod", field=field)
+    return replace(spec, network=spec.network or "none")
+
+
+def _name_of(pod: Pod) -> str:
+    """As unique as CRI's metadata; empty when that does not fit into a container's name."""
+    namespace = "" if pod.namespace == "default" else f"_{pod.namespace}"
+    name = f"{pod.name}{namespace}{f'_{pod.attempt}' if pod.attempt else ''}"
+    return name if pod.name and len(name) <= NAME_CHARACTERS else ""
+
+
+def _with_full_id(annotations: tuple[tuple[str, str], ...], id: str) -> tuple[tuple[str, str], ...]:
+    """A runtime with sandboxes of its own looks the pod up by this: the beginning of an id would not do."""
+    keys = {family.id_key for family in pods.FAMILIES}
+    return tuple((key, id if key in keys else value) for key, value in annotations)

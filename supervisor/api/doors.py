@@ -1,0 +1,223 @@
+"""The methods of service Exitd: messages in, the owners of the state asked, messages out. Knows nothing of gRPC."""
+
+import platform
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Protocol, cast
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import events, logs
+from supervisor.api import replies, requests
+from supervisor.facts import By, Container, Exit, Spec
+from supervisor.images.facts import Image, Removed
+from supervisor.inotify import Inotify
+from supervisor.views import Info, PodView, View
+
+API = "exitd.v1"
+LOG_REPLY_BYTES = 64 * 1024
+
+
+class Node(Protocol):
+    """What the API asks of the owner of all state. Every method raises named ExitdErrors only."""
+
+    async def create(self, spec: Spec, by: By) -> Container: ...
+    async def start(self, id: str, by: By) -> Container: ...
+    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container: ...
+    async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None: ...
+    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container: ...
+    async def pause(self, id: str, by: By) -> None: ...
+    async def resume(self, id: str, by: By) -> None: ...
+    async def remove(self, id: str, force: bool, by: By) -> None: ...
+    def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
+        """The containers, and the sequence number from which on to watch."""
+
+    async def inspect(self, id: str) -> View: ...
+    async def pids(self, id: str) -> tuple[int, ...]: ...
+    async def wait(self, id: str, condition: str, run: int) -> Exit | None:
+        """`run` 0: the current one. None: removed without ever having run."""
+
+    def subscribe(
+        self,
+        from_seq: int | None,
+        since_ns: int | None,
+        until_ns: int | None,
+        filters: tuple[str, ...],
+        follow: bool,
+    ) -> AsyncIterator[events.Item]:
+        """An async generator function: not awaited, closed as soon as the peer goes away."""
+
+    def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
+        """Likewise an async generator function. An empty `id`: all containers."""
+
+    async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
+        """The log's path, and what to await until the output of a run (0: the current one) is complete."""
+
+    async def info(self) -> Info: ...
+
+
+class Pods(Protocol):
+    """The same for pods. A pod is named by its pause container: id, the beginning of one, or its name."""
+
+    async def run_pod(self, spec: Spec, by: By) -> PodView: ...
+    async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView: ...
+    async def remove_pod(self, id: str, force: bool, by: By) -> None: ...
+    def pods(self, filters: tuple[str, ...]) -> tuple[list[PodView], int]:
+        """The pods, and the sequence number from which on to watch."""
+
+    async def inspect_pod(self, id: str) -> PodView: ...
+    async def wait_members(self, id: str) -> tuple[Exit, ...]:
+        """Once all members have ended for good, or the pod has; none for what is no pod."""
+
+
+class Images(Protocol):
+    """The same for the image store. `users`: container ids by image id."""
+
+    async def load_image(self, word: str, name: str) -> tuple[Image, ...]: ...
+    async def pull_image(self, name: str, if_missing: bool) -> Image: ...
+    async def import_image(self, path: str, name: str) -> Image: ...
+    async def list_images(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
+        """Each with the ids of the containers that stand on it."""
+
+    async def remove_image(self, word: str) -> Removed: ...
+
+
+class Doors:
+    """Each method is `name(request, by)`."""
+
+    def __init__(self, node: Node, pods: Pods, images: Images, changes: Inotify) -> None:
+        self._node = node
+        self._pods = pods
+        self._images = images
+        self._changes = changes
+
+    async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
+        container = await self._node.create(requests.spec_of(request.spec), by)
+        return pb.CreateContainerReply(container=replies.container_message(View(container)))
+
+    async def Start(self, request: pb.StartRequest, by: By) -> pb.StartReply:
+        container = await self._node.start(requests.id_of(request.id), by)
+        return pb.StartReply(container=replies.container_message(View(container)))
+
+    async def Stop(self, request: pb.StopRequest, by: By) -> pb.StopReply:
+        container = await self._node.stop(requests.id_of(request.id), requests.timeout_of(request), by)
+        return pb.StopReply(container=replies.container_message(View(container)))
+
+    async def Kill(self, request: pb.KillRequest, by: By) -> pb.KillReply:
+        signal = requests.signal_of(request.signal or "SIGKILL")
+        await self._node.kill(requests.id_of(request.id), signal, request.all, by)
+        return pb.KillReply()
+
+    async def Restart(self, request: pb.RestartRequest, by: By) -> pb.RestartReply:
+        container = await self._node.restart(requests.id_of(request.id), requests.timeout_of(request), by)
+        return pb.RestartReply(container=replies.container_message(View(container)))
+
+    async def Pause(self, request: pb.PauseRequest, by: By) -> pb.PauseReply:
+        await self._node.pause(requests.id_of(request.id), by)
+        return pb.PauseReply()
+
+    async def Resume(self, request: pb.ResumeRequest, by: By) -> pb.ResumeReply:
+        await self._node.resume(requests.id_of(request.id), by)
+        return pb.ResumeReply()
+
+    async def Remove(self, request: pb.RemoveRequest, by: By) -> pb.RemoveReply:
+        await self._node.remove(requests.id_of(request.id), request.force, by)
+        return pb.RemoveReply()
+
+    async def List(self, request: pb.ListRequest, by: By) -> pb.ListReply:
+        views, seq = self._node.listing(request.all, tuple(request.filters))
+        return pb.ListReply(containers=[replies.container_message(view) for view in views], seq=seq)
+
+    async def Inspect(self, request: pb.InspectRequest, by: By) -> pb.InspectReply:
+        view = await self._node.inspect(requests.id_of(request.id))
+        return pb.InspectReply(container=replies.container_message(view))
+
+    async def Pids(self, request: pb.PidsRequest, by: By) -> pb.PidsReply:
+        return pb.PidsReply(pids=await self._node.pids(requests.id_of(request.id)))
+
+    async def Wait(self, request: pb.WaitRequest, by: By) -> pb.WaitReply:
+        condition, run = requests.condition_of(request.condition), requests.number_of(request.run, "run")
+        id = requests.id_of(request.id)
+        members = () if run or condition != "exited" else await self._pods.wait_members(id)
+        if members:
+            return pb.WaitReply(members=[replies.exit_message(each) for each in members])
+        ended = await self._node.wait(id, condition, run)
+        return pb.WaitReply(exit=replies.exit_message(ended) if ended else None)
+
+    async def Events(self, request: pb.EventsRequest, by: By) -> AsyncGenerator[pb.EventsReply, None]:
+        wanted = self._node.subscribe(
+            requests.number_of(request.from_seq, "from_seq") if request.HasField("from_seq") else None,
+            requests.time_of(request.since, "since") if request.HasField("since") else None,
+            requests.time_of(request.until, "until") if request.HasField("until") else None,
+            tuple(request.filters),
+            not request.no_follow,
+        )
+        async with aclosing(cast("AsyncGenerator[events.Item, None]", wanted)):
+            async for item in wanted:
+                yield replies.events_message(item)
+
+    async def Exits(self, request: pb.ExitsRequest, by: By) -> AsyncGenerator[pb.ExitsReply, None]:
+        since = requests.time_of(request.since, "since") if request.HasField("since") else None
+        ledger = self._node.exits(since, request.unknown, requests.id_of(request.id) if request.id else "")
+        async with aclosing(cast("AsyncGenerator[Exit, None]", ledger)):
+            async for ended in ledger:
+                yield pb.ExitsReply(exit=replies.exit_message(ended))
+
+    async def Logs(self, request: pb.LogsRequest, by: By) -> AsyncGenerator[pb.LogsReply, None]:
+        path, done = await self._node.log_source(requests.id_of(request.id))
+        run = requests.number_of(request.run, "run")
+        tail = requests.number_of(request.tail_lines, "tail_lines") or None
+        source = logs.follow(path, done(run), self._changes, tail) if request.follow else logs.read(path, tail)
+        async with aclosing(source):
+            async for items in source:
+                for reply in replies.log_messages(items, LOG_REPLY_BYTES):
+                    yield reply
+
+    async def RunPod(self, request: pb.RunPodRequest, by: By) -> pb.RunPodReply:
+        return pb.RunPodReply(pod=replies.pod_message(await self._pods.run_pod(requests.spec_of(request.spec), by)))
+
+    async def StopPod(self, request: pb.StopPodRequest, by: By) -> pb.StopPodReply:
+        view = await self._pods.stop_pod(requests.id_of(request.id), requests.timeout_of(request), by)
+        return pb.StopPodReply(pod=replies.pod_message(view))
+
+    async def RemovePod(self, request: pb.RemovePodRequest, by: By) -> pb.RemovePodReply:
+        await self._pods.remove_pod(requests.id_of(request.id), request.force, by)
+        return pb.RemovePodReply()
+
+    async def ListPods(self, request: pb.ListPodsRequest, by: By) -> pb.ListPodsReply:
+        views, seq = self._pods.pods(tuple(request.filters))
+        return pb.ListPodsReply(pods=[replies.pod_message(view) for view in views], seq=seq)
+
+    async def InspectPod(self, request: pb.InspectPodRequest, by: By) -> pb.InspectPodReply:
+        view = await self._pods.inspect_pod(requests.id_of(request.id))
+        return pb.InspectPodReply(pod=replies.pod_message(view))
+
+    async def LoadImage(self, request: pb.LoadImageRequest, by: By) -> pb.LoadImageReply:
+        requests.refuse_nul(request)
+        images = await self._images.load_image(request.word, request.name)
+        return pb.LoadImageReply(images=map(replies.image_message, images))
+
+    async def PullImage(self, request: pb.PullImageRequest, by: By) -> pb.PullImageReply:
+        requests.refuse_nul(request)
+        image = await self._images.pull_image(request.name, request.if_missing)
+        return pb.PullImageReply(image=replies.image_message(image))
+
+    async def ImportImage(self, request: pb.ImportImageRequest, by: By) -> pb.ImportImageReply:
+        requests.refuse_nul(request)
+        image = await self._images.import_image(request.path, request.name)
+        return pb.ImportImageReply(image=replies.image_message(image))
+
+    async def ListImages(self, request: pb.ListImagesRequest, by: By) -> pb.ListImagesReply:
+        images = await self._images.list_images()
+        return pb.ListImagesReply(images=[replies.image_message(image, users) for image, users in images])
+
+    async def RemoveImage(self, request: pb.RemoveImageRequest, by: By) -> pb.RemoveImageReply:
+        requests.refuse_nul(request)
+        removed = await self._images.remove_image(request.word)
+        return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
+
+    async def Version(self, request: pb.VersionRequest, by: By) -> pb.VersionReply:
+        info = await self._node.info()
+        return pb.VersionReply(version=info.version, api=API, python=platform.python_version())
+
+    async def Info(self, request: pb.InfoRequest, by: By) -> pb.InfoReply:
+        return replies.info_message(await self._node.info())

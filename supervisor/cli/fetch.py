@@ -1,0 +1,36 @@
+"""What takes long because an image has to come: told after a while, and what becomes of it when one goes away."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from supervisor.cli.app import complain
+
+FETCHED = ("docker://", "oci:", "docker-archive:")
+QUIET_SECONDS = 2.0
+
+
+def fetch_image(client: Client, spec: pb.ContainerSpec) -> None:
+    """Has the image brought into exitd's store, unless it is there, and notes its id in the spec: before the container
+    is created, so that whoever breaks off a long pull leaves no container behind."""
+    if spec.image.startswith(FETCHED):
+        with patience(f"fetching {spec.image}"):
+            spec.image_id = client.pull_image(spec.image, if_missing=True).id
+
+
+@contextmanager
+def patience(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Around a call that reads a whole image. Says so if it takes more than a moment; `quiet`: only when broken off."""
+    timer = threading.Timer(QUIET_SECONDS, complain, (f"{what}; this may take minutes",))
+    timer.daemon = True
+    if not quiet:
+        timer.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(f"{what}: exitd goes on with it; `exitctl image ls` shows the image once it is there")
+        raise
+    finally:
+        timer.cancel()

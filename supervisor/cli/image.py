@@ -1,0 +1,170 @@
+"""`image ls|load|pull|import|rm`: exitd's own store of images."""
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli import output, parse, spoken
+from supervisor.cli.app import complain, connect, exit_code, now_ns
+from supervisor.cli.fetch import FETCHED, patience
+from supervisor.cli.shape import Document
+from supervisor.cli.spec import here
+from supervisor.errors import BadRequest, ExitdError, NoSuchImage
+from supervisor.images import reference
+
+HEADINGS = ("REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE")
+NONE = "<none>"
+NEVER = "N/A"
+SPOOL_DIRECTORY = "/var/tmp"  # not /tmp, which is often memory
+
+
+@click.group()
+def image() -> None:
+    """List, load, pull, import and remove images of exitd's own store."""
+
+
+@image.command()
+@click.option("-q", "--quiet", is_flag=True, help="Only ids.")
+@click.option("--no-trunc", is_flag=True, help="Whole ids.")
+@output.option("table")
+@click.pass_context
+def ls(ctx: click.Context, quiet: bool, no_trunc: bool, format_: str) -> int:
+    """List images, one line for each of their names."""
+    wanted = output.format_of(format_)
+    found = connect(ctx).images()
+    if quiet:
+        print("".join(f"{_id(each, whole=no_trunc)}\n" for each in found), end="")
+        return 0
+    whole = no_trunc or wanted.kind in ("json", "jsonl")
+    documents = [document for each in found for document in image_documents(each, now_ns(), whole=whole)]
+    output.show(wanted, documents, HEADINGS, _row)
+    return 0
+
+
+@image.command()
+@click.option("-i", "--input", "input_", metavar="FILE", default="", help="The same as WORD.")
+@click.option("--name", metavar="NAME[:TAG]", default="", help="Instead of its own names; for just one image.")
+@click.option("-q", "--quiet", is_flag=True, help="Only ids.")
+@click.argument("word", required=False, default="")
+@click.pass_context
+def load(ctx: click.Context, input_: str, name: str, quiet: bool, word: str) -> int:
+    """Load images from WORD: a docker-archive or a directory with an OCI layout (all that is in it), oci:DIR:TAG or
+    docker-archive:FILE:NAME (one of several); from standard input without WORD, or with -."""
+    if word and input_:
+        raise BadRequest(f"{word} and --input {input_}: give one of them")
+    given = word or input_ or "-"
+    with _file(given) as path, patience(f"loading {given}", quiet=quiet):
+        wanted = str(reference.parse(path, here())) if path.startswith(FETCHED) else os.path.abspath(path)
+        found = connect(ctx).load_image(wanted, name)
+    for each in found:
+        if quiet:
+            print(each.id)
+            continue
+        print("".join(f"Loaded image: {known}\n" for known in each.names) or f"Loaded image ID: {each.id}\n", end="")
+    return 0
+
+
+@image.command()
+@click.option("-q", "--quiet", is_flag=True, help="Never say that it takes long.")
+@click.argument("name")
+@click.pass_context
+def pull(ctx: click.Context, quiet: bool, name: str) -> int:
+    """Pull NAME from a registry, by skopeo and with its configuration; or the one image of oci:DIR[:TAG] or
+    docker-archive:FILE[:NAME]. Prints its id."""
+    wanted = str(reference.parse_remote(name, here()))
+    with patience(f"pulling {wanted}", quiet=quiet):
+        print(connect(ctx).pull_image(wanted).id)
+    return 0
+
+
+@image.command("import")
+@click.option("-q", "--quiet", is_flag=True, help="Never say that it takes long.")
+@click.argument("file")
+@click.argument("name", required=False, default="", metavar="[NAME[:TAG]]")
+@click.pass_context
+def import_(ctx: click.Context, quiet: bool, file: str, name: str) -> int:
+    """Make an image of the tar of a root file system, compressed or not; - is standard input. Prints its id."""
+    with _file(file) as path, patience(f"importing {file}", quiet=quiet):
+        print(connect(ctx).import_image(os.path.abspath(path), name).id)
+    return 0
+
+
+@image.command()
+@click.option("-f", "--force", is_flag=True, help="One that is not there is fine. One in use stays in any case.")
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.pass_context
+def rm(ctx: click.Context, force: bool, images: tuple[str, ...]) -> int:
+    """Remove images: by a name that name, and with its last name the image; by its id the image with all names."""
+    client, worst = connect(ctx), 0
+    for word in images:
+        try:
+            removed = client.remove_image(word)
+        except ExitdError as error:
+            if not (force and isinstance(error, NoSuchImage)):
+                complain(str(error))
+                worst = max(worst, exit_code(error))
+            continue
+        print("".join(f"Untagged: {name}\n" for name in removed.names), end="")
+        print("".join(f"Deleted: {id}\n" for id in removed.ids), end="", flush=True)
+    return worst
+
+
+def image_documents(found: pb.Image, now: int, *, whole: bool) -> Iterator[Document]:
+    """Lines of `image ls`, with the names docker's templates have where docker has them."""
+    for text in found.names or ("",):
+        name = reference.as_name(text)
+        created_ns = _created_ns(found.created, now)
+        yield {
+            "ID": _id(found, whole=whole),
+            "Repository": name.repository if name else NONE,
+            "Tag": name.tag if name and name.tag else NONE,
+            "Name": text,
+            "Digest": found.digest or NONE,
+            "CreatedAt": found.created,
+            "CreatedSince": NEVER if created_ns is None else f"{spoken.span(now - created_ns)} ago",
+            "Size": spoken.size(found.size_bytes),
+            "SizeBytes": found.size_bytes,
+            "Users": list(found.users),
+        }
+
+
+def _row(document: Document) -> list[str]:
+    return [str(document[name]) for name in ("Repository", "Tag", "ID", "CreatedSince", "Size")]
+
+
+def _id(found: pb.Image, *, whole: bool) -> str:
+    return found.id if whole else found.id.removeprefix("sha256:")[: spoken.SHORT_ID]
+
+
+def _created_ns(text: str, now: int) -> int | None:
+    """None for an image that does not say, or says nothing a clock could show."""
+    try:
+        return parse.moment_ns(text, now) if text and not text.startswith("0001-") else None
+    except (BadRequest, OverflowError):
+        return None
+
+
+@contextlib.contextmanager
+def _file(word: str) -> Iterator[str]:
+    """The word itself, or for - the path of what came on standard input: the daemon reads files only."""
+    if word != "-":
+        yield word
+        return
+    if sys.stdin.isatty():
+        raise BadRequest("which file? Name one, or pipe it in: exitctl image load <FILE")
+    with contextlib.ExitStack() as held:
+        directory = os.environ.get("TMPDIR", SPOOL_DIRECTORY)
+        try:
+            file = held.enter_context(tempfile.NamedTemporaryFile(prefix="exitctl-", dir=directory))
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.flush()
+        except OSError as error:
+            text = f"standard input cannot be kept in {directory}: {error.strerror}; set TMPDIR to a place with room"
+            raise BadRequest(text) from error
+        yield file.name

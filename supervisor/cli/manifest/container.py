@@ -1,0 +1,246 @@
+"""One container of a Kubernetes Pod into the request for a member. Pure; its shape has been checked before."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
+from supervisor.cli.manifest.expand import expand
+from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
+from supervisor.cli.manifest.podshape import amount, signal_number
+from supervisor.errors import BadRequest
+from supervisor.images import reference
+
+MOST_NAME = 63
+POLICIES = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}
+MOST_MEMORY_BYTES = (1 << 63) - 1
+
+
+class Pull(StrEnum):
+    """What is asked of a registry before a container is made."""
+
+    NOTHING = "nothing"
+    MISSING = "missing"  # an image that the store does not have
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A container of a pod as it will be asked for, its pod's id and its image's still open."""
+
+    spec: pb.ContainerSpec
+    pull: Pull
+    where: str  # of its name in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a container takes from its pod."""
+
+    pod: str
+    namespace: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    security: Field | None
+    policy: str  # Always | OnFailure | Never
+    grace_seconds: int
+    pid: str
+    host_network: bool
+    volumes: Mapping[str, Callable[[str, bool], pb.Mount]]
+    directory: str  # where relative paths in the file begin
+
+
+def member_of(container: Field, around: Around, notes: Notes, *, init: bool = False) -> Member:
+    """Notes what is refused; the member is then of no use."""
+    name = container.get("name")
+    assert name is not None
+    spec = pb.ContainerSpec(
+        name=f"{around.pod}-{name.text()}",
+        labels=around.labels,
+        annotations=around.annotations,
+        stop_timeout_seconds=around.grace_seconds,
+        pid=around.pid,
+        cwd=text_of(container.get("workingDir")),
+        tty=flag_of(container.get("tty")),
+        stdin=flag_of(container.get("stdin")),
+        read_only=flag_of(container.get("securityContext", "readOnlyRootFilesystem")),
+        user=_user(container, around, notes),
+        restart=_restart(container, around, init=init),
+        restart_rules=_rules(container, notes),
+        mounts=_mounts(container, around, notes),
+    )
+    if len(spec.name) > MOST_NAME:
+        name.refuse(notes, f"the container would be called {spec.name}, which is longer than {MOST_NAME} characters")
+    if (stop := container.get("lifecycle", "stopSignal")) is not None:
+        spec.stop_signal = str(signal_number(stop))
+    _words(container, around, spec, notes)
+    _resources(container, spec, notes)
+    _ports(container, around, notes)
+    return Member(spec, _image(container, around, spec, notes), str(name))
+
+
+def _words(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
+    """Variables in their order, each of which may use those before it; then the command line, which may use all."""
+    variables: dict[str, str] = {}
+    env = container.get("env")
+    for each in env.items() if env is not None else ():
+        variables[text_of(each.get("name"))] = _value(each, around, variables, notes)
+    spec.env.extend(f"{name}={value}" for name, value in variables.items())
+    for field, words in (("command", spec.entrypoint), ("args", spec.args)):
+        given = container.get(field)
+        words.extend(expand(word, variables) for word in (given.texts() if given is not None else ()))
+
+
+def _value(variable: Field, around: Around, variables: Mapping[str, str], notes: Notes) -> str:
+    path = variable.get("valueFrom", "fieldRef", "fieldPath")
+    if path is None:
+        if variable.get("valueFrom") is not None:
+            variable.refuse(notes, "valueFrom says nothing")
+        return expand(text_of(variable.get("value")), variables)
+    if variable.get("value") is not None:
+        variable.refuse(notes, "value and valueFrom exclude each other")
+    word = path.text()
+    known = {"metadata.name": around.pod, "metadata.namespace": around.namespace, "metadata.uid": around.uid}
+    for field, pairs in (("labels", around.labels), ("annotations", around.annotations)):
+        known |= {f"metadata.{field}['{key}']": value for key, value in pairs.items()}
+        if word.startswith(f"metadata.{field}['") and word.endswith("']"):
+            return known.get(word, "")
+    if word not in known:
+        path.refuse(notes, f"{word!r} is not known here; there are metadata.name, .namespace, .uid, .labels['KEY'], "
+                    ".annotations['KEY']")  # fmt: skip
+    return known.get(word, "")
+
+
+def _user(container: Field, around: Around, notes: Notes) -> str:
+    """uid[:gid]: the container's own wish, else its pod's; empty: the image's."""
+    own, pods = container.get("securityContext"), around.security
+
+    def asked(name: str) -> Field | None:
+        return (own.get(name) if own is not None else None) or (pods.get(name) if pods is not None else None)
+
+    user, group, not_root = asked("runAsUser"), asked("runAsGroup"), asked("runAsNonRoot")
+    if flag_of(not_root) and (user is None or user.integer() == 0):
+        assert not_root is not None
+        not_root.refuse(notes, "holds only with a runAsUser other than 0; set that")
+    if user is None:
+        if group is not None:
+            group.refuse(notes, "needs runAsUser beside it")
+        return ""
+    return str(user.integer()) if group is None else f"{user.integer()}:{group.integer()}"
+
+
+def _restart(container: Field, around: Around, *, init: bool) -> str:
+    """An init container that has done its work is not started again, whatever the pod's policy is."""
+    word = text_of(container.get("restartPolicy"), around.policy)
+    return POLICIES["OnFailure" if init and word == "Always" else word]
+
+
+def _rules(container: Field, notes: Notes) -> list[str]:
+    """KEP-5307."""
+    given = container.get("restartPolicyRules")
+    if given is None or not given.items():
+        return []
+    if container.get("restartPolicy") is None:
+        given.refuse(notes, "needs the container's own restartPolicy beside it")
+    found = []
+    for rule in given.items():
+        codes = rule.get("exitCodes")
+        assert codes is not None
+        values = codes.get("values")
+        numbers = [each.integer() for each in values.items()] if values is not None else []
+        if not numbers:
+            codes.refuse(notes, "values is empty")
+        word = "not in" if text_of(codes.get("operator")) == "NotIn" else "in"
+        found.append(f"exit {word} {','.join(map(str, numbers))} => restart")
+    return found
+
+
+def _mounts(container: Field, around: Around, notes: Notes) -> list[pb.Mount]:
+    given = container.get("volumeMounts")
+    found: dict[str, pb.Mount] = {}
+    for each in given.items() if given is not None else ():
+        name, path = each.get("name"), each.get("mountPath")
+        assert name is not None and path is not None
+        volume = around.volumes.get(name.text())
+        if volume is None:
+            known = ", ".join(around.volumes) or "none"
+            name.refuse(notes, f"there is no volume {name.text()!r}; spec.volumes has {known}")
+        elif path.text() in found:
+            path.refuse(notes, f"{path.text()} is mounted twice")
+        else:
+            found[path.text()] = volume(path.text(), flag_of(each.get("readOnly")))
+    return list(found.values())
+
+
+def _resources(container: Field, spec: pb.ContainerSpec, notes: Notes) -> None:
+    """Without a request the limit is the request, too, as in Kubernetes. A request of memory is for a scheduler."""
+    memory, cpu = container.get("resources", "limits", "memory"), container.get("resources", "limits", "cpu")
+    asked = {name: container.get("resources", "requests", name) for name in ("memory", "cpu")}
+    for limit, request in ((memory, asked["memory"]), (cpu, asked["cpu"])):
+        if limit is not None and request is not None and amount(request) > amount(limit):
+            request.refuse(notes, f"more than the limit, which is {_word(limit)}")
+    if memory is not None:
+        spec.memory_bytes = memory_bytes(memory, notes)
+    if cpu is not None:
+        spec.cpu_limit_milli = _cpu_limit(cpu, notes)
+    weight = asked["cpu"] or cpu
+    if weight is not None and amount(weight):
+        spec.cpu_request_milli = min(max(_up(amount(weight) * 1000), MIN_CPU_MILLI), MAX_CPU_MILLI)
+
+
+def memory_bytes(limit: Field, notes: Notes) -> int:
+    """0 is no limit."""
+    found = _up(amount(limit))
+    if 0 < found < MIN_MEMORY_BYTES:
+        hint = "; m means thousandths, M millions" if _word(limit).endswith("m") else ""
+        limit.refuse(notes, f"{_word(limit)} is below 4Mi, in which no runtime can make a container{hint}")
+    return min(found, MOST_MEMORY_BYTES)
+
+
+def _cpu_limit(limit: Field, notes: Notes) -> int:
+    milli = _up(amount(limit) * 1000)
+    if milli and not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
+        limit.refuse(notes, f"{_word(limit)} is not in the range of {MIN_CPU_MILLI}m (the kernel's least) to 1000")
+        return 0
+    return milli
+
+
+def _word(field: Field) -> str:
+    value = field.node.value
+    return value if isinstance(value, str) else getattr(value, "text", "")
+
+
+def _up(value: Fraction) -> int:
+    return math.ceil(value)
+
+
+def _ports(container: Field, around: Around, notes: Notes) -> None:
+    """Ports are said for people, but for those that the host should pass on."""
+    ports = container.get("ports")
+    for each in ports.items() if ports is not None else ():
+        host = each.get("hostPort")
+        if host is not None and host.integer() and not around.host_network:
+            host.refuse(notes, "exitd passes no ports on; use hostNetwork: true, or drop it")
+
+
+def _image(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> Pull:
+    """An IMAGE word of exitd. What is no name is on this machine, and nothing is asked of a registry."""
+    image = container.get("image")
+    assert image is not None
+    policy = text_of(container.get("imagePullPolicy"), "IfNotPresent")
+    try:
+        found = reference.parse(image.text(), around.directory)
+    except BadRequest as error:
+        image.refuse(notes, str(error))
+        return Pull.NOTHING
+    if isinstance(found, reference.Registry):
+        name = reference.canonical(found.name)
+        found = reference.Stored(str(name), name)
+    spec.image = str(found)
+    if not isinstance(found, reference.Stored) or found.name is None:
+        return Pull.NOTHING
+    return {"Always": Pull.ALWAYS, "IfNotPresent": Pull.MISSING, "Never": Pull.NOTHING}[policy]

@@ -1,0 +1,21 @@
+"""$(NAME) in env, command and args, as Kubernetes replaces it. Pure.
+
+$(NAME) becomes the variable's value where there is one and stays as it is where there is none; $$ becomes $.
+Source: the API reference of core/v1 EnvVar.value and Container.command.
+"""
+
+import re
+from collections.abc import Mapping
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Once from left to right: what a value brings in is not looked at again."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return variables.get(match[1], match[0])
+
+    return _REFERENCE.sub(value, text)

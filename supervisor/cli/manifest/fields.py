@@ -1,0 +1,130 @@
+"""Fields of a document: what one holds, where it stands, and what is to be said of it. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from supervisor.cli.manifest.marks import Mark, Number
+from supervisor.cli.manifest.tree import Node, kind_of
+from supervisor.errors import BadRequest
+
+
+@dataclass(slots=True)
+class Notes:
+    """What was found on the way through a document: what is refused, and what is done otherwise than it says."""
+
+    refusals: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Raises BadRequest with all that was refused, one a line."""
+        if self.refusals:
+            raise BadRequest("\n".join(self.refusals))
+
+
+class Wrong(Exception):
+    """A field cannot be read; the text says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One part of a document by its path, as Kubernetes writes it: spec.containers[0].name."""
+
+    file: str
+    path: str
+    node: Node
+    key: Mark | None = None  # where its name stands; its value may come from elsewhere, by an alias
+
+    def __str__(self) -> str:
+        mark = self.key or self.node.mark
+        return f"{self.file}:{mark.line}:{mark.column}: {self.path}"
+
+    def wrong(self, what: str) -> Wrong:
+        return Wrong(f"{self}: {what}" if self.path else f"{str(self).removesuffix(': ')}: {what}")
+
+    def refuse(self, notes: Notes, what: str) -> None:
+        notes.refusals.append(str(self.wrong(what)))
+
+    def warn(self, notes: Notes, what: str) -> None:
+        notes.warnings.append(str(self.wrong(what)))
+
+    @property
+    def is_empty(self) -> bool:
+        """As good as absent: null, false, nothing, none."""
+        match self.node.value:
+            case Number(text):
+                return text.strip("+-0.") == ""
+            case value:
+                return not value
+
+    def get(self, *names: str) -> "Field | None":
+        """The field of that name, and so on inwards; null is absent."""
+        here: Field | None = self
+        for name in names:
+            here = here._part(name) if here is not None else None
+        return here
+
+    def _part(self, name: str) -> "Field | None":
+        node = self._parts().get(name)
+        return None if node is None or node.value is None else self._field(name, node)
+
+    def fields(self) -> Iterator[tuple[str, "Field"]]:
+        """Of a mapping, in the order of the text; those that are null too."""
+        for name, node in self._parts().items():
+            yield name, self._field(name, node)
+
+    def _parts(self) -> dict[str, Node]:
+        if not isinstance(self.node.value, dict):
+            raise self.wrong(f"must be a mapping; it is {kind_of(self.node.value)}")
+        return self.node.value
+
+    def _field(self, name: str, node: Node) -> "Field":
+        plain = name.replace("-", "").replace("_", "").isalnum()
+        step = (f".{name}" if self.path else name) if plain else f"[{name!r}]"
+        return Field(self.file, f"{self.path}{step}", node, self.node.keys.get(name))
+
+    def items(self) -> tuple["Field", ...]:
+        """Of a list."""
+        value = self.node.value
+        if not isinstance(value, tuple):
+            raise self.wrong(f"must be a list; it is {kind_of(value)}")
+        return tuple(Field(self.file, f"{self.path}[{index}]", node) for index, node in enumerate(value))
+
+    def text(self) -> str:
+        value = self.node.value
+        if isinstance(value, str):
+            return value
+        hint = "; write it in quotes" if isinstance(value, bool | Number) else ""
+        raise self.wrong(f"must be a text; it is {kind_of(value)}{hint}")
+
+    def boolean(self) -> bool:
+        if isinstance(self.node.value, bool):
+            return self.node.value
+        raise self.wrong(f"must be true or false; it is {kind_of(self.node.value)}")
+
+    def integer(self, least: int = 0, most: int = (1 << 63) - 1) -> int:
+        value = self.node.value
+        if not isinstance(value, Number):
+            raise self.wrong(f"must be a whole number; it is {kind_of(value)}")
+        digits = value.text.removeprefix("-")
+        if not digits.isascii() or not digits.isdigit() or (digits[0] == "0" and digits != "0") or len(digits) > 20:
+            raise self.wrong(f"{value.text[:40]} is no whole number in decimal digits")
+        if not least <= int(value.text) <= most:
+            raise self.wrong(f"{value.text} is not in the range of {least} to {most}")
+        return int(value.text)
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(item.text() for item in self.items())
+
+    def pairs(self) -> dict[str, str]:
+        """Labels and the like: every value a text."""
+        return {name: each.text() for name, each in self.fields()}
+
+
+def text_of(field: Field | None, otherwise: str = "") -> str:
+    """A text that may be absent."""
+    return otherwise if field is None else field.text()
+
+
+def flag_of(field: Field | None) -> bool:
+    """A boolean that may be absent, which is false."""
+    return field is not None and field.boolean()

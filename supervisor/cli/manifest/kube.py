@@ -1,0 +1,240 @@
+"""Kubernetes manifests into what exitd is asked for: text in, frozen Play out, or BadRequest with everything that is
+wrong, one a line, by file, line and field. Pure.
+
+Source: core/v1 (types.go) for the meaning; podman-kube-play(1) for the names and habits.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli.manifest import tree
+from supervisor.cli.manifest.container import POLICIES, Around, Member, member_of, memory_bytes
+from supervisor.cli.manifest.fields import Field, Notes, Wrong, flag_of, text_of
+from supervisor.cli.manifest.podshape import POD
+from supervisor.errors import BadRequest
+from supervisor.pods import FAMILY_KEYS
+
+DEFAULT_GRACE_SECONDS = 30  # Kubernetes' own
+NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPath:
+    """A path of this machine that must be there, or be made, before its pod; `kind` is Kubernetes' type."""
+
+    path: str
+    kind: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """One pod: the pause container, then the init containers one after another, then the others."""
+
+    name: str
+    namespace: str
+    pause: pb.ContainerSpec
+    inits: tuple[Member, ...]
+    members: tuple[Member, ...]
+    host_paths: tuple[HostPath, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What the files ask for. `warnings` say what will be otherwise than they ask."""
+
+    pods: tuple[PodPlan, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file: its name for people, its text, and where its relative paths begin."""
+
+    file: str
+    text: str
+    directory: str = "/"
+
+
+def play(sources: tuple[Source, ...], new_uid: Callable[[], str], runtime: str = "") -> Play:
+    """All pods of all files. `new_uid` gives each pod its uid: one in a file is another's. Raises BadRequest."""
+    notes = Notes()
+    documents = [(each, source) for source in sources for each in _objects(source, notes)]
+    for document, _ in documents:
+        if _is_pod(document, notes):
+            POD(document, notes)
+    notes.settle()
+    if not documents:
+        raise BadRequest(f"{', '.join(source.file for source in sources)}: no Pod in there")
+    pods = tuple(_pod(document, source, new_uid, runtime, notes) for document, source in documents)
+    _check_names(pods, documents, notes)
+    notes.settle()
+    return Play(pods, tuple(notes.warnings))
+
+
+def names(sources: tuple[Source, ...]) -> tuple[tuple[str, str], ...]:
+    """(namespace, name) of each pod: what `--down` needs, from files that may ask for what is not known here."""
+    notes = Notes()
+    found: list[tuple[str, str]] = []
+    for source in sources:
+        for document in _objects(source, notes):
+            if _is_pod(document, notes):
+                found += _full_name(document, notes)
+    notes.settle()
+    return tuple(dict.fromkeys(found))
+
+
+def _full_name(document: Field, notes: Notes) -> list[tuple[str, str]]:
+    try:
+        name = document.get("metadata", "name")
+        if name is not None:
+            return [(text_of(document.get("metadata", "namespace"), NAMESPACE), name.text())]
+        document.refuse(notes, "metadata.name is missing")
+    except Wrong as error:
+        notes.refusals.append(str(error))
+    return []
+
+
+def _objects(source: Source, notes: Notes) -> list[Field]:
+    """The documents of a file; a List stands for its items."""
+    found = []
+    is_json = source.file.endswith(".json")
+    for node in tree.documents(source.text, source.file, json=is_json):
+        document = Field(source.file, "", node)
+        try:
+            inner = document.get("items") if text_of(document.get("kind")) == "List" else None
+            found += list(inner.items()) if inner is not None else [document]
+        except Wrong as error:
+            notes.refusals.append(str(error))
+    return found
+
+
+def _is_pod(document: Field, notes: Notes) -> bool:
+    try:
+        kind = document.get("kind")
+        word = text_of(kind)
+    except Wrong as error:
+        notes.refusals.append(str(error))
+        return False
+    if kind is None:
+        document.refuse(notes, "kind is missing; exitd plays Pods")
+    elif word != "Pod":
+        kind.refuse(notes, f"exitd plays Pods and nothing else, no {word}")
+    return word == "Pod"
+
+
+def _pod(document: Field, source: Source, new_uid: Callable[[], str], runtime: str, notes: Notes) -> PodPlan:
+    spec = document.get("spec")
+    assert spec is not None
+    paths: list[HostPath] = []
+    volumes = _volumes(spec, paths, notes)
+    around = _around(document, spec, volumes, new_uid, source, notes)
+    containers, inits = spec.get("containers"), spec.get("initContainers")
+    assert containers is not None
+    if not containers.items():
+        containers.refuse(notes, "a pod needs a container")
+    first = tuple(member_of(each, around, notes, init=True) for each in (inits.items() if inits is not None else ()))
+    rest = tuple(member_of(each, around, notes) for each in containers.items())
+    pause = _pause(spec, around, runtime, notes)
+    return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths))
+
+
+def _around(
+    document: Field,
+    spec: Field,
+    volumes: Mapping[str, Callable[[str, bool], pb.Mount]],
+    new_uid: Callable[[], str],
+    source: Source,
+    notes: Notes,
+) -> Around:
+    metadata = document.get("metadata")
+    assert metadata is not None
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    for key, each in annotations.fields() if annotations is not None else ():
+        if key in FAMILY_KEYS:
+            each.refuse(notes, "exitd says itself what is a pod and what its member; drop it")
+    host_pid, shared_pid = spec.get("hostPID"), spec.get("shareProcessNamespace")
+    if flag_of(host_pid) and flag_of(shared_pid):
+        assert shared_pid is not None
+        shared_pid.refuse(notes, "hostPID and shareProcessNamespace exclude each other")
+    grace = spec.get("terminationGracePeriodSeconds")
+    return Around(
+        pod=text_of(metadata.get("name")),
+        namespace=text_of(metadata.get("namespace"), NAMESPACE),
+        uid=new_uid(),
+        labels=labels.pairs() if labels is not None else {},
+        annotations=annotations.pairs() if annotations is not None else {},
+        security=spec.get("securityContext"),
+        policy=text_of(spec.get("restartPolicy"), "Always"),
+        grace_seconds=grace.integer() if grace is not None else DEFAULT_GRACE_SECONDS,
+        pid="host" if flag_of(host_pid) else "pod" if flag_of(shared_pid) else "own",
+        host_network=flag_of(spec.get("hostNetwork")),
+        volumes=volumes,
+        directory=source.directory,
+    )
+
+
+def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.ContainerSpec:
+    """Its policy is the pod's, and it ends with the last member, as with podman."""
+    memory = spec.get("resources", "limits", "memory")
+    return pb.ContainerSpec(
+        name=around.pod,
+        namespace=around.namespace,
+        image="pause",
+        runtime=runtime or text_of(spec.get("runtimeClassName")),
+        hostname=text_of(spec.get("hostname"), around.pod),
+        network="host" if around.host_network else "none",
+        restart=POLICIES[around.policy],
+        labels=around.labels,
+        annotations=around.annotations,
+        pod=pb.PodSpec(
+            name=around.pod,
+            namespace=around.namespace,
+            uid=around.uid,
+            exit_policy="stop",
+            memory_bytes=memory_bytes(memory, notes) if memory is not None else 0,
+        ),
+    )
+
+
+def _volumes(spec: Field, paths: list[HostPath], notes: Notes) -> dict[str, Callable[[str, bool], pb.Mount]]:
+    """How each volume is mounted: called with the path in the container, and whether it is read-only there."""
+    given = spec.get("volumes")
+    found: dict[str, Callable[[str, bool], pb.Mount]] = {}
+    for each in given.items() if given is not None else ():
+        name, host = each.get("name"), each.get("hostPath")
+        assert name is not None
+        if name.text() in found:
+            name.refuse(notes, f"the volume {name.text()} is there twice")
+        if ("emptyDir" in dict(each.fields())) == (host is not None):
+            each.refuse(notes, "a volume is either an emptyDir or a hostPath")
+        if host is None:
+            found[name.text()] = partial(_empty_dir, name.text())
+            continue
+        path = host.get("path")
+        assert path is not None
+        paths.append(HostPath(path.text(), text_of(host.get("type")), str(path)))
+        found[name.text()] = partial(_host_path, path.text())
+    return found
+
+
+def _empty_dir(name: str, destination: str, read_only: bool) -> pb.Mount:
+    return pb.Mount(empty_dir=name, destination=destination, read_only=read_only)
+
+
+def _host_path(path: str, destination: str, read_only: bool) -> pb.Mount:
+    return pb.Mount(source=path, destination=destination, read_only=read_only)
+
+
+def _check_names(pods: tuple[PodPlan, ...], documents: list[tuple[Field, Source]], notes: Notes) -> None:
+    """Pods and containers share one space of names in each namespace."""
+    seen: dict[tuple[str, str], str] = {}
+    for pod, (document, _) in zip(pods, documents, strict=True):
+        members = ((member.spec.name, member.where) for member in (*pod.inits, *pod.members))
+        for name, where in ((pod.name, str(document.get("metadata", "name"))), *members):
+            key = (pod.namespace, name)
+            if key in seen:
+                notes.refusals.append(f"{where}: {name} would be the name of two; the other one is {seen[key]}")
+            seen.setdefault(key, where)

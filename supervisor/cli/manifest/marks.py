@@ -1,0 +1,61 @@
+"""What a reader of JSON or YAML tells, one after another: starts, ends and scalars, each with its place."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a text, both numbers from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as it was written: what it is worth is for its reader to say, exactly."""
+
+    text: str
+
+
+Value = str | Number | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A mapping or a list begins. `merges`: its key << means YAML's merge."""
+
+    mark: Mark
+    is_map: bool
+    anchor: str = ""
+    merges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The newest mapping or list ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    mark: Mark
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    mark: Mark
+    value: Value
+    anchor: str = ""
+
+
+Event = Start | End | Alias | Scalar
+
+
+class BadText(Exception):
+    """The text is not what it should be, at that place."""
+
+    def __init__(self, mark: Mark, what: str) -> None:
+        super().__init__(what)
+        self.mark = mark
+        self.what = what

@@ -1,0 +1,298 @@
+"""What becomes of every field of a Kubernetes Pod (core/v1, types.go of 1.36): read, ignored with a word, or refused.
+
+Refused is what would limit, isolate or do something and cannot be done here. What only a cluster has (scheduling,
+services, name resolution, probes) is ignored, and told.
+"""
+
+from fractions import Fraction
+
+from supervisor import signals
+from supervisor.cli.manifest import quantity
+from supervisor.cli.manifest.fields import Field, Notes
+from supervisor.cli.manifest.marks import Number
+from supervisor.cli.manifest.shape import (
+    Check,
+    Object,
+    boolean,
+    each,
+    forbidden,
+    ignored,
+    items,
+    matching,
+    one_of,
+    pairs,
+    quiet,
+    read,
+    refused,
+    text,
+    texts,
+    unless,
+    within,
+)
+
+LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+MOST_ID = (1 << 32) - 2  # of users and groups: the last one means none to the kernel
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+HOST_PATH_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket")
+
+label = matching(LABEL, "DNS label (a-z, 0-9 and -, at most 63)")
+user_id = within(0, MOST_ID)
+
+NO_CONFIG = "exitd has no configMaps, secrets or other sources of values; write the value itself"
+NO_PROBE = "exitd runs no probes: nothing restarts a container that hangs, nothing waits until it is ready"
+NO_HOOK = "exitd runs no hooks; put it into the command, or drop it"
+NO_CLUSTER = "this is one machine, with nothing to choose from"
+NO_DNS = "exitd writes no /etc/hosts and no /etc/resolv.conf; a hostPath volume can bring them"
+NO_PROFILE = "exitd applies no seccomp, AppArmor or SELinux profile; drop it to run without"
+FIXED_RIGHTS = "the rights of exitd's containers cannot be chosen: docker's capabilities, no new privileges; drop it"
+NO_GROUPS = "additional groups come from the image's own /etc/group; drop it"
+NO_WINDOWS = "this is Linux"
+NO_DEVICES = "exitd gives out no devices"
+
+
+def amount(field: Field) -> Fraction:
+    """A quantity. Raises Wrong."""
+    value = field.node.value
+    word = value.text if isinstance(value, Number) else field.text()
+    try:
+        found = quantity.parse(word)
+    except ValueError as error:
+        raise field.wrong(str(error)) from error
+    if found < 0:
+        raise field.wrong(f"{word} is less than nothing")
+    return found
+
+
+def signal_number(field: Field) -> int:
+    """Raises Wrong."""
+    number = signals.number_of(field.text())
+    if number is None:
+        raise field.wrong(f"{field.text()!r} is no signal; write SIGTERM")
+    return number
+
+
+quantity_ = read(amount)
+
+_LIMITS = Object(
+    {
+        "cpu": quantity_,
+        "memory": quantity_,
+        **each("ephemeral-storage hugepages-2Mi hugepages-1Gi", refused("exitd limits cpu and memory alone; drop it")),
+    }
+)
+_REQUESTS = Object({"cpu": quantity_, "memory": quantity_, "ephemeral-storage": quantity_})
+_CLAIMS = refused(NO_DEVICES)
+RESOURCES = Object({"limits": _LIMITS, "requests": _REQUESTS, "claims": _CLAIMS})
+POD_RESOURCES = Object(
+    {
+        "limits": Object({"memory": quantity_, "cpu": refused("a pod as a whole has a limit of memory alone")}),
+        "requests": ignored("a pod as a whole has no weight; its containers may have"),
+        "claims": _CLAIMS,
+    }
+)
+
+_PROFILE = Object({"type": unless(("Unconfined",), refused(NO_PROFILE)), "localhostProfile": refused(NO_PROFILE)})
+_USERS: dict[str, Check] = {
+    "runAsUser": user_id,
+    "runAsGroup": user_id,
+    "runAsNonRoot": boolean,
+    "seLinuxOptions": refused(NO_PROFILE),
+    "seccompProfile": _PROFILE,
+    "appArmorProfile": _PROFILE,
+    "windowsOptions": refused(NO_WINDOWS),
+}
+POD_SECURITY = Object(
+    {
+        **_USERS,
+        "supplementalGroups": refused(NO_GROUPS),
+        "supplementalGroupsPolicy": unless(("Merge",), refused(NO_GROUPS)),
+        "fsGroup": forbidden(NO_GROUPS),
+        "fsGroupChangePolicy": quiet,  # of fsGroup
+        "seLinuxChangePolicy": quiet,
+        "sysctls": refused("exitd sets no sysctls; drop it"),
+    }
+)
+SECURITY = Object(
+    {
+        **_USERS,
+        "readOnlyRootFilesystem": boolean,
+        "privileged": refused("exitd has no privileged containers; drop it"),
+        "allowPrivilegeEscalation": unless((False,), ignored("no container of exitd gains privileges")),
+        "capabilities": refused(FIXED_RIGHTS),
+        "procMount": unless(("Default",), refused(FIXED_RIGHTS)),
+    }
+)
+
+_FIELD_REF = Object({"apiVersion": one_of("v1"), "fieldPath": text}, required=("fieldPath",))
+VALUE_FROM = Object(
+    {
+        "fieldRef": _FIELD_REF,
+        **each("resourceFieldRef configMapKeyRef secretKeyRef fileKeyRef", refused(NO_CONFIG)),
+    }
+)
+ENV = Object(
+    {"name": matching(r"[^=\0]+", "name of a variable"), "value": text, "valueFrom": VALUE_FROM}, required=("name",)
+)
+MOUNT = Object(
+    {
+        "name": label,
+        "mountPath": matching(r"/[^:]*", "absolute path without a colon"),
+        "readOnly": boolean,
+        "recursiveReadOnly": unless(
+            ("Disabled", "IfPossible"), refused("mounts below a read-only one stay as they are; drop it")
+        ),
+        "subPath": unless((".",), refused("make a hostPath volume of that very path")),
+        "subPathExpr": refused("make a hostPath volume of that very path"),
+        "mountPropagation": unless(("None",), refused("mounts are private to each container; drop it")),
+        "bindMountOptions": refused("exitd's mounts are read-only or not, and that is all"),
+    },
+    required=("name", "mountPath"),
+)
+PORT = Object(
+    {
+        "name": quiet,
+        "containerPort": within(1, 65535),
+        "hostPort": within(0, 65535),
+        "hostIP": quiet,  # of hostPort
+        "protocol": one_of("TCP", "UDP", "SCTP"),
+    }
+)
+RESTART_RULE = Object(
+    {
+        "action": one_of("Restart"),
+        "exitCodes": Object(
+            {"operator": one_of("In", "NotIn"), "values": items(within(0, 255))}, required=("operator", "values")
+        ),
+    },
+    required=("action", "exitCodes"),
+)
+_LIFECYCLE = Object({"postStart": refused(NO_HOOK), "preStop": refused(NO_HOOK), "stopSignal": read(signal_number)})
+_CONTAINER: dict[str, Check] = {
+    "name": label,
+    "image": text,
+    "imagePullPolicy": one_of(*PULL_POLICIES),
+    "command": texts,
+    "args": texts,
+    "workingDir": matching(r"/.*", "absolute path"),
+    "ports": items(PORT),
+    "env": items(ENV),
+    "envFrom": refused(NO_CONFIG),
+    "resources": RESOURCES,
+    "resizePolicy": ignored("resources are not changed while a container runs"),
+    "restartPolicy": one_of(*RESTART_POLICIES),
+    "restartPolicyRules": items(RESTART_RULE),
+    "volumeMounts": items(MOUNT),
+    "volumeDevices": refused(NO_DEVICES),
+    "terminationMessagePath": unless(("/dev/termination-log",), ignored("exitctl why shows the end of the log")),
+    "terminationMessagePolicy": unless(("File",), ignored("exitctl why shows the end of the log")),
+    "securityContext": SECURITY,
+    "stdin": boolean,
+    "stdinOnce": quiet,
+    "tty": boolean,
+}
+_PROBES = "livenessProbe readinessProbe startupProbe"
+CONTAINER = Object(
+    {**_CONTAINER, "lifecycle": _LIFECYCLE, **each(_PROBES, ignored(NO_PROBE))}, required=("name", "image")
+)
+INIT_CONTAINER = Object(
+    {
+        **_CONTAINER,
+        "restartPolicy": unless(
+            ("Never", "OnFailure"), refused("exitd knows no sidecars; make it a container beside the others")
+        ),
+        **each(f"lifecycle {_PROBES}", refused("an init container has none")),
+    },
+    required=("name", "image"),
+)
+
+
+def _host_path_type(field: Field, notes: Notes) -> None:
+    if field.node.value in ("CharDevice", "BlockDevice"):
+        field.refuse(notes, NO_DEVICES)
+    else:
+        one_of(*HOST_PATH_TYPES)(field, notes)
+
+
+_NO_VOLUME = refused("exitd's volumes are emptyDir and hostPath")
+_FOREIGN = (
+    "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI ephemeral fc flexVolume "
+    "flocker gcePersistentDisk gitRepo glusterfs image iscsi nfs persistentVolumeClaim photonPersistentDisk "
+    "portworxVolume projected quobyte rbd scaleIO secret storageos vsphereVolume"
+)
+VOLUME = Object(
+    {
+        "name": label,
+        "emptyDir": Object(
+            {
+                "medium": refused("an emptyDir of exitd is a directory on its disk, not in memory; drop it"),
+                "sizeLimit": refused("an emptyDir of exitd has no limit of its own; drop it"),
+                "mode": forbidden("an emptyDir of exitd is open to all users (0777); drop it"),
+            }
+        ),
+        "hostPath": Object({"path": matching(r"/.*", "absolute path"), "type": _host_path_type}, required=("path",)),
+        **each(_FOREIGN, _NO_VOLUME),
+    },
+    required=("name",),
+)
+
+_SCHEDULING = (
+    "nodeSelector affinity tolerations priorityClassName priority preemptionPolicy nodeName "
+    "topologySpreadConstraints schedulingGates schedulingGroup evictionResponders overhead readinessGates"
+)
+POD_SPEC = Object(
+    {
+        "containers": items(CONTAINER),
+        "initContainers": items(INIT_CONTAINER),
+        "ephemeralContainers": refused("containers are added to a pod with exitctl run --pod"),
+        "volumes": items(VOLUME),
+        "restartPolicy": one_of(*RESTART_POLICIES),
+        "terminationGracePeriodSeconds": within(0, (1 << 31) - 1),
+        "activeDeadlineSeconds": refused("exitd ends no pod by the clock; drop it"),
+        "hostNetwork": boolean,
+        "hostPID": boolean,
+        "hostIPC": refused("the members of a pod share its own ipc namespace; drop it"),
+        "shareProcessNamespace": boolean,
+        "hostUsers": unless((True,), forbidden("exitd makes no user namespaces; drop it to run without")),
+        "hostname": label,
+        "hostnameOverride": refused("write hostname"),
+        "setHostnameAsFQDN": refused("write hostname"),
+        "subdomain": ignored(NO_DNS),
+        "hostAliases": ignored(NO_DNS),
+        "dnsConfig": ignored(NO_DNS),
+        "dnsPolicy": unless(("ClusterFirst", "Default"), ignored(NO_DNS)),
+        "securityContext": POD_SECURITY,
+        "resources": POD_RESOURCES,
+        "resourceClaims": _CLAIMS,
+        "runtimeClassName": text,
+        "imagePullSecrets": ignored("images are pulled with root's own login (skopeo login)"),
+        "serviceAccountName": unless(("default",), ignored("no cluster answers here")),
+        "serviceAccount": unless(("default",), ignored("no cluster answers here")),
+        "automountServiceAccountToken": quiet,
+        "enableServiceLinks": quiet,
+        "schedulerName": unless(("default-scheduler",), ignored(NO_CLUSTER)),
+        **each(_SCHEDULING, ignored(NO_CLUSTER)),
+        "os": Object({"name": unless(("linux",), refused(NO_WINDOWS))}),
+    },
+    required=("containers",),
+)
+
+_OBSERVED = (
+    "uid creationTimestamp resourceVersion selfLink generation managedFields ownerReferences finalizers "
+    "deletionTimestamp deletionGracePeriodSeconds"
+)
+METADATA = Object(
+    {
+        "name": matching(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", "name of a pod (a-z, 0-9, - and ., at most 63)"),
+        "namespace": label,
+        "labels": pairs,
+        "annotations": pairs,
+        "generateName": refused("give it a name: metadata.name"),
+        **each(_OBSERVED, quiet),
+    },
+    required=("name",),
+)
+POD = Object(
+    {"apiVersion": one_of("v1"), "kind": one_of("Pod"), "metadata": METADATA, "spec": POD_SPEC, "status": quiet},
+    required=("apiVersion", "metadata", "spec"),
+)

@@ -1,0 +1,216 @@
+"""CRI's PodSandboxConfig (runtime/v1/api.proto of 0.36), as `crictl runp` takes it, into a request for a pod. Pure.
+
+What CRI knows and exitd cannot do is refused where it would limit or isolate, else told. What CRI does not know is
+left alone, as crictl does, and told; but below `linux`, where limits and isolation are, a misspelt field is refused.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.requests import MIN_MEMORY_BYTES
+from supervisor.cli.manifest import tree
+from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
+from supervisor.cli.manifest.marks import Number
+from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_GROUPS, NO_PROFILE, NO_WINDOWS
+from supervisor.cli.manifest.shape import (
+    Check,
+    Object,
+    boolean,
+    forbidden,
+    ignored,
+    items,
+    matching,
+    pairs,
+    quiet,
+    read,
+    refused,
+    unless,
+    within,
+)
+from supervisor.errors import BadRequest
+
+MODES = ("POD", "CONTAINER", "NODE", "TARGET")  # NamespaceMode, by its numbers
+_WORD = matching(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}", "name (letters, digits, _, . and -)")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxConfig:
+    """The request, and what will be otherwise than the file says."""
+
+    spec: pb.ContainerSpec
+    warnings: tuple[str, ...]
+
+
+def mode(field: Field) -> str:
+    """A namespace's mode, by its number or its name. Raises Wrong."""
+    value = field.node.value
+    if isinstance(value, Number):
+        return MODES[field.integer(0, len(MODES) - 1)]
+    if field.text() not in MODES:
+        raise field.wrong(f"{field.text()!r} is none of {', '.join(MODES)}")
+    return field.text()
+
+
+def _mode(why: str, *fine: str) -> Check:
+    def get(field: Field) -> None:
+        if mode(field) not in fine:
+            raise field.wrong(f"{mode(field)}: {why}")
+
+    return read(get)
+
+
+_NAMESPACES = Object(
+    {
+        "network": _mode("a pod's network is its own (POD) or the machine's (NODE)", "POD", "NODE"),
+        "pid": _mode("members say for themselves, with --pid", "POD", "CONTAINER", "NODE"),
+        "ipc": _mode("the members of a pod share its own ipc namespace (POD)", "POD"),
+        "target_id": refused("exitd joins no other container's namespaces"),
+        "userns_options": Object(
+            {
+                "mode": _mode("exitd makes no user namespaces", "NODE"),
+                "uids": refused("exitd makes no user namespaces"),
+                "gids": refused("exitd makes no user namespaces"),
+            }
+        ),
+    }
+)
+_PROFILE = Object(
+    {
+        "profile_type": unless(("Unconfined", Number("1")), forbidden(NO_PROFILE)),
+        "localhost_ref": refused(NO_PROFILE),
+    },
+    required=("profile_type",),
+)
+_ID = Object({"value": within(0, MOST_ID)}, required=("value",))
+_SECURITY = Object(
+    {
+        "namespace_options": _NAMESPACES,
+        "selinux_options": refused(NO_PROFILE),
+        "run_as_user": _ID,
+        "run_as_group": _ID,
+        "readonly_rootfs": boolean,
+        "supplemental_groups": refused(NO_GROUPS),
+        "supplemental_groups_policy": unless(("Merge",), refused(NO_GROUPS)),
+        "privileged": refused("exitd has no privileged containers"),
+        "seccomp": _PROFILE,
+        "apparmor": _PROFILE,
+        "seccomp_profile_path": unless(("unconfined",), refused(NO_PROFILE)),
+    }
+)
+_NO_POD_LIMIT = "a pod as a whole has a limit of memory alone (memory_limit_in_bytes)"
+_RESOURCES = Object(
+    {
+        "memory_limit_in_bytes": within(0, (1 << 63) - 1),
+        "cpu_period": quiet,  # of cpu_quota
+        "cpu_quota": refused(_NO_POD_LIMIT),
+        "cpu_shares": ignored("a pod as a whole has no weight; its containers may have"),
+        "oom_score_adj": refused("exitd's containers are killed for memory in the kernel's own order"),
+        "cpuset_cpus": refused(_NO_POD_LIMIT),
+        "cpuset_mems": refused(_NO_POD_LIMIT),
+        "hugepage_limits": refused(_NO_POD_LIMIT),
+        "unified": refused(_NO_POD_LIMIT),
+        "memory_swap_limit_in_bytes": refused(_NO_POD_LIMIT),
+    }
+)
+_OVERHEAD = refused("add it to resources: a pod's memory is limited as one")
+_LINUX = Object(
+    {
+        "cgroup_parent": refused("exitd keeps its containers under a cgroup of its own"),
+        "security_context": _SECURITY,
+        "sysctls": refused("exitd sets no sysctls"),
+        "overhead": _OVERHEAD,
+        "resources": _RESOURCES,
+    }
+)
+_METADATA = Object(
+    {"name": _WORD, "uid": _WORD, "namespace": _WORD, "attempt": within(0, (1 << 32) - 1)},
+    required=("name", "namespace"),
+    strict=False,
+)
+_PORT = Object(
+    {
+        "protocol": quiet,
+        "container_port": quiet,
+        "host_port": refused("exitd passes no ports on; use the machine's network (linux.security_context."
+                             "namespace_options.network: 2)"),
+        "host_ip": quiet,
+    }
+)  # fmt: skip
+_DNS = Object({"servers": ignored(NO_DNS), "searches": ignored(NO_DNS), "options": ignored(NO_DNS)}, strict=False)
+CONFIG = Object(
+    {
+        "metadata": _METADATA,
+        "hostname": matching(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?", "host name (at most 64 characters)"),
+        "log_directory": matching(r"/.*", "absolute path"),
+        "dns_config": _DNS,
+        "port_mappings": items(_PORT),
+        "labels": pairs,
+        "annotations": pairs,
+        "linux": _LINUX,
+        "windows": refused(NO_WINDOWS),
+    },
+    required=("metadata",),
+    strict=False,
+)
+
+
+def read_config(text: str, file: str, new_uid: Callable[[], str]) -> SandboxConfig:
+    """`new_uid` gives the uid to a pod that brings none. Raises BadRequest with everything that is wrong."""
+    documents = tree.documents(text, file, json=file.endswith(".json"))
+    if len(documents) != 1:
+        raise BadRequest(f"{file}: holds {len(documents)} documents; it must be one PodSandboxConfig")
+    config, notes = Field(file, "", documents[0]), Notes()
+    CONFIG(config, notes)
+    notes.settle()
+    spec = _spec(config, new_uid, notes)
+    notes.settle()
+    return SandboxConfig(spec, tuple(notes.warnings))
+
+
+def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.ContainerSpec:
+    metadata, security = config.get("metadata"), config.get("linux", "security_context")
+    assert metadata is not None
+    attempt = metadata.get("attempt")
+    labels, annotations = config.get("labels"), config.get("annotations")
+    network, pid = (_mode_of(security, name) for name in ("network", "pid"))
+    return pb.ContainerSpec(
+        image="pause",
+        hostname=text_of(config.get("hostname")),
+        network="host" if network == "NODE" else "none",
+        pid="host" if pid == "NODE" else "own",
+        user=_user(security, notes),
+        read_only=flag_of(security.get("readonly_rootfs") if security is not None else None),
+        labels=labels.pairs() if labels is not None else {},
+        annotations=annotations.pairs() if annotations is not None else {},
+        pod=pb.PodSpec(
+            name=text_of(metadata.get("name")),
+            namespace=text_of(metadata.get("namespace")),
+            uid=text_of(metadata.get("uid")) or new_uid(),
+            attempt=attempt.integer() if attempt is not None else 0,
+            log_directory=text_of(config.get("log_directory")),
+            memory_bytes=_memory(config.get("linux", "resources", "memory_limit_in_bytes"), notes),
+        ),
+    )
+
+
+def _mode_of(security: Field | None, name: str) -> str:
+    field = security.get("namespace_options", name) if security is not None else None
+    return mode(field) if field is not None else "POD"
+
+
+def _user(security: Field | None, notes: Notes) -> str:
+    user = security.get("run_as_user", "value") if security is not None else None
+    group = security.get("run_as_group", "value") if security is not None else None
+    if user is None:
+        if group is not None:
+            group.refuse(notes, "needs run_as_user beside it")
+        return ""
+    return str(user.integer()) if group is None else f"{user.integer()}:{group.integer()}"
+
+
+def _memory(limit: Field | None, notes: Notes) -> int:
+    found = limit.integer() if limit is not None else 0
+    if limit is not None and 0 < found < MIN_MEMORY_BYTES:
+        limit.refuse(notes, f"{found} is below {MIN_MEMORY_BYTES} (4 MiB), in which no runtime can make a container")
+    return found

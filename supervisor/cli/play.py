@@ -1,0 +1,114 @@
+"""`play`: the pods of Kubernetes manifests, in the habits of podman kube play."""
+
+import os
+import uuid
+from collections.abc import Callable
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from supervisor.cli.app import complain, connect, exit_code
+from supervisor.cli.manifest import kube
+from supervisor.cli.manifest.kube import Source
+from supervisor.cli.playing import Interruption, Played, Playing
+from supervisor.cli.pods import read_text
+from supervisor.cli.shape import number_of
+from supervisor.cli.spec import here
+from supervisor.cli.spoken import member_line
+from supervisor.errors import BadRequest, ExitdError, NoSuchContainer
+
+INIT_SECONDS = 600
+
+
+@click.command()
+@click.option("--down", is_flag=True, help="Stop and remove the pods of these files.")
+@click.option("--replace", is_flag=True, help="Stop and remove those that are there before.")
+@click.option("-w", "--wait", is_flag=True, help="Wait for their end, print every code and name, and remove them.")
+@click.option("--runtime", default="", metavar="RUNTIME", help="For all pods; default: runtimeClassName, the daemon's.")
+@click.option(
+    "--init-timeout",
+    type=click.FloatRange(min=0),
+    default=INIT_SECONDS,
+    metavar="S",
+    help=f"Limit for the init containers of a pod, 0 for none; default {INIT_SECONDS}.",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.pass_context
+def play(
+    ctx: click.Context, files: tuple[str, ...], down: bool, replace: bool, wait: bool, runtime: str, init_timeout: float
+) -> int:
+    """Make the pods of Kubernetes manifests and start them; - is standard input.
+
+    A play that fails or is broken off takes back what it had made.
+    """
+    if down and (replace or wait):
+        raise BadRequest("--down goes with neither --replace nor --wait")
+    sources = tuple(map(_source, files))
+    if down:
+        return _down(connect(ctx), kube.names(sources))
+    wanted = kube.play(sources, lambda: str(uuid.uuid4()), os.path.abspath(runtime) if "/" in runtime else runtime)
+    for warning in wanted.warnings:
+        complain(warning)
+    client = connect(ctx)
+    if replace and (failed := _down(client, tuple((pod.namespace, pod.name) for pod in wanted.pods), missing=True)):
+        return failed
+    with Interruption() as interruption:
+        playing = Playing(client, interruption, init_timeout or None)
+        _report(playing.play(wanted))
+        return _to_the_end(playing) if wait else 0
+
+
+def _source(file: str) -> Source:
+    """Relative paths in it begin where exitctl was called, as with every IMAGE word."""
+    return Source("standard input" if file == "-" else file, read_text(file), here())
+
+
+def _report(played: tuple[Played, ...]) -> None:
+    """podman's lines."""
+    for pod in played:
+        heading = "Container:" if len(pod.containers) == 1 else "Containers:"
+        print("Pod:", pod.id, heading, *pod.containers, "", sep="\n", flush=True)
+
+
+def _to_the_end(playing: Playing) -> int:
+    """The first code that is not 0, else 0."""
+    try:
+        exits = playing.wait()
+        for exit_ in exits:
+            print(member_line(exit_), flush=True)
+    except KeyboardInterrupt:
+        playing.stop()
+        raise
+    finally:
+        playing.take_back()
+    return next((number for number in map(number_of, exits) if number), 0)
+
+
+def _down(client: Client, wanted: tuple[tuple[str, str], ...], *, missing: bool = False) -> int:
+    """All of them, whatever becomes of each. One that is not there has nothing to be taken down."""
+    there = {(pod.pause.spec.namespace, pod.pause.spec.name): pod for pod in client.pods()}
+    found = [there[key] for key in wanted if key in there]
+    for _, name in (key for key in wanted if key not in there and not missing):
+        complain(f"no pod {name}: nothing to take down")
+    if missing and not found:
+        return 0
+    stopped = _each("Pods stopped:", found, lambda pod: client.stop_pod(pod.id))
+    removed = _each("Pods removed:", found, lambda pod: client.remove_pod(pod.id, force=True))
+    return max(stopped, removed)
+
+
+def _each(heading: str, found: list[pb.Pod], act: Callable[[pb.Pod], object]) -> int:
+    worst = 0
+    print(heading)
+    for pod in found:
+        try:
+            act(pod)
+        except NoSuchContainer:
+            pass  # somebody was quicker
+        except ExitdError as error:
+            complain(f"{pod.spec.name}: {error}")
+            worst = max(worst, exit_code(error))
+            continue
+        print(pod.id, flush=True)
+    return worst

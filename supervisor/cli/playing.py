@@ -1,0 +1,265 @@
+"""Pods of a Play on the daemon: made in order, and taken back as a whole when one fails or somebody breaks it off."""
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client, Unreachable, Waiting
+from supervisor.cli.app import complain
+from supervisor.cli.fetch import fetch_image, patience
+from supervisor.cli.manifest.container import Member, Pull
+from supervisor.cli.manifest.kube import HostPath, Play, PodPlan
+from supervisor.cli.past import last_words
+from supervisor.cli.shape import status_of
+from supervisor.cli.spoken import SHORT_ID, outcome
+from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, NoSuchImage, ShuttingDown, TimedOut
+from supervisor.facts import Exited
+from supervisor.images import index, reference
+from supervisor.images.facts import Image
+
+BREAKING_OFF = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NO_ANSWER = (Unreachable, TimedOut, ShuttingDown)  # what was asked may have been done
+
+
+class InitFailed(ExitdError):
+    """An init container did not come to a good end, and its policy does not start it again."""
+
+    reason = "INIT_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A pod that is up: its id, and those of its containers in the order of the file, init containers apart."""
+
+    id: str
+    containers: tuple[str, ...]
+
+
+class Interruption:
+    """Signals that ask for an end. What is being made is made first, so that it can be taken back; waiting ends at
+    once, and so does everything at the second signal."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._waiting = False
+        self._former: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in BREAKING_OFF:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup stays nohup
+                self._former[number] = signal.signal(number, self._noticed)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def _noticed(self, _: int, __: FrameType | None) -> None:
+        self._count += 1
+        if self._waiting or self._count > 1:
+            raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Between two steps."""
+        if self._count:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around what takes long and leaves nothing half-made."""
+        self._waiting = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._waiting = False
+
+
+class Playing:
+    """One play. `init_seconds` is the limit for the init containers of one pod together; None is none."""
+
+    def __init__(self, client: Client, interruption: Interruption, init_seconds: float | None) -> None:
+        self._client = client
+        self._interruption = interruption
+        self._init_seconds = init_seconds
+        self._begun: list[tuple[PodPlan, str]] = []  # with the pod's id, empty while nobody has told it
+
+    def play(self, wanted: Play) -> tuple[Played, ...]:
+        """All of it, or nothing: what cannot be taken back is told. Raises ExitdError, KeyboardInterrupt."""
+        images = self._fetch(wanted)
+        for path in (path for pod in wanted.pods for path in pod.host_paths):
+            prepare(path)
+        with ExitStack() as undo:
+            undo.callback(self.take_back)
+            played = tuple(self._pod(pod, images) for pod in wanted.pods)
+            undo.pop_all()
+        return played
+
+    def stop(self) -> None:
+        """With the grace that each container was given."""
+        for plan, pod_id in self._begun:
+            try:
+                self._client.stop_pod(pod_id)
+            except ExitdError as error:
+                complain(f"the pod {plan.name} could not be stopped: {error}")
+
+    def take_back(self) -> None:
+        """Removes what was made, the newest first."""
+        while self._begun:
+            plan, pod_id = self._begun[-1]
+            try:
+                pod_id = pod_id or self._made(plan)
+                if pod_id:
+                    self._client.remove_pod(pod_id, force=True)
+            except NoSuchContainer:
+                pass  # somebody was quicker
+            except ExitdError as error:
+                complain(f"the pod {plan.name} may still be there ({error}); remove it with: {_removal(plan, pod_id)}")
+            except KeyboardInterrupt:
+                for left, left_id in self._begun:
+                    complain(f"the pod {left.name} stays; remove it with: {_removal(left, left_id)}")
+                raise
+            self._begun.pop()
+
+    def wait(self) -> tuple[pb.Exit, ...]:
+        """The exits of all members, once all have ended for good."""
+        found: list[pb.Exit] = []
+        for _, pod_id in self._begun:
+            pending = self._client.begin_wait(pod_id)
+            with self._interruption.waiting():
+                found += pending.reply().members
+        return tuple(found)
+
+    def _fetch(self, wanted: Play) -> dict[tuple[str, Pull], str]:
+        """The ids of the images that are the store's, before anything is made."""
+        needs = {(m.spec.image, m.pull): m for pod in wanted.pods for m in (*pod.inits, *pod.members)}
+        with self._interruption.waiting():
+            return {key: self._image(member) for key, member in needs.items()}
+
+    def _image(self, member: Member) -> str:
+        try:
+            return self._found_or_fetched(member)
+        except ExitdError as error:
+            raise _located(error, member.where) from error
+
+    def _found_or_fetched(self, member: Member) -> str:
+        word = member.spec.image
+        if member.pull is Pull.NOTHING:
+            asked = pb.ContainerSpec(image=word)
+            fetch_image(self._client, asked)
+            return asked.image_id
+        if member.pull is Pull.MISSING:
+            try:
+                return index.find(self._stored(), reference.Stored(word, reference.as_name(word))).id
+            except NoSuchImage:
+                pass
+        with patience(f"pulling {word}"):
+            return self._client.pull_image(f"docker://{word}").id
+
+    def _stored(self) -> tuple[Image, ...]:
+        return tuple(Image(i.id, i.digest, tuple(i.names), (), i.created) for i in self._client.images())
+
+    def _pod(self, plan: PodPlan, images: dict[tuple[str, Pull], str]) -> Played:
+        self._interruption.check()
+        pod = self._run(plan)
+        inits = [self._create(pod, member, images) for member in plan.inits]
+        members = [self._create(pod, member, images) for member in plan.members]
+        deadline = None if self._init_seconds is None else time.monotonic() + self._init_seconds
+        for init in inits:
+            self._finish(init, deadline)
+        for member in members:
+            self._interruption.check()
+            self._client.start(member.id)
+        return Played(pod.id, tuple(member.id for member in members))
+
+    def _run(self, plan: PodPlan) -> pb.Pod:
+        """An answer that never came says nothing of the pod: it is looked for when all is taken back."""
+        try:
+            pod = self._client.run_pod(plan.pause)
+        except (*NO_ANSWER, KeyboardInterrupt):
+            self._begun.append((plan, ""))
+            raise
+        self._begun.append((plan, pod.id))
+        return pod
+
+    def _made(self, plan: PodPlan) -> str:
+        """The id of the pod of this plan, by the uid that is its alone; empty if there is none."""
+        found = (pod.id for pod in self._client.pods() if pod.spec.uid == plan.pause.pod.uid)
+        return next(found, "")
+
+    def _create(self, pod: pb.Pod, member: Member, images: dict[tuple[str, Pull], str]) -> pb.Container:
+        self._interruption.check()
+        spec = pb.ContainerSpec()
+        spec.CopyFrom(member.spec)
+        spec.sandbox, spec.image_id = pod.id, images[member.spec.image, member.pull]
+        try:
+            return self._client.create(spec)
+        except ExitdError as error:
+            raise _located(error, member.where) from error
+
+    def _finish(self, init: pb.Container, deadline: float | None) -> None:
+        """Started, and waited for until it has ended with 0. Its policy may start it again until then."""
+        waiting = self._client.begin_wait(init.id, run=init.run or 1)
+        try:
+            self._client.start(init.id)
+            while (exit_ := self._next_exit(init, waiting, deadline)) and exit_.decision == "restart":
+                complain(f"init container {init.spec.name} ended with {outcome(exit_)} and is started again")
+                waiting = self._client.begin_wait(init.id, run=exit_.run + 1)
+        finally:
+            waiting.cancel()
+        if exit_ is None:
+            raise InitFailed(f"init container {init.spec.name} was removed before it had ended")
+        if status_of(exit_) != Exited(0):
+            words = "".join(f"\n  {line}" for line in last_words(self._client, init.id))
+            raise InitFailed(f"init container {init.spec.name} ended with {outcome(exit_)}; its last words: {words}")
+
+    def _next_exit(self, init: pb.Container, waiting: Waiting, deadline: float | None) -> pb.Exit | None:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            with self._interruption.waiting():
+                return waiting.result(left)
+        except TimedOut as error:
+            name = init.spec.name
+            raise InitFailed(f"init container {name} had not ended in time; --init-timeout sets the limit") from error
+
+
+def prepare(path: HostPath) -> None:
+    """Raises BadRequest for what is not there as its type wants it; makes what its type says."""
+    try:
+        match path.kind:
+            case "DirectoryOrCreate":
+                os.makedirs(path.path, mode=0o755, exist_ok=True)
+            case "FileOrCreate":
+                os.close(os.open(path.path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o644))
+        mode = os.stat(path.path).st_mode
+    except OSError as error:
+        raise BadRequest(f"{path.where}: {path.path}: {error.strerror}") from error
+    fits = {
+        "Directory": stat.S_ISDIR,
+        "DirectoryOrCreate": stat.S_ISDIR,
+        "File": stat.S_ISREG,
+        "FileOrCreate": stat.S_ISREG,
+        "Socket": stat.S_ISSOCK,
+    }.get(path.kind)
+    if fits is not None and not fits(mode):
+        raise BadRequest(f"{path.where}: {path.path} is there, and no {path.kind.removesuffix('OrCreate')}")
+
+
+def _located(error: ExitdError, where: str) -> ExitdError:
+    """The same error, with the place in the file that it comes from."""
+    located = type(error)(f"{where}: {error}")
+    located.reason, located.metadata = error.reason, error.metadata
+    return located
+
+
+def _removal(plan: PodPlan, pod_id: str) -> str:
+    return f"exitctl rmp -f {pod_id[:SHORT_ID] or plan.name}"

@@ -1,0 +1,204 @@
+"""The configuration in force, and where each value of it is from. Pure.
+
+The origin of a value is a flag, a variable, a line of the file, or none: then it is the default. A flag goes before a
+variable, that before the file.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, cast
+
+from supervisor.tomllines import Path
+from supervisor.views import Setting
+
+DEFAULT, FLAG = "default", "flag"
+SHIM_V2 = re.compile(r"io\.containerd\.[a-z0-9-]+\.v[0-9]+")
+
+_CREATE_FACTOR = 4  # a create may have a virtual machine to boot
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class CgroupDriver(StrEnum):
+    AUTO = "auto"
+    SYSTEMD = "systemd"
+    CGROUPFS = "cgroupfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What things may take."""
+
+    runtime_seconds: float = 30.0  # a runtime command
+    create_seconds: float = 120.0  # a runtime's create; four times runtime_seconds where only that is set
+    reconcile_seconds: float = 30.0  # between two rounds
+    restart_max_seconds: float = 60.0  # before a restart; the wait begins with 0.1 and doubles each time
+    restart_reset_seconds: float = 10.0  # after a run of this length it begins anew
+    scratch_mib: int = 512  # what one container may write over its image
+    scratch_files: int = 262_144
+    image_gib: int = 64  # what one image may unpack to
+    image_files: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is kept: within both the number and the age."""
+
+    events: int = 50_000
+    events_days: float = 7.0
+    exits: int = 100_000
+    exits_days: float = 90.0
+    exit_seconds: float = 300.0  # how long the exit of a container that removed itself is still found by its name
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A runtime by name. Without a path it is looked for on PATH; with a runtime_type it is a shim v2 binary's."""
+
+    name: str
+    path: str = ""
+    runtime_type: str = ""
+    options: tuple[str, ...] = ()  # arguments before the runtime's command
+    pod_annotations: tuple[str, ...] = ()  # globs: what it gets to see of a pause container's and of members'
+    container_annotations: tuple[str, ...] = ()  # likewise of members' and single containers'
+    handlers: tuple[str, ...] = ()  # other names for it
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything in force."""
+
+    root: str = "/var/lib/exitd"
+    state: str = "/run/exitd"
+    default_runtime: str = "runc"
+    cgroup_driver: CgroupDriver = CgroupDriver.AUTO
+    limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
+    runtimes: tuple[Runtime, ...] = ()
+
+    def runtime(self, name: str) -> Runtime:
+        """By its name or one of its handlers; the default one for an empty name. A name that has no entry is a plain
+        runtime of that name, or at that path."""
+        wanted = name or self.default_runtime
+        for each in self.runtimes:
+            if wanted == each.name or wanted in each.handlers:
+                return each
+        if "/" in wanted:
+            return Runtime(wanted, path=wanted)
+        return Runtime(wanted, runtime_type=_type_by(wanted))
+
+
+def _type_by(name: str) -> str:
+    """A name of this form is a type by itself."""
+    return name if SHIM_V2.fullmatch(name) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One value and where it is from: `flag`, `default`, a variable's name, or file:line."""
+
+    value: object
+    origin: str
+
+
+Values = dict[Path, Given]
+
+TABLES = {"limits": Limits, "retention": Retention}
+PLAIN: tuple[Path, ...] = (  # everything but the runtimes
+    *((each.name,) for each in fields(Config) if each.name not in (*TABLES, "runtimes")),
+    *((table, each.name) for table, kind in TABLES.items() for each in fields(kind)),
+)
+FIXED = frozenset({("root",), ("state",), ("limits", "image_gib"), ("limits", "image_files")})  # while exitd runs
+
+
+# -- from values to what is in force
+
+
+def in_force(*layers: Mapping[Path, Given]) -> Values:
+    """Of each key the first layer's that gives it, else its default."""
+    found: Values = {}
+    for layer in layers:
+        for path, given in layer.items():
+            found.setdefault(path, given)
+    runtime_seconds = found.get(("limits", "runtime_seconds"))
+    if runtime_seconds is not None:
+        create_seconds = _CREATE_FACTOR * cast(float, runtime_seconds.value)
+        found.setdefault(("limits", "create_seconds"), Given(create_seconds, runtime_seconds.origin))
+    for path in PLAIN:
+        found.setdefault(path, Given(default_of(path), DEFAULT))
+    return found
+
+
+def default_of(path: Path) -> object:
+    value: object = Config()
+    for name in path:
+        value = getattr(value, name)
+    return value
+
+
+def held(running: Values, new: Values) -> tuple[Values, tuple[str, ...]]:
+    """The new values but for those that cannot change while exitd runs, and a sentence for each that would have."""
+    kept, words = dict(new), []
+    for path in (path for path in PLAIN if path in FIXED):
+        if new[path].value != running[path].value:
+            words.append(
+                f"{new[path].origin}: {shown_path(path)} cannot change while exitd runs, {shown(running[path].value)} "
+                f"stays in force; restart exitd for {shown(new[path].value)}"
+            )
+            kept[path] = running[path]
+    return kept, tuple(words)
+
+
+def config_of(values: Values) -> Config:
+    """`values` has every key, as `in_force` gives them."""
+    plain = {path: values[path].value for path in PLAIN}
+    top: dict[str, Any] = {path[0]: value for path, value in plain.items() if len(path) == 1}
+    return Config(
+        **top,
+        limits=Limits(**_part("limits", plain)),
+        retention=Retention(**_part("retention", plain)),
+        runtimes=tuple(_runtimes(values)),
+    )
+
+
+def _part(table: str, plain: Mapping[Path, object]) -> dict[str, Any]:
+    return {path[1]: value for path, value in plain.items() if len(path) == 2 and path[0] == table}
+
+
+def _runtimes(values: Values) -> Iterator[Runtime]:
+    for name in sorted({path[1] for path in values if path[0] == "runtimes"}):
+        given: dict[str, Any] = {path[2]: values[path].value for path in values if path[:2] == ("runtimes", name)}
+        yield Runtime(name, **({} if "path" in given else {"runtime_type": _type_by(name)}) | given)
+
+
+def settings(values: Values) -> tuple[Setting, ...]:
+    """For people: plain keys in the order of the table above, then the runtimes'."""
+    runtimes = sorted(path for path in values if path[0] == "runtimes")
+    return tuple(_setting(path, values[path]) for path in (*PLAIN, *runtimes))
+
+
+def _setting(path: Path, given: Given) -> Setting:
+    return Setting(shown_path(path), shown(given.value), given.origin)
+
+
+def shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return json.dumps(list(value), ensure_ascii=False)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def shown_path(path: Path) -> str:
+    """As TOML writes it."""
+    return ".".join(part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in path)
+
+
+def changed(before: Values, after: Values) -> list[str]:
+    """The names of the keys whose values differ."""
+    paths = [*before, *(path for path in after if path not in before)]
+    return [shown_path(path) for path in paths if _value(before, path) != _value(after, path)]
+
+
+def _value(values: Values, path: Path) -> object:
+    return values[path].value if path in values else None

@@ -1,0 +1,144 @@
+"""The image store for the event loop: its blocking calls in threads, and what an IMAGE word makes of a spec."""
+
+import asyncio
+import filecmp
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from supervisor.errors import CannotStart
+from supervisor.facts import Spec
+from supervisor.images import merge
+from supervisor.images.facts import Config, Image, Removed, Resolved
+from supervisor.images.store import Images
+
+LOADS, PULLS, REMOVALS = 4, 4, 2  # at once; more wait for their turn
+CLOSE_SECONDS = 10.0
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+def pause_root(root: str, program: str) -> Resolved:
+    """The pause image: a directory with exitd's own pause program and the places a runtime mounts on, made or brought
+    up to date.
+
+    One that is up to date is left alone, for there are containers on it. Raises CannotStart.
+    """
+    directory = f"{root}/pause"
+    try:
+        for place in ("", "dev", "proc", "sys"):
+            os.makedirs(os.path.join(directory, place), mode=0o755, exist_ok=True)
+        if not _is_same(program, f"{directory}/pause"):
+            shutil.copyfile(program, f"{directory}/.pause.new")
+            os.chmod(f"{directory}/.pause.new", 0o755)
+            os.rename(f"{directory}/.pause.new", f"{directory}/pause")
+    except OSError as error:
+        raise CannotStart(f"the pause program cannot be put into {directory}: {error.strerror}") from error
+    return Resolved((directory,), Config(entrypoint=("/pause",)), name="pause")
+
+
+def _is_same(program: str, path: str) -> bool:
+    try:
+        return filecmp.cmp(program, path, shallow=False) and os.stat(path).st_mode & 0o777 == 0o755
+    except FileNotFoundError:
+        return False
+
+
+class ImageDesk:
+    """Implements `supervisor.api.doors.Images`.
+
+    What may take long has threads of its own, so that everybody else's are free; a caller that goes away changes
+    nothing, the work goes on to its end.
+    """
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+        self._loads = ThreadPoolExecutor(LOADS, "image-load")
+        self._pulls = ThreadPoolExecutor(PULLS, "image-pull")
+        self._removals = ThreadPoolExecutor(REMOVALS, "image-rm")
+        self._under_way: set[asyncio.Future[object]] = set()
+
+    async def resolve(self, spec: Spec, container_id: str) -> Spec:
+        """The spec with what its IMAGE says where the caller said nothing. The image is held for the container from
+        here on, until `release`; not if this raises."""
+        if not spec.image:
+            return merge.complete(spec)
+        found = await self._resolved(spec)
+        complete = merge.complete(spec, found)
+        if found.image:
+            await asyncio.to_thread(self._images.hold, container_id, found.image)
+        return complete
+
+    async def _resolved(self, spec: Spec) -> Resolved:
+        if spec.image == "pause":
+            return self._images.resolve(spec.image)
+        if spec.image_id or not spec.image.startswith(("docker://", "oci:", "docker-archive:")):
+            return await asyncio.to_thread(self._images.resolve, spec.image, spec.image_id)
+        pool = self._pulls if spec.image.startswith("docker://") else self._loads
+        return await self._in(pool, lambda: self._images.resolve(spec.image))
+
+    async def release(self, container_id: str) -> None:
+        """Repeatable."""
+        await asyncio.to_thread(self._images.release, container_id)
+
+    def hold_only(self, containers: Mapping[str, str]) -> None:
+        """Container and image id of all there are, at the daemon's start, before anything else happens to one. What an
+        earlier daemon left behind is removed in the background."""
+        self._images.hold_only(containers)
+        self._begin(self._removals, self._images.tidy).add_done_callback(_log_failure)
+
+    async def load_image(self, word: str, name: str) -> tuple[Image, ...]:
+        return await self._in(self._loads, lambda: self._images.load(word, name=name))
+
+    async def pull_image(self, name: str, if_missing: bool) -> Image:
+        pool = self._loads if name.startswith(("oci:", "docker-archive:")) else self._pulls
+        return await self._in(pool, lambda: self._images.pull(name, if_missing=if_missing))
+
+    async def import_image(self, path: str, name: str) -> Image:
+        return await self._in(self._loads, lambda: self._images.import_(path, name=name))
+
+    async def list_images(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
+        return await asyncio.to_thread(self._list)
+
+    def _list(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
+        users = self._images.users()
+        return tuple((image, users.get(image.id, ())) for image in self._images.list())
+
+    async def remove_image(self, word: str) -> Removed:
+        return await self._in(self._removals, lambda: self._images.remove(word))
+
+    def stop(self) -> None:
+        """Loads and pulls under way are broken off, whoever waits for them is told why; nothing of them is listed."""
+        self._images.stop()
+
+    async def close(self) -> None:
+        self.stop()
+        for pool in (self._loads, self._pulls, self._removals):
+            pool.shutdown(wait=False, cancel_futures=True)
+        if self._under_way:
+            _, late = await asyncio.wait(set(self._under_way), timeout=CLOSE_SECONDS)
+            if late:  # they may use the store yet: it stays open as long as this process
+                log.warning("work on images does not end", count=len(late), limit_seconds=CLOSE_SECONDS)
+                return
+        self._images.close()
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await asyncio.shield(self._begin(pool, work))
+
+    def _begin(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> "asyncio.Future[T]":
+        future = asyncio.get_running_loop().run_in_executor(pool, work)
+        self._under_way.add(future)  # type: ignore[arg-type]  # Future is invariant; nobody asks these for results
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+
+def _log_failure(work: "asyncio.Future[None]") -> None:
+    error = None if work.cancelled() else work.exception()
+    if error is not None:
+        log.warning("leftovers of images not removed", why=str(error))

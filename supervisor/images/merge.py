@@ -1,0 +1,65 @@
+"""What a caller asked for, and under it what the image says. Pure.
+
+| of the image | counts |
+|---|---|
+| Entrypoint | unless the caller gives one, even an empty one |
+| Cmd | unless the caller gives words of a command, or an entrypoint |
+| Env, Labels | name by name, unless the caller sets that name |
+| WorkingDir, User, StopSignal | unless the caller gives one |
+
+The rules are docker's and Kubernetes' ("Define a Command and Arguments for a Container").
+"""
+
+import posixpath
+from dataclasses import replace
+
+from supervisor import signals
+from supervisor.errors import BadImage, BadRequest
+from supervisor.facts import Spec
+from supervisor.images.facts import Config, Resolved
+
+DEFAULT_STOP_SIGNAL = 15
+
+
+def complete(spec: Spec, found: Resolved | None = None) -> Spec:
+    """The spec with nothing left open; `found` is what its image was resolved to, None for a spec without one.
+
+    Raises BadRequest where there is no command at all, BadImage for a configuration that makes no sense.
+    """
+    if found is None:
+        return replace(spec, args=Config().args(spec.args, spec.entrypoint), entrypoint=())
+    config = found.config
+    args = config.args(spec.args, spec.entrypoint)
+    if not args or not args[0]:
+        raise BadRequest(f"which command? IMAGE {spec.image} has none of its own; it comes after IMAGE", field="args")
+    return replace(
+        spec,
+        args=args,
+        entrypoint=(),
+        env=(*_env(config, spec.image), *spec.env),
+        cwd=spec.cwd or posixpath.join("/", config.workdir),
+        user=spec.user or config.user,
+        labels=tuple(sorted({**dict(config.labels), **dict(spec.labels)}.items())),
+        stop_signal=spec.stop_signal or _stop_signal(config, spec.image),
+        image_id=found.image,
+        layers=found.lower,
+    )
+
+
+def _env(config: Config, word: str) -> tuple[str, ...]:
+    for index, text in enumerate(config.env):
+        if text.find("=") < 1:
+            raise BadImage(f"IMAGE {word}: config.Env[{index}]: {text[:80]!r} is not NAME=VALUE", field="config.Env")
+    return config.env
+
+
+def _stop_signal(config: Config, word: str) -> int:
+    if not config.stop_signal:
+        return DEFAULT_STOP_SIGNAL
+    number = signals.number_of(config.stop_signal)
+    if number is None:
+        raise BadImage(
+            f"IMAGE {word}: config.StopSignal: {config.stop_signal[:80]!r} is no signal; say one with --stop-signal",
+            field="config.StopSignal",
+        )
+    return number

@@ -1,0 +1,50 @@
+"""The namespaces that members of a pod share, held by descriptors: a path through a pid could become another's.
+
+namespaces(7), proc_pid_ns(5).
+"""
+
+import os
+import select
+
+from supervisor.errors import WrongState
+from supervisor.facts import Process, Spec
+
+FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # the OCI configuration's word → the kernel's
+
+
+def joined(spec: Spec) -> tuple[str, ...]:
+    """What the container takes from its pod's pause container, in the OCI configuration's words; none without a pod."""
+    if not spec.sandbox:
+        return ()
+    network = () if spec.network == "host" else ("network",)
+    return (*network, "ipc", "uts", *(("pid",) if spec.pid == "pod" else ()))
+
+
+def links(directory: str, kinds: tuple[str, ...]) -> dict[str, str]:
+    """Where the container's shim will link each namespace, and its configuration names it."""
+    return {kind: f"{directory}/ns-{FILES[kind]}" for kind in kinds}
+
+
+def open_all(process: Process, pidfd: int, kinds: tuple[str, ...]) -> list[int]:
+    """A descriptor for each; the caller closes them. `pidfd` is of `process`. WrongState when that has ended.
+
+    The pid can become another's only after the process has ended and been reaped, so if it lives after the last look,
+    all that was opened is its own.
+    """
+    found: list[int] = []
+    try:
+        for kind in kinds:
+            found.append(os.open(f"/proc/{process.pid}/ns/{FILES[kind]}", os.O_RDONLY))
+        if _has_ended(pidfd):
+            raise ProcessLookupError
+    except OSError as error:
+        for fd in found:
+            os.close(fd)
+        raise WrongState("the pod's pause container has ended; start the pod again") from error
+    return found
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,135 @@
+"""The configuration of the moment: read at the start, and again at SIGHUP and whenever its file changes."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import structlog
+
+from supervisor import config, configfile, sdnotify
+from supervisor.config import Config, Values
+from supervisor.errors import BadConfig
+from supervisor.inotify import Inotify
+from supervisor.pathwatch import PathWatch
+from supervisor.views import Setting
+
+READ_SECONDS = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class Configuration:
+    """What is in force. A file that cannot be used changes nothing."""
+
+    def __init__(self, path: str, *, required: bool, given: Values) -> None:
+        """`given`, flags and variables, goes before what the file says. Raises BadConfig; also for a file that is
+        required and not there."""
+        self.path = path
+        self._given = given
+        data = configfile.read_file(path)
+        if data is None and required:
+            raise BadConfig(f"{path}: no such file; without --config exitd reads {configfile.FILE}, if that is there")
+        self.values = config.in_force(given, configfile.parse(data or b"", path))
+        self._config = config.config_of(self.values)
+        self.seen: bytes | str | None = data  # what the file held, or why it could not be read
+        self._is_of_file = data is not None
+
+    def now(self) -> Config:
+        return self._config
+
+    def settings(self) -> tuple[Setting, ...]:
+        return config.settings(self.values)
+
+    def take(self, data: bytes | None) -> tuple[list[str], tuple[str, ...]]:
+        """Puts the file's new content in force. Returns the names of what changed, and a sentence for each value that
+        cannot change now. BadConfig, and all stays as it is."""
+        if data is None and not self._is_of_file:
+            return [], ()
+        if data is None:
+            raise BadConfig(f"{self.path}: no such file; for the defaults, restart exitd or leave an empty one")
+        new = config.in_force(self._given, configfile.parse(data, self.path))
+        values, words = config.held(self.values, new)
+        changed = config.changed(self.values, values)
+        self.values, self._config, self._is_of_file = values, config.config_of(values), True
+        return changed, words
+
+
+class Reloads:
+    """Follows the file from its construction on; SIGHUP is no end of the process from then on, but a request."""
+
+    def __init__(self, configuration: Configuration, inotify: Inotify) -> None:
+        self._configuration = configuration
+        self._woken = asyncio.Event()
+        self._asked = False
+        self._watch = PathWatch(inotify, configuration.path, self._woken.set)
+        self._blind = False
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._ask)
+
+    def _ask(self) -> None:
+        self._asked = True
+        self._woken.set()
+
+    async def forever(self) -> None:
+        """The first look comes before any change is told: the file may have changed since it was read."""
+        try:
+            while True:
+                self._woken.clear()
+                asked, self._asked = self._asked, False
+                self._watch_again()
+                await self.look(asked=asked)
+                await self._woken.wait()
+        finally:
+            self._watch.close()
+
+    def _watch_again(self) -> None:
+        try:
+            self._watch.renew()
+            self._blind = False
+        except OSError as error:
+            if not self._blind:
+                log.warning("changes of the configuration go unnoticed, send SIGHUP", why=str(error))
+            self._blind = True
+
+    async def look(self, *, asked: bool) -> None:
+        """One reading. Without being asked, a content that has been seen before is none."""
+        if asked:
+            await _tell(sdnotify.reloading)
+        found = await self._read()
+        if not asked and found == self._configuration.seen:
+            return
+        if not asked:
+            await _tell(sdnotify.reloading)
+        self._configuration.seen = found
+        status = self._put_in_force(found)
+        await _tell(lambda: sdnotify.ready(status))
+
+    async def _read(self) -> bytes | str | None:
+        path = self._configuration.path
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await asyncio.to_thread(configfile.read_file, path)
+        except BadConfig as error:
+            return str(error)
+        except TimeoutError:
+            return f"{path}: its file system gave no answer in {READ_SECONDS:g} s"
+
+    def _put_in_force(self, found: bytes | str | None) -> str:
+        """Returns one line for the service manager."""
+        try:
+            if isinstance(found, str):
+                raise BadConfig(found)
+            changed, words = self._configuration.take(found)
+        except BadConfig as error:
+            problems = str(error).splitlines()
+            for problem in problems:
+                log.error("configuration refused, the one before stays in force", problem=problem)
+            return f"configuration refused, the one before stays in force: {problems[0]}"
+        for word in words:
+            log.warning("configuration needs a restart", what=word)
+        log.info("configuration read", file=self._configuration.path, changed=changed)
+        return f"configuration read, changed: {', '.join(changed) or 'nothing'}"
+
+
+async def _tell(what: Callable[[], bool]) -> None:
+    """In a thread: a service manager that does not read holds up nobody else."""
+    await asyncio.to_thread(what)

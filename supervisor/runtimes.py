@@ -1,0 +1,55 @@
+"""Which program runs a container: settled when it is made, from the configuration of that moment, and kept with it.
+
+A container keeps its runtime over reloads and restarts of the daemon: what one runtime has made, another could not
+start or delete. So path, arguments and cgroup driver go into the stored spec, not only the name. The members of a pod
+have the name from their pause container; what it means, the configuration says at their own creation.
+"""
+
+import os
+from dataclasses import replace
+
+from supervisor.config import CgroupDriver, Config, Runtime
+from supervisor.errors import BadRequest, RuntimeMissing
+from supervisor.facts import Spec
+from supervisor.oci import runtime
+
+BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
+
+
+def chosen(spec: Spec, config: Config) -> Spec:
+    """The spec with its runtime. RuntimeMissing where there is none that could run it, BadRequest for a limit that its
+    cgroup driver cannot set."""
+    found = config.runtime(spec.runtime)
+    if found.runtime_type:
+        raise RuntimeMissing(
+            f"runtime {found.name} is {found.runtime_type}: shim v2 runtimes are not supported by this version; "
+            "choose an OCI runtime such as runc, by its name or its path",
+            runtime=found.name,
+        )
+    systemd = uses_systemd(config.cgroup_driver)
+    if systemd and spec.pod and spec.pod.memory_bytes:
+        raise BadRequest(
+            "memory_bytes of a pod: with the cgroup driver systemd a pod has no cgroup of its own; limit its "
+            "containers instead, or choose the cgroup driver cgroupfs in exitd's configuration"
+        )
+    return replace(
+        spec,
+        runtime=spec.runtime or config.default_runtime,
+        runtime_path=runtime.resolve(found.path or found.name),
+        runtime_options=found.options,
+        annotation_globs=_globs(spec, found),
+        systemd_cgroup=systemd,
+    )
+
+
+def _globs(spec: Spec, found: Runtime) -> tuple[str, ...]:
+    """As CRI has it: a pod's annotations reach its members' configurations too."""
+    of_a_pod = found.pod_annotations if spec.pod or spec.sandbox else ()
+    return (*of_a_pod, *(found.container_annotations if not spec.pod else ()))
+
+
+def uses_systemd(driver: CgroupDriver, mark: str = BOOTED_WITH_SYSTEMD) -> bool:
+    """Asked of the machine for `auto`: whether systemd is its init, as sd_booted(3) finds out."""
+    if driver is CgroupDriver.AUTO:
+        return os.path.isdir(mark) and not os.path.islink(mark)
+    return driver is CgroupDriver.SYSTEMD

@@ -1,0 +1,153 @@
+"""Run directories looked at before anybody trusts them: by descriptors, level by level, nothing followed."""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from shim import fields, record
+from shim.mark import MARK, STARTED, decode_mark, decode_started
+from supervisor import monitor
+from supervisor.adoption import CREATED, LOCK, PLAN, RECORD, Entry, Foundling, Kind
+from supervisor.facts import Process
+
+T = TypeVar("T")
+MOST_BYTES = 65536  # of a file that is read here; the largest, a plan, has half of it
+MOST_ENTRIES = 1000  # of a run directory; the fullest has twelve
+KINDS = {
+    stat.S_IFDIR: Kind.DIRECTORY,
+    stat.S_IFREG: Kind.FILE,
+    stat.S_IFIFO: Kind.FIFO,
+    stat.S_IFLNK: Kind.LINK,
+}
+
+
+def ids(state: str) -> list[str]:
+    """Every name there is below `<state>/c`, whatever it is; bytes that are no UTF-8 kept by surrogates."""
+    try:
+        return os.listdir(f"{state}/c")
+    except FileNotFoundError:
+        return []
+
+
+def look(state: str, container_id: str) -> list[Foundling]:
+    """What is there under this id: one for each run, or one without a run. Empty when it is gone. OSError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            top_fd = _open(stack, f"{state}/c", None)
+            top = Entry(Kind.DIRECTORY, *_owner(os.fstat(top_fd)))
+            own = _entry(container_id, top_fd)
+            way = (("c", top), (container_id, own))
+            if own.kind is not Kind.DIRECTORY:
+                return [Foundling(container_id, "", way)]
+            own_fd = _open(stack, container_id, top_fd)
+            runs = [name for name in _names(own_fd) if name.isascii() and name.isdigit()]
+            if not runs:
+                return [Foundling(container_id, "", way, quiet_seconds=_quiet(own_fd))]
+            return [_run(own_fd, container_id, run, way) for run in runs]
+        except FileNotFoundError:  # it went while it was looked at
+            return []
+
+
+def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, Entry], ...]) -> Foundling:
+    entry = _entry(run, own_fd)
+    way = (*way, (run, entry))
+    if entry.kind is not Kind.DIRECTORY:
+        return Foundling(container_id, run, way)
+    with contextlib.ExitStack() as stack:
+        run_fd = _open(stack, run, own_fd)
+        entries = tuple((name, _entry(name, run_fd)) for name in sorted(_names(run_fd)))
+        reader = _Reader(run_fd, dict(entries))
+        init = reader.read(CREATED, partial(_process, "exitd-created"))
+        signed = reader.read(LOCK, partial(_process, "exitd-lock"))
+        return Foundling(
+            container_id,
+            run,
+            way,
+            entries,
+            mark=reader.read(MARK, decode_mark),
+            planned=reader.read(PLAN, _planned),
+            init=init,
+            shim=signed if signed is not None and _lives(signed) else None,
+            started=reader.read(STARTED, decode_started),
+            init_alive=init is not None and _lives(init),
+            recorded=reader.read(RECORD, record.parse) is not None,
+            quiet_seconds=_quiet(run_fd),
+            unreadable=reader.unreadable,
+        )
+
+
+class _Reader:
+    """The files of one run directory, each read as what it should be, or noted as unreadable."""
+
+    def __init__(self, run_fd: int, entries: dict[str, Entry]) -> None:
+        self._fd = run_fd
+        self._entries = entries
+        self.unreadable: dict[str, str] = {}
+
+    def read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
+        """None: there is nothing, nothing that may be read, or nothing that could be understood."""
+        entry = self._entries.get(name)
+        if entry is None or entry.kind is not Kind.FILE:
+            return None
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
+            with open(fd, "rb") as file:
+                data = file.read(MOST_BYTES)
+            return decode(data) if data else None
+        except OSError as error:
+            self.unreadable[name] = str(error.strerror)
+        except (fields.BadMessage, record.BadRecord) as error:
+            self.unreadable[name] = str(error)
+        return None
+
+
+def _planned(data: bytes) -> tuple[str, int]:
+    message = fields.decode(data, "exitd-plan")
+    return message.get("id"), message.number("run")
+
+
+def _process(kind: str, data: bytes) -> Process:
+    message = fields.decode(data, kind)
+    return Process(message.number("pid"), message.number("started"))
+
+
+def _open(stack: contextlib.ExitStack, name: str, dir_fd: int | None) -> int:
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _names(fd: int) -> list[str]:
+    """At most MOST_ENTRIES: whoever makes more of them has something else in mind."""
+    with os.scandir(fd) as found:
+        return [entry.name for entry, _ in zip(found, range(MOST_ENTRIES), strict=False)]
+
+
+def _entry(name: str, dir_fd: int) -> Entry:
+    found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    return Entry(KINDS.get(stat.S_IFMT(found.st_mode), Kind.OTHER), *_owner(found))
+
+
+def _owner(found: os.stat_result) -> tuple[int, bool]:
+    """A link's mode means nothing."""
+    writable = not stat.S_ISLNK(found.st_mode) and bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return found.st_uid, writable
+
+
+def _quiet(fd: int) -> float:
+    """Never less than nothing, whatever the clock did."""
+    return max(0.0, time.time() - os.fstat(fd).st_mtime)
+
+
+def _lives(process: Process) -> bool:
+    fd = monitor.open_process(process.pid, process.started_ticks)
+    if fd is None:
+        return False
+    try:
+        return not monitor.read_ready(fd)
+    finally:
+        os.close(fd)

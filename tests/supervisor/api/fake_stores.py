@@ -1,0 +1,67 @@
+"""Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
+
+from supervisor.facts import By, Container, Exit, Phase, Pod, Spec
+from supervisor.images.facts import Image, Removed
+from supervisor.pods import State
+from supervisor.views import PodView, View
+from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
+
+IMAGE = Image("sha256:1", "sha256:2", ("localhost/a:latest",), (), "2026-11-20T12:00:00Z")
+
+
+class FakePods:
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+
+    def _view(self, spec: Spec) -> PodView:
+        pause = Container("p1", spec, Phase.RUNNING, 1, AT_NS)
+        return PodView(
+            spec.pod or Pod("web"), State.READY, View(pause), (View(Container("c1", spec, Phase.EXITED, 1, AT_NS)),)
+        )
+
+    async def run_pod(self, spec: Spec, by: By) -> PodView:
+        self._note("run_pod", spec, by)
+        return self._view(spec)
+
+    async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:
+        self._note("stop_pod", id, timeout_seconds, by)
+        return self._view(Spec("web"))
+
+    async def remove_pod(self, id: str, force: bool, by: By) -> None:
+        self._note("remove_pod", id, force, by)
+
+    def pods(self, filters: tuple[str, ...]) -> tuple[list[PodView], int]:
+        self._note("pods", filters)
+        return [self._view(Spec("web"))], 17
+
+    async def inspect_pod(self, id: str) -> PodView:
+        self._note("inspect_pod", id)
+        return self._view(Spec("web"))
+
+    async def wait_members(self, id: str) -> tuple[Exit, ...]:
+        return (ended("c1", 3), ended("c2", 0)) if id == "pod" else ()
+
+
+class FakeImages:
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+
+    async def load_image(self, word: str, name: str) -> tuple[Image, ...]:
+        self._note("load_image", word, name)
+        return (IMAGE,)
+
+    async def pull_image(self, name: str, if_missing: bool) -> Image:
+        self._note("pull_image", name, if_missing)
+        return IMAGE
+
+    async def import_image(self, path: str, name: str) -> Image:
+        self._note("import_image", path, name)
+        return IMAGE
+
+    async def list_images(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
+        self._note("list_images")
+        return ((IMAGE, ("c1",)),)
+
+    async def remove_image(self, word: str) -> Removed:
+        self._note("remove_image", word)
+        return Removed((IMAGE.names[0],), (IMAGE.id,))

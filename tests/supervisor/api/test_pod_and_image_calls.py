@@ -1,0 +1,74 @@
+"""Pods and images over the API: each call reaches its owner, and each answer is whole."""
+
+from pathlib import Path
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.facts import ExitPolicy, OnPauseExit, Pod, Spec
+from tests.supervisor.api.rig import SPEC, Rig, refused, run
+
+POD = pb.PodSpec(name="web", namespace="shop", uid="u1", attempt=2, on_pause_exit="keep", exit_policy="stop")
+
+
+def test_a_pod_is_run_with_what_was_asked(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        spec = pb.ContainerSpec(args=["/pause"], rootfs="/", pod=POD)
+        reply = await rig.exitd.RunPod(pb.RunPodRequest(spec=spec))
+        asked = rig.node.asked[-1][1]
+        assert isinstance(asked, Spec)
+        assert asked.pod == Pod("web", "shop", "u1", 2, OnPauseExit.KEEP, ExitPolicy.STOP)
+        assert reply.pod.spec == POD
+        assert (reply.pod.id, reply.pod.state, reply.pod.members[0].id) == ("p1", "SANDBOX_READY", "c1")
+
+    run(tmp_path, test)
+
+
+def test_pods_are_stopped_listed_shown_and_removed(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        assert (await rig.exitd.StopPod(pb.StopPodRequest(id="p1", timeout_seconds=3))).pod.id == "p1"
+        assert (await rig.exitd.ListPods(pb.ListPodsRequest(filters=["state=Ready"]))).seq == 17
+        assert (await rig.exitd.InspectPod(pb.InspectPodRequest(id="p1"))).pod.pause.id == "p1"
+        await rig.exitd.RemovePod(pb.RemovePodRequest(id="p1", force=True))
+        calls = [call[0] for call in rig.node.asked]
+        assert calls == ["stop_pod", "pods", "inspect_pod", "remove_pod"]
+        assert rig.node.asked[0][1:3] == ("p1", 3)
+
+    run(tmp_path, test)
+
+
+def test_a_wait_for_a_pod_answers_with_its_members_exits(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        reply = await rig.exitd.Wait(pb.WaitRequest(id="pod"))
+        assert [(exit_.container_id, exit_.code) for exit_ in reply.members] == [("c1", 3), ("c2", 0)]
+        assert not reply.HasField("exit")
+
+    run(tmp_path, test)
+
+
+def test_images_are_loaded_pulled_imported_listed_and_removed(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        loaded = await rig.exitd.LoadImage(pb.LoadImageRequest(word="oci:/x", name="a"))
+        assert [image.names[0] for image in loaded.images] == ["localhost/a:latest"]
+        assert (await rig.exitd.PullImage(pb.PullImageRequest(name="a"))).image.digest == "sha256:2"
+        assert (await rig.exitd.ImportImage(pb.ImportImageRequest(path="/t.tar"))).image.id == "sha256:1"
+        assert list((await rig.exitd.ListImages(pb.ListImagesRequest())).images[0].users) == ["c1"]
+        assert list((await rig.exitd.RemoveImage(pb.RemoveImageRequest(word="a"))).ids) == ["sha256:1"]
+        assert rig.node.asked[0] == ("load_image", "oci:/x", "a")
+
+    run(tmp_path, test)
+
+
+def test_what_cannot_be_a_pod_is_refused_by_field(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        for pod, field in (
+            (pb.PodSpec(name="a b"), "pod.name"),
+            (pb.PodSpec(on_pause_exit="explode"), "pod.on_pause_exit"),
+            (pb.PodSpec(exit_policy="maybe"), "pod.exit_policy"),
+            (pb.PodSpec(log_directory="logs"), "pod.log_directory"),
+        ):
+            spec = pb.ContainerSpec()
+            spec.CopyFrom(SPEC)
+            spec.pod.CopyFrom(pod)
+            error = await refused(rig.exitd.RunPod(pb.RunPodRequest(spec=spec)))
+            assert field in str(error), field
+
+    run(tmp_path, test)

@@ -1,0 +1,276 @@
+"""Kubernetes manifests: what each field becomes, and that nothing is left out without a word."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from yaml import safe_load
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli.manifest import kube
+from supervisor.cli.manifest.kube import HostPath, Source
+from supervisor.errors import BadRequest
+from tests.supervisor.cli.manifest.broken import broken
+from tests.supervisor.cli.manifest.manifests import (
+    UID,
+    container,
+    elsewhere,
+    manifest,
+    play,
+    pod,
+    read,
+    refusal,
+    spec_of,
+)
+
+WHOLE = """\
+# a pod with a bit of everything
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  namespace: shop
+  labels: {app: web}
+  annotations: {note: hello}
+spec:
+  restartPolicy: OnFailure
+  terminationGracePeriodSeconds: 5
+  hostname: front
+  initContainers:
+  - name: prep
+    image: busybox:1.36
+    command: [sh, -c, "echo $(WHAT) > /data/x"]
+    env: [{name: WHAT, value: "43"}]
+    volumeMounts: [{name: data, mountPath: /data}]
+  containers:
+  - name: app
+    image: ./root
+    imagePullPolicy: Never
+    command: [serve]
+    args: ["--port", "80"]
+    workingDir: /srv
+    tty: true
+    stdin: true
+    restartPolicy: Never
+    restartPolicyRules:
+    - action: Restart
+      exitCodes: {operator: In, values: [42, 43]}
+    - action: Restart
+      exitCodes: {operator: NotIn, values: [0]}
+    env:
+    - {name: POD, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}}
+    - {name: URL, value: http://$(POD).$$(X)}
+    resources:
+      limits: {cpu: 1.5, memory: 64Mi}
+      requests: {cpu: 250m, memory: 32Mi}
+    securityContext: {runAsUser: 1000, runAsGroup: 1001, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false}
+    lifecycle: {stopSignal: SIGUSR1}
+    volumeMounts:
+    - {name: data, mountPath: /data, readOnly: true}
+    - {name: logs, mountPath: /logs}
+  volumes:
+  - {name: data, emptyDir: {}}
+  - {name: logs, hostPath: {path: /var/log/web, type: DirectoryOrCreate}}
+"""
+
+
+def test_a_whole_pod_becomes_a_pause_container_init_containers_and_members() -> None:
+    (plan,) = read(WHOLE).pods
+    labels, notes = {"app": "web"}, {"note": "hello"}
+    assert (plan.name, plan.namespace) == ("web", "shop")
+    assert plan.pause == pb.ContainerSpec(
+        name="web", namespace="shop", image="pause", hostname="front", network="none", restart="on-failure",
+        labels=labels, annotations=notes, pod=pb.PodSpec(name="web", namespace="shop", uid=UID, exit_policy="stop"),
+    )  # fmt: skip
+    (init,) = plan.inits
+    assert init.spec == pb.ContainerSpec(
+        name="web-prep", image="busybox:1.36", entrypoint=["sh", "-c", "echo 43 > /data/x"], env=["WHAT=43"],
+        restart="on-failure", stop_timeout_seconds=5, pid="own", labels=labels, annotations=notes,
+        mounts=[pb.Mount(empty_dir="data", destination="/data")],
+    )  # fmt: skip
+    assert (init.pull, init.where) == ("missing", "pod.yaml:14:5: spec.initContainers[0].name")
+    (member,) = plan.members
+    assert member.spec == pb.ContainerSpec(
+        name="web-app", image="/work/root", entrypoint=["serve"], args=["--port", "80"], cwd="/srv", tty=True,
+        stdin=True, restart="no", restart_rules=["exit in 42,43 => restart", "exit not in 0 => restart"],
+        env=["POD=web", "URL=http://web.$(X)"], cpu_limit_milli=1500, cpu_request_milli=250, memory_bytes=64 << 20,
+        user="1000:1001", read_only=True, stop_signal="10", stop_timeout_seconds=5, pid="own", labels=labels,
+        annotations=notes,
+        mounts=[
+            pb.Mount(empty_dir="data", destination="/data", read_only=True),
+            pb.Mount(source="/var/log/web", destination="/logs"),
+        ],
+    )  # fmt: skip
+    assert member.pull == "nothing"
+    assert plan.host_paths == (
+        HostPath("/var/log/web", "DirectoryOrCreate", "pod.yaml:47:29: spec.volumes[1].hostPath.path"),
+    )
+
+
+def test_the_least_pod_has_the_defaults_of_kubernetes() -> None:
+    plan = pod(manifest())
+    assert (plan.namespace, plan.inits, plan.host_paths) == ("default", (), ())
+    assert (plan.pause.restart, plan.pause.network, plan.pause.hostname) == ("always", "none", "web")
+    assert plan.members[0].spec == pb.ContainerSpec(
+        name="web-app", image="/", restart="always", stop_timeout_seconds=30, pid="own"
+    )
+
+
+def test_all_that_is_wrong_is_told_at_once_and_in_order() -> None:
+    text = refusal(manifest(hostIPC=True, containers=[container(stdin="x", foo=1)], volumes=[{"emptyDir": {}}]))
+    fields = [line.split(": ")[1] for line in text.splitlines()]
+    assert fields == ["spec.hostIPC", "spec.containers[0].stdin", "spec.containers[0].foo", "spec.volumes[0]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("kind: Deployment\nmetadata: {}", "pod.yaml:1:1: kind: exitd plays Pods and nothing else, no Deployment"),
+        ("apiVersion: v1\nkind: ConfigMap", "pod.yaml:2:1: kind: exitd plays Pods and nothing else, no ConfigMap"),
+        ("apiVersion: v1", "pod.yaml:1:1: kind is missing"),
+        ("- a", "pod.yaml:1:1: must be a mapping; it is a list"),
+        ("kind: [Pod]", "pod.yaml:1:1: kind: must be a text; it is a list"),
+        ("kind: Pod", "pod.yaml:1:1: apiVersion is missing"),
+        ("", "no Pod in there"),
+        ("# nothing", "no Pod in there"),
+        ("kind: List\nitems: [{kind: Secret}]", "pod.yaml:2:10: items[0].kind: exitd plays Pods and nothing else"),
+    ],
+)  # fmt: skip
+def test_what_is_no_pod_is_refused_by_its_kind_and_line(text: str, what: str) -> None:
+    with pytest.raises(BadRequest, match=re.escape(what)):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "what"),
+    [
+        ({"name": None}, "name is missing"), ({"name": "Web"}, "no name of a pod"),
+        ({"name": "w" * 64}, "no name of a pod"), ({"namespace": "a.b"}, "no DNS label"),
+        ({"labels": {"a": 1}}, "must be a text; it is a number"), ({"generateName": "x-"}, "give it a name"),
+        ({"annotations": {"io.kubernetes.cri.container-type": "sandbox"}}, "exitd says itself"),
+    ],
+)  # fmt: skip
+def test_metadata_that_cannot_be_is_refused(metadata: dict[str, Any], what: str) -> None:
+    assert what in refusal(manifest(metadata))
+
+
+def test_what_a_cluster_had_observed_is_no_wish() -> None:
+    observed: dict[str, Any] = {
+        "uid": "theirs",
+        "creationTimestamp": None,
+        "resourceVersion": "5",
+        "managedFields": [{}],
+    }
+    document = manifest(observed) | {"status": {"phase": "Running"}}
+    assert elsewhere(play(document)) == elsewhere(play(manifest()))
+
+
+def test_several_documents_files_and_a_list_are_played_in_their_order() -> None:
+    def text(name: str) -> str:
+        return f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: /}}]}}\n"
+
+    inner = text("c").replace("\n", "\n  ").strip()
+    found = read(f"{text('a')}---\n{text('b')}", f"kind: List\nitems:\n- {inner}\n")
+    assert [plan.name for plan in found.pods] == ["a", "b", "c"]
+
+
+def test_a_name_for_two_is_refused_with_both_places() -> None:
+    twice = refusal(manifest(containers=[container(), container()]))
+    assert "web-app would be the name of two" in twice and twice.count("spec.containers") == 2
+    init = manifest(initContainers=[container()])
+    assert "web-app would be the name of two" in refusal(init)
+    other = {**manifest({"name": "a"}, containers=[container(name="b-c")])}
+    clash = {**manifest({"name": "a-b"}, containers=[container(name="c")])}
+    with pytest.raises(BadRequest, match="a-b-c would be the name of two"):
+        read(*map(str, (other, clash)))
+    clash["metadata"]["namespace"] = "elsewhere"
+    assert len(read(*map(str, (other, clash))).pods) == 2
+
+
+@pytest.mark.parametrize(
+    ("policies", "inits", "others"),
+    [
+        ((None, None), "on-failure", "always"), (("Always", None), "on-failure", "always"),
+        (("OnFailure", None), "on-failure", "on-failure"), (("Never", None), "no", "no"),
+        (("Always", "Never"), "no", "no"), (("Never", "OnFailure"), "on-failure", "on-failure"),
+    ],
+)  # fmt: skip
+def test_restart_policies_are_kubernetes_own(policies: tuple[str | None, str | None], inits: str, others: str) -> None:
+    pods, own = policies
+    one = container(restartPolicy=own)
+    plan = pod(manifest(restartPolicy=pods, initContainers=[{**one, "name": "first"}], containers=[one]))
+    assert (plan.inits[0].spec.restart, plan.members[0].spec.restart) == (inits, others)
+
+
+def test_a_sidecar_and_an_init_containers_probes_are_refused() -> None:
+    sidecar = manifest(initContainers=[container(name="side", restartPolicy="Always")])
+    assert "knows no sidecars" in refusal(sidecar)
+    for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
+        assert "an init container has none" in refusal(
+            manifest(initContainers=[container(name="i", **{field: {"a": 1}})])
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "pid"),
+    [
+        ({}, "own"), ({"hostPID": True}, "host"), ({"shareProcessNamespace": True}, "pod"),
+        ({"hostPID": True, "shareProcessNamespace": False}, "host"),
+    ],
+)  # fmt: skip
+def test_pid_namespaces(fields: dict[str, Any], pid: str) -> None:
+    plan = pod(manifest(**fields))
+    assert (plan.members[0].spec.pid, plan.pause.pid) == (pid, "")
+
+
+def test_pid_namespaces_that_exclude_each_other_are_refused() -> None:
+    assert "exclude each other" in refusal(manifest(hostPID=True, shareProcessNamespace=True))
+
+
+def test_the_machines_network_is_the_pause_containers_and_lets_ports_be_said() -> None:
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    plan = pod(manifest(hostNetwork=True, containers=[container(ports=ports)]))
+    assert (plan.pause.network, plan.members[0].spec.network) == ("host", "")
+
+
+def test_a_runtime_is_the_command_lines_else_the_files() -> None:
+    document = manifest(runtimeClassName="kata")
+    assert play(document).pods[0].pause.runtime == "kata"
+    assert play(document, runtime="runc").pods[0].pause.runtime == "runc"
+
+
+def test_a_pods_own_limit_of_memory_is_its_sandboxs() -> None:
+    assert pod(manifest(resources={"limits": {"memory": "1Gi"}})).pause.pod.memory_bytes == 1 << 30
+
+
+def test_names_are_found_in_files_that_cannot_be_played() -> None:
+    text = "kind: Pod\nmetadata: {name: a, namespace: ns}\nspec: {hostIPC: true}\n---\nkind: Pod\nmetadata: {name: b}\n"
+    assert kube.names((Source("f", text), Source("f", text))) == (("ns", "a"), ("default", "b"))
+    with pytest.raises(BadRequest, match="f:1:1: kind: exitd plays Pods"):
+        kube.names((Source("f", "kind: Service"),))
+    with pytest.raises(BadRequest, match=r"f:1:1: metadata\.name is missing"):
+        kube.names((Source("f", "kind: Pod"),))
+
+
+def test_json_is_read_by_its_name() -> None:
+    with pytest.raises(BadRequest, match=r"pod\.json:1:2: no JSON: a key in double quotes"):
+        read("{kind: Pod}", file="pod.json")
+
+
+def test_a_user_of_the_pod_holds_where_a_container_has_none_of_its_own() -> None:
+    own = container(name="own", securityContext={"runAsUser": 5})
+    plan = pod(manifest(securityContext={"runAsUser": 7, "runAsGroup": 8}, containers=[own, container()]))
+    assert [member.spec.user for member in plan.members] == ["5:8", "7:8"]
+    assert spec_of(securityContext={"runAsUser": 0}).user == "0"
+    assert spec_of(securityContext={"runAsUser": 5, "runAsNonRoot": True}).user == "5"
+
+
+@given(broken(safe_load(WHOLE)))
+def test_whatever_stands_in_a_manifest_it_is_played_or_refused_with_its_place(document: dict[str, Any]) -> None:
+    try:
+        found = play(document)
+    except BadRequest as error:
+        assert all(re.match(r"pod\.yaml:\d+:\d+: |pod\.yaml: no Pod", line) for line in str(error).split("\n"))
+    else:
+        assert [plan.pause.image for plan in found.pods] == ["pause"]

@@ -1,0 +1,98 @@
+"""What a caller asked for, over what the image says."""
+
+import pytest
+
+from supervisor.errors import BadImage, BadRequest
+from supervisor.facts import Spec
+from supervisor.images.facts import Config, Resolved
+from supervisor.images.merge import complete
+
+IMAGE = Config(
+    entrypoint=("/e", "-x"),
+    cmd=("a", "b"),
+    env=("A=1", "PATH=/p"),
+    user="app",
+    workdir="/w",
+    stop_signal="SIGINT",
+    labels=(("who", "image"), ("x", "1")),
+)
+
+
+def asked(config: Config = IMAGE, **fields: object) -> Spec:
+    """A request as it comes in: cwd and stop signal left open unless given."""
+    spec = Spec(**{"name": "n", "image": "i", "cwd": "", "stop_signal": 0, **fields})  # type: ignore[arg-type]
+    return complete(spec, Resolved(("/l",), config, "sha256:1"))
+
+
+@pytest.mark.parametrize(
+    ("args", "entrypoint", "whole"),
+    [
+        ((), (), ("/e", "-x", "a", "b")),
+        (("w",), (), ("/e", "-x", "w")),
+        (("w", "v"), ("sh",), ("sh", "w", "v")),
+        ((), ("sh",), ("sh",)),  # the image's command belongs to the image's entrypoint
+        ((), ("sh", "-c", "true"), ("sh", "-c", "true")),
+        (("w",), ("",), ("w",)),
+    ],
+)
+def test_the_command_line_is_the_entrypoint_and_the_command_of_whoever_says_it(
+    args: tuple[str, ...], entrypoint: tuple[str, ...], whole: tuple[str, ...]
+) -> None:
+    spec = asked(args=args, entrypoint=entrypoint)
+    assert (spec.args, spec.entrypoint) == (whole, ())
+
+
+def test_without_an_image_the_callers_entrypoint_stands_before_the_command() -> None:
+    spec = Spec("n", args=("a",), entrypoint=("sh",), rootfs="/")
+    assert complete(spec) == Spec("n", args=("sh", "a"), rootfs="/")
+    assert complete(Spec("n", args=("a",), entrypoint=("",), rootfs="/")).args == ("a",)
+
+
+@pytest.mark.parametrize("config", [Config(), Config(cmd=("",)), Config(entrypoint=("",), cmd=("a",))])
+def test_no_command_at_all_is_refused_and_says_where_one_belongs(config: Config) -> None:
+    with pytest.raises(BadRequest, match="after IMAGE"):
+        asked(config)
+    assert asked(config, args=("w",), entrypoint=("sh",)).args == ("sh", "w")
+
+
+def test_the_caller_comes_first_and_the_image_fills_what_was_left_open() -> None:
+    own = asked(user="0", cwd="/", stop_signal=15, env=("A=2",), labels=(("who", "me"),))
+    assert (own.user, own.cwd, own.stop_signal) == ("0", "/", 15)
+    assert own.env == ("A=1", "PATH=/p", "A=2")  # later ones win
+    assert own.labels == (("who", "me"), ("x", "1"))
+    images = asked()
+    assert (images.user, images.cwd, images.stop_signal) == ("app", "/w", 2)
+    assert (images.image_id, images.layers) == ("sha256:1", ("/l",))
+
+
+def test_what_nobody_says_has_the_usual_value() -> None:
+    spec = asked(Config(cmd=("a",)))
+    assert (spec.user, spec.cwd, spec.stop_signal, spec.env, spec.labels) == ("", "/", 15, (), ())
+
+
+@pytest.mark.parametrize(("workdir", "cwd"), [("app", "/app"), ("/app", "/app"), ("", "/")])
+def test_a_relative_working_directory_of_an_image_begins_at_its_root(workdir: str, cwd: str) -> None:
+    assert asked(Config(cmd=("a",), workdir=workdir)).cwd == cwd
+
+
+@pytest.mark.parametrize(("text", "number"), [("SIGQUIT", 3), ("quit", 3), ("9", 9), ("RTMIN+3", 37), ("SIGRTMAX", 64)])
+def test_every_way_to_write_a_stop_signal_is_understood(text: str, number: int) -> None:
+    assert asked(Config(cmd=("a",), stop_signal=text)).stop_signal == number
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        (Config(cmd=("a",), stop_signal="SIGNONE"), "config.StopSignal"),
+        (Config(cmd=("a",), stop_signal="0"), "config.StopSignal"),
+        (Config(cmd=("a",), env=("A=1", "B")), r"config.Env\[1\]"),
+        (Config(cmd=("a",), env=("=x",)), r"config.Env\[0\]"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused_with_its_field(config: Config, field: str) -> None:
+    with pytest.raises(BadImage, match=f"IMAGE i: {field}"):
+        asked(config)
+
+
+def test_a_stop_signal_of_the_callers_does_without_a_broken_one_of_the_image() -> None:
+    assert asked(Config(cmd=("a",), stop_signal="SIGNONE"), stop_signal=15).stop_signal == 15

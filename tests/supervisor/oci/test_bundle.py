@@ -1,0 +1,84 @@
+"""Where a container's cgroup is to be, by what it asked for, what its bundle names, and the driver it was made with."""
+
+import json
+import pathlib
+from dataclasses import replace
+
+import pytest
+
+from supervisor.config import Limits
+from supervisor.errors import BadRequest
+from supervisor.facts import Container, Phase, Pod, Spec
+from supervisor.oci import bundle, rootfs
+
+ID, POD = "a" * 64, "b" * 64
+
+
+def container(**asked: object) -> Container:
+    return Container(ID, replace(Spec(name="c"), **asked), Phase.CREATING, 1, 0)  # type: ignore[arg-type]  # a test's own words
+
+
+@pytest.mark.parametrize(
+    ("made", "path"),
+    [
+        (container(), f"/exitd/{ID}"),
+        (container(pod=Pod()), f"/exitd/pod-{ID}/{ID}"),
+        (container(sandbox=POD), f"/exitd/pod-{POD}/{ID}"),
+        (container(systemd_cgroup=True), f"exitd.slice:exitd:{ID}"),
+        (container(systemd_cgroup=True, pod=Pod()), f"exitd.slice:exitd:{ID}"),
+        (container(systemd_cgroup=True, sandbox=POD), f"exitd.slice:exitd:{ID}"),
+    ],
+)
+def test_the_cgroup_is_by_driver_and_pod(made: Container, path: str) -> None:
+    assert bundle.default_cgroup(made) == path
+    assert bundle.is_ours(path)
+
+
+@pytest.mark.parametrize("path", ["/", "/exitd", "/exitdx/c", "/user.slice/c", "exitd.slice:cri:c", "x.slice:exitd:c"])
+def test_a_cgroup_that_somebody_else_named_is_not_ours(path: str) -> None:
+    assert not bundle.is_ours(path)
+
+
+def given(directory: pathlib.Path, linux: dict[str, str]) -> Container:
+    (directory / "given/rootfs").mkdir(parents=True)
+    document = {"ociVersion": "1.0.2", "process": {"args": ["x"]}, "root": {"path": "rootfs"}, "linux": linux}
+    (directory / "given/config.json").write_text(json.dumps(document))
+    return container(bundle=str(directory / "given"), systemd_cgroup=True)
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [
+        ({}, f"exitd.slice:exitd:{ID}"),
+        ({"cgroupsPath": "/mine/c"}, "/mine/c"),
+        ({"cgroupsPath": "kubepods-a.slice:cri:c"}, "kubepods-a.slice:cri:c"),
+    ],
+)
+def test_a_bundles_own_path_goes_before_the_driver(tmp_path: pathlib.Path, named: dict[str, str], path: str) -> None:
+    made = given(tmp_path, named)
+    assert bundle.prepare(made, str(tmp_path / "r"), str(tmp_path / "s"), Limits()).cgroups_path == path
+    assert bundle.cgroups_path(made, str(tmp_path / "r")) == path
+
+
+@pytest.mark.parametrize("named", ["relative", "/", "/a/../..", "a:b", "a:b:c", "a.slice:b:c.slice"])
+def test_a_path_that_cannot_be_found_again_is_refused(tmp_path: pathlib.Path, named: str) -> None:
+    with pytest.raises(BadRequest, match=r"config\.json: linux\.cgroupsPath .* must be absolute, or SLICE:PREFIX:NAME"):
+        bundle.prepare(given(tmp_path, {"cgroupsPath": named}), str(tmp_path / "r"), str(tmp_path / "s"), Limits())
+
+
+def test_the_scratch_layer_is_bounded_in_bytes_and_in_files() -> None:
+    assert rootfs.scratch_options(Limits(scratch_mib=7, scratch_files=99)) == "mode=0700,size=7m,nr_inodes=99"
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [({"cgroupsPath": "/mine/c"}, "/mine/c"), ({}, f"/exitd/{ID}"), ({"cgroupsPath": "/"}, f"/exitd/{ID}")],
+)
+def test_an_adopted_containers_cgroup_is_the_one_that_its_own_bundle_names(
+    tmp_path: pathlib.Path, named: dict[str, str], path: str
+) -> None:
+    """exitd has made no config.json for it; where the bundle names nothing that can be found, nothing is made up."""
+    adopted = replace(given(tmp_path, named), spec=Spec(name="c", bundle=str(tmp_path / "given")))
+    assert bundle.cgroups_path(adopted, str(tmp_path / "r")) == path
+    (tmp_path / "given/config.json").unlink()
+    assert bundle.cgroups_path(adopted, str(tmp_path / "r")) == f"/exitd/{ID}"

@@ -1,0 +1,44 @@
+"""What a process is doing, by pid and start time: a stranger with the pid is not it."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from shim import native
+from supervisor import procstate
+from supervisor.facts import Process
+from tests.system.daemonrig import until
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    made = subprocess.Popen(["sleep", "1000"])
+    yield made
+    made.kill()
+    made.wait()
+
+
+def named(child: subprocess.Popen[bytes]) -> Process:
+    return Process(child.pid, native.process_stat(child.pid)[2])
+
+
+def test_a_stopped_process_is_told_from_one_that_runs(child: subprocess.Popen[bytes]) -> None:
+    process = named(child)
+    assert not procstate.is_stopped(process)
+    child.send_signal(signal.SIGSTOP)
+    until(lambda: procstate.is_stopped(process), "not stopped")
+    assert not procstate.is_stopped(Process(process.pid, process.started_ticks + 1))
+
+
+def test_the_dead_and_the_strange_are_ending(child: subprocess.Popen[bytes]) -> None:
+    process = named(child)
+    assert not procstate.is_ending(process)
+    assert procstate.is_ending(Process(process.pid, process.started_ticks + 1))
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert procstate.is_ending(process)
+    child.wait()
+    assert procstate.is_ending(process)

@@ -1,0 +1,142 @@
+"""A pod without the daemon: exitd-pause under a shim of its own, and members that join it by descriptor."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shim import programs
+from supervisor.oci import cgroups
+from tests.system import shimrig
+from tests.system.shimrig import Keeper, Rig, Run
+from tests.system.test_oci_spec import CRUN_ON_HYBRID
+
+FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # of /proc/PID/ns, by their names in config.json
+SHARED = ("network", "ipc", "uts")
+ALL = (*SHARED, "pid")
+NAMESPACE = re.compile(r"(net|ipc|uts|pid):\[[0-9]+\]")
+
+
+def namespace(pid: int, kind: str) -> str:
+    """Which one it is: `net:[4026531840]`."""
+    return os.readlink(f"/proc/{pid}/ns/{FILES[kind]}")
+
+
+def namespace_descriptors(pid: int | str) -> list[str]:
+    return [link for link in shimrig.open_files(pid).values() if NAMESPACE.fullmatch(link)]
+
+
+def pause_bundle(rig: Rig, name: str) -> pathlib.Path:
+    """Its root file system holds the program and nothing else."""
+    directory = rig.directory / name
+    (directory / "rootfs").mkdir(parents=True)
+    shutil.copy(programs.find("exitd-pause"), directory / "rootfs" / "pause")
+    subprocess.run(["runc", "spec", "--bundle", str(directory)], check=True, timeout=shimrig.LIMIT_SECONDS)
+    config = json.loads((directory / "config.json").read_text())
+    config["process"].update(terminal=False, args=["/pause"])
+    config["linux"]["cgroupsPath"] = f"{rig.cgroup}/{name}"
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def runtime_program(rig: Rig, name: str) -> str:
+    """The runtime as it works on this host."""
+    if name == "crun" and cgroups.mode() is cgroups.Mode.HYBRID:
+        wrapper = rig.directory / "crun"
+        wrapper.write_text(CRUN_ON_HYBRID)
+        wrapper.chmod(0o755)
+        return str(wrapper)
+    return name
+
+
+@dataclass(frozen=True)
+class Pod:
+    """Its pause container's run, and descriptors of the namespaces, which outlive that."""
+
+    rig: Rig
+    keeper: Keeper
+    runtime: str
+    pause: Run
+    fds: dict[str, int]
+
+    def links(self, id: str, kinds: Sequence[str]) -> list[tuple[str, int]]:
+        directory = self.rig.directory / f"ns-{id}"
+        directory.mkdir(exist_ok=True)
+        return [(f"{directory}/{kind}", self.fds[kind]) for kind in kinds]
+
+    def bundle(self, id: str, kinds: Sequence[str], *args: str) -> pathlib.Path:
+        """A member's: its namespaces are links that the shim makes."""
+        bundle = self.rig.bundle(*args)
+        config = json.loads((bundle / "config.json").read_text())
+        paths = dict(zip(kinds, (path for path, _ in self.links(id, kinds)), strict=True))
+        for each in config["linux"]["namespaces"]:
+            if each["type"] in paths:
+                each["path"] = paths[each["type"]]
+        config["linux"]["cgroupsPath"] = f"{self.rig.cgroup}/{id}"
+        config.pop("hostname")  # it would become the whole pod's
+        (bundle / "config.json").write_text(json.dumps(config))
+        return bundle
+
+    def member(self, id: str, kinds: Sequence[str], *args: str, shim: str = "", create: str = "") -> Run:
+        bundle, joins = self.bundle(id, kinds, *args), self.links(id, kinds)
+        return self.keeper.make(id, bundle, runtime=self.runtime, joins=joins, shim=shim, create=create)
+
+    def finish(self, *runs: Run) -> None:
+        """What the daemon does when they have ended."""
+        for run in runs:
+            run.clean()
+            self.keeper.acknowledge(run.id)
+            shimrig.empty_cgroup(f"{self.rig.cgroup}/{run.id}")
+
+    def end_pause(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pause.created.pidfd, signal.SIGTERM)
+        assert shimrig.wait_readable(self.pause.shim_pidfd)
+
+
+def listening(pid: int, pidfd: int) -> None:
+    """Returns when exitd-pause has set its signals up: before that the kernel drops those for a first process."""
+    for _ in range(int(shimrig.LIMIT_SECONDS * 200)):
+        lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+        ignored = next(int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:"))
+        if ignored & 1 << signal.SIGCHLD - 1:
+            return
+        assert not shimrig.wait_readable(pidfd, 0.005), "it ended by itself"
+    raise TimeoutError("exitd-pause does not come to wait")
+
+
+@contextlib.contextmanager
+def pod(rig: Rig, keeper: Keeper, runtime: str = "runc") -> Iterator[Pod]:
+    """A pod whose pause runs; it is ended and forgotten after the block, and the keeper's descriptors are counted."""
+    files = shimrig.open_files(keeper.process.pid).keys()
+    program = runtime_program(rig, runtime)
+    run = keeper.make("pause", pause_bundle(rig, "pause"), runtime=program)
+    assert run.created.keeper_knows
+    run.start()
+    listening(run.created.pid, run.created.pidfd)
+    fds = {kind: os.open(f"/proc/{run.created.pid}/ns/{file}", os.O_RDONLY) for kind, file in FILES.items()}
+    made = Pod(rig, keeper, program, run, fds)
+    try:
+        yield made
+        made.end_pause()
+        made.finish(run)
+        shimrig.empty_cgroup(rig.cgroup)
+        assert keeper.entries() == []
+        assert shimrig.open_files(keeper.process.pid).keys() == files
+    finally:
+        for fd in fds.values():
+            os.close(fd)
+
+
+def kill(run: Run) -> None:
+    """SIGKILL to init; its shim has recorded that and gone when this returns."""
+    signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
+    assert shimrig.wait_readable(run.shim_pidfd)
+    written = run.record()
+    assert written is not None and written.signal == signal.SIGKILL

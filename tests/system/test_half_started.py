@@ -1,0 +1,65 @@
+"""A runtime's start that was cut off after it had let init go: the runtime says `created` for ever, and init runs."""
+
+import contextlib
+import pathlib
+
+from supervisor.api.client import Client, Unreachable
+from tests.system import lives
+from tests.system.daemonrig import LIMIT_SECONDS, spec, until
+from tests.system.lives import Wrapper, last_exit, ledger, types, word
+
+LET_GO = """
+while [ "$1" != --root ]; do shift; done
+root=$2
+for id; do :; done
+cat "$root/$id/exec.fifo" >/dev/null
+"""
+
+
+def program(client: Client, wrapper: Wrapper) -> str:
+    """Created: ends with 7 when it is told to."""
+    script = "trap 'exit 7' USR1; while :; do sleep 0.05; done"
+    return client.create(spec("sh", "-c", script, runtime=wrapper.name)).id
+
+
+def comm(client: Client, id: str) -> str:
+    return pathlib.Path(f"/proc/{client.inspect(id).init.pid}/comm").read_text().strip()
+
+
+def test_a_start_that_failed_after_it_had_worked_is_a_start() -> None:
+    with lives.directory() as base, lives.daemon() as daemon, daemon.client() as client:
+        wrapper = Wrapper.make(base)
+        wrapper.on("start", f"{LET_GO} exit 1")
+        id = program(client, wrapper)
+        client.start(id)
+        assert comm(client, id) == "sh"
+        until(lambda: _traps(client, id), "no trap")
+        client.kill(id, "USR1")
+        assert word(last_exit(client, id)) == "exited 7"
+        assert types(client, id).count("start") == 1
+
+
+def test_a_daemon_killed_with_such_a_start_finds_the_program_running_and_leaves_it_alone() -> None:
+    with lives.directory() as base, lives.daemon() as daemon:
+        wrapper = Wrapper.make(base)
+        with daemon.client() as client:
+            wrapper.on("start", f"{LET_GO} kill -9 {daemon.pid}; exec sleep 1000")
+            id = program(client, wrapper)
+            with contextlib.suppress(Unreachable):
+                client.start(id)
+        assert daemon.process is not None
+        daemon.process.wait(LIMIT_SECONDS)
+        wrapper.on("start", "exit 1")
+        daemon.start()
+        with daemon.client() as client:
+            assert comm(client, id) == "sh"
+            until(lambda: _traps(client, id), "no trap")
+            client.kill(id, "USR1")
+            assert word(last_exit(client, id)) == "exited 7"
+            assert len(ledger(client, id)) == 1
+
+
+def _traps(client: Client, id: str) -> bool:
+    status = pathlib.Path(f"/proc/{client.inspect(id).init.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) & 1 << 9)

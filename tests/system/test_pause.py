@@ -1,0 +1,157 @@
+"""exitd-pause: ends when it is told to, whenever that comes, and leaves no zombie in its pod."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from shim import native, programs
+from tests.system import podrig, shimrig
+from tests.system.podrig import Pod
+from tests.system.shimrig import Rig
+from tests.system.test_kill_matrix import calls
+
+PAUSE = str(programs.find("exitd-pause"))
+ORPHANS = 200
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with shimrig.rig() as made:
+        yield made
+
+
+@pytest.fixture
+def pod(rig: Rig) -> Iterator[Pod]:
+    keeper = rig.keeper()
+    with podrig.pod(rig, keeper) as made:
+        yield made
+    keeper.close()
+
+
+def children(pid: int) -> list[int]:
+    """Zombies included."""
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+def test_as_the_first_process_it_ends_with_0_on_a_root_that_holds_nothing_else(
+    rig: Rig, runtime: str, number: int
+) -> None:
+    keeper = rig.keeper()
+    with podrig.pod(rig, keeper, runtime) as pod:
+        signal.pidfd_send_signal(pod.pause.created.pidfd, number)
+        assert shimrig.wait_readable(pod.pause.shim_pidfd)
+        written = pod.pause.record()
+        assert written is not None and (written.code, written.signal) == (0, None)
+        assert pod.pause.log() == ""
+    keeper.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGCHLD, signal.SIGALRM])
+def test_as_the_first_process_it_is_ended_by_no_other_signal(pod: Pod, number: int) -> None:
+    signal.pidfd_send_signal(pod.pause.created.pidfd, number)
+    assert not pod.pause.ended(0.05)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_orphans_leave_no_zombie_not_even_while_it_is_stopped(pod: Pod, stopped: bool) -> None:
+    pid = pod.pause.created.pid
+    if stopped:
+        signal.pidfd_send_signal(pod.pause.created.pidfd, signal.SIGSTOP)
+        assert shimrig.wait_state(pid, pod.pause.created.pidfd, "T")
+    # Each inner shell is an orphan by the time it ends: its parent does not wait for it.
+    script = f"for i in $(seq {ORPHANS}); do (sh -c 'kill -0 $PPID; exit 5' &) ; done; echo up; exec sleep 1000"
+    member = pod.member("member", podrig.ALL, "/bin/sh", "-c", script)
+    member.start()
+    member.wait_output()
+    for orphan in shimrig.cgroup_pids(f"{pod.rig.cgroup}/member") - {member.created.pid}:
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(orphan)
+            assert shimrig.wait_readable(pidfd)
+            os.close(pidfd)
+    for child in children(pid):
+        assert shimrig.wait_gone(child, member.created.pidfd)
+    assert children(pid) == []
+    if stopped:
+        assert native.process_stat(pid)[0] == "T"
+        signal.pidfd_send_signal(pod.pause.created.pidfd, signal.SIGCONT)
+    podrig.kill(member)
+    pod.finish(member)
+
+
+def test_a_child_that_ended_before_it_looked_is_reaped_too() -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen(['true']); os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)\n"
+        "print(child.pid, flush=True); os.execv(sys.argv[1], sys.argv[1:])\n"
+    )
+    words = [sys.executable, "-c", script, PAUSE]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    assert int(process.stdout.readline()) > 1
+    process.stderr.readline()
+    assert children(process.pid) == []
+    process.terminate()
+    assert process.wait(shimrig.LIMIT_SECONDS) == 0
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_where_it_is_not_the_first_process_it_says_so_and_works() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen([PAUSE], stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        assert b"not process 1" in process.stderr.readline()
+        process.send_signal(number)
+        assert process.wait(shimrig.LIMIT_SECONDS) == 0
+        process.stderr.close()
+
+
+def test_a_reader_of_its_words_that_has_gone_does_not_end_it() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen([PAUSE], stderr=writing)
+    os.close(writing)
+    pidfd = os.pidfd_open(process.pid)
+    podrig.listening(process.pid, pidfd)
+    assert not shimrig.wait_readable(pidfd, 0.05)
+    process.terminate()
+    assert process.wait(shimrig.LIMIT_SECONDS) == 0
+    os.close(pidfd)
+
+
+def test_a_signal_at_any_call_since_it_listens_ends_it_with_0(tmp_path: pathlib.Path) -> None:
+    trace = tmp_path / "trace"
+    process = subprocess.Popen(["strace", "-DDD", "-o", str(trace), PAUSE], stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.terminate()
+    assert process.wait(shimrig.LIMIT_SECONDS) == 0
+    process.stderr.close()
+    found = calls(trace)
+    listens = next(i for i, (_, line) in enumerate(found) if line.startswith("rt_sigprocmask("))
+    later = [call for call, _ in found[listens + 1 :] if not call.name.startswith("exit")]
+    assert len(later) >= 4
+    for call in later:
+        words = ["strace", *call.inject("TERM"), PAUSE]
+        done = subprocess.run(words, capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+        assert done.returncode == 0, (call, done)
+
+
+def test_with_arguments_it_says_how_to_be_called_and_ends_with_3() -> None:
+    done = subprocess.run([PAUSE, "sleep"], capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+    assert (done.returncode, done.stdout) == (3, b"") and done.stderr.startswith(b"usage: exitd-pause")
+
+
+def test_its_memory_is_a_few_pages(pod: Pod) -> None:
+    rollup = pathlib.Path(f"/proc/{pod.pause.created.pid}/smaps_rollup").read_text().splitlines()
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in rollup[1:]}
+    print({key: size for key, size in sizes.items() if size})
+    assert sizes["Anonymous"] <= 64  # musl needs 8, glibc 44

@@ -1,0 +1,244 @@
+"""exitd is killed while a pod is run, gets its members, loses its pause process, is started again, stopped and removed.
+The next one goes on where it was: the pod is what it should be, every end is told once, and nothing stays behind."""
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from supervisor.errors import ExitdError
+from tests.system import lives, oracle, podluck
+from tests.system import test_daemon_kills as kills
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
+from tests.system.gates import Gates, killed
+from tests.system.lives import ledger, word
+from tests.system.oracle import Revived, Subject
+from tests.system.podluck import NOT_READY, READY, Pod
+
+BEGINNING = [f"{verb}.{side}" for verb in ("create", "start") for side in ("before", "after")]
+MOMENTS = [*BEGINNING, "delete.before", "delete.after"]
+CASES = [(who, moment) for who in ("pause", "member") for moment in MOMENTS]
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with oracle.warm_daemon() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def clear(daemon: Daemon) -> Iterator[None]:
+    yield
+    oracle.clear(daemon)
+
+
+@pytest.fixture
+def gates(daemon: Daemon) -> Iterator[Gates]:
+    with podluck.gated(daemon) as made:
+        yield made
+
+
+def pod_with_gates(daemon: Daemon, gates: Gates, who: str, *members: dict[str, object], **fields: object) -> Pod:
+    """Only the pause container, or only the first member, goes through the gates."""
+    gated, plain = {"runtime": str(gates.runtime)}, {"runtime": "runc"}
+    first, *others = members
+    of_members = [{**first, **(gated if who == "member" else plain)}, *({**other, **plain} for other in others)]
+    return podluck.observed(daemon, *of_members, **(gated if who == "pause" else plain), **fields)
+
+
+def one_ends_and_one_is_stopped(up: Revived, pod: Pod) -> None:
+    podluck.ready(up, pod)
+    podluck.begun(up, pod)
+    pod.members[0].go()
+    oracle.over(up, pod.members[0])
+    podluck.stopped(up, pod)
+    assert podluck.state(up, pod) == NOT_READY
+    podluck.removed(up, pod)
+
+
+def removed_at_once(up: Revived, pod: Pod) -> None:
+    podluck.ready(up, pod)
+    podluck.begun(up, pod)
+    podluck.removed(up, pod)
+
+
+def kill_daemon(daemon: Daemon, gates: Gates, moment: str) -> None:
+    gates.reached(moment)
+    killed(daemon.pid)
+    gates.open()
+
+
+def with_a_killed_daemon(daemon: Daemon, gates: Gates, moment: str, life: Callable[[], None]) -> None:
+    gates.close(moment)
+    with ThreadPoolExecutor(1) as pool:
+        living = pool.submit(life)
+        kill_daemon(daemon, gates, moment)
+        living.result(LIMIT_SECONDS * 3)
+
+
+def judged(daemon: Daemon, pod: Pod, case: str) -> Counter[str]:
+    """Its monitors lived: somebody knew every time."""
+    with daemon.client() as client:
+        said = podluck.judge(client, pod, case)
+        for member in pod.members:
+            assert set(podluck.reasons(client, member)) <= {"self", "stop", "kill", "pause-exit"}, case
+    assert said and not any(words.startswith("unknown") for words in said), f"{case}: {said}"
+    oracle.nothing_left(daemon)
+    return said
+
+
+@pytest.mark.parametrize(("who", "moment"), CASES)
+def test_exitd_killed_while_a_pod_is_run_lived_in_and_stopped_makes_no_difference_to_its_exits(
+    daemon: Daemon, gates: Gates, who: str, moment: str
+) -> None:
+    up, pod = Revived(daemon), pod_with_gates(daemon, gates, who, {}, {"pid": "pod"})
+    with_a_killed_daemon(daemon, gates, moment, lambda: one_ends_and_one_is_stopped(up, pod))
+    with daemon.client() as client:
+        last = ledger(client, pod.members[0].id)[-1]
+    assert (word(last), last.reason) == ("exited 43", "self")
+    judged(daemon, pod, f"{who} at {moment}")
+
+
+@pytest.mark.parametrize(("who", "moment"), [case for case in CASES if case[1].startswith("delete")])
+def test_exitd_killed_while_a_pod_is_removed_with_living_members_finishes_that(
+    daemon: Daemon, gates: Gates, who: str, moment: str
+) -> None:
+    up, pod = Revived(daemon), pod_with_gates(daemon, gates, who, {}, {"pid": "pod"})
+    with_a_killed_daemon(daemon, gates, moment, lambda: removed_at_once(up, pod))
+    judged(daemon, pod, f"{who} at {moment}")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_pod_in_the_middle_of_its_removal_is_removed_by_the_next_daemon_with_all_its_members(
+    daemon: Daemon, gates: Gates, kept: bool
+) -> None:
+    """Also one whose members were to be kept when the pause container ends."""
+    how = pb.PodSpec(on_pause_exit="keep" if kept else "stop")
+    up, pod = Revived(daemon), pod_with_gates(daemon, gates, "member", {}, {}, pod=how)
+    podluck.ready(up, pod)
+    podluck.begun(up, pod)
+    gates.close("delete.before")
+    with ThreadPoolExecutor(1) as pool, daemon.client() as client:
+        removing = pool.submit(client.remove_pod, pod.id, force=True)
+        kill_daemon(daemon, gates, "delete.before")
+        assert isinstance(removing.exception(LIMIT_SECONDS), ExitdError)
+    up.revive()
+    podluck.removed(up, pod)
+    judged(daemon, pod, "in the middle of rm")
+
+
+@pytest.mark.parametrize("pid", ["own", "pod"])
+@pytest.mark.parametrize("order", ["pause first", "daemon first"])
+def test_members_of_a_pause_process_that_died_with_the_daemon_are_ended_by_the_next_one_at_once(
+    order: str, pid: str
+) -> None:
+    """Not first by its slow loop, which compares every 30 s here."""
+    with lives.daemon() as daemon:
+        up, pod = Revived(daemon), podluck.observed(daemon, {"pid": pid, "restart": "always"}, {"pid": pid})
+        podluck.ready(up, pod)
+        podluck.begun(up, pod)
+        with daemon.client() as client:
+            pause = client.inspect(pod.id).init.pid
+        for victim in (pause, daemon.pid) if order == "pause first" else (daemon.pid, pause):
+            os.kill(victim, signal.SIGKILL)
+        up.revive()
+        began = time.monotonic()
+        for member in pod.members:
+            oracle.over(up, member)
+            assert told(daemon, member) == [("signaled 9", "pause-exit")]
+        assert podluck.state(up, pod) == NOT_READY
+        assert time.monotonic() - began < 20.0
+        podluck.removed(up, pod)
+        judged(daemon, pod, order)
+
+
+def told(daemon: Daemon, subject: Subject) -> list[tuple[str, str]]:
+    with daemon.client() as client:
+        return [(word(row), row.reason) for row in ledger(client, subject.id)]
+
+
+@pytest.mark.parametrize(("who", "moment"), [case for case in CASES if case[1].startswith("delete")])
+def test_exitd_killed_while_members_end_with_their_pause_process_ends_them_all(
+    daemon: Daemon, gates: Gates, who: str, moment: str
+) -> None:
+    up, pod = Revived(daemon), pod_with_gates(daemon, gates, who, {}, {"restart": "always"})
+    podluck.ready(up, pod)
+    podluck.begun(up, pod)
+    with daemon.client() as client:
+        pause = client.inspect(pod.id).init.pid
+    with_a_killed_daemon(daemon, gates, moment, lambda: killed(pause))
+    up.revive()
+    for member in pod.members:
+        oracle.over(up, member)
+        assert told(daemon, member) == [("signaled 9", "pause-exit")]
+    assert podluck.state(up, pod) == NOT_READY
+    podluck.removed(up, pod)
+    judged(daemon, pod, f"{who} at {moment}")
+
+
+@pytest.mark.parametrize(("who", "moment"), CASES)
+def test_exitd_killed_while_a_pod_comes_back_brings_it_back_with_the_members_that_are_to(
+    daemon: Daemon, gates: Gates, who: str, moment: str
+) -> None:
+    up = Revived(daemon)
+    pod = pod_with_gates(daemon, gates, who, {"restart": "always"}, {}, restart="always")
+    podluck.ready(up, pod)
+    podluck.begun(up, pod)
+    with daemon.client() as client:
+        pause = client.inspect(pod.id).init.pid
+    with_a_killed_daemon(daemon, gates, moment, lambda: killed(pause))
+    up.revive()
+    comes, stays = pod.members
+    until(lambda: has_joined_again(up, pod, comes), "the member does not come back")
+    until(lambda: len(comes.truth()) > 1, "the member's next run does not begin")
+    assert podluck.state(up, pod) == READY
+    assert told(daemon, stays) == [("signaled 9", "pause-exit")]
+    comes.go()
+    until(lambda: ("exited 44", "self") in told(daemon, comes), "its own end in the new sandbox is not told")
+    podluck.stopped(up, pod)
+    podluck.removed(up, pod)
+    judged(daemon, pod, f"{who} at {moment}")
+
+
+def has_joined_again(up: Revived, pod: Pod, member: Subject, run: int = 1) -> bool:
+    """A later sandbox than that of `run`."""
+
+    def ask(client: Client) -> bool:
+        seen, pause = client.inspect(member.id), client.inspect(pod.id)
+        return seen.phase == pb.PHASE_RUNNING and seen.sandbox_run == pause.run > run
+
+    return up.patiently(ask)
+
+
+def a_life_with_a_death(up: Revived, pod: Pod) -> None:
+    """Its pause process is killed on the way, and it comes back."""
+    podluck.ready(up, pod)
+    podluck.begun(up, pod)
+    pause = up.patiently(lambda client: client.inspect(pod.id))
+    killed(pause.init.pid)
+    until(lambda: has_joined_again(up, pod, pod.members[0], pause.run), "no new sandbox")
+    podluck.stopped(up, pod)
+    podluck.removed(up, pod)
+
+
+def test_exitd_killed_at_any_system_call_of_a_pods_life_loses_invents_and_doubles_nothing(daemon: Daemon) -> None:
+    def observed() -> Pod:
+        return podluck.observed(daemon, {"restart": "always"}, {"pid": "pod"}, restart="always")
+
+    said, deaths = Counter[str](), 0
+    cases = kills.calls_of(daemon, lambda: a_life_with_a_death(Revived(daemon), observed()))
+    for call, number in kills.chosen(cases, 12):
+        pod, up, before = observed(), Revived(daemon), daemon.pid
+        inject = f"inject={call}:signal=KILL:when={number}"
+        with kills.traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", inject):
+            a_life_with_a_death(up, pod)
+        deaths += daemon.pid != before
+        said += judged(daemon, pod, f"{call} {number}")
+    print(deaths, dict(said))
+    assert deaths

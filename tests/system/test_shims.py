@@ -1,0 +1,104 @@
+"""Shims begun by the daemon's own hand, through the keeper and without one, with namespaces to join."""
+
+import asyncio
+import os
+import pathlib
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from shim import launch, plan, programs
+from supervisor import keeper, monitor, rundir
+from supervisor.facts import Process, RunKey
+from supervisor.shims import Shims
+from supervisor.witness import Senses, Watch
+from tests.system import podrig, shimrig
+from tests.system.podrig import ALL, SHARED, Pod, namespace, namespace_descriptors
+from tests.system.shimrig import Rig
+
+KEY = RunKey("member", 1)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with shimrig.rig() as made:
+        yield made
+
+
+@pytest.fixture
+def pod(rig: Rig) -> Iterator[Pod]:
+    held = rig.keeper()
+    with podrig.pod(rig, held) as made:
+        yield made
+    held.close()
+
+
+def written_plan(pod: Pod, state: pathlib.Path) -> bytes:
+    """Of a member that joins what SHARED names."""
+    bundle = pod.bundle("member", SHARED, "/bin/sleep", "1000")
+    directory = rundir.path_of(str(state), "member", 1)
+    runc = (shutil.which("runc") or "runc", "--root", f"{directory}/rt")
+    return plan.encode(
+        plan.Plan(
+            id="member",
+            run=1,
+            create=(*runc, "create", "--bundle", str(bundle), "--pid-file", f"{directory}/pid", "member"),
+            remove=(*runc, "delete", "--force", "member"),
+            keeper=f"{state}/{launch.SOCKET_NAME}",
+            join=tuple(path for path, _ in pod.links("member", SHARED)),
+        )
+    )
+
+
+async def whole_life(pod: Pod, state: pathlib.Path) -> tuple[launch.Created, bool]:
+    """Begun, looked at, killed, gone. What the shim said, and whether the keeper was its parent."""
+    watcher = monitor.Monitor()
+    line = keeper.Keeper(str(state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
+    senses = Senses(
+        monitor=watcher,
+        zombie_readable=False,
+        now_ns=time.time_ns,
+        entry=lambda key: None,
+        oom_kills=lambda key: 0,
+        on_exit=lambda key, report: None,
+        on_shim_lost=lambda key: None,
+        on_begin=lambda key: None,
+        on_over=lambda key: None,
+    )
+    watch = Watch(KEY, rundir.make(str(state), "member", 1, written_plan(pod, state)), senses)
+    mine = [pod.fds[kind] for kind in SHARED]
+    try:
+        status = await Shims(watcher, line).begin(watch, shimrig.LIMIT_SECONDS, adopt=False, joins=mine)
+        assert isinstance(status, launch.Created), status
+        for kind in ALL:
+            own = namespace(status.pid, kind) == os.readlink(f"/proc/self/fd/{pod.fds[kind]}")
+            assert own == (kind in SHARED), kind
+        assert watch.shim is not None and namespace_descriptors(watch.shim.pid) == []
+        watch.init, watch.init_fd = Process(status.pid, status.started), status.pidfd
+        signal.pidfd_send_signal(watch.init_fd, signal.SIGKILL)
+        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+            await watch.shim_gone.wait()
+        found = rundir.read_record(watch.directory)
+        assert found is not None and found.signal == signal.SIGKILL
+        return status, line.connected
+    finally:
+        watch.close()
+        line.close()
+        watcher.close()
+
+
+@pytest.mark.parametrize("with_keeper", [True, False])
+def test_what_is_to_be_joined_stays_the_callers_and_the_container_is_in_it(pod: Pod, with_keeper: bool) -> None:
+    state = pod.keeper.state if with_keeper else pod.rig.directory / "nobody"
+    state.mkdir(exist_ok=True)
+    own = shimrig.open_files()
+    status, connected = asyncio.run(whole_life(pod, state))
+    assert (status.keeper_knows, connected) == (with_keeper, with_keeper)
+    assert shimrig.open_files() == own
+    assert namespace_descriptors(pod.keeper.process.pid) == []
+    shutil.rmtree(state / "c" / "member")
+    pod.keeper.acknowledge("member")
+    shimrig.empty_cgroup(f"{pod.rig.cgroup}/member")

@@ -1,0 +1,23 @@
+"""What `make bench` wants beyond what everything else needs."""
+
+import pathlib
+
+from tests.test_packaging import Host
+
+
+def test_the_engines_that_are_measured_are_wanted_for_the_bench_alone_and_not_needed(
+    tmp_path: pathlib.Path,
+) -> None:
+    host = Host(tmp_path)
+    host.apt()
+    assert host.deps().returncode == 0
+    done = host.deps("--bench")
+    assert (done.returncode, host.apt_calls()) == (
+        0,
+        ["install --yes --no-install-recommends --no-remove conmon containerd podman"],
+    )
+    host.apt("exit 100")
+    done = host.deps("--bench")
+    assert (done.returncode, "apt-get could not install: conmon containerd podman" in done.stderr) == (0, True)
+    host.lacks("runc")
+    assert host.deps("--bench").returncode == 2
