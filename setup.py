@@ -24,6 +24,7 @@ PROGRAMS = {
     "exitd-shim": ["shim/core/*.c"],
     "exitd-keeper": ["shim/keeper/*.c", "shim/core/fields.c", "shim/core/record.c", "shim/core/procfs.c"],
     "exitd-launch": ["shim/launcher/*.c"],
+    "exitd-journald": ["shim/journald/*.c"],
     "exitd-pause": ["shim/pause/*.c"],
 }
 # What runs where there is no library: never a dynamic program.

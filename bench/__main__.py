@@ -13,8 +13,9 @@ from bench.figures import document, markdown, table
 from bench.machine import facts, idle_share, load, memory_place, scratch
 from bench.podrows import POD_ROWS
 from bench.rows import ROWS, Bench
+from bench.streamrows import STREAM_ROWS
 
-ALL_ROWS = {**ROWS, **POD_ROWS}
+ALL_ROWS = {**ROWS, **POD_ROWS, **STREAM_ROWS}
 QUIET_SHARE = 0.9  # of the cores idle before a row: below that the row is called `loaded`
 
 

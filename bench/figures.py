@@ -19,6 +19,7 @@ class Figure:
     values: tuple[float, ...]
     goal: float | None = None
     note: str = ""
+    at_least: bool = False  # the goal is a lower bound
 
     @property
     def median(self) -> float:
@@ -33,9 +34,10 @@ class Figure:
     @property
     def met(self) -> bool | None:
         """None without a goal, or when one is missed that is meant for a machine that does nothing else."""
-        if self.goal is None or (self.load != "quiet" and self.median > self.goal):
+        if self.goal is None:
             return None
-        return self.median <= self.goal
+        reached = self.median >= self.goal if self.at_least else self.median <= self.goal
+        return True if reached else None if self.load != "quiet" else False
 
 
 HEAD = ("row", "figure", "who", "load", "n", "median", "p99", "goal", "met", "note")
@@ -68,6 +70,7 @@ def document(figures: Iterable[Figure]) -> list[dict[str, object]]:
             "median": figure.median,
             "p99": figure.p99,
             "goal": figure.goal,
+            "at_least": figure.at_least,
             "met": figure.met,
             "note": figure.note,
             "values": list(figure.values),
@@ -77,7 +80,7 @@ def document(figures: Iterable[Figure]) -> list[dict[str, object]]:
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
-    goal = "-" if figure.goal is None else f"<= {figure.goal:g} {figure.unit}"
+    goal = "-" if figure.goal is None else f"{'>=' if figure.at_least else '<='} {figure.goal:g} {figure.unit}"
     met = {None: "-", True: "yes", False: "NO"}[figure.met]
     numbers = (f"{_number(number)} {figure.unit}" for number in (figure.median, figure.p99))
     return (figure.row, figure.what, figure.who, figure.load, str(len(figure.values)), *numbers, goal, met, figure.note)

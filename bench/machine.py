@@ -21,6 +21,7 @@ CGROUP = "/exitd-bench"
 BUSY_NICENESS = 10
 BUSY = "import os; os.nice({}); os.sched_setaffinity(0, [{}])\nwhile True: pass"
 ROOT_FOLDERS = ("usr", "bin", "sbin", "lib", "lib64")
+DATA = "/data"
 
 
 def until(look: Callable[[], object], what: str, seconds: float = LIMIT_SECONDS, step: float = 0.002) -> None:
@@ -126,6 +127,19 @@ def first_line(*argv: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What a container does, and with what."""
+
+    args: tuple[str, ...] = ("/usr/bin/sleep", "1000000")
+    data: str = ""  # a directory that it sees as DATA
+    tty: bool = False
+    stdin: bool = False  # stays open
+
+
+SLEEP = Work()
+
+
+@dataclass(frozen=True, slots=True)
 class Scratch:
     """`state` is where runs live (memory, as /run is), `root` is on a disk that has to be flushed."""
 
@@ -139,11 +153,14 @@ class Scratch:
     def root_place(self, name: str) -> str:
         return _made(f"{self.root}/{name}")
 
-    def bundle(self, id: str, cgroup: str = "") -> str:
+    def bundle(self, id: str, cgroup: str = "", work: Work = SLEEP) -> str:
         """An OCI bundle of its own: conmon, for one, leaves files in it."""
         place = _made(f"{self.root}/bundles/{id}")
         config = json.loads(json.dumps(self.config))
         config["linux"]["cgroupsPath"] = cgroup
+        config["process"].update(terminal=work.tty, args=list(work.args))
+        if work.data:
+            config["mounts"].append(_bind(work.data, DATA))
         pathlib.Path(f"{place}/config.json").write_text(json.dumps(config))
         return place
 
@@ -194,18 +211,20 @@ def _config(rootfs: str, place: str) -> dict[str, Any]:
     run("runc", "spec", "--bundle", _made(place))
     config: dict[str, Any] = json.loads(pathlib.Path(f"{place}/config.json").read_text())
     config["root"] = {"path": rootfs, "readonly": False}
-    config["process"].update(terminal=False, args=["/usr/bin/sleep", "1000000"], env=["PATH=/usr/bin:/bin"])
+    config["process"]["env"] = ["PATH=/usr/bin:/bin"]
     for name in ROOT_FOLDERS:
         if os.path.islink(f"/{name}"):
             os.symlink(os.readlink(f"/{name}"), f"{rootfs}/{name}")
         elif os.path.isdir(f"/{name}"):
             _made(f"{rootfs}/{name}")
-            options = ["rbind", "ro", "nosuid"]
-            config["mounts"].append(
-                {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": options}
-            )
+            config["mounts"].append(_bind(f"/{name}", f"/{name}"))
     os.chmod(rootfs, 0o755)
     return config
+
+
+def _bind(source: str, destination: str) -> dict[str, Any]:
+    options = ["rbind", "ro", "nosuid"]
+    return {"destination": destination, "type": "bind", "source": source, "options": options}
 
 
 def _remove_cgroups() -> None:
@@ -228,6 +247,12 @@ def command_lines() -> Iterator[tuple[int, Sequence[bytes]]]:
 def command_line(pid: int) -> list[bytes]:
     """Its words. OSError when there is no such process."""
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used, user and system; in steps of a tick, 10 ms as a rule."""
+    words = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def private_kb(pid: int) -> tuple[int, int]:

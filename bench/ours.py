@@ -10,18 +10,32 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import grpc
 
-from bench.machine import CGROUP, LIMIT_SECONDS, Scratch, command_lines, end_process, killed, run, until, wait_readable
+from bench.machine import (
+    CGROUP,
+    LIMIT_SECONDS,
+    SLEEP,
+    Scratch,
+    Work,
+    command_lines,
+    end_process,
+    killed,
+    run,
+    until,
+    wait_readable,
+)
 from bench.peers import Container
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields, launch, plan, programs
-from supervisor import rundir
+from supervisor import rundir, shims
 from supervisor.api.client import Client, Unreachable
 from supervisor.api.rpc import Stub
+from supervisor.keeper import FIRST_SEAT
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 AT_ONCE = 4  # containers made at a time, where it is not what is measured
@@ -31,6 +45,7 @@ AT_ONCE = 4  # containers made at a time, where it is not what is measured
 class Run:
     directory: rundir.RunDirectory
     shim_pidfd: int
+    shim_pid: int
 
 
 class Shims:
@@ -49,28 +64,36 @@ class Shims:
         until(self._connected, "the keeper")
         self._runs: dict[str, Run] = {}
 
-    def create(self, id: str) -> tuple[Container, float]:
+    def create(self, id: str, work: Work = SLEEP) -> tuple[Container, float]:
         """A created container, and the milliseconds from asking for its shim to the shim's `created`."""
-        bundle = self._scratch.bundle(f"{id}-exitd", f"{CGROUP}/{id}")
-        path = rundir.path_of(self._state, id, 1)
+        bundle = self._scratch.bundle(f"{id}-exitd", f"{CGROUP}/{id}", work)
+        path = self.path_of(id)
         runc = (self._runc, "--root", f"{path}/rt", "--log", f"{path}/runtime.log", "--log-format", "json")
-        create = (*runc, "create", "--bundle", bundle, "--pid-file", f"{path}/pid", id)
+        console = ("--console-socket", plan.CONSOLE) if work.tty else ()
+        create = (*runc, "create", "--bundle", bundle, "--pid-file", f"{path}/pid", *console, id)
         remove = (*runc, "delete", "--force", id)
         keeper = f"{self._state}/{launch.SOCKET_NAME}"
-        wanted = plan.Plan(id, 1, create, remove, log=f"{self._logs}/{id}.log", keeper=keeper)
+        wanted = plan.Plan(id, 1, create, remove, log=self.log_of(id), keeper=keeper, tty=work.tty)
         directory = rundir.make(self._state, id, 1, plan.encode(wanted))
         begun = time.perf_counter()
-        status, shim_pidfd = self._spawn(id, path)
+        status, shim_pidfd = self._spawn(id, path, work)
         took = (time.perf_counter() - begun) * 1000
         if not isinstance(status, launch.Created):
             raise RuntimeError(f"exitd-shim: {status}")
-        self._runs[id] = Run(directory, shim_pidfd)
+        self._runs[id] = Run(directory, shim_pidfd, status.shim_pid)
         return Container(id, status.pid, status.pidfd), took
 
-    def start(self, id: str) -> Container:
-        container, _ = self.create(id)
-        run(self._runc, "--root", f"{rundir.path_of(self._state, id, 1)}/rt", "start", id)
+    def start(self, id: str, work: Work = SLEEP) -> Container:
+        container, _ = self.create(id, work)
+        run(self._runc, "--root", f"{self.path_of(id)}/rt", "start", id)
         return container
+
+    def path_of(self, id: str) -> str:
+        """Its run directory."""
+        return rundir.path_of(self._state, id, 1)
+
+    def log_of(self, id: str) -> str:
+        return f"{self._logs}/{id}.log"
 
     def end(self, container: Container) -> float:
         """Four bytes on the fifo, and the record behind them: it was written before."""
@@ -94,7 +117,7 @@ class Shims:
         rundir.remove(done.directory.path)
 
     def monitors(self) -> list[int]:
-        return []
+        return [run.shim_pid for run in self._runs.values()]
 
     def close(self) -> None:
         self._socket.close()
@@ -109,22 +132,33 @@ class Shims:
             return False
         return True
 
-    def _spawn(self, id: str, path: str) -> tuple[launch.Created | launch.Failed | None, int]:
+    def _spawn(self, id: str, path: str, work: Work) -> tuple[launch.Created | launch.Failed | None, int]:
+        """With the seats that the daemon gives a first shim."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pipes = [*os.pipe(), *os.pipe()]
-        try:
-            request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False)
-            seats = [theirs.fileno(), pipes[0], pipes[2], pipes[1], pipes[3]]
-            _, passed = launch.ask(self._socket, request, seats)
-            theirs.close()
-            ours.settimeout(LIMIT_SECONDS)
+        ours.settimeout(LIMIT_SECONDS)
+        with ours:
+            with theirs, _pipes(work) as pipes:
+                seats = {FIRST_SEAT: theirs.fileno(), **pipes}
+                request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False, seats=[*seats])
+                _, passed = launch.ask(self._socket, request, [*seats.values()])
             data, descriptors = launch.receive(ours)
             return launch.parse_status(data, descriptors) if data else None, passed[0]
-        finally:
-            for fd in pipes:
-                os.close(fd)
-            theirs.close()
-            ours.close()
+
+
+@contextlib.contextmanager
+def _pipes(work: Work) -> Iterator[dict[int, int]]:
+    """Their ends by seat, open for the block. A tty stands for all but the stage's."""
+    wanted = [(shims.STAGE_READ_FD, shims.STAGE_WRITE_FD)]
+    if not work.tty:
+        wanted += [(shims.OUT_FD, shims.OUT_WRITE_FD), (shims.ERR_FD, shims.ERR_WRITE_FD)]
+    if work.stdin and not work.tty:
+        wanted.append((shims.IN_FD, shims.IN_WRITE_FD))
+    seats = {seat: fd for pair in wanted for seat, fd in zip(pair, os.pipe(), strict=True)}
+    try:
+        yield seats
+    finally:
+        for fd in seats.values():
+            os.close(fd)
 
 
 class Waiter(threading.Thread):
@@ -176,8 +210,8 @@ class Daemon:
         """A connection of its own; closed with this process."""
         return Stub(grpc.insecure_channel(f"unix:{self.state}/exitd.sock"))
 
-    def new_bundle(self) -> str:
-        return self._scratch.bundle(f"exitd-{next(self._numbers)}")
+    def new_bundle(self, work: Work = SLEEP) -> str:
+        return self._scratch.bundle(f"exitd-{next(self._numbers)}", work=work)
 
     def create(self, client: Client, bundle: str = "") -> str:
         """A created container; its id."""

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, Protocol
 
-from bench.machine import CGROUP, Scratch, command_lines, end_process, killed, run, until, wait_readable
+from bench.machine import CGROUP, SLEEP, Scratch, Work, command_lines, end_process, killed, run, until, wait_readable
 
 IN_MOVED_TO = 0x80
 
@@ -75,6 +75,10 @@ class Bare:
     def end(self, container: Container) -> float:
         return killed(container.pidfd, lambda: wait_readable(container.pidfd, "the end of init"))
 
+    def exec(self, id: str, *args: str) -> None:
+        """To its end."""
+        self._runc("exec", id, *args)
+
     def clean(self, container: Container) -> None:
         container.close()
         self.delete(container.id)
@@ -107,13 +111,13 @@ class Conmon:
         self._pids: dict[str, int] = {}
         self._watch_fd = _inotify(self._exits, IN_MOVED_TO)
 
-    def create(self, id: str) -> float:
+    def create(self, id: str, work: Work = SLEEP) -> float:
         """conmon's start until it tells init's pid; milliseconds."""
-        bundle = self._scratch.bundle(f"{id}-conmon", f"{CGROUP}/{id}")
+        bundle = self._scratch.bundle(f"{id}-conmon", f"{CGROUP}/{id}", work)
         told_fd, tell_fd = os.pipe()
         begun = time.perf_counter()
         process = subprocess.Popen(
-            self._command(id, bundle),
+            [*self._command(id, bundle), *(["-t"] if work.tty else []), *(["-i"] if work.stdin else [])],
             pass_fds=(tell_fd,),
             env={**os.environ, "_OCI_SYNCPIPE": str(tell_fd)},
             stdin=subprocess.DEVNULL,
@@ -130,10 +134,17 @@ class Conmon:
         self._pids[id] = int(pathlib.Path(f"{self._place}/{id}.conmon").read_text())
         return took
 
-    def start(self, id: str) -> Container:
-        self.create(id)
+    def start(self, id: str, work: Work = SLEEP) -> Container:
+        self.create(id, work)
         run("runc", "--root", f"{self._place}/rt", "start", id)
         return Container(id, int(pathlib.Path(f"{self._place}/{id}.pid").read_text())).hold()
+
+    def log_of(self, id: str) -> str:
+        return f"{self._log}/{id}.log"
+
+    def socket_of(self, id: str) -> str:
+        """Where one attaches: input as it is, output in packets that begin with a byte for the stream."""
+        return f"{self._place}/{id}/attach"
 
     def end(self, container: Container) -> float:
         took = killed(container.pidfd, lambda: self._told(container.id))
@@ -163,7 +174,7 @@ class Conmon:
         return [
             *("conmon", "-c", id, "-u", id, "-n", id, "-r", shutil.which("runc") or "runc", "-b", bundle),
             *("-p", f"{self._place}/{id}.pid", "-P", f"{self._place}/{id}.conmon", "--exit-dir", self._exits),
-            *("--socket-dir-path", self._place, "--persist-dir", bundle, "-l", f"k8s-file:{self._log}/{id}.log"),
+            *("--socket-dir-path", self._place, "--persist-dir", bundle, "-l", f"k8s-file:{self.log_of(id)}"),
             *("--runtime-arg", "--root", "--runtime-arg", f"{self._place}/rt"),
         ]
 
@@ -212,6 +223,10 @@ class Containerd:
         runc_root = ("--runc-root", f"{self._place}/runc")
         pid_file = ("--pid-file", f"{self._place}/{id}.pid")
         run(*self._command("run", "-d", "--null-io", *runc_root, *pid_file, "--config", config, id))
+
+    def exec(self, id: str, exec_id: str, *args: str) -> None:
+        """`ctr task exec`, to its end."""
+        run(*self._command("task", "exec", "--exec-id", exec_id, id, *args))
 
     def pid(self, id: str) -> int:
         """init's."""

@@ -8,19 +8,18 @@ import contextlib
 import json
 import os
 import pathlib
-import resource
 import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bench.machine import CGROUP, ROOT_FOLDERS, Scratch, command_line, command_lines, end_process, run
+from bench.machine import CGROUP, Scratch, command_line, command_lines, end_process, run
 from bench.ours import Daemon
 from bench.peers import Containerd
+from bench.podman import Podman
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import programs
 
-SMALL_LIMIT = 4096
 SHARED = ("net", "ipc", "uts")
 PODMAN_SHARED = ("--network", "none", "--share", "ipc,net,uts", "--security-opt", "seccomp=unconfined")
 SANDBOX_ID = "io.kubernetes.cri.sandbox-id"  # containerd's shim puts containers that share it under one process
@@ -235,71 +234,39 @@ def _both(id: str) -> tuple[str, str]:
     return f"{id}-0", f"{id}-1"
 
 
-class PodmanPods:
-    """podman with directories of its own: `pod create` with exitd's pause program as its infra container, and `run`."""
-
-    name = "podman"
+class PodmanPods(Podman):
+    """`pod create` with exitd's pause program as its infra container, and `run`."""
 
     def __init__(self, scratch: Scratch) -> None:
-        self._root, self._state = scratch.root_place("podman"), scratch.state_place("podman")
-        self._rootfs = scratch.config["root"]["path"]
-        self._environment = {**os.environ, "CONTAINERS_CONF": f"{self._root}/containers.conf"}
-        pathlib.Path(f"{self._root}/containers.conf").write_text(_podman_limits())
-        self._volumes = [f"--volume=/{name}:/{name}:ro" for name in ROOT_FOLDERS if _is_directory(f"/{name}")]
+        super().__init__(scratch)
         packed = subprocess.run(["tar", "-C", pause_root(scratch), "-c", "."], capture_output=True, check=True)
-        self._podman("import", "-", "exitd-bench-pause", given=packed.stdout)
+        self.call("import", "-", "exitd-bench-pause", given=packed.stdout)
 
     def prepare(self, id: str) -> None:
         pass
 
     def make(self, id: str) -> None:
         infra = ("--infra-image", "localhost/exitd-bench-pause", "--infra-command", "/pause")
-        self._podman("pod", "create", "--name", id, *infra, *PODMAN_SHARED)
-        member = ("--rootfs", self._rootfs, "/usr/bin/sleep", "1000000")
-        self._podman("run", "--detach", "--pod", id, "--name", f"{id}-1", *self._volumes, *member)
+        self.call("pod", "create", "--name", id, *infra, *PODMAN_SHARED)
+        self.run(f"{id}-1", "--pod", id)
 
     def is_up(self, id: str) -> bool:
         return [container["State"] for container in self._containers(id)] == ["running", "running"]
 
     def clean(self, id: str) -> None:
-        self._podman("pod", "rm", "--force", "--time", "0", id)
+        self.call("pod", "rm", "--force", "--time", "0", id)
 
     def monitors(self, id: str) -> list[int]:
         own = {container["Id"].encode() for container in self._containers(id)}
         return [pid for pid, line in command_lines() if line[0].endswith(b"conmon") and own & set(line)]
 
     def close(self) -> None:
-        self._podman("pod", "rm", "--force", "--time", "0", "--all")
-        self._podman("rmi", "--force", "--all")
+        self.call("pod", "rm", "--force", "--time", "0", "--all")
+        self.call("rmi", "--force", "--all")
 
     def _containers(self, id: str) -> list[dict[str, str]]:
-        found: list[dict[str, str]] = json.loads(self._podman("pod", "inspect", id))["Containers"]
+        found: list[dict[str, str]] = json.loads(self.call("pod", "inspect", id))["Containers"]
         return found
-
-    def _podman(self, *words: str, given: bytes = b"") -> bytes:
-        places = ("--root", self._root, "--runroot", f"{self._state}/run", "--tmpdir", f"{self._state}/tmp")
-        how = ("--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "file")
-        command = ["podman", *places, *how, *words]
-        done = subprocess.run(command, input=given, capture_output=True, env=self._environment, timeout=120)
-        if done.returncode:
-            raise RuntimeError(f"podman {words[0]} {words[1]}: {done.stderr.decode()[-500:]}")
-        return done.stdout
-
-
-def _podman_limits() -> str:
-    """Its own defaults may be above what this machine lets root have."""
-    limits = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
-    words = [f'"{name}={_limit(what)}:{_limit(what)}"' for name, what in limits.items()]
-    return f"[containers]\ndefault_ulimits = [{', '.join(words)}]\n"
-
-
-def _limit(what: int) -> int:
-    hard = resource.getrlimit(what)[1]
-    return SMALL_LIMIT if hard == resource.RLIM_INFINITY else min(hard, SMALL_LIMIT)
-
-
-def _is_directory(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _is_running(pid: int) -> bool:

@@ -21,16 +21,16 @@ def main() -> NoReturn:
     try:
         log_fd = open_log(isulad.log_fifo_of(os.environ))
     except Refused as error:
-        sys.exit(f"exitd-shim: {error}")
+        sys.exit(f"shim-error: {error}")
     try:
         call = isulad.call_of(sys.argv[1:])
         process = isulad.process_of(read_document())
         wanted = isulad.plan_of(call, process, os.environ, os.getcwd(), which)
-        begin(wanted, isulad.encoded(wanted), process.owner)
+        begin(wanted, isulad.encoded(wanted), process)
     except OSError as error:
-        text = f"exitd-shim: {error.filename or call.id}: {error.strerror}; nothing was started"
+        text = f"shim-error: {error.filename or call.id}: {error.strerror}; nothing was started"
     except Refused as error:
-        text = f"exitd-shim: {error}"
+        text = f"shim-error: {error}"
     tell(log_fd, f"{text}\n")
     sys.exit(text)
 
@@ -70,8 +70,24 @@ def read_document() -> bytes:
     return data
 
 
-def begin(wanted: plan.Plan, data: bytes, owner: tuple[int, int]) -> NoReturn:
-    """The directory, the pipes, and exitd-shim in this program's place. OSError, Refused."""
+def pipes_of(process: isulad.Process) -> dict[int, int]:
+    """The container's ends and the shim's, by their seats. With a terminal there are none; without anybody who could
+    write to it, stdin is at its end from the first."""
+    if process.terminal:
+        return {}
+    seats = dict(zip(prepare.OUTPUT_SEATS, prepare.output_pipes(), strict=True))
+    if process.open_stdin or os.path.exists(process.stdin):
+        seats.update(zip(prepare.INPUT_SEATS, prepare.one_pipe(), strict=True))
+    for fd in seats.values():
+        os.fchown(fd, *process.owner)
+    return seats
+
+
+def begin(wanted: plan.Plan, data: bytes, process: isulad.Process) -> NoReturn:
+    """The directory, the descriptors, and exitd-shim in this program's place. OSError, Refused."""
+    if process.exec:  # iSulad has no use for one, exitd-shim does
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(isulad.FIFO, 0o600)
     if not stat.S_ISFIFO(os.lstat(isulad.FIFO).st_mode):
         raise Refused(f"{os.getcwd()}/{isulad.FIFO} must be a fifo")
     try:
@@ -82,16 +98,15 @@ def begin(wanted: plan.Plan, data: bytes, owner: tuple[int, int]) -> NoReturn:
         if not free:
             raise Refused(f"{os.getcwd()}: another shim runs in this directory")
         # Of an earlier run in the same directory: a stale pid would be believed.
-        for name in (prepare.PLAN, prepare.CREATED, record.NAME, wanted.pid_file):
+        for name in (prepare.PLAN, prepare.CREATED, record.NAME, wanted.pid_file, isulad.PID_FILE):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
         prepare.make_record(record.NAME)
         prepare.write_new(prepare.PLAN, data)
     # exitd-shim takes the lock as its first act: of two that come at once one finds it taken, and ends.
-    pipes = prepare.output_pipes()
-    for fd in pipes:
-        os.fchown(fd, *owner)
-    prepare.take_seats(pipes, prepare.FIRST_OUTPUT_SEAT)
+    seats = pipes_of(process)
+    own = (prepare.above_seats(fd) for fd in (1, 2))
+    prepare.take_seats(seats | dict(zip(prepare.OWN_OUTPUT_SEATS, own, strict=True)))
     os.execve(program, ["exitd-shim", wanted.id], isulad.environment_of(os.environ))
 
 

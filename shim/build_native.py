@@ -5,9 +5,12 @@ import re
 
 import cffi
 
-CORE = pathlib.Path(__file__).resolve().parent / "core"
-HEADERS = ("core.h",)
-SOURCES = ("fields", "plan", "record", "crilog", "procfs", "native")
+SHIM = pathlib.Path(__file__).resolve().parent
+HEADERS = ("core/core.h", "journald/entry.h")
+SOURCES = (
+    *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog", "procfs", "native")),
+    "journald/entry",
+)
 
 
 def declarations(header: str) -> str:
@@ -19,13 +22,14 @@ def declarations(header: str) -> str:
 
 
 ffi = cffi.FFI()
-ffi.cdef(declarations((CORE / "core.h").read_text()))
+for header in HEADERS:
+    ffi.cdef(declarations((SHIM / header).read_text()))
 ffi.set_source(
     "shim._native",
-    '#include "core.h"',
-    sources=[f"shim/core/{name}.c" for name in SOURCES],
-    depends=[f"shim/core/{header.name}" for header in CORE.glob("*.h")],
-    include_dirs=["shim/core"],
+    "\n".join(f'#include "{header}"' for header in HEADERS),
+    sources=[f"shim/{name}.c" for name in SOURCES],
+    depends=[f"shim/{header.relative_to(SHIM)}" for header in SHIM.glob("*/*.h")],
+    include_dirs=["shim", "shim/core"],
     # Not -Werror: the code that cffi writes is not ours.
     extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-D_GNU_SOURCE"],
 )

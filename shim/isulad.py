@@ -2,19 +2,19 @@
 process.json in, the plan of one shim out.
 
 Taken over: the arguments, the two log variables, the state directory as working directory and its files (`exit_fifo`,
-`pid`, `log.json`, a runtime root of the container's own), the runtime's command lines, 120 s for the set-up, the exit
-status, and the order in which it ends: kill, reap, delete, and only then four bytes into `exit_fifo`, because that
-daemon kills a shim that has told the code. What is more: the exit record is written before anybody reaps.
+`pid`, `log.json`, `attach.sock`, a runtime root of the container's own), the runtime's command lines, 120 s for the
+set-up, the exit status, and the order in which it ends: kill, reap, delete, and only then four bytes into `exit_fifo`,
+because that daemon kills a shim that has told the code. Clients' fifos, terminals, the json-file log with its rotation,
+attaching, and commands in a running container, with their time limit and their code on stdout. What is more: the exit
+record is written before anybody reaps, and `pid` appears only when the shim needs its directory no more.
 
-Not taken over yet: commands in a running container (`exec`), terminals, attached streams; asking for one of them is
-refused. Stdin is empty. Output is written in CRI format beside the log that process.json names, as `<logPath>.cri`,
-because that log's readers expect another format; without a `logPath` it is read and dropped. CONTAINER_ACTION is not
-set for the codes 129 and 130.
+Where it differs, and what is not taken over, docs/shims.md says.
 """
 
 import json
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shim import plan
@@ -25,7 +25,9 @@ RAMDISK = "ISULAD_RAMDISK"
 NOT_PASSED_ON = (LOG_PATH, LOG_LEVEL, "NOTIFY_SOCKET")
 DOCUMENT, RUNTIME_LOG, PID_FILE, FIFO = "process.json", "log.json", "pid", "exit_fifo"
 SET_UP_MS = 120_000
-STREAMS = ("isuladStdin", "isuladStdout", "isuladStderr")
+MADE = "pid.new"  # the runtime writes it; the shim has read it when it is there as `pid`
+EXECS = "exec"  # in a container's state directory; each of its commands has a directory there
+LEAST_LOG_BYTES, LEAST_LOG_FILES = 4096, 2
 MOST_RUNTIME_ARGS = 50
 WITHOUT_ROOT = "kata-runtime"  # keeps its state where it wants
 USAGE = "usage: python -m shim ID BUNDLE RUNTIME [info [TIMEOUT]], in the container's state directory"
@@ -49,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What process.json says, as far as it matters here. `asks` are its fields that nobody can serve yet."""
+    """What process.json says, as far as it matters here."""
 
     exit_fifo: str
     runtime: str = ""  # the runtime's name among iSulad's, not its path
@@ -57,8 +59,17 @@ class Process:
     systemd_cgroup: bool = False
     no_pivot_root: bool = False
     log_path: str = ""
+    log_bytes: int = 0  # 0: no bound
+    log_files: int = LEAST_LOG_FILES  # the current one included
     owner: tuple[int, int] = (0, 0)  # of the pipes that init gets
-    asks: tuple[str, ...] = ()
+    exec: bool = False  # a command in a container that runs
+    terminal: bool = False
+    size: tuple[int, int] = (0, 0)  # its rows and columns
+    open_stdin: bool = False  # somebody may attach and write
+    stdin: str = ""  # fifos of a client; "" for none
+    stdout: str = ""
+    stderr: str = ""
+    resize: str = ""
 
 
 def call_of(argv: Sequence[str]) -> Call:
@@ -100,7 +111,6 @@ def process_of(data: bytes) -> Process:
             raise Refused(f"{DOCUMENT}: field {name!r} is missing")
     _text(document, "cwd")
     _texts(document, "args")
-    asks = tuple(name for name in ("exec", "terminal") if _flag(document, name))
     return Process(
         exit_fifo=_text(document, "exit_fifo"),
         runtime=_text(document, "runtime"),
@@ -108,47 +118,79 @@ def process_of(data: bytes) -> Process:
         systemd_cgroup=_flag(document, "systemdCgroup"),
         no_pivot_root=_flag(document, "noPivotRoot"),
         log_path=_text(document, "logPath"),
+        log_bytes=_log_bytes(_whole(document, "logMaxsize")),
+        log_files=min(max(_whole(document, "logMaxfile"), LEAST_LOG_FILES), plan.LOG_FILES_MAX),
         owner=(_number(document, "rootUID"), _number(document, "rootGID")),
-        asks=asks + tuple(name for name in STREAMS if _text(document, name)),
+        exec=_flag(document, "exec"),
+        terminal=_flag(document, "terminal"),
+        size=_size(document),
+        open_stdin=_flag(document, "open_stdin"),
+        stdin=_text(document, "isuladStdin"),
+        stdout=_text(document, "isuladStdout"),
+        stderr=_text(document, "isuladStderr"),
+        resize=_text(document, "resizeFifo"),
     )
 
 
 def plan_of(call: Call, process: Process, environ: Mapping[str, str], cwd: str, which: Which) -> plan.Plan:
-    """What the shim of one container is to do. Refused; `which` finds a program on PATH."""
-    if process.asks:
-        raise Refused(
-            f"{DOCUMENT}: field {process.asks[0]!r}: commands in a running container, terminals and attached streams "
-            "are not supported yet; start the container detached and without a terminal"
+    """What the shim of one container, or of one command in it, is to do. Refused; `which` finds a program on PATH."""
+    _check(process, cwd)
+    program = which(call.runtime)
+    if program is None:
+        raise Refused(f"RUNTIME {call.runtime}: no such program; install it, or give its path")
+    state = posixpath.dirname(posixpath.dirname(cwd)) if process.exec else cwd
+    root = [] if process.runtime == WITHOUT_ROOT else ["--root", f"{state}/{process.runtime}"]
+    logging = ["--log", f"{cwd}/{RUNTIME_LOG}", "--log-format", "json"]
+    logged = (program, *process.runtime_args, *logging, *root)
+    made = ("--pid-file", f"{cwd}/{MADE}", *(("--console-socket", plan.CONSOLE) if process.terminal else ()), call.id)
+    wanted = plan.Plan(
+        id=call.id,
+        run=1,
+        create=(),
+        remove=(),
+        pid_file=MADE,
+        runtime_log=RUNTIME_LOG,
+        create_ms=SET_UP_MS,
+        report_last=True,
+        tty=process.terminal,
+        rows=process.size[0],
+        cols=process.size[1],
+        sink_out=process.stdout,
+        sink_err=process.stderr,
+        in_from=process.stdin,
+        isulad=True,
+        resize=process.resize,
+    )
+    if process.exec:
+        return replace(
+            wanted,
+            create=(*logged, "exec", "-d", "--process", f"{cwd}/{DOCUMENT}", *made),
+            exec_id=posixpath.basename(cwd),
+            limit_ms=call.timeout_seconds * 1000,
         )
-    if not process.exit_fifo:
+    no_pivot = ["--no-pivot"] if process.no_pivot_root or environ.get(RAMDISK) else []
+    cgroup = ["--systemd-cgroup"] if process.systemd_cgroup else []
+    return replace(
+        wanted,
+        create=(*logged, *cgroup, "create", "--bundle", call.bundle, *no_pivot, *made),
+        kill=(program, *process.runtime_args, *root, "kill", "--all", call.id, "SIGKILL"),
+        remove=(*logged, "delete", "--force", call.id),
+        json_log=process.log_path,
+        log_bytes=process.log_bytes,
+        log_files=process.log_files,
+    )
+
+
+def _check(process: Process, cwd: str) -> None:
+    """Refused when something lacks that there must be."""
+    if not process.exec and not process.exit_fifo:
         raise Refused(f"{DOCUMENT}: field 'exit_fifo' is missing")
+    if process.exec and posixpath.basename(posixpath.dirname(cwd)) != EXECS:
+        raise Refused(f"{cwd}: a command's directory must be STATE/{EXECS}/EXEC-ID")
     if not process.runtime or "/" in process.runtime or process.runtime in (".", ".."):
         raise Refused(f"{DOCUMENT}: field 'runtime' is {process.runtime!r}, must be the runtime's name")
     if len(process.runtime_args) > MOST_RUNTIME_ARGS:
         raise Refused(f"{DOCUMENT}: {len(process.runtime_args)} runtimeArgs, at most {MOST_RUNTIME_ARGS}")
-    program = which(call.runtime)
-    if program is None:
-        raise Refused(f"RUNTIME {call.runtime}: no such program; install it, or give its path")
-    root = [] if process.runtime == WITHOUT_ROOT else ["--root", f"{cwd}/{process.runtime}"]
-    logging = ["--log", f"{cwd}/{RUNTIME_LOG}", "--log-format", "json"]
-    logged = (program, *process.runtime_args, *logging, *root)
-    no_pivot = ["--no-pivot"] if process.no_pivot_root or environ.get(RAMDISK) else []
-    cgroup = ["--systemd-cgroup"] if process.systemd_cgroup else []
-    return plan.Plan(
-        id=call.id,
-        run=1,
-        create=(
-            *(*logged, *cgroup, "create", "--bundle", call.bundle, *no_pivot),
-            *("--pid-file", f"{cwd}/{PID_FILE}", call.id),
-        ),
-        kill=(program, *process.runtime_args, *root, "kill", "--all", call.id, "SIGKILL"),
-        remove=(*logged, "delete", "--force", call.id),
-        pid_file=PID_FILE,
-        runtime_log=RUNTIME_LOG,
-        log=f"{process.log_path}.cri" if process.log_path else "",
-        create_ms=SET_UP_MS,
-        report_last=True,
-    )
 
 
 def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
@@ -174,7 +216,7 @@ def _field(document: Mapping[str, Any], name: str, kind: type, absent: object) -
     return value
 
 
-_WORDS = {str: "text", bool: "true or false", int: "a whole number", list: "a list"}
+_WORDS = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
 
 
 def _text(document: Mapping[str, Any], name: str) -> str:
@@ -192,6 +234,24 @@ def _number(document: Mapping[str, Any], name: str) -> int:
     if not 0 <= value < 2**32 - 1:
         raise Refused(f"{DOCUMENT}: field {name!r} is {value}, must be the number of a user or group")
     return value
+
+
+def _whole(document: Mapping[str, Any], name: str) -> int:
+    value: int = _field(document, name, int, 0)
+    return value
+
+
+def _log_bytes(size: int) -> int:
+    """iSulad's own bounds; what is none, or no size, is no bound."""
+    return min(max(size, LEAST_LOG_BYTES), 2**63 - 1) if size > 0 else 0
+
+
+def _size(document: Mapping[str, Any]) -> tuple[int, int]:
+    """A terminal's rows and columns, zeros where there are none or no possible ones."""
+    console = _field(document, "consoleSize", dict, {})
+    rows, cols = _whole(console, "height"), _whole(console, "width")
+    possible = 0 < rows <= plan.TTY_SIDE_MAX and 0 < cols <= plan.TTY_SIDE_MAX
+    return (rows, cols) if possible else (0, 0)
 
 
 def _texts(document: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import array
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shim import fields
@@ -45,9 +46,12 @@ def key(id: str, run: int, exec_id: str = "") -> list[tuple[str, str | int]]:
     return [("id", id), ("run", run), ("exec", exec_id)]
 
 
-def spawn_request(id: str, run: int, exec_id: str, directory: str, program: str, *, adopt: bool) -> bytes:
+def spawn_request(
+    id: str, run: int, exec_id: str, directory: str, program: str, *, adopt: bool, seats: Sequence[int] = ()
+) -> bytes:
+    """`seats`: where each descriptor that goes with the request is to sit; none: in their order, from the first on."""
     pairs = [*key(id, run, exec_id), ("dir", directory), ("program", program), ("adopt", int(adopt))]
-    return fields.encode("exitd-spawn", pairs)
+    return fields.encode("exitd-spawn", [*pairs, *(("seat", seat) for seat in seats)])
 
 
 def parse_status(data: bytes, descriptors: list[int]) -> Created | Failed:

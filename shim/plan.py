@@ -1,5 +1,6 @@
 """What one shim is to do: computed here, written once, obeyed by core/main.c."""
 
+import dataclasses
 import re
 from dataclasses import dataclass
 
@@ -10,6 +11,11 @@ COMMAND_MAX_WORDS = 71
 ID_MAX_BYTES = 127
 LIMIT_MAX_MS = 86_400_000
 JOIN_MAX = 4
+BUFFER_MIN_BYTES, BUFFER_BYTES, BUFFER_MAX_BYTES = 65_536, 1_048_576, 2**30
+LOG_FILES_MAX = 1000
+TTY_SIDE_MAX = 65_535
+LOG_MODES = ("blocking", "non-blocking")
+CONSOLE = "@console"  # as a word of `create`: the path of the socket that brings the shim the tty's master
 NO_ESCAPE = re.compile(r"[ !#-\[\]-~]*")  # printable ASCII that JSON takes as it is
 
 
@@ -24,7 +30,7 @@ class Plan:
     id: str
     run: int
     create: tuple[str, ...]  # the runtime's create command, its program an absolute path
-    remove: tuple[str, ...]  # its delete --force
+    remove: tuple[str, ...]  # its delete --force; empty (an exec): nothing is removed at the end
     kill: tuple[str, ...] = ()  # before `remove`, for whoever init left behind
     exec_id: str = ""
     pid_file: str = "pid"
@@ -38,23 +44,49 @@ class Plan:
     drain_ms: int = 2_000
     rest_ms: int = 0  # between the report of the exit and `remove`: whoever waits is being told at that moment
     report_last: bool = False  # write the fifo when nothing is left to do, not when init ends
+    tty: bool = False  # the output comes from a terminal's master, and the input goes there
+    rows: int = 0  # the terminal's first size
+    cols: int = 0
+    json_log: str = ""  # `log` is the file in the CRI's format, this one in json-file's
+    log_bytes: int = 0  # a log file that would grow beyond is rotated; 0: never
+    log_files: int = 1  # how many are kept, the current one included
+    sink_out: str = ""  # fifos of a foreign client
+    sink_err: str = ""
+    in_from: str = ""
+    logger: tuple[str, ...] = ()  # a program that gets the output at its descriptors 3 and 4
+    logger_env: tuple[str, ...] = ()  # NAME=value
+    log_mode: str = "blocking"  # what a full buffer stops: the container, or with `non-blocking` nothing
+    buffer: int = BUFFER_BYTES  # of each descriptor that the output is written to
+    hold_ms: int = 0  # the output is not read before the first attach came, at most this long
+    isulad: bool = False  # what core/isulad.c does
+    resize: str = ""  # there: a fifo that a terminal's sizes come from
+    limit_ms: int = 0  # there: of a command's life; 0: none
+
+
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(Plan)}
+LATER = (
+    *("log_bytes", "log_files", "buffer", "hold_ms", "rows", "cols", "limit_ms"),
+    *("json_log", "sink_out", "sink_err", "in_from", "log_mode", "resize"),
+)
+SWITCHES = ("report_last", "tty", "isulad")
+LISTS = ("join", "logger", "logger_env", "create", "kill", "remove")
 
 
 def encode(plan: Plan) -> bytes:
-    """The bytes of the run directory's `plan` file; BadPlan when the core would refuse them."""
-    for words in (plan.create, plan.remove, *((plan.kill,) if plan.kill else ())):
-        if not 0 < len(words) <= COMMAND_MAX_WORDS or not words[0].startswith("/"):
-            raise BadPlan(f"a runtime command of {len(words)} words beginning with {words[:1]}")
+    """The bytes of the run directory's `plan` file; BadPlan when the core would refuse them.
+
+    What came after the first version is left out where it says nothing, so that an older core reads the rest.
+    """
+    _check_words(plan)
+    _check_streams(plan)
     for id in (plan.id, plan.exec_id):
         if len(id) > ID_MAX_BYTES or not NO_ESCAPE.fullmatch(id):
             raise BadPlan(f"id {id!r}: at most {ID_MAX_BYTES} printable ASCII characters, no quote, no backslash")
     if not plan.id or not plan.pid_file or not 0 <= plan.run < 2**63:
         raise BadPlan(f"id {plan.id!r}, run {plan.run}, pid file {plan.pid_file!r}: all must be there")
-    for limit in (plan.create_ms, plan.remove_ms, plan.drain_ms, plan.rest_ms):
+    for limit in (plan.create_ms, plan.remove_ms, plan.drain_ms, plan.rest_ms, plan.hold_ms, plan.limit_ms):
         if not 0 <= limit <= LIMIT_MAX_MS:
             raise BadPlan(f"a limit of {limit} ms, at most a day")
-    if len(plan.join) > JOIN_MAX or not all(path.startswith("/") for path in plan.join):
-        raise BadPlan(f"join {plan.join}: at most {JOIN_MAX} absolute paths")
     scalars = ("pid_file", "runtime_log", "log", "oom", "keeper", "create_ms", "remove_ms", "drain_ms", "rest_ms")
     data = fields.encode(
         "exitd-plan",
@@ -63,13 +95,37 @@ def encode(plan: Plan) -> bytes:
             ("run", plan.run),
             ("exec", plan.exec_id),
             *((name, getattr(plan, name)) for name in scalars),
-            *(("join", path) for path in plan.join),
-            *([("report_last", 1)] if plan.report_last else ()),
-            *(("create", word) for word in plan.create),
-            *(("kill", word) for word in plan.kill),
-            *(("remove", word) for word in plan.remove),
+            *((name, getattr(plan, name)) for name in LATER if getattr(plan, name) != DEFAULTS[name]),
+            *((name, 1) for name in SWITCHES if getattr(plan, name)),
+            *((name, word) for name in LISTS for word in getattr(plan, name)),
         ],
     )
     if len(data) > PLAN_MAX_BYTES:
         raise BadPlan(f"plan of {len(data)} bytes, at most {PLAN_MAX_BYTES}")
     return data
+
+
+def _check_words(plan: Plan) -> None:
+    """The commands, and what else stands more than once."""
+    for words in (plan.create, *(words for words in (plan.remove, plan.kill, plan.logger) if words)):
+        if not 0 < len(words) <= COMMAND_MAX_WORDS or not words[0].startswith("/"):
+            raise BadPlan(f"a command of {len(words)} words beginning with {words[:1]}")
+    if len(plan.join) > JOIN_MAX or not all(path.startswith("/") for path in plan.join):
+        raise BadPlan(f"join {plan.join}: at most {JOIN_MAX} absolute paths")
+    if len(plan.logger_env) > COMMAND_MAX_WORDS or not all(word.find("=") > 0 for word in plan.logger_env):
+        raise BadPlan(f"logger_env {plan.logger_env}: at most {COMMAND_MAX_WORDS} of NAME=value")
+
+
+def _check_streams(plan: Plan) -> None:
+    bounds = (
+        ("log_bytes", 0, 2**63 - 1),
+        ("log_files", 1, LOG_FILES_MAX),
+        ("buffer", BUFFER_MIN_BYTES, BUFFER_MAX_BYTES),
+        ("rows", 0, TTY_SIDE_MAX),
+        ("cols", 0, TTY_SIDE_MAX),
+    )
+    for name, least, most in bounds:
+        if not least <= getattr(plan, name) <= most:
+            raise BadPlan(f"{name} of {getattr(plan, name)}: {least} to {most}")
+    if plan.log_mode not in LOG_MODES:
+        raise BadPlan(f"log_mode {plan.log_mode!r}: one of {', '.join(LOG_MODES)}")

@@ -5,12 +5,14 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from shim import record
 
 LOCK, PLAN, CREATED = "lock", "plan", "created"
-FIRST_SEAT, FIRST_OUTPUT_SEAT, SEATS_END = 3, 4, 12  # shim/core/shim.h: STATUS_FD, OUT_FD, and what lies behind them
+# shim/core/shim.h: STATUS_FD, what lies behind all, OUT_FD and on, the first of JOIN_FD, IN_FD and on.
+FIRST_SEAT, SEATS_END = 3, 16
+OUTPUT_SEATS, OWN_OUTPUT_SEATS, INPUT_SEATS = (4, 5, 6, 7), (8, 9), (12, 13)
 
 
 @contextlib.contextmanager
@@ -54,18 +56,24 @@ def above_seats(fd: int) -> int:
 
 def output_pipes() -> list[int]:
     """Two pipes in the order of their seats: both read ends, both write ends; above all seats, not inherited."""
-    made = [*os.pipe(), *os.pipe()]
+    (out_fd, out_write_fd), (err_fd, err_write_fd) = one_pipe(), one_pipe()
+    return [out_fd, err_fd, out_write_fd, err_write_fd]
+
+
+def one_pipe() -> tuple[int, int]:
+    """Its read end and its write end, above all seats, not inherited."""
+    made = os.pipe()
     try:
-        return [above_seats(made[end]) for end in (0, 2, 1, 3)]
+        return above_seats(made[0]), above_seats(made[1])
     finally:
         for fd in made:
             os.close(fd)
 
 
-def take_seats(descriptors: Sequence[int], first: int) -> None:
-    """For a program that becomes exitd-shim itself: these at the seats from `first` on, and at the others nothing."""
+def take_seats(seats: Mapping[int, int]) -> None:
+    """For a program that becomes exitd-shim itself: a descriptor for each of these seats, and at the others nothing."""
     for seat in range(FIRST_SEAT, SEATS_END):
         with contextlib.suppress(OSError):  # nothing there
             os.set_inheritable(seat, False)
-    for seat, fd in enumerate(descriptors, start=first):
+    for seat, fd in seats.items():
         os.dup2(fd, seat, inheritable=True)

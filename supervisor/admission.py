@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor import pods
+from supervisor import logplaces, pods
 from supervisor.errors import BadRequest, NoSuchContainer, WrongState
 from supervisor.facts import Container, OnPauseExit, Phase, Pod, Spec
 from supervisor.imagedesk import ImageDesk
@@ -16,11 +16,11 @@ NAME_CHARACTERS = 63
 class Admission:
     """Checks a spec against what is there, and fills in what the caller left open."""
 
-    def __init__(self, node: Node, desk: ImageDesk, choose_runtime: Callable[[Spec], Spec]) -> None:
-        """`choose_runtime` gives a spec its runtime, and which annotations that gets to see."""
+    def __init__(self, node: Node, desk: ImageDesk, settle: Callable[[Spec], Spec]) -> None:
+        """`settle` gives a spec its runtime and its log, as the configuration has them at that moment."""
         self._node = node
         self._desk = desk
-        self._choose_runtime = choose_runtime
+        self._settle = settle
 
     async def admit(self, spec: Spec, container_id: str) -> Spec:
         """BadRequest, NoSuchContainer (of the pod), WrongState, and what the image store raises."""
@@ -32,7 +32,8 @@ class Admission:
                 spec = _sandbox(spec)
             case Role.SINGLE:
                 spec = _single(spec)
-        spec = self._choose_runtime(spec)
+        spec = self._settle(spec)
+        logplaces.refuse_shared(spec, self._node.containers.values())
         return await self._desk.resolve(spec, container_id)
 
     async def _pod(self, reference: str) -> Container:
@@ -55,7 +56,7 @@ class Admission:
         if spec.network == "host" and not of_host:
             raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
         return replace(
-            spec,
+            logplaces.below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
             sandbox=pause.id,
             network="host" if of_host else "pod",
             runtime=spec.runtime or pause.spec.runtime,

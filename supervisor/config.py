@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, cast
 
+from supervisor.logspecs import LogDriver
 from supervisor.tomllines import Path
 from supervisor.views import Setting
 
@@ -74,6 +75,9 @@ class Config:
     state: str = "/run/exitd"
     default_runtime: str = "runc"
     cgroup_driver: CgroupDriver = CgroupDriver.AUTO
+    log_driver: LogDriver = LogDriver.CRI  # of containers that name none; so with the two below
+    log_max_size: int = 0  # bytes; a log file that would grow beyond is rotated first; 0: never
+    log_max_files: int = 5  # kept then, the current one included
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     runtimes: tuple[Runtime, ...] = ()

@@ -6,11 +6,13 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from enum import StrEnum
 from typing import cast
 
-from supervisor import tomllines
+from supervisor import sizes, tomllines
 from supervisor.config import SHIM_V2, CgroupDriver, Given, Values, shown_path
 from supervisor.errors import BadConfig
+from supervisor.logspecs import LogDriver
 from supervisor.tomllines import Path, Table
 
 FILE = "/etc/exitd/config.toml"
@@ -71,10 +73,28 @@ def _runtime_type(value: object) -> str:
     return value
 
 
-def _driver(value: object) -> CgroupDriver:
-    if not isinstance(value, str) or value not in [*CgroupDriver]:
-        raise Wrong(f"must be one of {', '.join(CgroupDriver)}")
-    return CgroupDriver(value)
+def _word_of(kind: type[StrEnum]) -> Reader:
+    def read(value: object) -> StrEnum:
+        if not isinstance(value, str) or value not in [*kind]:
+            raise Wrong(f"must be one of {', '.join(kind)}")
+        return kind(value)
+
+    return read
+
+
+def _size(least: int) -> Reader:
+    """Bytes, 0 or at least so many."""
+
+    def read(value: object) -> int:
+        try:
+            count = sizes.parse(value) if isinstance(value, str) else value
+        except ValueError:
+            count = None
+        if isinstance(count, bool) or not isinstance(count, int) or not (count == 0 or least <= count < 1 << 63):
+            raise Wrong(f'must be 0, or a number of bytes from {least} on, or a size such as "10m"')
+        return count
+
+    return read
 
 
 def _strings(what: str, pattern: str) -> Reader:
@@ -91,7 +111,10 @@ KEYS: dict[str, Reader] = {
     "root": _directory,
     "state": _directory,
     "default_runtime": runtime_name,
-    "cgroup_driver": _driver,
+    "cgroup_driver": _word_of(CgroupDriver),
+    "log_driver": _word_of(LogDriver),
+    "log_max_size": _size(4096),
+    "log_max_files": _count(1, 100),
     "limits.runtime_seconds": _number(0.1, 3600),
     "limits.create_seconds": _number(0.1, 14400),
     "limits.reconcile_seconds": _number(0.05, 86400),

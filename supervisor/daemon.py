@@ -17,16 +17,18 @@ from pathlib import Path
 import structlog
 
 from shim import programs
-from supervisor import __version__, probe, reconcile, recovery, runtimes, sdnotify
+from supervisor import __version__, logplaces, probe, reconcile, recovery, runtimes, sdnotify
 from supervisor.admission import Admission
 from supervisor.api.callers import Callers
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.clock import SystemClock
-from supervisor.config import Limits
+from supervisor.config import Config, Limits
 from supervisor.errors import CannotStart
 from supervisor.events import EventLog
-from supervisor.facts import Phase, Source
+from supervisor.execlife import Execs
+from supervisor.execops import ExecOperations
+from supervisor.facts import Phase, Source, Spec
 from supervisor.foundlings import Foundlings
 from supervisor.imagedesk import ImageDesk, pause_root
 from supervisor.images.facts import Limits as ImageLimits
@@ -36,15 +38,19 @@ from supervisor.keeper import Keeper
 from supervisor.monitor import Monitor
 from supervisor.node import Node
 from supervisor.oci import cgroups
+from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place
+from supervisor.oci.watching import Watching
 from supervisor.operations import Settings
 from supervisor.podkeeper import PodKeeper
-from supervisor.podlife import PodOperations
+from supervisor.prober import Prober
+from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.reload import Configuration, Reloads
 from supervisor.restart import Backoff
 from supervisor.store import Store
+from supervisor.streamdesk import StreamDesk
 from supervisor.views import Info
 
 STATE_PATH_LIMIT = 64  # sockets and run directories below it must fit unix(7)'s 108 bytes
@@ -160,13 +166,15 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         monitor = Monitor()
         stack.callback(monitor.close)
         keeper = Keeper(
-            settings.state, str(programs.find("exitd-keeper")), lambda: manager.news(), may_start=settings.starts_keeper
+            settings.state, str(programs.find("exitd-keeper")), lambda: runs.news(), may_start=settings.starts_keeper
         )
         stack.callback(keeper.close)
         place = Place(settings.root, settings.state, lambda: settings.now().limits)
-        manager = NativeContainers(place, monitor, keeper, inotify, zombie=zombie.works)
-        stack.callback(manager.close)
+        runs = Watching(monitor, keeper, inotify, zombie=zombie.works)
+        stack.callback(runs.close)
+        manager = NativeContainers(place, runs)
         node = Node(store, events, manager, clock)
+        execs = Execs(node, NativeExecs(place, runs))
         stack.push_async_callback(node.close)
         node.backoff = lambda: _backoff(settings.now().limits)
         images = await asyncio.to_thread(_open_images, settings)
@@ -174,13 +182,18 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(desk.close)
         node.on_discarded = desk.release
         about = partial(_info, configuration, node, keeper, evidence)
-        admission = Admission(node, desk, lambda spec: runtimes.chosen(spec, settings.now()))
-        operations = PodOperations(node, manager, settings, about, admission)
+        admission = Admission(node, desk, lambda spec: _settled(spec, settings.now()))
+        operations = ExecOperations(node, manager, settings, about, admission)
+        operations.execs = execs
         pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
+        _keep_checks(stack, node, execs, operations)
+        await execs.load()
         await recovery.recover(node)
+        await execs.find_rest()
         desk.hold_only({c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id})
         reloads = Reloads(configuration, inotify)
-        doors = Doors(operations, operations, desk, inotify)
+        streams = StreamDesk(node, settings.state, operations.target)
+        doors = Doors(operations, operations, operations, desk, inotify, streams=streams)
         await _serve_api(stack, settings, node, doors)
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
@@ -188,7 +201,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(node, settings.state)
         foundlings.begin(inotify)
-        node.spawn(reconcile.forever(Parts(node, manager, settings, foundlings)))
+        node.spawn(reconcile.forever(Parts(node, manager, settings, foundlings, execs.keys)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         await _until_told_to_stop()
         sdnotify.stopping()
@@ -205,6 +218,16 @@ async def _serve_api(stack: contextlib.AsyncExitStack, settings: Settings, node:
     node.on_health = api.health.set
     sdnotify.ready(f"{len(node.containers)} containers")
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
+
+
+def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, operations: ExecOperations) -> None:
+    prober = Prober(node, Probing(node, execs).run, operations.end_by_policy)
+    stack.callback(prober.close)
+    operations.health_seen, operations.resting = prober.seen, prober.resting
+
+
+def _settled(spec: Spec, config: Config) -> Spec:
+    return logplaces.chosen(runtimes.chosen(spec, config), config)
 
 
 def _backoff(limits: Limits) -> Backoff:

@@ -42,6 +42,10 @@ class NoSuchContainer(ExitdError):
     reason = "NO_SUCH_CONTAINER"
 
 
+class NoSuchExec(ExitdError):
+    reason = "NO_SUCH_EXEC"
+
+
 class AmbiguousId(ExitdError):
     """A prefix that several ids share."""
 
@@ -193,6 +197,7 @@ class ToolFailed(ExitdError):
 CODES: dict[type[ExitdError], Code] = {
     BadRequest: Code.INVALID_ARGUMENT,
     NoSuchContainer: Code.NOT_FOUND,
+    NoSuchExec: Code.NOT_FOUND,
     AmbiguousId: Code.INVALID_ARGUMENT,
     NameTaken: Code.ALREADY_EXISTS,
     WrongState: Code.FAILED_PRECONDITION,

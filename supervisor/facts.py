@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
+from supervisor.checks import HealthSpec, HealthStatus
+from supervisor.logspecs import LogSpec
+
 START_SECONDS = 10  # what a start may take at most
 UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
 
@@ -258,6 +261,8 @@ class Spec:
     cpu_limit_milli: int = 0  # thousandths of a CPU; 0: no limit
     cpu_request_milli: int = 0  # weight among others under load; 0: the kernel's default
     entrypoint: tuple[str, ...] = ()  # stands before args instead of the image's; empty once it has been put there
+    log: LogSpec = field(default_factory=LogSpec)
+    health: HealthSpec | None = None
 
 
 class Phase(StrEnum):
@@ -317,6 +322,28 @@ class Container:
     waits_in: str = ""  # which program init was before its start: device and inode of /proc/PID/exe
     sandbox_run: int = 0  # a member's: the run of the pause container whose namespaces the current run has joined
     oom_told: int = 0  # memory kills of the current run that were told while init lived: it was none of their victims
+    health: HealthStatus | None = None  # of the newest run that was started with a check
+
+
+@dataclass(frozen=True, slots=True)
+class Winsize:
+    """Of a terminal, in characters."""
+
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the current shim of a run has moved, in bytes."""
+
+    stdout_bytes: int
+    stderr_bytes: int
+    stdin_bytes: int
+    lost_bytes: int  # of the log: could not be written
+    dropped_bytes: int  # not given to clients that were too slow
+    session_bytes: int = 0  # of the input that came over the connection that asks
+    missed_bytes: int = 0  # of the dropped ones, those that were for that connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,3 +369,4 @@ class Event:
     attributes: tuple[tuple[str, str], ...] = ()
     pod_id: str = ""
     seq: int = 0
+    exec_id: str = ""  # empty: of the container itself

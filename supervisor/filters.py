@@ -8,6 +8,7 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 | name | containers: a name with this part; events: exactly this name |
 | namespace | exactly |
 | status | docker's word (created, running, paused, restarting, removing, exited, dead) or exitd's own phase |
+| health | starting, healthy, unhealthy, or none without a check |
 | pod | containers of the pod whose id begins so, its pause container too |
 | state | pods: Ready or NotReady |
 | label | `label=KEY` or `label=KEY=VALUE` |
@@ -17,10 +18,11 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from supervisor.checks import HealthStatus
 from supervisor.errors import BadRequest
 from supervisor.facts import Container, Event, Phase, Pod
 
-CONTAINER_KEYS = ("id", "name", "status", "label", "namespace", "pod")
+CONTAINER_KEYS = ("id", "name", "status", "label", "namespace", "pod", "health")
 POD_KEYS = ("id", "name", "namespace", "label", "state")
 EVENT_KEYS = ("id", "name", "type", "namespace")
 
@@ -35,6 +37,7 @@ STATUS_WORDS: dict[Phase, str] = {
     Phase.RESTARTING: "restarting",
     Phase.REMOVING: "removing",
 }
+HEALTHS = (*HealthStatus, "none")
 STATUSES = ("created", "running", "paused", "restarting", "removing", "exited", "dead")
 
 
@@ -73,6 +76,8 @@ def parse(words: Iterable[str], allowed_keys: Collection[str]) -> Filter:
             raise BadRequest(f"filter {word!r} is not KEY=VALUE with a key of {', '.join(allowed_keys)}", filter=word)
         if key == "status" and value not in STATUSES and value not in list(Phase):
             raise BadRequest(f"status {value!r} does not exist; choose one of {', '.join(STATUSES)}", filter=word)
+        if key == "health" and value not in HEALTHS:
+            raise BadRequest(f"health {value!r} does not exist; choose one of {', '.join(HEALTHS)}", filter=word)
         found.setdefault(key, []).append(value)
     return Filter(tuple(Term(key, tuple(values)) for key, values in found.items()))
 
@@ -88,6 +93,8 @@ def _container_matches(term: Term, container: Container) -> bool:
             return spec.namespace in term.values
         case "status":
             return container.phase.value in term.values or STATUS_WORDS[container.phase] in term.values
+        case "health":
+            return (container.health or "none") in term.values
         case "label":
             labels = dict(spec.labels)
             return all(_has_label(labels, value) for value in term.values)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from supervisor.checks import HealthStatus
 from supervisor.facts import Asked, BootTime, By, Exit, Process, Reason, Report
 
 
@@ -73,6 +74,15 @@ class OomSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthSeen:
+    """The check of this run says another thing than before."""
+
+    run: int
+    status: HealthStatus
+    failing_streak: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cleaned:
     """Nothing of the last run is left on the machine."""
 
@@ -124,6 +134,7 @@ Happening = (
     | EndAsked
     | Ended
     | OomSeen
+    | HealthSeen
     | Cleaned
     | Again
     | StopAsked

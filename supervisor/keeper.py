@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -20,7 +20,7 @@ from supervisor.facts import Process
 
 ANSWER_SECONDS = 2.0
 AT_ONCE = 32  # requests under way: more would overflow the socket, whose loss would look like the keeper's death
-FIRST_SEAT, SEATS_END = 3, 12  # shim/core/shim.h: STATUS_FD, and what lies behind the last one
+FIRST_SEAT, SEATS_END = 3, 16  # shim/core/shim.h: STATUS_FD, and what lies behind the last one
 REST_SECONDS = 5.0  # after a keeper did not answer, it is left alone for this long
 
 log = structlog.get_logger(__name__)
@@ -48,6 +48,7 @@ class Keeper:
         self._opening = asyncio.Lock()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._rest_until = 0.0
+        self._renewed = False
 
     @property
     def connected(self) -> bool:
@@ -126,7 +127,9 @@ class Keeper:
                 self._attach(self._connect() or await self._start())
             except OSError as error:
                 raise KeeperSilent(f"{self.state}/{launch.SOCKET_NAME}: {error}") from error
-        message, _ = await self.ask(fields.encode("exitd-hello", []))
+        message = await self._greeting()
+        if message.kind == "exitd-keeper" and not message.get("seats") and not self._renewed:
+            message = await self._renew()
         try:
             process = Process(message.number("pid"), 0)
         except fields.BadMessage as error:
@@ -134,6 +137,17 @@ class Keeper:
             raise KeeperSilent(str(error)) from error
         if self.connected:  # or lost again in this moment
             self.process = process
+
+    async def _greeting(self) -> fields.Message:
+        return (await self.ask(fields.encode("exitd-hello", [])))[0]
+
+    async def _renew(self) -> fields.Message:
+        """A keeper from before the seats had names: it executes the program that is installed now. Tried once."""
+        self._renewed = True
+        log.warning("the keeper is of an older version, renewing it", state=self.state)
+        await self.ask(fields.encode("exitd-upgrade", []))
+        self._drop("it is being renewed")
+        return await self._greeting()
 
     def _connect(self) -> socket.socket | None:
         try:
@@ -228,10 +242,10 @@ def _run_to_its_background(command: list[str]) -> int:
         return process.wait()
 
 
-def spawn_directly(program: str, container: str, directory: str, descriptors: Sequence[int], *, adopt: bool) -> int:
+def spawn_directly(program: str, container: str, directory: str, seats: Mapping[int, int], *, adopt: bool) -> int:
     """The pid of a shim that is the daemon's own child, for when there is no keeper: that rung is then missing.
 
-    The descriptors come to their seats in their order; copies above the seats are their sources, so that none is
+    `seats`: which descriptor comes to which seat; copies above the seats are their sources, so that none is
     overwritten before its turn. posix_spawn cannot change directory. The daemon's own is / and nothing in it uses
     relative paths, so it steps into the run directory for the length of the call. ShimFailed when the program or the
     directory is gone, or when there is no room for the copies.
@@ -239,9 +253,9 @@ def spawn_directly(program: str, container: str, directory: str, descriptors: Se
     argv = ["exitd-shim", container, *(["--adopt"] if adopt else [])]
     copies: list[int] = []
     try:
-        for fd in descriptors:
+        for fd in seats.values():
             copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SEATS_END))
-        actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in enumerate(copies, start=FIRST_SEAT)]
+        actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in zip(seats, copies, strict=True)]
         os.chdir(directory)
         return os.posix_spawn(program, argv, {"PATH": os.defpath}, file_actions=actions)
     except OSError as error:

@@ -13,6 +13,7 @@ container, its exit and its events are committed together: what a client is told
 from dataclasses import dataclass, field, replace
 
 from supervisor import facts, restart
+from supervisor.checks import HealthStatus, OnUnhealthy
 from supervisor.errors import WrongState
 from supervisor.facts import (
     Asked,
@@ -46,6 +47,7 @@ from supervisor.happenings import (
     Ended,
     Forget,
     Happening,
+    HealthSeen,
     Made,
     MakeFailed,
     OomSeen,
@@ -76,6 +78,7 @@ __all__ = [
     "Ended",
     "Forget",
     "Happening",
+    "HealthSeen",
     "Made",
     "MakeFailed",
     "Moment",
@@ -139,6 +142,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return Step(replace(c, phase=Phase.STARTING))
         case Phase.STARTING, Started(boot_ns):
             running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
+            running = replace(running, health=HealthStatus.STARTING if c.spec.health else None)
             return Step(running, events=_events(c, moment, "start", run=str(c.run)))
         case Phase.STARTING, StartFailed(error):
             return Step(replace(c, error=error), events=_events(c, moment, "failed", error=error))
@@ -152,6 +156,9 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _ended(c, happening, moment)
         case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills) if run == c.run and kills > c.oom_told:
             return Step(replace(c, oom_told=kills), events=_oom(c, moment, kills, init=False))
+        case Phase.RUNNING, HealthSeen(run, status, streak) if run == c.run and status is not c.health:
+            told = _events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
+            return Step(replace(c, health=status), events=told)
         case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
             return _cleaned(c)
         case Phase.RESTARTING, Again(by) if c.clean:
@@ -207,6 +214,7 @@ def _make_failed(c: Container, error: str, moment: Moment) -> Step:
 def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
     by_user = asked.reason in (Reason.STOP, Reason.KILL) and asked.by.policy == ""
     stop = c.stopped_by_user or (by_user and (asked.reason is Reason.STOP or stops(c.spec, asked.signal)))
+    stop |= asked.reason is Reason.HEALTH and c.spec.health is not None and c.spec.health.on_failure is OnUnhealthy.STOP
     changed = replace(c, asked=_weightier(c, asked), stopped_by_user=stop)
     return Step(changed, events=_events(c, moment, asked.reason.value, signal=str(asked.signal)))
 
@@ -251,6 +259,8 @@ def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[re
     if c.started_ns is None and not c.restart_count:
         return restart.no_more(c), None
     ran_ns = None if c.started_boot_ns is None else moment.boot.ns - c.started_boot_ns
+    if exit_.reason is Reason.HEALTH and (by_check := restart.by_health(c, moment.boot, ran_ns, moment.backoff)):
+        return by_check, None
     decision = restart.decide(c, exit_.status, moment.boot, ran_ns, moment.backoff)
     return decision, None if c.stopped_by_user else restart.rule_for(c.spec.restart_rules, exit_.status)
 
@@ -344,6 +354,7 @@ def _again(c: Container, by: By | None, moment: Moment) -> Step:
         stopped_by_user=False,
         boot_id=moment.boot.boot_id,
         oom_told=0,
+        health=None,
     )
     if by is None:
         return Step(replace(fresh, restart_count=c.restart_count + 1))

@@ -50,6 +50,10 @@ class Node(Directory):
         self.on_change: Callable[[Container], None] = lambda container: None
         self.on_removing: Callable[[str], Awaitable[None]] = _nothing_more
         self.on_discarded: Callable[[str], Awaitable[None]] = _nothing_more
+        self.on_exec_exit: Callable[[RunKey, Report], None] = lambda key, report: None
+        self.before_find: Callable[[str], Awaitable[None]] = _nothing_more
+        self.before_end: Callable[[str], Awaitable[None]] = _nothing_more
+        self.before_clean_up: Callable[[str], Awaitable[None]] = _nothing_more
         self.closing = False
         self._turns: dict[str, asyncio.Lock] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -173,6 +177,7 @@ class Node(Directory):
         if container is None:
             return
         await self.manager.settle(container)
+        await insist(lambda: self.before_clean_up(container_id), "clean-up of execs", container_id)
         await insist(lambda: self.manager.delete_process(container), "clean-up", container_id)
         await self._surely(container_id, lifecycle.Cleaned())
 
@@ -190,18 +195,18 @@ class Node(Directory):
         while True:
             try:
                 await self.apply(container_id, happening)
-                self._storing(container_id, True)
+                self.storing(container_id, True)
                 return True
             except StoreFailed as error:
                 log.error("commit refused, trying again", container=container_id, why=str(error))
-                self._storing(container_id, False)
+                self.storing(container_id, False)
                 await asyncio.sleep(RETRY_SECONDS)
             except ExitdError as error:
                 log.warning("step refused", container=container_id, why=str(error))
-                self._storing(container_id, True)
+                self.storing(container_id, True)
                 return False
 
-    def _storing(self, container_id: str, works: bool) -> None:
+    def storing(self, container_id: str, works: bool) -> None:
         """Health says NOT_SERVING while something that has happened cannot be stored."""
         before = bool(self.refused)
         (self.refused.discard if works else self.refused.add)(container_id)
@@ -319,7 +324,9 @@ class Node(Directory):
 
     def _exit_seen(self, key: RunKey, report: Report) -> None:
         held = self._held.get(key.container)
-        if held is None:
+        if key.exec_id:
+            self.on_exec_exit(key, report)
+        elif held is None:
             self._end_soon(key, report)
         elif not held.done():
             held.set_result(report)
@@ -345,6 +352,7 @@ class Node(Directory):
             self.pending.discard(key)
             return
         self.pending.add(key)
+        await self.before_end(key.container)
         with_sandbox = await self._ended_with_sandbox(container, report)
         happening = lifecycle.Ended(report, self._memory_limit(container), rebooted, sandbox_ended=with_sandbox)
         await self._surely(key.container, happening)
@@ -381,7 +389,7 @@ class Node(Directory):
 
 
 async def _nothing_more(container_id: str) -> None:
-    """What goes before the removal of a container's files, and follows it, where nobody has said anything else."""
+    """Goes before a container's look-up, end, clean-up and removal, where nobody has said anything else."""
 
 
 def _log_exit(exit: Exit) -> None:

@@ -4,16 +4,19 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
 
-from supervisor import filters, lifecycle
+from supervisor import filters, lifecycle, logs
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_over
 from supervisor.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
 from supervisor.events import Item
 from supervisor.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
+from supervisor.health import Health
+from supervisor.logline import READERS
+from supervisor.logspecs import LogDriver
 from supervisor.node import GONE_SECONDS, Node
 from supervisor.oci import bundle
 from supervisor.oci.native import NativeContainers
@@ -45,6 +48,8 @@ class Operations:
         self._settings = settings
         self._info = info
         self._admission = admission
+        self.health_seen: Callable[[str], Health | None] = lambda container_id: None
+        self.resting: Callable[[str], AbstractAsyncContextManager[None]] = lambda container_id: nullcontext()
 
     async def create(self, spec: Spec, by: By) -> Container:
         container_id = secrets.token_hex(32)
@@ -95,11 +100,12 @@ class Operations:
         await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
         return self._node.known(container.id)
 
-    async def end_by_policy(self, id: str, reason: Reason, by: By) -> None:
-        """What a policy ends: as `stop`, and nobody's wish but the policy's."""
+    async def end_by_policy(self, id: str, reason: Reason, by: By, grace_seconds: float | None = None) -> None:
+        """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own."""
         container = await self._made(await self._node.get(id))
         if container.phase in LIVE:
-            await self._end(container, reason, by, container.spec.stop_timeout_seconds)
+            grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
+            await self._end(container, reason, by, grace)
 
     async def _end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
         """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
@@ -116,11 +122,11 @@ class Operations:
         with contextlib.suppress(TimedOut):
             await self._node.until(container.id, is_ended, STUCK_SECONDS, "its end after SIGKILL")
             return
-        self._unstick(container)
+        self.unstick(container)
         await self._node.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
 
-    def _unstick(self, container: Container) -> None:
-        """Init does not die of SIGKILL. Nothing of a single container could keep it; see `PodOperations`."""
+    def unstick(self, container: Container) -> None:
+        """Init does not die of SIGKILL. Nothing here could keep it; see `PodOperations` and `ExecOperations`."""
 
     async def _signal(self, container: Container, asked: Asked, *, everyone: bool = False) -> None:
         """Recorded first: should the daemon die in between, the exit still carries its reason."""
@@ -149,8 +155,9 @@ class Operations:
 
     async def pause(self, id: str, by: By) -> None:
         container = await self._running(id, Phase.RUNNING)
-        await self._manager.pause_container(container)
-        await self._node.apply(container.id, lifecycle.Paused())
+        async with self.resting(container.id):
+            await self._manager.pause_container(container)
+            await self._node.apply(container.id, lifecycle.Paused())
 
     async def resume(self, id: str, by: By) -> None:
         container = await self._running(id, Phase.PAUSED)
@@ -204,7 +211,8 @@ class Operations:
         return shown, self._node.events.last_seq + 1
 
     async def inspect(self, id: str) -> View:
-        return self._view(await self._node.get(id))
+        container = await self._node.get(id)
+        return replace(self._view(container), health=self.health_seen(container.id))
 
     def _view(self, c: Container) -> View:
         now, key = self._node.moment(), RunKey(c.id, c.run)
@@ -212,7 +220,7 @@ class Operations:
             replace(c, shim=self._manager.shim_of(key)) if c.phase in LIVE else c,
             recovering=c.id in self._node.recovering,
             monitored_by=self._manager.monitored_by(key) if c.phase in LIVE else "",
-            log_path=bundle.log_path(self._settings.root, c.id),
+            log_path=bundle.log_path(self._settings.root, c),
             bundle_path=f"{bundle.directory_of(self._settings.root, c.id)}/bundle",
             run_directory=path_of(self._settings.state, c.id, c.run),
             restart_at_ns=None if c.restart_at is None else now.now_ns + c.restart_at.ns - now.boot.ns,
@@ -290,13 +298,16 @@ class Operations:
             return self._node.resolve(reference).id
         return await self._retained(reference) or reference
 
-    async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> tuple[logs.Wanted, Callable[[int], Awaitable[object]]]:
         container = await self._node.get(id)
+        driver = container.spec.log.driver
+        if driver is None or driver not in READERS:
+            raise WrongState(_no_log(container), id=container.id)
 
         async def complete(run: int) -> None:
             await self._output_complete(container.id, run or self._node.known(container.id).run)
 
-        return bundle.log_path(self._settings.root, container.id), complete
+        return logs.Wanted(bundle.log_path(self._settings.root, container), driver), complete
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""
@@ -312,6 +323,15 @@ class Operations:
 def retained_since(retention: Retention, now: BootTime) -> BootTime:
     """The names of containers that removed themselves before then are forgotten."""
     return BootTime(now.boot_id, now.ns - round(retention.exit_seconds * 1e9))
+
+
+def _no_log(container: Container) -> str:
+    """What to do instead of reading a log that exitd does not have."""
+    name, driver = container.spec.name, container.spec.log.driver
+    if driver is LogDriver.JOURNALD:
+        query = f"CONTAINER_ID_FULL={container.id}"
+        return f"{name} writes to the journal (log driver journald); read it with: journalctl {query}"
+    return f"{name} keeps no log (log driver {driver}); see what it writes from now on: exitctl attach {name}"
 
 
 def _is_up(container: Container) -> bool:

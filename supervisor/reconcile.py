@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class Parts:
     manager: NativeContainers
     settings: Settings
     foundlings: Foundlings
+    execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
 
 
 async def forever(parts: Parts) -> None:
@@ -90,7 +92,7 @@ def _needed(parts: Parts) -> frozenset[RunKey]:
     phases = LIVE | {Phase.CREATING}
     known = {RunKey(c.id, c.run) for c in parts.node.containers.values() if c.phase in phases}
     strange = {RunKey(id, RUN) for id in survey.ids(parts.settings.state) if id not in parts.node.containers}
-    return frozenset(known | strange)
+    return frozenset(known | strange | set(parts.execs()))
 
 
 async def _strange_directories(parts: Parts) -> None:

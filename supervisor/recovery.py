@@ -49,6 +49,7 @@ async def _find(node: Node, container: Container, *, rebooted: bool) -> None:
     attempts = 0
     while True:
         try:
+            await node.before_find(container.id)
             await (_after_reboot(node, container) if rebooted else _again(node, container))
             break
         except TimeoutError:

@@ -12,6 +12,9 @@ restart` (as in Kubernetes' KEP-5307). They speak of the folded number: the code
 
 A restart by a rule neither takes a retry from on-failure:n nor gives one back.
 
+Before both stands a health check: one that says `restart` restarts what it has ended, and what one that says `stop`
+has ended counts as stopped by a user.
+
 An unknown end counts as a failure, and fits no rule. The delay before the next run is 100 ms, doubled at each restart
 up to 60 s, and 100 ms again after a run of 10 s or longer (docker's numbers; the last two can be set). That long run
 does not give on-failure:n its retries back (as in docker); a start by the user does: it clears `failures` and
@@ -22,6 +25,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from supervisor.checks import OnUnhealthy
 from supervisor.errors import BadRequest
 from supervisor.facts import (
     LIVE,
@@ -98,6 +102,15 @@ def decide(
     return _restart(container, status, now, backoff.after(container.delay_ns, ran_ns))
 
 
+def by_health(container: Container, now: BootTime, ran_ns: int | None, backoff: Backoff = DOCKERS) -> Decision | None:
+    """What follows when its health check has ended it; None: what follows any end. Like a rule, it stands before the
+    policy, and takes no retry from it."""
+    if container.stopped_by_user or not _restarts_by_health(container):
+        return None
+    delay_ns = backoff.after(container.delay_ns, ran_ns)
+    return RestartAt(BootTime(now.boot_id, now.ns + delay_ns), delay_ns, container.failures)
+
+
 def after_reboot(container: Container, now: BootTime, backoff: Backoff = DOCKERS) -> Decision:
     """What follows a reboot of the host, under which every run ended. Back-off begins anew, retries do not."""
     status = _status_over_reboot(container)
@@ -158,6 +171,10 @@ def format(policy: RestartPolicy) -> str:
     return f"{policy.policy.value}:{policy.max_retries}" if limited else policy.policy.value
 
 
+def _restarts_by_health(container: Container) -> bool:
+    return container.spec.health is not None and container.spec.health.on_failure is OnUnhealthy.RESTART
+
+
 def wants_revival(container: Container) -> bool:
     """Whether rules and policy would have restarted a member that has ended, had its sandbox been there. What ended
     with its sandbox has shown no code of its own and used up no retry: for that the kind of policy counts."""
@@ -171,6 +188,8 @@ def wants_revival(container: Container) -> bool:
     if last.reason is Reason.PAUSE_EXIT:
         always = container.spec.restart.policy in (Policy.ALWAYS, Policy.UNLESS_STOPPED)
         return always or (container.spec.restart.policy is Policy.ON_FAILURE and _failed(last.status))
+    if last.reason is Reason.HEALTH and _restarts_by_health(container):
+        return True
     return _wants(container, last.status)
 
 

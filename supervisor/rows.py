@@ -12,7 +12,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from supervisor.checks import HealthStatus, OnUnhealthy
+from supervisor.execs import Exec
 from supervisor.facts import Container, Event, Exit, Exited, Policy, Reason, Signaled, Source, Unknown
+from supervisor.logspecs import LogDriver, LogMode
 
 T = TypeVar("T")
 Reader = Callable[[object], object]
@@ -20,7 +23,15 @@ Reader = Callable[[object], object]
 KINDS: dict[str, type] = {"exited": Exited, "signaled": Signaled, "unknown": Unknown}
 KIND_OF = {cls: kind for kind, cls in KINDS.items()}
 # A phase has no such word: guessing one would start or remove something.
-STRANGERS: dict[type[StrEnum], StrEnum] = {Source: Source.NONE, Reason: Reason.UNKNOWN, Policy: Policy.NO}
+STRANGERS: dict[type[StrEnum], StrEnum] = {
+    Source: Source.NONE,
+    Reason: Reason.UNKNOWN,
+    Policy: Policy.NO,
+    LogDriver: LogDriver.NONE,
+    LogMode: LogMode.BLOCKING,
+    OnUnhealthy: OnUnhealthy.NONE,
+    HealthStatus: HealthStatus.STARTING,
+}
 
 
 class BadRow(ValueError):
@@ -29,6 +40,7 @@ class BadRow(ValueError):
 
 ContainerRow = tuple[str, str, str, str]  # id, namespace, name, body
 ExitRow = tuple[str, int, str, int, bool, str]  # container, run, exec, at_ns, unknown, body
+ExecRow = tuple[str, int, str, str]  # container, run, exec, body
 EventRow = tuple[int, str]  # time_ns, body; the number is the row's own
 
 
@@ -41,6 +53,10 @@ def exit_row(exit: Exit) -> ExitRow:
     return key.container, key.run, key.exec_id, exit.at_ns, isinstance(exit.status, Unknown), encode(exit)
 
 
+def exec_row(e: Exec) -> ExecRow:
+    return e.key.container, e.key.run, e.key.exec_id, encode(e)
+
+
 def event_row(event: Event) -> EventRow:
     return event.time_ns, encode(event)
 
@@ -51,6 +67,10 @@ def container_from(body: str) -> Container:
 
 def exit_from(body: str) -> Exit:
     return decode(Exit, body)
+
+
+def exec_from(body: str) -> Exec:
+    return decode(Exec, body)
 
 
 def event_from(seq: int, body: str) -> Event:

@@ -1,4 +1,7 @@
-"""Run directories: `<state>/c/<id>/<run>`, what two processes share about one run. Made once, never reused."""
+"""Run directories: `<state>/c/<id>/<run>`, what two processes share about one run. Made once, never reused.
+
+Those of its execs lie in it, `e/<exec>`, and are made the same way.
+"""
 
 import contextlib
 import errno
@@ -14,6 +17,8 @@ from supervisor.facts import Process
 
 FIFO, LOCK, PLAN, CREATED = "exit_fifo", "lock", "plan", "created"
 PID_FILE, RUNTIME_LOG, RUNTIME_ROOT = "pid", "runtime.log", "rt"
+PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write into the logs
+EXECS = "e"
 
 
 @dataclass(slots=True)
@@ -31,25 +36,38 @@ class RunDirectory:
         self.fifo_fd = self.record_fd = -1
 
 
-def path_of(state: str, container: str, run: int) -> str:
-    return f"{state}/c/{container}/{run}"
+def path_of(state: str, container: str, run: int, exec_id: str = "") -> str:
+    path = f"{state}/c/{container}/{run}"
+    return f"{path}/{EXECS}/{exec_id}" if exec_id else path
 
 
 def make(state: str, container: str, run: int, plan: bytes) -> RunDirectory:
+    """A run's directory, in one of its container's that is made if need be. ShimFailed as below."""
+    path = path_of(state, container, run)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ShimFailed(f"run directory {path}: {error.strerror}; is the state directory full?") from error
+    return make_in(path, plan)
+
+
+def make_in(path: str, plan: bytes) -> RunDirectory:
     """Everything a shim will find. The record's blocks are allocated now, so that neither a full file system nor a
     deleted directory takes it away later; the fifo has its reader before it can have a writer.
 
-    ShimFailed when the directory exists (a run is made once) or there is no room.
+    The directory of an exec needs its run's. ShimFailed when the directory exists (a run is made once) or there is no
+    room.
     """
-    path = path_of(state, container, run)
     directory = RunDirectory(path)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(path), mode=0o700)
         os.mkdir(path, mode=0o700)
         os.mkfifo(f"{path}/{FIFO}", mode=0o600)
         directory.fifo_fd = os.open(f"{path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
         directory.record_fd = os.open(f"{path}/{record.NAME}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.posix_fallocate(directory.record_fd, 0, record.RECORD_BYTES)
+        _allocate(f"{path}/{PROGRESS}", PROGRESS_BYTES)
         os.close(os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         _write(f"{path}/{PLAN}", plan)
     except OSError as error:
@@ -60,9 +78,9 @@ def make(state: str, container: str, run: int, plan: bytes) -> RunDirectory:
     return directory
 
 
-def reopen(state: str, container: str, run: int) -> RunDirectory:
-    """What is left of a run's directory; nothing of it may be left."""
-    directory = RunDirectory(path_of(state, container, run))
+def reopen(state: str, container: str, run: int, exec_id: str = "") -> RunDirectory:
+    """What is left of a run's directory, or of an exec's; nothing of it may be left."""
+    directory = RunDirectory(path_of(state, container, run, exec_id))
     with contextlib.suppress(OSError):
         directory.fifo_fd = os.open(f"{directory.path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
     with contextlib.suppress(OSError):
@@ -124,7 +142,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def remove(path: str) -> None:
-    """The directory, and its parent if that was its last run. Repeatable."""
+    """The directory, and its parent if that was its last run, or its run's last exec. Repeatable."""
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(path))
@@ -140,6 +158,14 @@ def runs(state: str) -> list[tuple[str, int]]:
     return found
 
 
+def execs(path: str) -> list[str]:
+    """The execs that have a directory in this run's."""
+    try:
+        return os.listdir(f"{path}/{EXECS}")
+    except FileNotFoundError:
+        return []
+
+
 def _is_run(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
@@ -151,6 +177,14 @@ def _process(path: str, kind: str) -> Process | None:
         return Process(message.number("pid"), message.number("started"))
     except (OSError, fields.BadMessage):
         return None
+
+
+def _allocate(path: str, size: int) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, size)
+    finally:
+        os.close(fd)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -5,11 +5,13 @@ behind the same two roles. The names are those of the founding documents (kata's
 finds them again; their VM-only methods do not exist here.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from supervisor.execs import Exec
 from supervisor.facts import Container, Process, Report, RunKey
 
 ExitListener = Callable[[RunKey, Report], None]
@@ -76,6 +78,42 @@ class ContainerManager(Protocol):
 
     def forget(self, container: Container) -> None:
         """Closes what this process holds of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeExec:
+    """An exec that runs. `oom_kills`: in its container's cgroup, by then."""
+
+    init: Process
+    shim: Process | None
+    oom_kills: int = 0
+
+
+class ExecManager(Protocol):
+    """The life of one exec's process, likewise bounded in time. Its end is told to its ContainerManager's listener,
+    under a key with an exec id."""
+
+    async def create_exec(self, container: Container, e: Exec) -> MadeExec: ...
+    def connect_exec(self, container: Container, e: Exec) -> None:
+        """Finds an exec that ran when an earlier daemon ended. Its end, past or to come, will be reported."""
+
+    async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
+        """To its process; or to its session and descendants too. WrongState when it has no process."""
+
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        """Its shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        """Set when nobody takes its output any more."""
+
+    async def settle_exec(self, key: RunKey) -> None: ...
+    async def delete_exec(self, container: Container, e: Exec) -> None:
+        """Nothing of it is left when this returns: shim, directory; and if its making was broken off, the process."""
+
+    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
+        """Likewise of all execs of the current run but these: a daemon that was killed has left them."""
+
+    def directory_of(self, key: RunKey) -> str: ...
 
 
 class Sandbox(Protocol):

@@ -30,6 +30,12 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     CREATE INDEX retained_by_name ON retained (namespace, name);
     """,
+    """
+    CREATE TABLE execs (
+        container TEXT NOT NULL, run INTEGER NOT NULL, exec TEXT NOT NULL, body TEXT NOT NULL,
+        PRIMARY KEY (container, run, exec)
+    ) WITHOUT ROWID;
+    """,
 )
 VERSION = len(MIGRATIONS)
 

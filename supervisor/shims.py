@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import structlog
@@ -16,6 +17,9 @@ from supervisor.errors import ShimFailed, TimedOut
 from supervisor.facts import Process
 from supervisor.witness import Watch
 
+# Where a shim finds its descriptors (shim/core/shim.h).
+OUT_FD, ERR_FD, OUT_WRITE_FD, ERR_WRITE_FD, JOIN_FD, IN_FD, IN_WRITE_FD = 4, 5, 6, 7, 8, 12, 13
+STAGE_READ_FD, STAGE_WRITE_FD = 14, 15
 LEAVES_SECONDS = 2.0  # after its record
 DEATH_SECONDS = 5.0  # of anything, after SIGKILL
 
@@ -31,19 +35,28 @@ class Shims:
         self._program = str(programs.find("exitd-shim"))
 
     async def begin(
-        self, watch: Watch, limit_seconds: float, *, adopt: bool, joins: Sequence[int] = ()
+        self,
+        watch: Watch,
+        limit_seconds: float,
+        *,
+        adopt: bool,
+        joins: Sequence[int] = (),
+        stdin: bool = False,
+        tty: bool = False,
     ) -> launch.Created | launch.Failed | None:
         """A shim for the run and its word, None when it died without one. ShimFailed, TimedOut.
 
         `joins`: descriptors of namespaces, one for each path of the plan's `join`, in that order. They stay the
-        caller's, who keeps them open until this returns. A replacement has none.
+        caller's, who keeps them open until this returns. `stdin`: the container's input is open. `tty`: its input and
+        output are a terminal's, which the runtime makes. A replacement gets what the keeper has kept of all that.
         """
+        wanted = _Wanted(output=not adopt, stdin=stdin, tty=tty, joins=tuple(joins))
         try:
-            with _Seats(output=not adopt, joins=joins) as seats:
+            with _Seats(wanted) as seats:
                 if await self._by_keeper(watch, seats, adopt=adopt):
                     return await seats.status(limit_seconds)
             # A stopped keeper's queue has copies of those ends, so that they would never be at their end: new ones.
-            with _Seats(output=not adopt, joins=joins) as seats:
+            with _Seats(wanted) as seats:
                 self._directly(watch, seats, adopt=adopt)
                 return await seats.status(limit_seconds)
         except OSError as error:
@@ -52,9 +65,11 @@ class Shims:
     async def _by_keeper(self, watch: Watch, seats: "_Seats", *, adopt: bool) -> bool:
         """False when there is no keeper to ask."""
         key, path = watch.key, watch.directory.path
-        request = launch.spawn_request(key.container, key.run, key.exec_id, path, self._program, adopt=adopt)
+        request = launch.spawn_request(
+            key.container, key.run, key.exec_id, path, self._program, adopt=adopt, seats=[*seats.all]
+        )
         try:
-            pid, started, shim_fd = await self._keeper.spawn(request, seats.all)
+            pid, started, shim_fd = await self._keeper.spawn(request, [*seats.all.values()])
         except launch.KeeperRefused as error:
             raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
         except keeper.KeeperSilent as error:
@@ -138,39 +153,55 @@ class Shims:
         return "keeper" if known is not None and parent == known.pid else "other"
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    output: bool
+    stdin: bool
+    tty: bool
+    joins: tuple[int, ...]
+
+    def pipes(self) -> list[tuple[int, int]]:
+        """Where the two ends of each pipe sit. A tty is made by the runtime, and its master stands for three pipes."""
+        if not self.output:
+            return []
+        ours = [] if self.tty else [(OUT_FD, OUT_WRITE_FD), (ERR_FD, ERR_WRITE_FD)]
+        return [
+            *ours,
+            *([(IN_FD, IN_WRITE_FD)] if self.stdin and not self.tty else []),
+            (STAGE_READ_FD, STAGE_WRITE_FD),
+        ]
+
+
 class _Seats:
     """The descriptors one shim gets, and our end of its status socket; closed with the block, all but the `joins`."""
 
-    def __init__(self, *, output: bool, joins: Sequence[int]) -> None:
-        self._streams = ("stdout", "stderr") if output else ()
-        self._joins = tuple(joins)
+    def __init__(self, wanted: _Wanted) -> None:
+        self._wanted = wanted
 
     def __enter__(self) -> Self:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self.theirs, pipes = [theirs.detach()], list[int]()
+        self.theirs = {keeper.FIRST_SEAT: theirs.detach()}
         try:
-            for _ in self._streams:
-                pipes += os.pipe()
+            for seats in self._wanted.pipes():
+                self.theirs.update(zip(seats, os.pipe(), strict=True))
         except OSError:
-            self.theirs += pipes
             self.__exit__()
             raise
-        self.theirs += [*pipes[0::2], *pipes[1::2]]
         return self
 
     @property
-    def all(self) -> list[int]:
-        """In the order of their seats (shim/core/shim.h)."""
-        return [*self.theirs, *self._joins]
+    def all(self) -> dict[int, int]:
+        """Each descriptor by its seat (shim/core/shim.h), in the order of the seats."""
+        return dict(sorted({**self.theirs, **dict(enumerate(self._wanted.joins, JOIN_FD))}.items()))
 
     def __exit__(self, *_: object) -> None:
         self._ours.close()
         self._close_theirs()
 
     def _close_theirs(self) -> None:
-        for fd in self.theirs:
+        for fd in self.theirs.values():
             os.close(fd)
-        self.theirs = []
+        self.theirs = {}
 
     async def status(self, limit_seconds: float) -> launch.Created | launch.Failed | None:
         """The shim's one message. With our copies of its ends closed, its death is an end of file."""

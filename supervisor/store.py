@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from supervisor import rows, schema
 from supervisor.errors import CannotStart, NameTaken, StoreFailed
-from supervisor.facts import BootTime, Container, Event, Exit, Retained
+from supervisor.execs import Exec
+from supervisor.facts import BootTime, Container, Event, Exit, Retained, RunKey
 from supervisor.groupcommit import Writer
 
 T = TypeVar("T")
@@ -43,6 +44,8 @@ class Change:
     exits: tuple[Exit, ...] = ()
     events: tuple[Event, ...] = ()
     retained: tuple[Retained, ...] = ()
+    execs: tuple[Exec, ...] = ()
+    ended_execs: tuple[RunKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,13 @@ class Store:
         except rows.BadRow as error:
             raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
 
+    async def load_execs(self) -> tuple[Exec, ...]:
+        """Those whose end is not stored, of containers that may be gone. Raises CannotStart, as `load` does."""
+        try:
+            return tuple(rows.exec_from(body) for (body,) in await self._rows("SELECT body FROM execs"))
+        except rows.BadRow as error:
+            raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
+
     async def exits(
         self,
         since_ns: int | None = None,
@@ -151,6 +161,12 @@ class Store:
         found = await self._rows(query, container, run, exec_id)
         return self._read_row(rows.exit_from, found[0][0]) if found else None
 
+    async def exec_exit(self, container: str, exec_id: str) -> Exit | None:
+        """The stored end of this exec, in whichever run it was; None as above."""
+        query = "SELECT body FROM exits WHERE container = ? AND exec = ? ORDER BY run DESC LIMIT 1"
+        found = await self._rows(query, container, exec_id)
+        return self._read_row(rows.exit_from, found[0][0]) if found else None
+
     async def newest_exit(self, container: str) -> Exit | None:
         """The stored end of its newest run that has one; None: the ledger knows no such container."""
         query = "SELECT body FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
@@ -187,7 +203,8 @@ class Store:
         """Deletes events and exits beyond `keep` and gives the space back, in steps that let commits pass.
 
         The newest event stays whatever its age: it carries the numbering. Exits of existing containers stay too:
-        without them a late witness could report a run a second time. So do those that are found by name.
+        without them a late witness could report a run a second time. So do those that are found by name. An exec's
+        go: a container has any number of them, and what has no row is not watched.
         """
         while await self._write(partial(_delete_events, keep, now_ns), self._note_oldest) == CHUNK:
             pass
@@ -270,8 +287,13 @@ def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
     """In the writer thread, inside the change's savepoint."""
     for id in change.removed:
         connection.execute("DELETE FROM containers WHERE id = ?", (id,))
+    for key in change.ended_execs:
+        values = (key.container, key.run, key.exec_id)
+        connection.execute("DELETE FROM execs WHERE container = ? AND run = ? AND exec = ?", values)
     for container in change.containers:
         _put_container(connection, container)
+    for each in change.execs:
+        connection.execute("INSERT OR REPLACE INTO execs VALUES (?, ?, ?, ?)", rows.exec_row(each))
     for exit in change.exits:
         _put_exit(connection, exit)
     for retained in change.retained:
@@ -325,8 +347,8 @@ def _delete_events(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> i
 def _delete_exits(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:
     (count,) = connection.execute("SELECT count(*) FROM exits").fetchone()
     oldest = (
-        "SELECT container, run, exec FROM exits WHERE container NOT IN (SELECT id FROM containers) "
-        "AND container NOT IN (SELECT container FROM retained) {} "
+        "SELECT container, run, exec FROM exits WHERE (exec <> '' OR (container NOT IN (SELECT id FROM containers) "
+        "AND container NOT IN (SELECT container FROM retained))) {} "
         "ORDER BY at_ns, container, run, exec LIMIT ?"
     )
     delete = "DELETE FROM exits WHERE (container, run, exec) IN ({})"

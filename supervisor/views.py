@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from supervisor.facts import Container, Pod, Process
+from supervisor.execs import Exec
+from supervisor.facts import Container, Counters, Pod, Process
+from supervisor.health import Health
 from supervisor.pods import State
 
 
@@ -17,6 +19,9 @@ class View:
     bundle_path: str = ""
     run_directory: str = ""
     restart_at_ns: int | None = None  # CLOCK_REALTIME of the next run, computed from the boot clock when asked
+    streams: Counters | None = None  # only where they were asked for, and the shim told
+    health: Health | None = None  # the same: what this daemon has seen of its check
+    execs: tuple[Exec, ...] = ()  # that have not ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,18 @@
 
 import pytest
 from frozen_api import COMMITTED, broken, compiled, promises, read
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 WAIT_REPLY = "exitd.v1.WaitReply"
 
 
 def committed() -> FileDescriptorSet:
     return read(COMMITTED)
+
+
+def main(files: FileDescriptorSet) -> FileDescriptorProto:
+    """The file with the service; it imports the others."""
+    return next(file for file in files.file if file.service)
 
 
 def test_everything_the_committed_api_promises_is_still_there() -> None:
@@ -22,7 +27,7 @@ def test_the_committed_set_names_everything_the_api_has_now() -> None:
 
 def test_a_new_field_message_and_method_pass() -> None:
     new = committed()
-    (file,) = new.file
+    file = main(new)
     file.message_type[0].field.add(name="added", number=999, type="TYPE_STRING", label="LABEL_OPTIONAL")
     file.message_type.add(name="Added")
     file.service[0].method.add(name="Added", input_type=".exitd.v1.Added", output_type=".exitd.v1.Added")
@@ -30,7 +35,7 @@ def test_a_new_field_message_and_method_pass() -> None:
 
 
 def field_of(files: FileDescriptorSet) -> FieldDescriptorProto:
-    return next(m for m in files.file[0].message_type if f"exitd.v1.{m.name}" == WAIT_REPLY).field[0]
+    return next(m for m in main(files).message_type if f"exitd.v1.{m.name}" == WAIT_REPLY).field[0]
 
 
 def test_a_field_that_is_gone_is_refused() -> None:
@@ -53,7 +58,7 @@ def test_a_field_that_changed_is_refused(attribute: str, value: int) -> None:
 
 def test_a_method_that_now_streams_is_refused() -> None:
     new = committed()
-    method = new.file[0].service[0].method[0]
+    method = main(new).service[0].method[0]
     method.server_streaming = not method.server_streaming
     (line,) = broken(committed(), new)
     assert method.name in line
@@ -61,12 +66,12 @@ def test_a_method_that_now_streams_is_refused() -> None:
 
 def test_a_message_that_is_gone_is_refused_with_all_its_fields() -> None:
     new = committed()
-    gone = new.file[0].message_type.pop()
+    gone = main(new).message_type.pop()
     assert any(line.startswith(f"exitd.v1.{gone.name} ") for line in broken(committed(), new))
 
 
 def test_an_enum_value_that_is_gone_is_refused() -> None:
     new = committed()
-    gone = new.file[0].enum_type[0].value.pop()
+    gone = main(new).enum_type[0].value.pop()
     (line,) = broken(committed(), new)
     assert gone.name in line

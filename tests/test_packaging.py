@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAMS = ("exitd-keeper", "exitd-launch", "exitd-pause", "exitd-shim")
+PROGRAMS = ("exitd-journald", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-shim")
 COMMANDS = ("exitctl", "exitd")
 
 # What the scripts themselves call; every other command a test adds by name.

@@ -15,10 +15,21 @@
 
 extern char **environ;
 
+/* In a child: what is ignored or blocked here would be ignored in the container: all of them, also those the starter's
+ * starter set. */
+void command_signals(void)
+{
+	sigset_t none;
+
+	for (int number = 1; number <= 64; number++)
+		signal_default(number);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* In the child of vfork: only system calls, and nothing of the parent's memory is changed but *error. */
 static void child(const struct command *c, int parent, volatile int *error)
 {
-	sigset_t none;
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	/* A late `delete` of this run would kill the next one: runtime commands die with their shim. The signal is
@@ -27,12 +38,8 @@ static void child(const struct command *c, int parent, volatile int *error)
 	if (getppid() != parent)
 		_exit(125);
 	setpgid(0, 0);
-	/* What is ignored here would be ignored in the container: all of them, also those the starter's starter set. */
-	for (int number = 1; number <= 64; number++)
-		signal_default(number);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(c->out_fd < 0 ? null_fd : c->out_fd, 1) < 0 ||
+	command_signals();
+	if (null_fd < 0 || dup2(c->in_fd < 0 ? null_fd : c->in_fd, 0) < 0 || dup2(c->out_fd < 0 ? null_fd : c->out_fd, 1) < 0 ||
 	    dup2(c->err_fd < 0 ? null_fd : c->err_fd, 2) < 0)
 		*error = errno;
 	else

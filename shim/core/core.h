@@ -16,6 +16,7 @@ enum {
 	STAMP_SIZE = 32,	/* a CRI time stamp with its NUL */
 	OOM_PATH_MAX = 320,	/* longest path of an OOM counter that the keeper remembers, with its NUL */
 	JOIN_MAX = 4,		/* most namespaces that one container joins */
+	BUFFER_MIN = 65536,	/* smallest buffer of a descriptor: one batch of output must fit */
 };
 
 /* Fields: "<kind> <version>" NUL, then "key=value" NUL ..., then "end" NUL. One grammar for everything two processes
@@ -55,6 +56,23 @@ struct plan {
 	uint64_t drain_ms;
 	uint64_t rest_ms;		/* between the report and remove: who waits is being told */
 	uint64_t report_last;		/* 1: the fifo is written when nothing is left to do, not when init ends */
+	uint64_t tty;			/* 1: the output comes from a terminal's master, and the input goes there */
+	uint64_t rows;			/* its first size, 0 for none */
+	uint64_t cols;
+	const char *json_log;		/* container log as docker's json-file has it, "" for none */
+	uint64_t log_bytes;		/* a log that would grow beyond is rotated; 0: never */
+	uint64_t log_files;		/* how many are kept then, the current one included */
+	const char *sink_out;		/* a client's fifos, "" for none */
+	const char *sink_err;
+	const char *in_from;
+	const char *logger[72];		/* a program that gets the output at its descriptors 3 and 4; may be empty */
+	const char *logger_env[72];
+	const char *log_mode;		/* blocking | non-blocking: may a full buffer stop the output */
+	uint64_t buffer;		/* bytes, of each descriptor that output is written to */
+	uint64_t hold_ms;		/* the output waits for the first attach, at most this long */
+	uint64_t isulad;		/* 1: what isulad.c does */
+	const char *resize;		/* there: a fifo that a terminal's sizes come from, "" for none */
+	uint64_t limit_ms;		/* there: of a command's life, 0 for none */
 };
 int plan_parse(struct plan *plan, const char *data, size_t size);
 
@@ -83,6 +101,9 @@ uint32_t record_crc(const char *data, size_t size);
 size_t crilog_stamp(char *out, int64_t realtime_ns);
 size_t crilog_frame(char *out, size_t out_size, const char *in, size_t in_size, size_t *eaten, const char *stamp,
 		    const char *stream);
+
+size_t jsonlog_frame(char *out, size_t out_size, const char *in, size_t in_size, size_t *eaten, const char *stamp,
+		     const char *stream);
 
 struct proc_stat {
 	char state;

@@ -69,14 +69,20 @@ int leave_word(struct shim *shim)
 int create(struct shim *shim, const char **stage, int *wait_status)
 {
 	struct command command = { .argv = (char *const *)shim->plan.create, .out_fd = OUT_WRITE_FD,
-				   .err_fd = ERR_WRITE_FD, .limit_ms = shim->plan.create_ms };
+				   .err_fd = ERR_WRITE_FD, .in_fd = shim->streams.in_read_fd,
+				   .limit_ms = shim->plan.create_ms };
 	int error, pid;
 
 	*stage = "join";
 	error = join_begin(shim);
 	if (!error)
+		*stage = "console", error = console_begin(shim);
+	if (!error)
 		*stage = "runtime", error = command_run(&command, shim->signal_fd, wait_status);
 	join_end(shim);
+	if (!error && !*wait_status)
+		*stage = "console", error = console_take(shim);
+	console_end(shim);
 	if (error)
 		return error;
 	if (*wait_status)

@@ -1,17 +1,26 @@
 /* Container output as CRI log lines: "<time> <stream> <F|P> <text>". F stands for a line with its newline, P for bytes
  * without one, so that joining the texts gives the container's output back, byte for byte. */
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core.h"
 
+/* `width` digits of a number, and the sign that follows them. */
+static char *digits(char *out, int64_t number, int width, char sign)
+{
+	for (int i = width; i-- > 0; number /= 10)
+		out[i] = (char)('0' + number % 10);
+	out[width] = sign;
+	return out + width + 1;
+}
+
 /* RFC 3339 in UTC with nine digits, NUL-terminated, into STAMP_SIZE bytes; its length. Civil dates are computed here
- * (days since 0000-03-01 in 400-year eras): libc's gmtime would pull in its time zone code. */
+ * (days since 0000-03-01 in 400-year eras): libc's gmtime would pull in its time zone code, and printf takes as long as
+ * the rest of a short line. */
 size_t crilog_stamp(char *out, int64_t realtime_ns)
 {
 	int64_t seconds = realtime_ns / 1000000000, nanos = realtime_ns % 1000000000;
-	int64_t days, rest, era, doe, yoe, doy, mp, day, month, year;
+	int64_t days, rest, era, doe, yoe, doy, mp, month, year;
+	char *at = out;
 
 	if (realtime_ns < 0)
 		seconds = nanos = 0;
@@ -22,11 +31,17 @@ size_t crilog_stamp(char *out, int64_t realtime_ns)
 	yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
 	doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
 	mp = (5 * doy + 2) / 153;
-	day = doy - (153 * mp + 2) / 5 + 1;
 	month = mp < 10 ? mp + 3 : mp - 9;
 	year = yoe + era * 400 + (month <= 2);
-	return (size_t)snprintf(out, STAMP_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%09dZ", (int)(year % 10000), (int)month,
-				(int)day, (int)(rest / 3600), (int)(rest / 60 % 60), (int)(rest % 60), (int)nanos);
+	at = digits(at, year % 10000, 4, '-');
+	at = digits(at, month, 2, '-');
+	at = digits(at, doy - (153 * mp + 2) / 5 + 1, 2, 'T');
+	at = digits(at, rest / 3600, 2, ':');
+	at = digits(at, rest / 60 % 60, 2, ':');
+	at = digits(at, rest % 60, 2, '.');
+	at = digits(at, nanos, 9, 'Z');
+	*at = 0;
+	return (size_t)(at - out);
 }
 
 static size_t append(char *out, const char *text, size_t length)

@@ -1,7 +1,8 @@
 /* exitd-shim ID [--adopt]: the parent of one container's init. Works in its run directory (cwd), does what the plan
  * there says, waits, and tells how init ended. Starts and ends with its container; keeps no other state.
  *
- * Exit status: 0 done, 1 nothing was made, 3 bad call. What matters was said in the record before. */
+ * Exit status: 0 done, 1 nothing was made, 2 a command's time was up (isulad.c), 3 bad call. What matters was said in
+ * the record before. */
 #include <poll.h>
 #include <string.h>
 #include <time.h>
@@ -12,7 +13,7 @@
 /* The daemon removes what this leaves behind, so the outcome is not looked at. */
 static void run(struct shim *shim, const char **argv)
 {
-	struct command command = { .argv = (char *const *)argv, .out_fd = -1, .err_fd = -1,
+	struct command command = { .argv = (char *const *)argv, .in_fd = -1, .out_fd = -1, .err_fd = -1,
 				   .limit_ms = shim->plan.remove_ms };
 	int ignored;
 
@@ -23,11 +24,13 @@ static void run(struct shim *shim, const char **argv)
 static void remove_container(struct shim *shim)
 {
 	poll(NULL, 0, (int)shim->plan.rest_ms);
+	isulad_action(shim);
 	if (*shim->plan.kill) {
 		run(shim, shim->plan.kill);
 		reap_rest(shim);
 	}
-	run(shim, shim->plan.remove);
+	if (*shim->plan.remove)
+		run(shim, shim->plan.remove);
 }
 
 /* After everybody knows the exit; or, where whoever reads the fifo kills a shim that has written it, before that. Then
@@ -46,11 +49,17 @@ static void finish(struct shim *shim)
 static int first_life(struct shim *shim)
 {
 	const char *stage = "";
-	int wait_status = 0, known = 0, error = create(shim, &stage, &wait_status);
+	int wait_status = 0, known = 0, error;
 
+	stage = "logger";
+	error = logger_begin(shim);
+	if (!error)
+		error = create(shim, &stage, &wait_status);
 	/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. */
 	if (!error)
-		known = tell_keeper(shim), stage = "created", error = leave_word(shim);
+		known = tell_keeper(shim, shim->streams.master_fd), stage = "created", error = leave_word(shim);
+	if (!error)
+		error = isulad_begin(shim);
 	if (error) {
 		tell_failed(shim, stage, error, wait_status);
 		return 1;
@@ -58,8 +67,12 @@ static int first_life(struct shim *shim)
 	tell_created(shim, known);
 	close(OUT_WRITE_FD);
 	close(ERR_WRITE_FD);
+	if (shim->streams.in_read_fd >= 0)
+		close(shim->streams.in_read_fd);
+	if (shim->plan.hold_ms)
+		shim->streams.hold_until_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)shim->plan.hold_ms * 1000000;
 	finish(shim);
-	return 0;
+	return isulad_status(shim);
 }
 
 /* init is the keeper's child now, its end the keeper's to tell; what is left to do is its output. */
@@ -70,13 +83,14 @@ static int second_life(struct shim *shim)
 		shim->ended_ns = now_ns(CLOCK_MONOTONIC);
 	}
 	tell_created(shim, 1);
+	logger_begin(shim);
 	pump(shim, 1);
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	struct shim shim = { .init_fd = -1, .log_fd = -1, .out_fd = OUT_FD, .err_fd = ERR_FD };
+	struct shim shim = { .init_fd = -1, .isulad = { -1, -1, -1, -1, -1, 0 } };
 	const char *stage = "";
 	int error;
 

@@ -49,6 +49,33 @@ static int limits(struct plan *plan, const char *data, size_t size)
 	return 0;
 }
 
+/* A number of a plan's second generation, `fallback` where an older daemon does not name it. */
+static int number_or(const char *data, size_t size, const char *key, uint64_t fallback, uint64_t most, uint64_t *out)
+{
+	*out = fallback;
+	return fields_number(data, size, key, out) == -EINVAL || *out > most ? -EINVAL : 0;
+}
+
+static int streams(struct plan *plan, const char *data, size_t size)
+{
+	plan->json_log = text_or(data, size, "json_log", "");
+	plan->sink_out = text_or(data, size, "sink_out", "");
+	plan->sink_err = text_or(data, size, "sink_err", "");
+	plan->in_from = text_or(data, size, "in_from", "");
+	plan->resize = text_or(data, size, "resize", "");
+	plan->log_mode = text_or(data, size, "log_mode", "blocking");
+	if (number_or(data, size, "tty", 0, 1, &plan->tty) || number_or(data, size, "rows", 0, 65535, &plan->rows) ||
+	    number_or(data, size, "cols", 0, 65535, &plan->cols) ||
+	    number_or(data, size, "log_bytes", 0, INT64_MAX, &plan->log_bytes) ||
+	    number_or(data, size, "log_files", 1, 1000, &plan->log_files) || !plan->log_files ||
+	    number_or(data, size, "buffer", 1 << 20, 1 << 30, &plan->buffer) || plan->buffer < BUFFER_MIN ||
+	    number_or(data, size, "hold_ms", 0, 86400000, &plan->hold_ms) ||
+	    number_or(data, size, "isulad", 0, 1, &plan->isulad) ||
+	    number_or(data, size, "limit_ms", 0, 86400000, &plan->limit_ms))
+		return -EINVAL;
+	return strcmp(plan->log_mode, "blocking") && strcmp(plan->log_mode, "non-blocking") ? -EINVAL : 0;
+}
+
 /* Fills `plan` with pointers into `data`, which must outlive it. 0, -EBADMSG (no plan), -EINVAL (a field is missing or
  * wrong), -E2BIG (a command is too long, or too many joins), -EPROTO (a version this program does not know). */
 int plan_parse(struct plan *plan, const char *data, size_t size)
@@ -78,6 +105,12 @@ int plan_parse(struct plan *plan, const char *data, size_t size)
 	if (!error)
 		error = command(data, size, "kill", plan->kill, 0);
 	if (!error)
-		error = command(data, size, "remove", plan->remove, 1);
+		error = command(data, size, "remove", plan->remove, 0);
+	if (!error)
+		error = streams(plan, data, size);
+	if (!error)
+		error = command(data, size, "logger", plan->logger, 0);
+	if (!error)
+		error = command(data, size, "logger_env", plan->logger_env, 0);
 	return error;
 }

@@ -1,6 +1,4 @@
-/* The container's output, from its pipes to its log, for as long as there is any. */
-#include <errno.h>
-#include <fcntl.h>
+/* The loop: whatever is ready is moved, reaped, answered. It ends with init, or with the last of its output. */
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <time.h>
@@ -8,124 +6,225 @@
 
 #include "shim.h"
 
-static char in[16384], out[32768];
+enum { WATCHES_MAX = 12 + 4 * CLIENTS_MAX, FOR_EVER = -1 };
 
-/* O_NONBLOCK and O_NOCTTY: should it be a fifo or a terminal, it must neither stop us nor become ours. */
-#define LOG_FLAGS (O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
+struct watch {
+	void (*ready)(struct shim *shim, int which, short events);
+	int which;
+};
 
-/* Only now, with the container made and told: making a file may take the time of a disk. A log that cannot be opened
- * costs the log, not the container; its bytes are counted as lost. */
-static void open_log(struct shim *shim)
+static struct pollfd polled[WATCHES_MAX];
+static struct watch watches[WATCHES_MAX];
+static int watch_count;
+
+static void watch(int fd, short events, void (*ready)(struct shim *, int, short), int which)
 {
-	char last = '\n';
-	off_t end;
-
-	if (*shim->plan.log && shim->log_fd < 0)
-		shim->log_fd = open(shim->plan.log, LOG_FLAGS, 0640);
-	if (shim->log_fd >= 0 && (end = lseek(shim->log_fd, 0, SEEK_END)) > 0)
-		shim->torn = pread(shim->log_fd, &last, 1, end - 1) == 1 && last != '\n';
-}
-
-/* All of it or counted as lost: a full disk must not stop the container, nor end the pump. What a full disk or a kill
- * cut off within a line is ended first, or the next line would be read as its rest. */
-static void write_log(struct shim *shim, const char *data, size_t size)
-{
-	if (shim->torn && write(shim->log_fd, "\n", 1) == 1)
-		shim->torn = 0;
-	if (shim->torn) {
-		shim->lost += size;
+	if (fd < 0)
 		return;
-	}
-	while (size) {
-		ssize_t put = shim->log_fd < 0 ? -1 : write(shim->log_fd, data, size);
-
-		if (put < 0 && shim->log_fd >= 0 && errno == EINTR)
-			continue;
-		if (put <= 0) {
-			shim->lost += size;
-			return;
-		}
-		shim->torn = data[put - 1] != '\n';
-		data += put;
-		size -= (size_t)put;
-	}
+	polled[watch_count] = (struct pollfd){ .fd = fd, .events = events };
+	watches[watch_count++] = (struct watch){ .ready = ready, .which = which };
 }
 
-/* 1: something was moved, 0: nothing there now, -1: the stream has ended. */
-static int move(struct shim *shim, int fd, const char *stream)
+static void on_signal(struct shim *shim, int which, short events)
 {
-	char stamp[STAMP_SIZE];
-	ssize_t got = read(fd, in, sizeof in);
-	size_t at = 0, eaten;
+	struct signalfd_siginfo drop[8];
 
-	if (got < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	if (!got)
-		return -1;
-	crilog_stamp(stamp, now_ns(CLOCK_REALTIME));
-	while (at < (size_t)got) {
-		size_t framed = crilog_frame(out, sizeof out, in + at, (size_t)got - at, &eaten, stamp, stream);
-
-		write_log(shim, out, framed);
-		at += eaten;
-	}
-	return 1;
+	(void)which, (void)events;
+	while (read(shim->signal_fd, drop, sizeof drop) > 0)
+		;
+	reap(shim);
 }
 
-static void on_ready(struct shim *shim, struct pollfd *p, const char *stream)
+/* Its own init a shim reaps; a replacement is told by the pidfd, which works for anybody. */
+static void on_init(struct shim *shim, int which, short events)
 {
-	if (p->fd >= 0 && p->revents && move(shim, p->fd, stream) < 0) {
-		close(p->fd);
-		p->fd = -1;
-	}
-}
-
-/* How long poll may wait: for ever while init lives; after that until the drain limit, 0 when it has passed. */
-static int patience(const struct shim *shim)
-{
-	int64_t left;
-
-	if (!shim->ended)
-		return -1;
-	left = shim->ended_ns + (int64_t)shim->plan.drain_ms * 1000000 - now_ns(CLOCK_MONOTONIC);
-	return left > 0 ? (int)(left / 1000000) + 1 : 0;
-}
-
-static void on_init(struct shim *shim, struct pollfd *p)
-{
-	if (!p->revents)
-		return;
-	p->fd = -1;
+	(void)which, (void)events;
 	shim->ended = 1;
 	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
+}
+
+static void on_source(struct shim *shim, int which, short events)
+{
+	(void)events;
+	if (streams_move(shim, which) < 0)
+		streams_end_source(shim, &shim->streams.source[which]);
+}
+
+static void flush(struct shim *shim, struct sink *sink, short events)
+{
+	if (events & POLLERR)
+		sink_close(shim, sink);
+	else
+		sink_flush(shim, sink);
+}
+
+static void on_sink(struct shim *shim, int which, short events)
+{
+	flush(shim, &shim->streams.source[which].sink, events);
+}
+
+static void on_client_out(struct shim *shim, int which, short events)
+{
+	flush(shim, &shim->streams.client[which].sink[0], events);
+}
+
+static void on_client_err(struct shim *shim, int which, short events)
+{
+	flush(shim, &shim->streams.client[which].sink[1], events);
+}
+
+static void on_client(struct shim *shim, int which, short events)
+{
+	(void)events;
+	if (shim->streams.client[which].by_paths)
+		isulad_attach(shim, which);
+	else
+		control_serve(shim, which);
+}
+
+static void on_client_in(struct shim *shim, int which, short events)
+{
+	(void)events;
+	stdin_move(shim, &shim->streams.client[which].in);
+}
+
+static void on_in_from(struct shim *shim, int which, short events)
+{
+	(void)which, (void)events;
+	stdin_move(shim, &shim->streams.in_from);
+}
+
+static void on_stdin(struct shim *shim, int which, short events)
+{
+	(void)which, (void)events;
+	shim->streams.in_full = 0;
+}
+
+static void on_listen(struct shim *shim, int which, short events)
+{
+	(void)events;
+	control_accept(shim, which ? shim->isulad.attach_fd : shim->streams.listen_fd, which);
+}
+
+static void on_limit(struct shim *shim, int which, short events)
+{
+	(void)which, (void)events;
+	isulad_on_limit(shim);
+}
+
+static void on_resize(struct shim *shim, int which, short events)
+{
+	(void)which, (void)events;
+	isulad_on_resize(shim);
+}
+
+static short want(const struct sink *sink)
+{
+	return sink->used ? POLLOUT : 0;
+}
+
+/* Without output or input to move, a sink is watched all the same: for a reader that goes. */
+static void watch_all(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+	int takes = s->in_fd >= 0 && !s->in_full;
+
+	watch_count = 0;
+	watch(shim->signal_fd, POLLIN, on_signal, 0);
+	watch(shim->adopted && !shim->ended ? shim->init_fd : -1, POLLIN, on_init, 0);
+	for (int i = 0; i < 2; i++) {
+		watch(streams_wait(shim, i) ? -1 : s->source[i].fd, POLLIN, on_source, i);
+		watch(s->source[i].sink.fd, want(&s->source[i].sink), on_sink, i);
+	}
+	watch(s->in_full ? s->in_fd : -1, POLLOUT, on_stdin, 0);
+	watch(takes ? s->in_from.fd : -1, POLLIN, on_in_from, 0);
+	for (int i = 0; i < s->client_count; i++) {
+		struct client *client = &s->client[i];
+
+		if (client->fd < 0)
+			continue;
+		watch(takes ? client->in.fd : -1, POLLIN, on_client_in, i);
+		watch(client->sink[0].fd, want(&client->sink[0]), on_client_out, i);
+		watch(client->sink[1].fd, want(&client->sink[1]), on_client_err, i);
+		watch(client->by_paths && client->attached ? -1 : client->fd, POLLIN, on_client, i);
+	}
+	watch(shim->isulad.limit_fd, POLLIN, on_limit, 0);
+	watch(shim->isulad.resize_fd, POLLIN, on_resize, 0);
+	/* The last: a place that has become free is given to nobody in this round. */
+	watch(s->listen_fd, POLLIN, on_listen, 0);
+	watch(shim->isulad.attach_fd, POLLIN, on_listen, 1);
+}
+
+static int64_t left_ms(int64_t until_ns)
+{
+	int64_t left_ns = until_ns - now_ns(CLOCK_MONOTONIC);
+
+	return left_ns > 0 ? left_ns / 1000000 + 1 : 0;
+}
+
+/* How long there may be waited: for ever while init lives, or its output is held; then until the drain limit, 0 when it
+ * has passed. */
+static int64_t patience(const struct shim *shim)
+{
+	if (!shim->ended || shim->streams.hold_until_ns)
+		return FOR_EVER;
+	return left_ms(shim->ended_ns + (int64_t)shim->plan.drain_ms * 1000000);
+}
+
+static int timeout_ms(const struct shim *shim)
+{
+	int64_t limit = patience(shim);
+
+	if (shim->streams.hold_until_ns) {
+		int64_t hold = left_ms(shim->streams.hold_until_ns);
+
+		limit = limit < 0 || hold < limit ? hold : limit;
+	}
+	if (shim->streams.dirty && (limit < 0 || limit > GIVE_BACK_MS))
+		limit = GIVE_BACK_MS;
+	return (int)limit;
+}
+
+static void on_silence(struct shim *shim)
+{
+	if (!shim->streams.dirty)
+		return;
+	stage_give_back();
+	logfile_give_back();
+	shim->streams.dirty = 0;
+}
+
+static void turn(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+	int64_t held_ns = s->hold_until_ns;
+	int ready;
+
+	stdin_settle(shim);
+	isulad_settle(shim);
+	watch_all(shim);
+	ready = poll(polled, (nfds_t)watch_count, timeout_ms(shim));
+	if (!ready)
+		on_silence(shim);
+	for (int i = 0; i < watch_count && ready > 0; i++)
+		if (polled[i].revents)
+			watches[i].ready(shim, watches[i].which, polled[i].revents);
+	if (s->hold_until_ns && !left_ms(s->hold_until_ns))
+		s->hold_until_ns = 0;
+	/* What was held back has as much time as if it came now. */
+	if (held_ns && !s->hold_until_ns && shim->ended)
+		shim->ended_ns = now_ns(CLOCK_MONOTONIC);
 }
 
 /* Returns when init has ended; with `drain` when its output has ended too, or the drain limit has passed. */
 void pump(struct shim *shim, int drain)
 {
-	struct signalfd_siginfo drop[8];
-	struct pollfd p[4] = {
-		{ .fd = shim->signal_fd, .events = POLLIN },
-		{ .fd = shim->out_fd, .events = POLLIN },
-		{ .fd = shim->err_fd, .events = POLLIN },
-		/* Its own init a shim reaps; a replacement is told by the pidfd, which works for anybody. */
-		{ .fd = shim->adopted && !shim->ended ? shim->init_fd : -1, .events = POLLIN },
-	};
-
 	reap(shim);
-	open_log(shim);
-	while (!shim->ended || (drain && (p[1].fd >= 0 || p[2].fd >= 0) && patience(shim))) {
-		if (poll(p, 4, patience(shim)) < 0)
-			continue;
-		if (p[0].revents) {
-			while (read(shim->signal_fd, drop, sizeof drop) > 0)
-				;
-			reap(shim);
-		}
-		on_ready(shim, &p[1], "stdout");
-		on_ready(shim, &p[2], "stderr");
-		on_init(shim, &p[3]);
-	}
-	shim->out_fd = p[1].fd;
-	shim->err_fd = p[2].fd;
+	streams_begin(shim);
+	while (!shim->ended || (drain && streams_busy(shim) && patience(shim)))
+		turn(shim);
+	if (!drain)
+		return;
+	streams_close(shim);
+	logger_end(shim, (int)left_ms(shim->ended_ns + (int64_t)shim->plan.drain_ms * 1000000));
 }

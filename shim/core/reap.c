@@ -57,6 +57,7 @@ void report(const struct shim *shim)
 {
 	while (write(shim->fifo_fd, &shim->code, sizeof shim->code) < 0 && errno == EINTR)
 		;
+	isulad_report(shim);
 }
 
 void reap(struct shim *shim)

@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernel.h"
@@ -116,6 +117,31 @@ static void seat(int fd)
 	}
 }
 
+/* The end of a pipe that somebody placed there, or -1; what else lies there is none of ours. */
+static int pipe_seat(int fd, int mode)
+{
+	struct stat found;
+
+	if (!fstat(fd, &found) && S_ISFIFO(found.st_mode) && (fcntl(fd, F_GETFL) & O_ACCMODE) == mode)
+		return fcntl(fd, F_SETFD, FD_CLOEXEC) ? -1 : fd;
+	close(fd);
+	return -1;
+}
+
+static void stream_seats(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+
+	for (int fd = OUT_FD; fd <= ERR_FD; fd++)
+		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	s->source[0].fd = OUT_FD;
+	s->source[1].fd = ERR_FD;
+	s->in_read_fd = pipe_seat(IN_FD, O_RDONLY);
+	s->in_fd = pipe_seat(IN_WRITE_FD, O_WRONLY);
+	s->stage_read_fd = pipe_seat(STAGE_READ_FD, O_RDONLY);
+	s->stage_write_fd = pipe_seat(STAGE_WRITE_FD, O_WRONLY);
+}
+
 int setup(struct shim *shim, const char **stage)
 {
 	int error;
@@ -128,20 +154,23 @@ int setup(struct shim *shim, const char **stage)
 		seat(fd);
 	for (int fd = STATUS_FD; fd <= ERR_WRITE_FD; fd++)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
-	fcntl(OUT_FD, F_SETFL, fcntl(OUT_FD, F_GETFL) | O_NONBLOCK);
-	fcntl(ERR_FD, F_SETFL, fcntl(ERR_FD, F_GETFL) | O_NONBLOCK);
+	stream_seats(shim);
 	*stage = "lock";
 	error = take_lock(shim);
 	if (!error)
 		*stage = "plan", error = read_plan(shim);
 	if (!error)
-		*stage = "join", error = join_seats(shim);
+		*stage = "join", isulad_seats(shim), error = join_seats(shim);
 	if (!error)
 		*stage = "lock", error = sign_lock(shim);
 	if (!error)
 		*stage = "signals", error = dispositions(shim);
 	if (!error)
 		*stage = "open", error = open_all(shim);
+	if (!error)
+		*stage = "streams", error = streams_open(shim);
+	if (!error)
+		*stage = "attach", error = isulad_open(shim);
 	read_boot_id(shim->boot_id, sizeof shim->boot_id);
 	return error;
 }

@@ -6,16 +6,21 @@
 #include <sys/types.h>
 
 #include "core.h"
+#include "streams.h"
 
 /* Descriptors the keeper (or whoever starts a shim) places; absent ones are closed. */
 enum {
 	STATUS_FD = 3,		/* SOCK_SEQPACKET: created or failed, once */
-	OUT_FD = 4,		/* read ends of the container's stdout and stderr */
+	OUT_FD = 4,		/* read ends of the container's stdout and stderr; with --adopt a tty's master is here */
 	ERR_FD = 5,
 	OUT_WRITE_FD = 6,	/* their write ends, for the runtime; not with --adopt */
 	ERR_WRITE_FD = 7,
 	JOIN_FD = 8,		/* the first of JOIN_MAX: namespaces, one for each join of the plan; not with --adopt */
-	SEATS_END = JOIN_FD + JOIN_MAX,
+	IN_FD = JOIN_FD + JOIN_MAX,	/* read end of the container's stdin, for the runtime; not with --adopt */
+	IN_WRITE_FD,		/* its write end */
+	STAGE_READ_FD,		/* a pipe that holds the output which is on its way to the log */
+	STAGE_WRITE_FD,
+	SEATS_END,
 };
 
 struct shim {
@@ -24,9 +29,6 @@ struct shim {
 	int fifo_fd;
 	int record_fd;
 	int lock_fd;
-	int log_fd;
-	int out_fd;		/* where the output comes from; -1 at its end */
-	int err_fd;
 	int signal_fd;
 	int init_fd;		/* pidfd */
 	int init_pid;
@@ -35,9 +37,16 @@ struct shim {
 	int code;		/* what the fifo is told */
 	uint64_t init_started;
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
-	uint64_t lost;		/* log bytes that could not be written */
-	int torn;		/* the log ends within a line */
 	char boot_id[40];
+	struct streams streams;
+	struct isulad {			/* -1: none */
+		int out_fd;		/* where a command's code is told, and why nothing was made */
+		int err_fd;
+		int attach_fd;
+		int resize_fd;
+		int limit_fd;		/* timerfd */
+		int timed_out;
+	} isulad;
 };
 
 /* setup.c: every descriptor the shim will ever need is opened before there is anything to lose. 0 or -errno, and
@@ -47,11 +56,13 @@ int setup(struct shim *shim, const char **stage);
 /* command.c: one runtime command, bounded. */
 struct command {
 	char *const *argv;
+	int in_fd;		/* -1: /dev/null */
 	int out_fd;		/* -1: /dev/null */
 	int err_fd;
 	uint64_t limit_ms;
 };
 int command_run(const struct command *command, int signal_fd, int *wait_status);
+void command_signals(void);
 
 /* join.c: the namespaces that the container shares with others, there for as long as it takes to make it. */
 int join_seats(struct shim *shim);
@@ -71,9 +82,35 @@ void report(const struct shim *shim);
 /* tell.c: the status socket and the keeper. Never blocks for long, never fails the container. */
 void tell_created(struct shim *shim, int keeper_knows);
 void tell_failed(struct shim *shim, const char *stage, int error, int wait_status);
-int tell_keeper(struct shim *shim);
+int tell_keeper(struct shim *shim, int tty_fd);
+int tell_keeper_release(struct shim *shim, int seat);
 
-/* pump.c: output to the log, until there is none. */
+/* console.c: the socket over which the runtime sends a tty's master. */
+int console_begin(struct shim *shim);
+int console_take(struct shim *shim);
+void console_end(struct shim *shim);
+void console_use(struct shim *shim, int master_fd);
+int console_resize(int master_fd, uint64_t rows, uint64_t cols);
+
+/* logger.c: a program that the output goes to. */
+int logger_begin(struct shim *shim);
+void logger_end(struct shim *shim, int limit_ms);
+
+/* isulad.c: what iSulad's daemon wants besides. */
+void isulad_seats(struct shim *shim);
+int isulad_fifo(const char *path, int mode);
+int isulad_open(struct shim *shim);
+int isulad_begin(struct shim *shim);
+void isulad_on_limit(struct shim *shim);
+void isulad_on_resize(struct shim *shim);
+void isulad_attach(struct shim *shim, int index);
+void isulad_settle(struct shim *shim);
+void isulad_action(const struct shim *shim);
+void isulad_report(const struct shim *shim);
+void isulad_failed(const struct shim *shim, const char *stage, int error, int wait_status);
+int isulad_status(const struct shim *shim);
+
+/* pump.c: the loop that moves all streams, until there is nothing left to move. */
 void pump(struct shim *shim, int drain);
 
 #endif

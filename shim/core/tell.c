@@ -12,15 +12,13 @@
 
 #define ERROR_TEXT_MAX 3072
 
-/* One message, with at most one descriptor. A reader that is gone or full costs the message, never the shim. */
-static void send_status(const char *text, int size, int fd)
+/* One message, with at most one descriptor. What was sent, or -1. */
+static ssize_t send_with(int to, const char *text, int size, int fd, int flags)
 {
 	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control;
 	struct iovec data = { .iov_base = (void *)text, .iov_len = (size_t)size };
 	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
 
-	if (size < 0)
-		return;
 	if (fd >= 0) {
 		memset(&control, 0, sizeof control);
 		message.msg_control = &control;
@@ -30,7 +28,13 @@ static void send_status(const char *text, int size, int fd)
 		control.header.cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
 	}
-	sendmsg(STATUS_FD, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return size < 0 ? -1 : sendmsg(to, &message, MSG_NOSIGNAL | flags);
+}
+
+/* A reader that is gone or full costs the message, never the shim. */
+static void send_status(const char *text, int size, int fd)
+{
+	send_with(STATUS_FD, text, size, fd, MSG_DONTWAIT);
 }
 
 static void put_self(struct writer *w)
@@ -94,20 +98,21 @@ void tell_failed(struct shim *shim, const char *stage, int error, int wait_statu
 	}
 	send_status(text, writer_close(&w), -1);
 	close(STATUS_FD);
+	isulad_failed(shim, stage, error, wait_status);
 }
 
 /* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor. */
-static int ask(int fd, const char *path, const char *text, int size)
+static int ask(int fd, const char *path, const char *text, int size, int passed_fd)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	char answer[256];
 	ssize_t got;
 
-	if (size < 0 || strlen(path) >= sizeof address.sun_path)
+	if (strlen(path) >= sizeof address.sun_path)
 		return 0;
 	strcpy(address.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) ||
-	    send(fd, text, (size_t)size, MSG_NOSIGNAL) != size)
+	    send_with(fd, text, size, passed_fd, 0) != size)
 		return 0;
 	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
 		return 0;
@@ -115,33 +120,54 @@ static int ask(int fd, const char *path, const char *text, int size)
 	return got > 0 ? fields_check(answer, (size_t)got, "exitd-ok") > 0 : -1;
 }
 
-/* Tells the keeper init's name, so that it writes a journal entry should it have to reap init. 1 when it knows. With
- * the send timeout a stopped keeper costs a second once, and that rung of the evidence. */
-int tell_keeper(struct shim *shim)
+/* With the send timeout a stopped keeper costs a second once, and what it was to be asked for. 1 when it said ok. */
+static int ask_keeper(const struct shim *shim, const char *text, int size, int passed_fd)
 {
 	struct timeval limit = { .tv_sec = 1 };
-	struct writer w;
-	char text[1024];
-	int fd, known = -1, size;
+	int fd, answer = -1;
 
-	if (!*shim->plan.keeper)
-		return 0;
-	writer_open(&w, text, sizeof text, "exitd-register", 1);
-	writer_text(&w, "id", shim->plan.id);
-	writer_number(&w, "run", shim->plan.run);
-	writer_text(&w, "exec", shim->plan.exec);
-	writer_number(&w, "pid", (uint64_t)shim->init_pid);
-	writer_number(&w, "started", shim->init_started);
-	/* A path too long for the keeper's table costs the OOM count, not the exit. */
-	writer_text(&w, "oom", strlen(shim->plan.oom) < OOM_PATH_MAX ? shim->plan.oom : "");
-	size = writer_close(&w);
-	for (int tries = 0; tries < 3 && known < 0; tries++) {
+	for (int tries = 0; tries < 3 && answer < 0 && *shim->plan.keeper; tries++) {
 		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 		if (fd < 0)
 			return 0;
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-		known = ask(fd, shim->plan.keeper, text, size);
+		answer = ask(fd, shim->plan.keeper, text, size, passed_fd);
 		close(fd);
 	}
-	return known > 0;
+	return answer > 0;
+}
+
+static void put_key(const struct shim *shim, struct writer *w)
+{
+	writer_text(w, "id", shim->plan.id);
+	writer_number(w, "run", shim->plan.run);
+	writer_text(w, "exec", shim->plan.exec);
+}
+
+/* Tells the keeper init's name, so that it writes a journal entry should it have to reap init, and gives it a copy of
+ * the tty's master (-1: none), which must outlive this shim. 1 when it knows. */
+int tell_keeper(struct shim *shim, int tty_fd)
+{
+	struct writer w;
+	char text[1024];
+
+	writer_open(&w, text, sizeof text, "exitd-register", 1);
+	put_key(shim, &w);
+	writer_number(&w, "pid", (uint64_t)shim->init_pid);
+	writer_number(&w, "started", shim->init_started);
+	/* A path too long for the keeper's table costs the OOM count, not the exit. */
+	writer_text(&w, "oom", strlen(shim->plan.oom) < OOM_PATH_MAX ? shim->plan.oom : "");
+	return ask_keeper(shim, text, writer_close(&w), tty_fd);
+}
+
+/* The keeper's copy of a seat is in the way. 1 when it is closed. */
+int tell_keeper_release(struct shim *shim, int seat)
+{
+	struct writer w;
+	char text[512];
+
+	writer_open(&w, text, sizeof text, "exitd-release", 1);
+	put_key(shim, &w);
+	writer_number(&w, "seat", (uint64_t)seat);
+	return ask_keeper(shim, text, writer_close(&w), -1);
 }

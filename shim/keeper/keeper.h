@@ -1,5 +1,5 @@
-/* exitd-keeper: parent of the shims, second parent of every container, holder of a second descriptor of their output.
- * No policy: a table of runs, a journal, a socket. */
+/* exitd-keeper: parent of the shims, second parent of every container, holder of a second descriptor of whatever their
+ * input and output would be lost with. No policy: a table of runs, a journal, a socket. */
 #ifndef EXITD_KEEPER_H
 #define EXITD_KEEPER_H
 
@@ -11,8 +11,18 @@
 enum {
 	RUNS_MAX = 65536,
 	CLIENTS_MAX = 512,
-	STDIO_FDS = 5,		/* of a first shim: its status socket and both ends of two pipes */
-	FDS_MAX = STDIO_FDS + JOIN_MAX,	/* most descriptors one request carries */
+	FDS_MAX = 13,		/* most descriptors one request carries: one for each seat */
+};
+
+/* Where a shim finds its descriptors: shim/core/shim.h. These are kept here too, for the shim that comes after it. */
+enum {
+	FIRST_SEAT = 3,		/* the status socket, of which nothing is kept */
+	OUT_SEAT = 4,		/* read ends of the output's pipes; with a tty its master and nothing */
+	ERR_SEAT = 5,
+	IN_SEAT = 13,		/* write end of the input's pipe */
+	STAGE_READ_SEAT = 14,
+	STAGE_WRITE_SEAT = 15,
+	SEATS_END = FIRST_SEAT + FDS_MAX,
 };
 
 enum outcome { WAITING = 0, JOURNALLED = 1 };
@@ -30,6 +40,8 @@ struct run {
 	int err_fd;
 	int slot;		/* in the journal; reserved as long as the run is known */
 	int outcome;
+	int in_fd;		/* from here on what table version 1 did not have (resume.c) */
+	int stage_fds[2];
 };
 
 struct client {
@@ -65,6 +77,13 @@ struct keeper {
 struct run *table_find(struct keeper *k, const char *id, uint64_t run, const char *exec);
 struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char *exec);
 void table_drop(struct keeper *k, struct run *run);
+
+/* seats.c */
+int *seats_kept(struct run *run, int seat);
+int seats_read(const char *text, size_t size, const int *given, int count, int *fds);
+int seats_settle(struct run *run, int adopt, int *fds);
+int seats_release(struct run *run, const char *text, size_t size);
+void seats_close(struct run *run);
 
 /* journal.c */
 int journal_open(struct keeper *k);

@@ -10,7 +10,7 @@
 
 #include "keeper.h"
 
-#define RESUME_VERSION 1
+#define RESUME_VERSION 2	/* 1: the same, but a run had no more than what its output needs */
 
 struct head {
 	uint32_t version;
@@ -32,10 +32,12 @@ static void keep_all(struct keeper *k, int yes)
 	keep(k->lock_fd, yes);
 	keep(k->listen_fd, yes);
 	keep(k->journal_fd, yes);
-	for (int i = 0; i < k->run_count; i++) {
-		keep(k->runs[i].out_fd, yes);
-		keep(k->runs[i].err_fd, yes);
-	}
+	for (int i = 0; i < k->run_count; i++)
+		for (int seat = FIRST_SEAT; seat < SEATS_END; seat++) {
+			const int *fd = seats_kept(&k->runs[i], seat);
+
+			keep(fd ? *fd : -1, yes);
+		}
 }
 
 static int all(ssize_t (*move)(int, void *, size_t), int fd, void *data, size_t size)
@@ -93,14 +95,33 @@ int resume_exec(struct keeper *k)
 	return error;
 }
 
-/* What save() wrote. 0, -EPROTO for a layout this program does not know, or -EIO. */
+/* The table as this program has it, or as version 1 had it: without the last fields. */
+static int load_runs(struct keeper *k, int fd, const struct head *head)
+{
+	k->runs = calloc((size_t)head->run_count + 64, sizeof *k->runs);
+	if (!k->runs)
+		return -EIO;
+	for (k->run_count = 0; k->run_count < head->run_count; k->run_count++) {
+		struct run *run = &k->runs[k->run_count];
+
+		run->in_fd = run->stage_fds[0] = run->stage_fds[1] = -1;
+		if (all(read, fd, run, head->run_size))
+			return -EIO;
+		k->slot_taken[run->slot] = 1;
+	}
+	k->run_room = head->run_count + 64;
+	return 0;
+}
+
+/* What save() wrote, or a program before this one. 0, -EPROTO for a layout this program does not know, or -EIO. */
 int resume_load(struct keeper *k, int fd)
 {
 	static struct head head;
 
 	if (all(read, fd, &head, sizeof head))
 		return -EIO;
-	if (head.version != RESUME_VERSION || head.run_size != sizeof(struct run) || head.run_count > RUNS_MAX)
+	if (head.run_size != (head.version == 1 ? offsetof(struct run, in_fd) : sizeof(struct run)) ||
+	    head.version < 1 || head.version > RESUME_VERSION || head.run_count > RUNS_MAX)
 		return -EPROTO;
 	k->lock_fd = head.lock_fd;
 	k->listen_fd = head.listen_fd;
@@ -109,13 +130,8 @@ int resume_load(struct keeper *k, int fd)
 	k->open_files = head.open_files;
 	strcpy(k->instance, head.instance);
 	strcpy(k->journal_path, head.journal_path);
-	k->runs = calloc((size_t)head.run_count + 64, sizeof *k->runs);
-	if (!k->runs || all(read, fd, k->runs, (size_t)head.run_count * sizeof *k->runs))
+	if (load_runs(k, fd, &head))
 		return -EIO;
-	k->run_count = head.run_count;
-	k->run_room = head.run_count + 64;
-	for (int i = 0; i < k->run_count; i++)
-		k->slot_taken[k->runs[i].slot] = 1;
 	close(fd);
 	keep_all(k, 0);
 	return 0;

@@ -75,24 +75,8 @@ static void on_hello(struct keeper *k, int index)
 	writer_text(&w, "journal", k->journal_path);
 	writer_number(&w, "pid", (uint64_t)getpid());
 	writer_number(&w, "runs", (uint64_t)k->run_count);
+	writer_number(&w, "seats", SEATS_END);
 	answer(k, index, text, writer_close(&w), -1);
-}
-
-/* The output ends of a first shim are kept; a replacement gets the kept ones. Namespaces are only passed on. */
-static int settle_stdio(struct run *run, struct request *r, int adopt, int *fds)
-{
-	for (int i = 0; i < FDS_MAX; i++)
-		fds[i] = i < r->fd_count ? r->fds[i] : -1;
-	if (adopt) {
-		fds[1] = run->out_fd;
-		fds[2] = run->err_fd;
-		for (int i = 3; i < FDS_MAX; i++)
-			fds[i] = -1;
-		return 0;
-	}
-	run->out_fd = fds[1] < 0 ? -1 : fcntl(fds[1], F_DUPFD_CLOEXEC, 16);
-	run->err_fd = fds[2] < 0 ? -1 : fcntl(fds[2], F_DUPFD_CLOEXEC, 16);
-	return (fds[1] >= 0 && run->out_fd < 0) || (fds[2] >= 0 && run->err_fd < 0) ? -EMFILE : 0;
 }
 
 static void on_spawn(struct keeper *k, int index, struct request *r)
@@ -110,8 +94,8 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 		return refuse(k, index, "bad request", -EINVAL);
 	fields_number(r->text, r->size, "adopt", &flag);
 	adopt = flag != 0;
-	if (!adopt && r->fd_count != 1 && r->fd_count < STDIO_FDS)
-		return refuse(k, index, "one descriptor, or five and the namespaces", -EINVAL);
+	if (seats_read(r->text, r->size, r->fds, r->fd_count, fds))
+		return refuse(k, index, "a seat for each descriptor, the status socket's among them", -EINVAL);
 	children_reap(k);
 	run = table_find(k, id, number, exec);
 	known = run != NULL;
@@ -121,7 +105,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 		run = table_add(k, id, number, exec);
 	if (!run)
 		return refuse(k, index, "no room in table or journal", -ENOSPC);
-	error = settle_stdio(run, r, adopt, fds);
+	error = seats_settle(run, adopt, fds);
 	if (!error)
 		error = spawn_shim(k, run, directory, program, adopt, fds, &spawned);
 	if (error) {
@@ -136,6 +120,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 	close(spawned.pidfd);
 }
 
+/* With the master of its tty, if it has one: that came into being with init. */
 static void on_register(struct keeper *k, int index, struct request *r)
 {
 	const char *id, *exec, *oom = fields_get(r->text, r->size, "oom");
@@ -144,7 +129,7 @@ static void on_register(struct keeper *k, int index, struct request *r)
 
 	if (key_of(r, &id, &number, &exec) || fields_number(r->text, r->size, "pid", &pid) || pid < 2 ||
 	    pid > INT32_MAX || fields_number(r->text, r->size, "started", &started) || !oom ||
-	    strlen(oom) >= OOM_PATH_MAX)
+	    strlen(oom) >= OOM_PATH_MAX || r->fd_count > 1)
 		return refuse(k, index, "bad request", -EINVAL);
 	run = table_find(k, id, number, exec);
 	if (!run)
@@ -152,9 +137,32 @@ static void on_register(struct keeper *k, int index, struct request *r)
 	run->init_pid = (int)pid;
 	run->init_started = started;
 	strcpy(run->oom, oom);
+	if (r->fd_count) {
+		if (run->out_fd >= 0)
+			close(run->out_fd);
+		run->out_fd = r->fds[0];
+		r->fd_count = 0;
+	}
 	ok(k, index);
 	/* The shim may have died since, and init with it. */
 	children_reap(k);
+}
+
+/* Copies that are in the way: as long as one of the input's write end is here, the container waits for more. */
+static void on_release(struct keeper *k, int index, struct request *r)
+{
+	const char *id, *exec;
+	uint64_t number;
+	struct run *run;
+
+	if (key_of(r, &id, &number, &exec))
+		return refuse(k, index, "bad request", -EINVAL);
+	run = table_find(k, id, number, exec);
+	if (!run)
+		return refuse(k, index, "unknown run", -ENOENT);
+	if (seats_release(run, r->text, r->size))
+		return refuse(k, index, "nothing is kept of that seat", -EINVAL);
+	ok(k, index);
 }
 
 static void on_ack(struct keeper *k, int index, struct request *r)
@@ -199,6 +207,8 @@ static void dispatch(struct keeper *k, int index, struct request *r)
 		on_spawn(k, index, r);
 	else if (fields_check(r->text, r->size, "exitd-register") > 0)
 		on_register(k, index, r);
+	else if (fields_check(r->text, r->size, "exitd-release") > 0)
+		on_release(k, index, r);
 	else if (fields_check(r->text, r->size, "exitd-ack") > 0)
 		on_ack(k, index, r);
 	else if (fields_check(r->text, r->size, "exitd-list") > 0)
@@ -219,7 +229,7 @@ static void take_fds(struct request *r, struct msghdr *message)
 			int fd, high;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			high = fcntl(fd, F_DUPFD_CLOEXEC, 16);
+			high = fcntl(fd, F_DUPFD_CLOEXEC, SEATS_END);
 			close(fd);
 			r->cut |= high < 0 || r->fd_count == FDS_MAX;
 			if (r->fd_count < FDS_MAX && high >= 0)

@@ -8,8 +8,6 @@
 #include "../core/kernel.h"
 #include "keeper.h"
 
-#define FIRST_SEAT 3	/* shim/core/shim.h: STATUS_FD and those behind it */
-
 /* In the child of vfork. Sources lie above the seats (serve.c moved them), so no dup2 overwrites another's source. */
 static void child(const struct rlimit *files, const char *directory, const char *program, char *const *argv,
 		  const int *fds, volatile int *error)
@@ -30,8 +28,7 @@ fail:
 	_exit(127);
 }
 
-/* 0 and `out`, or -errno. `fds`: status, stdout and stderr read ends, their write ends, namespaces; -1 where there is
- * none. */
+/* 0 and `out`, or -errno. `fds`: one for each seat, -1 where there is none. */
 int spawn_shim(struct keeper *k, struct run *run, const char *directory, const char *program, int adopt, int *fds,
 	       struct spawned *out)
 {

@@ -1,7 +1,6 @@
 /* The runs this keeper knows. A few thousand at most are looked up a few times each: a plain array. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "keeper.h"
 
@@ -42,7 +41,7 @@ struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char
 	strcpy(new->exec, exec);
 	new->run = run;
 	new->slot = slot;
-	new->out_fd = new->err_fd = -1;
+	new->out_fd = new->err_fd = new->in_fd = new->stage_fds[0] = new->stage_fds[1] = -1;
 	return new;
 }
 
@@ -50,9 +49,6 @@ struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char
 void table_drop(struct keeper *k, struct run *run)
 {
 	journal_clear(k, run->slot);
-	if (run->out_fd >= 0)
-		close(run->out_fd);
-	if (run->err_fd >= 0)
-		close(run->err_fd);
+	seats_close(run);
 	*run = k->runs[--k->run_count];
 }

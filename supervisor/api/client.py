@@ -21,6 +21,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import errors
+from supervisor.api.attachment import Attachment
 from supervisor.api.rpc import Stub
 from supervisor.errors import ExitdError
 
@@ -150,8 +151,14 @@ class Client:
         request = pb.RestartRequest(id=container_id, timeout_seconds=grace_seconds)
         self._call("Restart", request, self._grace(container_id, grace_seconds) + KILL_SECONDS + WORK_SECONDS)
 
-    def kill(self, container_id: str, signal: str, *, everyone: bool = False) -> None:
-        self._call("Kill", pb.KillRequest(id=container_id, signal=signal, all=everyone), CALL_SECONDS)
+    def kill(self, container_id: str, signal: str, *, everyone: bool = False, exec_id: str = "") -> None:
+        request = pb.KillRequest(id=container_id, signal=signal, all=everyone, exec_id=exec_id)
+        self._call("Kill", request, CALL_SECONDS)
+
+    def exec(self, container_id: str, spec: pb.ExecSpec) -> pb.Exec:
+        """It runs when this returns. With `spec.attach` its output waits for `attach`."""
+        reply: pb.ExecReply = self._call("Exec", pb.ExecRequest(id=container_id, spec=spec), WORK_SECONDS)
+        return reply.exec
 
     def pause(self, container_id: str) -> None:
         self._call("Pause", pb.PauseRequest(id=container_id), WORK_SECONDS)
@@ -237,9 +244,52 @@ class Client:
         """Begun when this returns; follows for ever if the request says so."""
         return self._stream("Logs", request, None)
 
-    def begin_wait(self, container_id: str, *, condition: str = "exited", run: int = 0) -> "Waiting":
+    def attach(
+        self,
+        container_id: str,
+        *,
+        exec_id: str = "",
+        stdin: bool = True,
+        stdout: bool = True,
+        stderr: bool = True,
+        lossless: bool = True,
+        size: tuple[int, int] | None = None,
+    ) -> Attachment:
+        """Attached when this returns; a created container can be, before its start. WrongState once it has ended.
+
+        `lossless` False: output that is not read in time is dropped and counted. `size`: rows and columns, for a
+        terminal.
+        """
+        start = pb.AttachStart(
+            id=container_id,
+            exec_id=exec_id,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            lossless=lossless,
+            size=pb.Winsize(rows=size[0], cols=size[1]) if size else None,
+        )
+        return Attachment(
+            start,
+            lambda requests: self._stub.Attach(requests, metadata=self._metadata),
+            lambda error: translate(error, self.path),
+        )
+
+    def resize(self, container_id: str, rows: int, cols: int, *, exec_id: str = "") -> None:
+        """WrongState when it has no terminal."""
+        size = pb.Winsize(rows=rows, cols=cols)
+        self._call("ResizePty", pb.ResizePtyRequest(id=container_id, exec_id=exec_id, size=size), CALL_SECONDS)
+
+    def close_stdin(self, container_id: str, *, exec_id: str = "") -> None:
+        """The container reads an end of file, behind what others have sent. WrongState with a terminal."""
+        self._call("CloseStdin", pb.CloseStdinRequest(id=container_id, exec_id=exec_id), CALL_SECONDS)
+
+    def reopen_log(self, container_id: str) -> None:
+        self._call("ReopenLog", pb.ReopenLogRequest(id=container_id), CALL_SECONDS)
+
+    def begin_wait(self, container_id: str, *, condition: str = "exited", run: int = 0, exec_id: str = "") -> "Waiting":
         """Asks now, so that no exit slips by; `Waiting.result` blocks for the answer."""
-        request = pb.WaitRequest(id=container_id, condition=condition, run=run)
+        request = pb.WaitRequest(id=container_id, condition=condition, run=run, exec_id=exec_id)
         return Waiting(self._stub.Wait.future(request, metadata=self._metadata), self.path)  # type: ignore[attr-defined]
 
     def _grace(self, container_id: str, seconds: int | None) -> float:
@@ -300,10 +350,12 @@ class Waiting:
         return reply.exit if reply.HasField("exit") else None
 
     def reply(self, seconds: float | None = None) -> pb.WaitReply:
-        """The whole answer: a pod's has the exits of its members."""
+        """The whole answer: a pod's has the exits of its members. An empty one after `cancel`."""
         try:
             reply: pb.WaitReply = self._future.result(timeout=seconds)
             return reply
+        except grpc.FutureCancelledError:
+            return pb.WaitReply()
         except grpc.FutureTimeoutError:
             self._future.cancel()
             raise errors.TimedOut(f"it had not happened after {seconds:g} s") from None

@@ -3,11 +3,14 @@
 import platform
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logs
-from supervisor.api import replies, requests
+from supervisor.api import execrequests, replies, requests
+from supervisor.api.streams import StreamDoors, Streams
+from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import By, Container, Exit, Spec
 from supervisor.images.facts import Image, Removed
 from supervisor.inotify import Inotify
@@ -49,8 +52,8 @@ class Node(Protocol):
     def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
         """Likewise an async generator function. An empty `id`: all containers."""
 
-    async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
-        """The log's path, and what to await until the output of a run (0: the current one) is complete."""
+    async def log_source(self, id: str) -> tuple[logs.Wanted, Callable[[int], Awaitable[object]]]:
+        """All of the log, and what to await until the output of a run (0: the current one) is complete."""
 
     async def info(self) -> Info: ...
 
@@ -69,6 +72,17 @@ class Pods(Protocol):
         """Once all members have ended for good, or the pod has; none for what is no pod."""
 
 
+class Execs(Protocol):
+    """The same for execs: `id` is the container's, an exec has its own beside it."""
+
+    async def exec(self, id: str, spec: ExecSpec, by: By) -> Exec:
+        """It runs when this returns."""
+
+    async def kill_exec(self, id: str, exec_id: str, signal: int, everyone: bool, by: By) -> None: ...
+    async def wait_exec(self, id: str, exec_id: str, run: int) -> Exit:
+        """`run` 0: whichever has it."""
+
+
 class Images(Protocol):
     """The same for the image store. `users`: container ids by image id."""
 
@@ -81,12 +95,16 @@ class Images(Protocol):
     async def remove_image(self, word: str) -> Removed: ...
 
 
-class Doors:
+class Doors(StreamDoors):
     """Each method is `name(request, by)`."""
 
-    def __init__(self, node: Node, pods: Pods, images: Images, changes: Inotify) -> None:
+    def __init__(
+        self, node: Node, pods: Pods, execs: Execs, images: Images, changes: Inotify, *, streams: Streams
+    ) -> None:
+        super().__init__(streams)
         self._node = node
         self._pods = pods
+        self._execs = execs
         self._images = images
         self._changes = changes
 
@@ -104,7 +122,11 @@ class Doors:
 
     async def Kill(self, request: pb.KillRequest, by: By) -> pb.KillReply:
         signal = requests.signal_of(request.signal or "SIGKILL")
-        await self._node.kill(requests.id_of(request.id), signal, request.all, by)
+        id = requests.id_of(request.id)
+        if request.exec_id:
+            await self._execs.kill_exec(id, requests.id_of(request.exec_id, "exec_id"), signal, request.all, by)
+        else:
+            await self._node.kill(id, signal, request.all, by)
         return pb.KillReply()
 
     async def Restart(self, request: pb.RestartRequest, by: By) -> pb.RestartReply:
@@ -129,6 +151,7 @@ class Doors:
 
     async def Inspect(self, request: pb.InspectRequest, by: By) -> pb.InspectReply:
         view = await self._node.inspect(requests.id_of(request.id))
+        view = replace(view, streams=await self._streams.counters(view.container))
         return pb.InspectReply(container=replies.container_message(view))
 
     async def Pids(self, request: pb.PidsRequest, by: By) -> pb.PidsReply:
@@ -137,11 +160,19 @@ class Doors:
     async def Wait(self, request: pb.WaitRequest, by: By) -> pb.WaitReply:
         condition, run = requests.condition_of(request.condition), requests.number_of(request.run, "run")
         id = requests.id_of(request.id)
+        if request.exec_id:
+            requests.only_exited(condition)
+            ended_exec = await self._execs.wait_exec(id, requests.id_of(request.exec_id, "exec_id"), run)
+            return pb.WaitReply(exit=replies.exit_message(ended_exec))
         members = () if run or condition != "exited" else await self._pods.wait_members(id)
         if members:
             return pb.WaitReply(members=[replies.exit_message(each) for each in members])
         ended = await self._node.wait(id, condition, run)
         return pb.WaitReply(exit=replies.exit_message(ended) if ended else None)
+
+    async def Exec(self, request: pb.ExecRequest, by: By) -> pb.ExecReply:
+        made = await self._execs.exec(requests.id_of(request.id), execrequests.spec_of(request.spec), by)
+        return pb.ExecReply(exec=replies.exec_message(made))
 
     async def Events(self, request: pb.EventsRequest, by: By) -> AsyncGenerator[pb.EventsReply, None]:
         wanted = self._node.subscribe(
@@ -163,12 +194,15 @@ class Doors:
                 yield pb.ExitsReply(exit=replies.exit_message(ended))
 
     async def Logs(self, request: pb.LogsRequest, by: By) -> AsyncGenerator[pb.LogsReply, None]:
-        path, done = await self._node.log_source(requests.id_of(request.id))
+        source, done = await self._node.log_source(requests.id_of(request.id))
         run = requests.number_of(request.run, "run")
-        tail = requests.number_of(request.tail_lines, "tail_lines") or None
-        source = logs.follow(path, done(run), self._changes, tail) if request.follow else logs.read(path, tail)
-        async with aclosing(source):
-            async for items in source:
+        wanted = requests.log_wanted(request, source)
+        if request.follow:
+            portions = logs.follow(wanted, logs.by_then(done(run), wanted.until_ns), self._changes)
+        else:
+            portions = logs.read(wanted)
+        async with aclosing(portions):
+            async for items in portions:
                 for reply in replies.log_messages(items, LOG_REPLY_BYTES):
                     yield reply
 

@@ -5,8 +5,11 @@ from collections.abc import Iterable, Iterator
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import events, logs, restart, signals
-from supervisor.facts import By, Event, Exit, Exited, Pod, Process, Signaled, Spec, Unknown
+from supervisor import events, logline, restart, signals
+from supervisor.api.checks import check_message, health_message
+from supervisor.api.logspecs import log_message
+from supervisor.execs import Exec, ExecSpec
+from supervisor.facts import By, Counters, Event, Exit, Exited, Pod, Process, Signaled, Spec, Unknown
 from supervisor.images.facts import Image
 from supervisor.pods import State
 from supervisor.views import Info, PodView, View
@@ -50,6 +53,8 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         stdin=spec.stdin,
         cpu_limit_milli=spec.cpu_limit_milli,
         cpu_request_milli=spec.cpu_request_milli,
+        log=log_message(spec.log),
+        health=check_message(spec.health),
     )
 
 
@@ -98,7 +103,38 @@ def container_message(view: View) -> pb.Container:
         log_path=clean(view.log_path),
         bundle_path=clean(view.bundle_path),
         run_directory=clean(view.run_directory),
+        execs=map(exec_message, view.execs),
         sandbox_run=container.sandbox_run,
+        health=health_message(container.health, view.health),
+        streams=_counters(view.streams) if view.streams else None,
+    )
+
+
+def exec_message(e: Exec) -> pb.Exec:
+    return pb.Exec(
+        id=e.key.exec_id,
+        container_id=e.key.container,
+        run=e.key.run,
+        spec=exec_spec_message(e.spec),
+        phase=e.phase.value,
+        init=_process(e.init),
+        started_at=timestamp(e.started_ns),
+        exit=exit_message(e.exit) if e.exit else None,
+    )
+
+
+def exec_spec_message(spec: ExecSpec) -> pb.ExecSpec:
+    """`execrequests.spec_of` takes it back."""
+    return pb.ExecSpec(
+        args=spec.args,
+        env=spec.env,
+        cwd=spec.cwd,
+        user=spec.user,
+        tty=spec.tty,
+        stdin=spec.stdin,
+        timeout_seconds=spec.timeout_seconds,
+        attach=spec.attach,
+        size=pb.Winsize(rows=spec.size.rows, cols=spec.size.cols) if spec.size else None,
     )
 
 
@@ -138,6 +174,7 @@ def event_message(event: Event) -> pb.Event:
         name=event.name,
         namespace=event.namespace,
         pod_id=event.pod_id,
+        exec_id=event.exec_id,
         exit=exit_message(event.exit) if event.exit else None,
         attributes={clean(key): clean(value) for key, value in event.attributes},
     )
@@ -159,14 +196,14 @@ def _lost(first: int, last: int) -> pb.Lost:
     return message
 
 
-def log_messages(items: Iterable[logs.Item], size_bytes: int) -> Iterator[pb.LogsReply]:
+def log_messages(items: Iterable[logline.Item], size_bytes: int) -> Iterator[pb.LogsReply]:
     """Output for the wire: neighbours of one stream together, up to `size_bytes` and at most one entry beyond.
 
     A reply has the time of its first entry. Lines that are not of the log's format are left out.
     """
     reply: pb.LogsReply | None = None
     for item in items:
-        if isinstance(item, logs.Malformed):
+        if isinstance(item, logline.Malformed):
             continue
         if reply is not None and (reply.stream != item.stream or len(reply.data) >= size_bytes):
             yield reply
@@ -229,6 +266,16 @@ def clean(text: str) -> str:
 
 def _process(process: Process | None) -> pb.Process | None:
     return pb.Process(pid=process.pid, started_ticks=process.started_ticks) if process else None
+
+
+def _counters(told: Counters) -> pb.StreamCounters:
+    return pb.StreamCounters(
+        stdout_bytes=told.stdout_bytes,
+        stderr_bytes=told.stderr_bytes,
+        stdin_bytes=told.stdin_bytes,
+        lost_bytes=told.lost_bytes,
+        dropped_bytes=told.dropped_bytes,
+    )
 
 
 def _by(by: By) -> pb.By:

@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import restart, signals
+from supervisor.api.checks import check_of
+from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.errors import BadRequest
 from supervisor.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
+from supervisor.logs import Wanted
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
@@ -32,9 +36,9 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
     return Spec(
         name=_matching("name", message.name, _NAME, _NAME.pattern),
         args=_args(message),
-        env=_env(message.env),
-        cwd=_absolute("cwd", message.cwd) or ("" if message.image else "/"),
-        user=_matching("user", message.user, _USER, "name|uid[:group|gid]"),
+        env=env_of(message.env),
+        cwd=absolute("cwd", message.cwd) or ("" if message.image else "/"),
+        user=user_of(message.user),
         rootfs=_one_root(message).rootfs,
         bundle=message.bundle,
         runtime=_runtime(message.runtime),
@@ -61,6 +65,8 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         cpu_limit_milli=_cpu("cpu_limit_milli", message.cpu_limit_milli),
         cpu_request_milli=_cpu("cpu_request_milli", message.cpu_request_milli),
         entrypoint=tuple(message.entrypoint),
+        log=log_of(message.log) if message.HasField("log") else LEFT_OPEN,
+        health=check_of(message.health, auto_remove=message.auto_remove) if message.HasField("health") else None,
     )
 
 
@@ -74,7 +80,7 @@ def pod_of(message: pb.PodSpec) -> Pod:
         on_pause_exit=OnPauseExit(_one_of("pod.on_pause_exit", message.on_pause_exit or "stop", tuple(OnPauseExit))),
         exit_policy=ExitPolicy(_one_of("pod.exit_policy", message.exit_policy or "continue", tuple(ExitPolicy))),
         memory_bytes=_memory(message.memory_bytes),
-        log_directory=_absolute("pod.log_directory", message.log_directory),
+        log_directory=absolute("pod.log_directory", message.log_directory),
     )
 
 
@@ -110,15 +116,25 @@ def _texts(value: object, path: str) -> Iterable[tuple[str, str]]:
             yield from _texts(inner, f"{path}[{index}]")
 
 
-def id_of(text: str) -> str:
+def id_of(text: str, field: str = "id") -> str:
     """A container's id, its beginning or its name. Raises BadRequest for what can be none of them."""
     if not _NAME.fullmatch(text) and not _ID.fullmatch(text):
-        raise _bad("id", text, "a container's id, the beginning of one, or a name")
+        raise _bad(field, text, "a container's id, the beginning of one, or a name")
     return text
+
+
+def user_of(text: str) -> str:
+    return _matching("user", text, _USER, "name|uid[:group|gid]")
 
 
 def condition_of(text: str) -> str:
     return _one_of("condition", text or "exited", CONDITIONS)
+
+
+def only_exited(condition: str) -> None:
+    """Raises BadRequest for what an exec can not be waited for."""
+    if condition != "exited":
+        raise _bad("condition", condition, "exited, for an exec")
 
 
 def number_of(value: int, field: str) -> int:
@@ -134,6 +150,17 @@ def time_of(timestamp: Timestamp, field: str) -> int:
     if not 0 <= timestamp.nanos < 1_000_000_000 or not 0 <= total <= MAX_NUMBER:
         raise _bad(field, f"{timestamp.seconds}s {timestamp.nanos}ns", "a time since 1970 with nanos below 1e9")
     return total
+
+
+def log_wanted(request: pb.LogsRequest, source: Wanted) -> Wanted:
+    """The part of a log that the request asks for. Raises BadRequest."""
+    return replace(
+        source,
+        tail_lines=number_of(request.tail_lines, "tail_lines") or None,
+        since_ns=time_of(request.since, "since") if request.HasField("since") else None,
+        until_ns=time_of(request.until, "until") if request.HasField("until") else None,
+        timestamps=request.timestamps,
+    )
 
 
 def timeout_of(request: pb.StopRequest | pb.RestartRequest | pb.StopPodRequest) -> int | None:
@@ -157,7 +184,7 @@ def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _absolute(field: str, value: str) -> str:
+def absolute(field: str, value: str) -> str:
     if value and not value.startswith("/"):
         raise _bad(field, value, "an absolute path")
     return value
@@ -168,8 +195,8 @@ def _one_root(message: pb.ContainerSpec) -> pb.ContainerSpec:
         raise BadRequest("rootfs, bundle, image: exactly one of the three must be given", field="rootfs")
     if message.image_id and not message.image:
         raise BadRequest("image_id: says which image the word in `image` means, and there is none", field="image_id")
-    _absolute("rootfs", message.rootfs)
-    _absolute("bundle", message.bundle)
+    absolute("rootfs", message.rootfs)
+    absolute("bundle", message.bundle)
     return message
 
 
@@ -187,7 +214,7 @@ def _stop_signal(message: pb.ContainerSpec) -> int:
     return signal_of(message.stop_signal or "SIGTERM", "stop_signal")
 
 
-def _env(env: Iterable[str]) -> tuple[str, ...]:
+def env_of(env: Iterable[str]) -> tuple[str, ...]:
     for text in env:
         if text.find("=") < 1:
             raise _bad("env", text, "KEY=VALUE")
@@ -219,7 +246,7 @@ def _pairs(field: str, pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _mount(index: int, mount: pb.Mount) -> Mount:
     if mount.empty_dir:
         _matching(f"mounts[{index}].empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
-        destination = _absolute(f"mounts[{index}].destination", mount.destination)
+        destination = absolute(f"mounts[{index}].destination", mount.destination)
         return Mount("", destination, mount.read_only, mount.empty_dir)
     for field, value in (("source", mount.source), ("destination", mount.destination)):
         if not value.startswith("/"):

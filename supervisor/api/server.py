@@ -25,8 +25,9 @@ _OPTIONS = (
 )
 MUTATING = frozenset(
     {
-        *("CreateContainer", "Start", "Stop", "Kill", "Restart", "Pause", "Resume", "Remove"),
+        *("CreateContainer", "Start", "Stop", "Kill", "Restart", "Pause", "Resume", "Remove", "Exec"),
         *("RunPod", "StopPod", "RemovePod", "LoadImage", "PullImage", "ImportImage", "RemoveImage"),
+        *("ResizePty", "CloseStdin", "ReopenLog"),
     }
 )
 

@@ -26,6 +26,8 @@ EXIT_CODES = {"COMMAND_NOT_EXECUTABLE": NOT_EXECUTABLE, "COMMAND_NOT_FOUND": NOT
 COMMANDS = {
     "run": ("run", "Create a container, start it and follow it to its end"),
     "create": ("run", "Create a container without starting it"),
+    "exec": ("exec", "Run another command in a running container"),
+    "attach": ("attach", "Have the input and output of a running container here"),
     "start": ("life", "Start created containers, or ended ones again"),
     "stop": ("life", "Stop containers: stop signal, grace period, SIGKILL"),
     "kill": ("life", "Send a signal to containers"),

@@ -18,7 +18,7 @@ from supervisor.errors import BadRequest, ExitdError
 from supervisor.probe import Result
 
 DEFAULT_STATE = "/run/exitd"
-PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause")
+PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald")
 RUNTIMES = ("runc", "crun")
 WANTED_FDS = 65536  # three or four a container, and one a client
 NEEDED_FDS = 1024

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from supervisor import sizes
 from supervisor.errors import BadRequest
 
 SECOND_NS = 1_000_000_000
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?", re.IGNORECASE)
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
@@ -16,12 +16,11 @@ _FRACTION = re.compile(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
 
 
 def size_bytes(text: str) -> int:
-    """`64m` → 67108864. The units are docker's: b, k, m, g, t, powers of 1024, `mb` and `mib` meaning the same."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise BadRequest(f"{text!r} is no size: write a number and b, k, m, g or t, as in 64m")
-    unit = (match[2] or "b")[0].lower()
-    return int(float(match[1]) * 1024 ** "bkmgt".index(unit))
+    """`64m` → 67108864; see `sizes.parse`."""
+    try:
+        return sizes.parse(text)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
 
 
 def cpus_milli(text: str) -> int:

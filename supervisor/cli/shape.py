@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli.logwords import log_options
 from supervisor.facts import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
 
 Document = dict[str, object]
@@ -138,6 +139,24 @@ def _state(container: pb.Container) -> Document:
         "Error": cause or container.error,
         "StartedAt": _time_or_never(container, "started_at"),
         "FinishedAt": _time_or_never(container, "finished_at"),
+        "Health": _health(container.health) if container.HasField("health") else None,
+    }
+
+
+def _health(health: pb.Health) -> Document:
+    return {"Status": health.status, "FailingStreak": health.failing_streak, "Log": list(map(_result, health.log))}
+
+
+def _result(result: pb.HealthResult) -> Document:
+    """docker's fields, and in Exit and TimedOut what is known."""
+    code, signal = (getattr(result, name) if result.HasField(name) else None for name in ("code", "signal"))
+    return {
+        "Start": time_text(result.start),
+        "End": time_text(result.end),
+        "ExitCode": number_of(pb.Exit(kind=result.kind, code=code, signal=signal)),
+        "Output": result.output.decode("utf-8", "replace"),
+        "Exit": {"Kind": result.kind, "Code": code, "Signal": signal, "Cause": result.cause},
+        "TimedOut": result.timed_out,
     }
 
 
@@ -154,6 +173,18 @@ def _config(spec: pb.ContainerSpec) -> Document:
         "Tty": spec.tty,
         "OpenStdin": spec.stdin,
         "StopTimeout": spec.stop_timeout_seconds if spec.HasField("stop_timeout_seconds") else DEFAULT_STOP_TIMEOUT,
+        "Healthcheck": _check(spec.health) if spec.HasField("health") else None,
+    }
+
+
+def _check(health: pb.HealthSpec) -> Document:
+    return {
+        "Test": ["CMD", *health.args],
+        "Interval": health.interval_ns,
+        "Timeout": health.timeout_ns,
+        "StartPeriod": health.start_period_ns,
+        "Retries": health.retries,
+        "OnFailure": health.on_failure,
     }
 
 
@@ -170,6 +201,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "PidMode": {"host": "host", "pod": f"container:{spec.sandbox}"}.get(spec.pid, ""),
         "NanoCpus": spec.cpu_limit_milli * 1_000_000,
         "Annotations": dict(spec.annotations),
+        "LogConfig": {"Type": spec.log.driver, "Config": log_options(spec.log)},
     }
 
 
@@ -189,6 +221,18 @@ def _own(container: pb.Container) -> Document:
         "Recovering": container.recovering,
         "Shim": _process(container, "shim"),
         "Init": _process(container, "init"),
+        "Streams": _streams(container.streams) if container.HasField("streams") else None,
+    }
+
+
+def _streams(moved: pb.StreamCounters) -> Document:
+    """In bytes, by the current shim."""
+    return {
+        "Stdout": moved.stdout_bytes,
+        "Stderr": moved.stderr_bytes,
+        "Stdin": moved.stdin_bytes,
+        "Lost": moved.lost_bytes,
+        "Dropped": moved.dropped_bytes,
     }
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import pods
 from supervisor.cli import parse
+from supervisor.cli.checks import CheckWords, check_spec
+from supervisor.cli.logwords import log_spec
 from supervisor.errors import BadRequest
 from supervisor.images import reference
 
@@ -24,7 +26,7 @@ for example: exitctl run / sh -c 'exit 7'"""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(CheckWords):
     """What stood on the command line, word for word. Without rootfs and bundle the first word of `command` is IMAGE."""
 
     command: tuple[str, ...] = ()
@@ -55,6 +57,9 @@ class Options:
     pod: str = ""
     on_pause_exit: str = ""
     cpus: str = ""
+    log_driver: str = ""
+    log_opt: tuple[str, ...] = ()
+    log_mode: str = ""
 
 
 def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.ContainerSpec:
@@ -91,6 +96,8 @@ def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.C
         sandbox=options.pod,
         pod=_pod(options),
         cpu_limit_milli=parse.cpus_milli(options.cpus) if options.cpus else 0,
+        health=check_spec(options),
+        log=log_spec(options.log_driver, options.log_opt, options.log_mode),
     )
 
 

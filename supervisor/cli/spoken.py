@@ -97,12 +97,12 @@ def member_line(exit_: pb.Exit) -> str:
 
 
 def status(container: pb.Container, now_ns: int) -> str:
-    """The STATUS column: `Up 5 minutes`, `Exited (7) 3 seconds ago`, `Exited (unknown: monitors-killed) ...`."""
+    """The STATUS column: `Up 5 minutes (healthy)`, `Exited (7) 3 seconds ago`, `Exited (unknown: ...) ...`."""
     if container.recovering:
         return "Recovering"
     match container.phase:
         case pb.PHASE_RUNNING:
-            return f"Up {span(now_ns - nanoseconds(container.started_at))}"
+            return f"Up {span(now_ns - nanoseconds(container.started_at))}{_health(container.health.status)}"
         case pb.PHASE_PAUSED:
             return f"Up {span(now_ns - nanoseconds(container.started_at))} (Paused)"
         case pb.PHASE_RESTARTING:
@@ -113,6 +113,10 @@ def status(container: pb.Container, now_ns: int) -> str:
             return pb.Phase.Name(phase).removeprefix("PHASE_").capitalize()
         case _:
             return "Unknown"
+
+
+def _health(status: str) -> str:
+    return f" ({'health: ' if status == 'starting' else ''}{status})" if status else ""
 
 
 def command(args: tuple[str, ...] | list[str], *, whole: bool) -> str:

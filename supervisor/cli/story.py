@@ -133,7 +133,10 @@ def _memory(exit_: pb.Exit) -> list[str]:
 
 def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
     policy = (container.spec.restart if container is not None else "") or "no"
+    on_failure = container.spec.health.on_failure if container is not None else ""
     who = f"restart rule {exit_.rule!r}" if exit_.rule else f"restart policy ({policy})"
+    if exit_.reason == "health" and on_failure in ("restart", "stop"):
+        who = f"health check (on failure {on_failure})"
     lines = []
     if exit_.decision:
         lines.append(DECISIONS.get(exit_.decision, f"The policy decided: {exit_.decision}.").format(who=who))

@@ -6,7 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable, Waiting
 from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
-from supervisor.cli.run import copy_log
+from supervisor.cli.copying import copy_log
 from supervisor.cli.shape import event_document, lost_document, number_of, status_of, time_text
 from supervisor.errors import BadRequest, ExitdError, TimedOut
 from supervisor.facts import Unknown
@@ -127,19 +127,34 @@ def event_line(event: pb.Event) -> str:
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on until its end.")
 @click.option("-n", "--tail", "tail", default="all", metavar="N", help="Only the last N lines.")
-@click.option("-t", "--timestamps", is_flag=True, help="The time before each piece.")
+@click.option("-t", "--timestamps", is_flag=True, help="The time before each line.")
+@click.option("--since", metavar="TIME", help="Lines from then on: 10m (ago) or an RFC 3339 time.")
+@click.option("--until", metavar="TIME", help="Lines before then; with -f, end then.")
 @click.option(
     "--run", "run_number", type=click.IntRange(min=0), default=0, metavar="N", help="With -f: end with that run."
 )
 @click.argument("container", metavar="ID")
 @click.pass_context
-def logs(ctx: click.Context, container: str, follow: bool, tail: str, timestamps: bool, run_number: int) -> int:
+def logs(
+    ctx: click.Context, container: str, follow: bool, tail: str, timestamps: bool, since: str | None,
+    until: str | None, run_number: int,
+) -> int:  # fmt: skip
     """Show what a container wrote, stdout to stdout and stderr to stderr."""
     if tail != "all" and not tail.isdecimal():
         raise BadRequest(f"--tail {tail!r} is neither a number nor all")
     if tail == "0" and not follow:
         return 0
-    client = connect(ctx)
-    request = pb.LogsRequest(id=container, follow=follow, tail_lines=0 if tail == "all" else int(tail), run=run_number)
-    copy_log(client.logs(request), timestamps=timestamps)
+    since_ns = None if since is None else parse.moment_ns(since, now_ns())
+    if tail == "0":
+        since_ns = max(since_ns or 0, now_ns())  # no line that is there already
+    request = pb.LogsRequest(
+        id=container,
+        follow=follow,
+        tail_lines=0 if tail == "all" else int(tail),
+        run=run_number,
+        since=None if since_ns is None else spoken.moment(since_ns),
+        until=None if until is None else spoken.moment(parse.moment_ns(until, now_ns())),
+        timestamps=timestamps,
+    )
+    copy_log(connect(ctx).logs(request))
     return 0

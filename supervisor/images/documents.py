@@ -9,6 +9,8 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from supervisor import checks
+from supervisor.checks import HealthSpec
 from supervisor.errors import BadImage
 from supervisor.images.facts import DIGEST, Config
 
@@ -60,7 +62,7 @@ class Node:
 
     def number(self) -> int:
         if not isinstance(self.value, int) or isinstance(self.value, bool) or not 0 <= self.value < 1 << 63:
-            raise self.wrong("is missing" if self.value is None else "must be a number of bytes")
+            raise self.wrong("is missing" if self.value is None else "must be a number that is not negative")
         return self.value
 
     def digest(self) -> str:
@@ -250,7 +252,23 @@ def _process(node: Node) -> Config:
         node.get("WorkingDir").text(""),
         node.get("StopSignal").text(""),
         node.get("Labels").pairs(),
+        _check(node.get("Healthcheck")),
     )
+
+
+def _check(node: Node) -> HealthSpec | None:
+    """docker's Healthcheck, which no other specification has. Its Test is NONE, or CMD and words, or CMD-SHELL and one
+    line; without one there is nothing to inherit from here."""
+    kind, *words = (node.get("Test").texts() if node.is_there else ()) or ("NONE",)
+    if kind == "CMD-SHELL" and len(words) == 1:
+        words = [*checks.SHELL, *words]
+    elif kind != "CMD" or not words:
+        if kind == "NONE":
+            return None
+        raise node.get("Test").wrong("must be NONE, or CMD and words, or CMD-SHELL and one line")
+    numbers = [node.get(name) for name in ("Interval", "Timeout", "Retries", "StartPeriod")]
+    interval, timeout, retries, start_period = (each.number() if each.is_there else 0 for each in numbers)
+    return HealthSpec(tuple(words), interval, timeout, retries, start_period)
 
 
 def _is_unicode(text: str) -> bool:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from supervisor.checks import HealthSpec
+
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -18,6 +20,7 @@ class Config:
     workdir: str = ""
     stop_signal: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    health: HealthSpec | None = None
 
     def args(self, words: Sequence[str], entrypoint: Sequence[str] = ()) -> tuple[str, ...]:
         """The command line: the image's entrypoint, then the caller's words, or the image's own if there are none.

@@ -6,6 +6,7 @@
 | Cmd | unless the caller gives words of a command, or an entrypoint |
 | Env, Labels | name by name, unless the caller sets that name |
 | WorkingDir, User, StopSignal | unless the caller gives one |
+| Healthcheck | field by field, unless the caller gives that one; as a whole not if the caller wants none |
 
 The rules are docker's and Kubernetes' ("Define a Command and Arguments for a Container").
 """
@@ -13,7 +14,8 @@ The rules are docker's and Kubernetes' ("Define a Command and Arguments for a Co
 import posixpath
 from dataclasses import replace
 
-from supervisor import signals
+from supervisor import checks, signals
+from supervisor.checks import HealthSpec
 from supervisor.errors import BadImage, BadRequest
 from supervisor.facts import Spec
 from supervisor.images.facts import Config, Resolved
@@ -27,7 +29,7 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
     Raises BadRequest where there is no command at all, BadImage for a configuration that makes no sense.
     """
     if found is None:
-        return replace(spec, args=Config().args(spec.args, spec.entrypoint), entrypoint=())
+        return replace(spec, args=Config().args(spec.args, spec.entrypoint), entrypoint=(), health=_health(spec, None))
     config = found.config
     args = config.args(spec.args, spec.entrypoint)
     if not args or not args[0]:
@@ -43,6 +45,7 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
         stop_signal=spec.stop_signal or _stop_signal(config, spec.image),
         image_id=found.image,
         layers=found.lower,
+        health=_health(spec, config.health),
     )
 
 
@@ -51,6 +54,24 @@ def _env(config: Config, word: str) -> tuple[str, ...]:
         if text.find("=") < 1:
             raise BadImage(f"IMAGE {word}: config.Env[{index}]: {text[:80]!r} is not NAME=VALUE", field="config.Env")
     return config.env
+
+
+def _health(spec: Spec, of_image: HealthSpec | None) -> HealthSpec | None:
+    """With everything filled in; None: there is no check."""
+    own, under = spec.health or HealthSpec(), of_image or HealthSpec()
+    args = own.args or under.args
+    if own.is_off or (spec.health is None and not args):
+        return None
+    if not args:
+        raise BadRequest("health.args: which command? The image has no check of its own", field="health.args")
+    return HealthSpec(
+        args,
+        own.interval_ns or under.interval_ns or checks.INTERVAL_NS,
+        own.timeout_ns or under.timeout_ns or checks.TIMEOUT_NS,
+        own.retries or under.retries or checks.RETRIES,
+        own.start_period_ns or under.start_period_ns,
+        own.on_failure,
+    )
 
 
 def _stop_signal(config: Config, word: str) -> int:

@@ -3,7 +3,7 @@
 ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
 ROOT/c/ID/rootfs/               the overlay, unless the container runs on a bundle
 ROOT/c/ID/shm, volumes/         a pod's: what its members share
-ROOT/c/ID/container.log         CRI format
+ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
 
 import json
@@ -18,11 +18,13 @@ from supervisor import pods, rundir
 from supervisor.config import Limits
 from supervisor.errors import BadRequest, ShimFailed
 from supervisor.facts import Container, Mount, Spec
+from supervisor.logspecs import LogDriver
 from supervisor.oci import cgroups, command, namespaces, rootfs, spec, users
 
 CGROUP_PARENT = "/exitd"
 SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
 SHM = "shm"
+LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,12 @@ def directory_of(root: str, container: str) -> str:
     return f"{root}/c/{container}"
 
 
-def log_path(root: str, container: str) -> str:
-    return f"{directory_of(root, container)}/container.log"
+def log_path(root: str, container: Container) -> str:
+    """Of the current file; empty where the log driver writes none."""
+    log = container.spec.log
+    if not log.to_file:
+        return ""
+    return log.path or f"{directory_of(root, container.id)}/{LOG_NAMES[log.driver]}"
 
 
 def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
@@ -72,6 +78,16 @@ def cgroups_path(container: Container, root: str) -> str:
     if document is None and container.spec.bundle:
         return _named_in(container.spec.bundle) or default_cgroup(container)
     return spec.cgroups_path_of(document) if document is not None else default_cgroup(container)
+
+
+def configuration(container: Container, root: str) -> spec.Document:
+    """Its config.json, or its caller's if it was adopted. ShimFailed, BadRequest."""
+    document = _read(directory_of(root, container.id))
+    if document is not None:
+        return document
+    if not container.spec.bundle:
+        raise ShimFailed(f"{directory_of(root, container.id)}/bundle/config.json is gone")
+    return spec.parse_bundle(*rootfs.read_bundle(container.spec.bundle))
 
 
 def _named_in(bundle: str) -> str:
@@ -215,15 +231,21 @@ def _command(document: spec.Document) -> command.Command | None:
     process: dict[str, Any] = cast("dict[str, Any]", document["process"])
     if not process.get("args"):
         return None
-    user = process.get("user", {})
     mounts = cast("list[dict[str, Any]]", document.get("mounts") or [])
+    over = tuple(os.path.normpath(mount["destination"]) for mount in mounts if _is_over(mount))
+    return command_of(process, spec.rootfs_of(document), over)
+
+
+def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) -> command.Command:
+    """What such a process executes, on that root file system."""
+    user = process.get("user", {})
     return command.Command(
-        spec.rootfs_of(document),
+        rootfs,
         process["args"][0],
         command.path_of(process.get("env", ())),
         process.get("cwd", "/"),
         users.Ids(user.get("uid", 0), user.get("gid", 0), tuple(user.get("additionalGids", ()))),
-        tuple(os.path.normpath(mount["destination"]) for mount in mounts if _is_over(mount)),
+        mounts,
     )
 
 

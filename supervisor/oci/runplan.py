@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shim import launch, plan
+from shim import launch, plan, programs
 from supervisor import rundir
 from supervisor.config import Limits
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.facts import Container
+from supervisor.logspecs import LogDriver
 from supervisor.oci import bundle, cgroups, command, runtime
 
 DRAIN_MS = 1_000
@@ -32,25 +33,64 @@ class Place:
         return self.limits().create_seconds
 
 
+def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runtime:
+    """The runtime of the container's current run."""
+    path = rundir.path_of(place.state, container.id, container.run)
+    return runtime.Runtime(
+        runtime.resolve(container.spec.runtime_path or container.spec.runtime),
+        f"{path}/{rundir.RUNTIME_ROOT}",
+        container.spec.runtime_options,
+        systemd_cgroup=cgroups.is_scope(cgroup),
+    )
+
+
 def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place: Place) -> bytes:
     """The plan of the container's current run."""
     path = rundir.path_of(place.state, container.id, container.run)
-    create = rt.create(own.path, f"{path}/{rundir.PID_FILE}", container.id, f"{path}/{rundir.RUNTIME_LOG}")
-    return plan.encode(
-        plan.Plan(
-            id=container.id,
-            run=container.run,
-            create=tuple(create),
-            remove=tuple(rt.delete(container.id)),
-            log=bundle.log_path(place.root, container.id),
-            join=tuple(bundle.links(container, place.state).values()),
-            oom=cgroups.oom_counter_path(own.cgroups_path) or "",
-            keeper=f"{place.state}/{launch.SOCKET_NAME}",
-            create_ms=int(place.create_seconds * 1000),
-            drain_ms=DRAIN_MS,
-            rest_ms=REST_MS,
-        )
+    files = (f"{path}/{rundir.PID_FILE}", container.id, f"{path}/{rundir.RUNTIME_LOG}")
+    create = rt.create(own.path, *files, console=plan.CONSOLE if container.spec.tty else "")
+    wanted = plan.Plan(
+        id=container.id,
+        run=container.run,
+        create=tuple(create),
+        tty=container.spec.tty,
+        remove=tuple(rt.delete(container.id)),
+        join=tuple(bundle.links(container, place.state).values()),
+        oom=cgroups.oom_counter_path(own.cgroups_path) or "",
+        keeper=f"{place.state}/{launch.SOCKET_NAME}",
+        create_ms=int(place.create_seconds * 1000),
+        drain_ms=DRAIN_MS,
+        rest_ms=REST_MS,
     )
+    return plan.encode(with_log(wanted, container, place.root))
+
+
+def with_log(wanted: plan.Plan, container: Container, root: str) -> plan.Plan:
+    """The plan with what becomes of the output. ShimFailed when the logger program is missing."""
+    log, path = container.spec.log, bundle.log_path(root, container)
+    wanted = replace(wanted, log_mode=log.mode.value, buffer=log.buffer_bytes or plan.BUFFER_BYTES)
+    if log.max_bytes:
+        wanted = replace(wanted, log_bytes=log.max_bytes, log_files=max(1, log.max_files))
+    match log.driver:
+        case LogDriver.JSON_FILE:
+            return replace(wanted, json_log=path)
+        case LogDriver.JOURNALD:
+            return replace(wanted, logger=(_journald(),), logger_env=_journal_fields(container))
+        case LogDriver.NONE:
+            return wanted
+    return replace(wanted, log=path)
+
+
+def _journald() -> str:
+    try:
+        return str(programs.find("exitd-journald"))
+    except FileNotFoundError as error:
+        raise ShimFailed(str(error)) from error
+
+
+def _journal_fields(container: Container) -> tuple[str, ...]:
+    """What the logger puts beside every line."""
+    return f"CONTAINER_ID={container.id}", f"CONTAINER_NAME={container.spec.name}"
 
 
 def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None, create_seconds: float) -> ExitdError:

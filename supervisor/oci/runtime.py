@@ -33,6 +33,15 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecFiles:
+    """What an exec's command reads and writes. `process` is a process of runtime-spec's config.json."""
+
+    process: str
+    pid: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """The argv of every command of one OCI runtime. Paths are absolute: crun changes directory before it uses them."""
 
@@ -41,8 +50,15 @@ class Runtime:
     options: tuple[str, ...] = ()  # arguments of its own, before everything else
     systemd_cgroup: bool = False
 
-    def create(self, bundle: str, pid_file: str, container_id: str, log: str) -> list[str]:
-        return [*self._to(log), "create", "--bundle", bundle, "--pid-file", pid_file, container_id]
+    def create(self, bundle: str, pid_file: str, container_id: str, log: str, *, console: str = "") -> list[str]:
+        """`console`: the socket that gets the master of the container's terminal, which must want one then."""
+        with_console = ["--console-socket", console] if console else []
+        return [*self._to(log), "create", "--bundle", bundle, "--pid-file", pid_file, *with_console, container_id]
+
+    def exec(self, container_id: str, files: "ExecFiles", *, console: str = "") -> list[str]:
+        terminal = ["--console-socket", console] if console else []
+        named = ["--process", files.process, "--pid-file", files.pid]
+        return [*self._to(files.log), "exec", *named, "--detach", *terminal, container_id]
 
     def start(self, container_id: str, log: str = "") -> list[str]:
         return [*self._to(log), "start", container_id]

@@ -61,6 +61,7 @@ CPU_PERIOD_US = 100_000
 MIN_SHARES = 2  # the kernel's least
 SOFT_FILES = 1024  # what select(2) can count; programs that want more raise it to the hard limit themselves
 MOST_FILES = 524288
+DEFAULT_TERM = "xterm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +146,16 @@ def adapt_bundle(
     """The bundle's configuration as it is, plus what the caller asked for, ready to lie in another directory.
 
     `document` comes from parse_bundle and is not changed. Added where absent: cgroupsPath and oomScoreAdj (it would be
-    inherited, and the parents are protected from the OOM killer). `user` is what `spec.user` was resolved to. The
-    terminal is off. Relative paths become absolute, from `spec.bundle`. Raises BadRequest.
+    inherited, and the parents are protected from the OOM killer). `user` is what `spec.user` was resolved to. Whether
+    there is a terminal is the caller's word. Relative paths become absolute, from `spec.bundle`. Raises BadRequest.
     """
     result: Document = json.loads(json.dumps(document))  # a fifth of what copy.deepcopy takes
     process, root, linux = (_section(result, key) for key in ("process", "root", "linux"))
     root["path"] = os.path.join(spec.bundle, str(root["path"]))
     linux["cgroupsPath"] = linux.get("cgroupsPath") or cgroups_path
-    process["terminal"] = False
-    process.pop("consoleSize", None)
+    process["terminal"] = spec.tty
+    if not spec.tty:
+        process.pop("consoleSize", None)
     process.setdefault("oomScoreAdj", host.oom_score_adj)
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
@@ -183,11 +185,11 @@ def _ask_process(process: Document, spec: Spec, user: Ids | None) -> None:
     if not process.get("args"):
         raise BadRequest(f"no command: neither the request nor {spec.bundle}/config.json has one")
     if spec.env:
-        process["env"] = _merge_env(_strings(process, "env"), spec.env)
+        process["env"] = merge_env(strings(process, "env"), spec.env)
     if spec.cwd != "/":
         process["cwd"] = _absolute(spec.cwd, "working directory")
     if spec.user and user is not None:
-        process["user"] = _user(user)
+        process["user"] = user_section(user)
 
 
 def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
@@ -240,13 +242,14 @@ def _with_shm(mounts: list[Document], shm: str) -> list[Document]:
 def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
     if not spec.args:
         raise BadRequest("no command: give at least one argument after the options")
-    defaults = (f"PATH={DEFAULT_PATH}", f"HOSTNAME={hostname}", f"HOME={user.home}")
+    terminal = (f"TERM={DEFAULT_TERM}",) if spec.tty else ()
+    defaults = (f"PATH={DEFAULT_PATH}", f"HOSTNAME={hostname}", f"HOME={user.home}", *terminal)
     hard_files = max(1, min(host.hard_files if host.hard_files > 0 else MOST_FILES, MOST_FILES))
     return {
-        "terminal": False,
-        "user": _user(user),
+        "terminal": spec.tty,
+        "user": user_section(user),
         "args": list(spec.args),
-        "env": _merge_env(defaults, spec.env),
+        "env": merge_env(defaults, spec.env),
         "cwd": _absolute(spec.cwd, "working directory"),
         "capabilities": _capabilities(user),
         "rlimits": [{"type": "RLIMIT_NOFILE", "soft": min(SOFT_FILES, hard_files), "hard": hard_files}],
@@ -255,7 +258,7 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
     }
 
 
-def _user(user: Ids) -> Document:
+def user_section(user: Ids) -> Document:
     """The own group is among the additional ones too: else setgid(2) drops it and with it what it forbids."""
     return {"uid": user.uid, "gid": user.gid, "additionalGids": sorted({user.gid, *user.additional_gids})}
 
@@ -302,7 +305,7 @@ def _is_bind(mount: Document) -> bool:
     return mount.get("type") == "bind" or (isinstance(options, list) and not {"bind", "rbind"}.isdisjoint(options))
 
 
-def _merge_env(first: Iterable[str], second: Iterable[str]) -> list[str]:
+def merge_env(first: Iterable[str], second: Iterable[str]) -> list[str]:
     """Later ones win, each name once."""
     merged: dict[str, str] = {}
     for line in (*first, *second):
@@ -334,7 +337,7 @@ def _objects(document: Document, key: str) -> list[Document]:
     return cast(list[Document], values)
 
 
-def _strings(document: Document, key: str) -> list[str]:
+def strings(document: Document, key: str) -> list[str]:
     values = document.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise BadRequest(f"config.json: {key!r} must be a list of strings")

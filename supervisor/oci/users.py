@@ -39,11 +39,11 @@ class Group:
     members: tuple[str, ...]
 
 
-def resolve(user: str, rootfs: str) -> Ids:
+def resolve(user: str, rootfs: str, *, shown: str = "") -> Ids:
     """`name|uid[:group|gid]` as docker reads it: names first, then numbers; empty is root.
 
     A number needs no entry. Without a named group the user's own one and all that list it as a member apply; with one,
-    that one alone. Raises BadRequest that names what could not be found.
+    that one alone. Raises BadRequest that names what could not be found, in `rootfs` or whatever is `shown` for it.
     """
     wanted, colon, wanted_group = user.partition(":")
     wanted = wanted or "0"
@@ -51,9 +51,9 @@ def resolve(user: str, rootfs: str) -> Ids:
     groups = parse_group(_read(rootfs, "/etc/group"))
     found = next((u for u in users if wanted in (u.name, str(u.uid))), None)
     if found is None:
-        found = User("", _number(wanted, "user", "/etc/passwd", rootfs), 0, "/")
+        found = User("", _number(wanted, "user", "/etc/passwd", shown or rootfs), 0, "/")
     if colon and wanted_group:
-        return Ids(found.uid, _gid(wanted_group, groups, rootfs), (), found.home)
+        return Ids(found.uid, _gid(wanted_group, groups, shown or rootfs), (), found.home)
     additional = sorted({g.gid for g in groups if found.name and found.name in g.members} - {found.gid})
     return Ids(found.uid, found.gid, tuple(additional), found.home)
 

@@ -12,7 +12,8 @@ from shim import isulad, plan
 from shim.isulad import Call, Refused
 
 STATE = "/run/isulad/runc/box"
-CALL = Call("box", "/var/lib/isulad/engines/runc/box", "runc")
+CALL_WORDS = ("box", "/var/lib/isulad/engines/runc/box", "runc")
+CALL = Call(*CALL_WORDS)
 LOGS = {"ISULAD_SHIIM_LOG_PATH": "fifo:/run/isulad/log", "ISULAD_SHIIM_LOG_LEVEL": "info"}
 DOCUMENT: dict[str, Any] = {
     "args": ["sh"],
@@ -46,7 +47,7 @@ def test_the_command_lines_are_those_that_isulad_shim_would_have_used() -> None:
     wanted = planned()
     assert line(wanted.create) == (
         f"/usr/sbin/runc --log {STATE}/log.json --log-format json --root {STATE}/runc create "
-        f"--bundle {CALL.bundle} --pid-file {STATE}/pid box"
+        f"--bundle {CALL.bundle} --pid-file {STATE}/pid.new box"
     )
     assert line(wanted.kill) == f"/usr/sbin/runc --root {STATE}/runc kill --all box SIGKILL"
     assert line(wanted.remove) == (
@@ -86,24 +87,49 @@ def test_fifty_runtime_arguments_fit_and_one_more_does_not() -> None:
         planned(runtimeArgs=[*fifty, "--one-more"])
 
 
-def test_output_never_goes_into_a_file_whose_readers_expect_another_format() -> None:
-    assert planned().log == "/logs/console.log.cri"
-    assert planned(logPath=None).log == planned(logPath="").log == ""
+def test_the_log_is_the_daemons_file_with_its_bounds_and_never_less_than_its_least() -> None:
+    wanted = planned(logMaxsize=10_000)
+    assert (wanted.log, wanted.json_log, wanted.log_bytes, wanted.log_files) == ("", "/logs/console.log", 10_000, 3)
+    assert planned(logPath=None).json_log == planned(logPath="").json_log == ""
+    least = planned(logMaxsize=1, logMaxfile=None)
+    assert (least.log_bytes, least.log_files) == (4096, 2)
+    assert [planned(logMaxsize=size).log_bytes for size in (None, 0, -1)] == [0, 0, 0]
+    assert isulad.encoded(planned(logMaxsize=2**70, logMaxfile=2**40))
+
+
+def test_the_clients_fifos_and_the_terminal_are_the_plans() -> None:
+    fifos = {f"isulad{name}": f"{STATE}/start/1/{name}" for name in ("Stdin", "Stdout", "Stderr")}
+    wanted = planned(**fifos, terminal=True, consoleSize={"height": 24, "width": 80})
+    assert (wanted.in_from, wanted.sink_out, wanted.sink_err) == tuple(fifos.values())
+    assert (wanted.isulad, wanted.tty, wanted.rows, wanted.cols) == (True, True, 24, 80)
+    assert line(wanted.create).endswith(f"--pid-file {STATE}/pid.new --console-socket {plan.CONSOLE} box")
+    assert "--console-socket" not in planned().create
 
 
 @pytest.mark.parametrize(
-    ("changed", "field"),
-    [
-        ({"exec": True}, "exec"),
-        ({"terminal": True}, "terminal"),
-        ({"isuladStdin": "/run/isulad/in"}, "isuladStdin"),
-        ({"isuladStdout": "/run/isulad/out"}, "isuladStdout"),
-        ({"isuladStderr": "/run/isulad/err"}, "isuladStderr"),
-    ],
+    "size", [None, {}, {"height": 24}, {"height": 24, "width": 70_000}, {"height": -1, "width": 1}]
 )
-def test_what_needs_streams_is_refused_by_name(changed: dict[str, Any], field: str) -> None:
-    with pytest.raises(Refused, match=f"'{field}'.*not supported yet"):
-        planned(**changed)
+def test_a_size_that_no_terminal_has_is_left_to_the_runtime(size: object) -> None:
+    wanted = planned(terminal=True, consoleSize=size)
+    assert (wanted.rows, wanted.cols) == (0, 0)
+
+
+def command(cwd: str = f"{STATE}/exec/one", **changed: Any) -> plan.Plan:
+    process = isulad.process_of(json.dumps({**DOCUMENT, "exec": True, "exit_fifo": None, **changed}).encode())
+    return isulad.plan_of(Call(*CALL_WORDS, timeout_seconds=5), process, LOGS, cwd, which)
+
+
+def test_a_command_in_a_container_has_its_own_files_and_the_containers_root() -> None:
+    wanted, own = command(resizeFifo=f"{STATE}/exec/one/resize_fifo", systemdCgroup=True), f"{STATE}/exec/one"
+    assert line(wanted.create) == (
+        f"/usr/sbin/runc --log {own}/log.json --log-format json --root {STATE}/runc exec -d "
+        f"--process {own}/process.json --pid-file {own}/pid.new box"
+    )
+    assert (wanted.id, wanted.exec_id, wanted.limit_ms, wanted.resize) == ("box", "one", 5000, f"{own}/resize_fifo")
+    assert (wanted.kill, wanted.remove, wanted.json_log) == ((), (), "")
+    assert isulad.encoded(wanted)
+    with pytest.raises(Refused, match="must be STATE/exec/EXEC-ID"):
+        command(STATE)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +150,10 @@ def test_what_needs_streams_is_refused_by_name(changed: dict[str, Any], field: s
         ({"rootUID": True}, "'rootUID' is True, must be a whole number"),
         ({"rootGID": -1}, "'rootGID' is -1, must be the number of a user or group"),
         ({"logPath": 5}, "'logPath' is 5, must be text"),
+        ({"logMaxsize": "1"}, "'logMaxsize' is '1', must be a whole number"),
+        ({"isuladStdin": ["in"]}, r"'isuladStdin' is \['in'\], must be text"),
+        ({"consoleSize": 5}, "'consoleSize' is 5, must be an object"),
+        ({"exec": 1}, "'exec' is 1, must be true or false"),
     ],
 )
 def test_a_field_that_lacks_or_is_wrong_is_named(changed: dict[str, Any], words: str) -> None:

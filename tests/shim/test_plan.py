@@ -20,7 +20,7 @@ PLANS = st.builds(
     id=IDS,
     run=st.integers(0, 2**63 - 1),
     create=WORDS,
-    remove=WORDS,
+    remove=WORDS | st.just(()),
     kill=WORDS | st.just(()),
     exec_id=st.just("") | IDS,
     pid_file=TEXT.filter(bool),
@@ -34,9 +34,42 @@ PLANS = st.builds(
     drain_ms=MILLISECONDS,
     rest_ms=MILLISECONDS,
     report_last=st.booleans(),
+    tty=st.booleans(),
+    rows=st.integers(0, plan.TTY_SIDE_MAX),
+    cols=st.integers(0, plan.TTY_SIDE_MAX),
+    json_log=TEXT,
+    log_bytes=st.integers(0, 2**63 - 1),
+    log_files=st.integers(1, plan.LOG_FILES_MAX),
+    sink_out=TEXT,
+    sink_err=TEXT,
+    in_from=TEXT,
+    logger=WORDS | st.just(()),
+    logger_env=st.lists(TEXT.map(lambda text: f"NAME={text}"), max_size=plan.COMMAND_MAX_WORDS).map(tuple),
+    log_mode=st.sampled_from(plan.LOG_MODES),
+    buffer=st.integers(plan.BUFFER_MIN_BYTES, plan.BUFFER_MAX_BYTES),
+    hold_ms=MILLISECONDS,
+    isulad=st.booleans(),
+    resize=TEXT,
+    limit_ms=MILLISECONDS,
 )
 LIMITS = ("create_ms", "remove_ms", "drain_ms", "rest_ms")
-COMMANDS = ("create", "kill", "remove")
+COMMANDS = ("create", "kill", "remove", "logger", "logger_env")
+TEXTS = (
+    "id",
+    "pid_file",
+    "runtime_log",
+    "log",
+    "oom",
+    "keeper",
+    "json_log",
+    "sink_out",
+    "sink_err",
+    "in_from",
+    "log_mode",
+    "resize",
+)
+NUMBERS = ("run", *LIMITS, "rows", "cols", "log_bytes", "log_files", "buffer", "hold_ms", "limit_ms")
+SWITCHES = ("report_last", "tty", "isulad")
 GOOD = plan.Plan(id="a", run=1, create=("/runc", "create"), remove=("/runc", "delete"))
 
 
@@ -52,14 +85,13 @@ def c_parse(data: bytes) -> plan.Plan | int:
     out, room = ffi.new("struct plan *"), ffi.from_buffer(data)
     if error := lib.plan_parse(out, room, len(data)):
         return int(error)
-    texts: dict[str, Any] = {
-        name: text(getattr(out, name)) for name in ("id", "pid_file", "runtime_log", "log", "oom", "keeper")
+    found: dict[str, Any] = {
+        **{name: text(getattr(out, name)) for name in TEXTS},
+        **{name: int(getattr(out, name)) for name in NUMBERS},
+        **{name: words(getattr(out, name)) for name in COMMANDS},
+        **{name: bool(getattr(out, name)) for name in SWITCHES},
     }
-    numbers: dict[str, Any] = {name: int(getattr(out, name)) for name in ("run", *LIMITS)}
-    commands: dict[str, Any] = {name: words(getattr(out, name)) for name in COMMANDS}
-    joins = tuple(text(out.join[i]) for i in range(out.join_count))
-    last = bool(out.report_last)
-    return plan.Plan(**texts, **numbers, **commands, exec_id=text(out.exec), join=joins, report_last=last)
+    return plan.Plan(**found, exec_id=text(out.exec), join=tuple(text(out.join[i]) for i in range(out.join_count)))
 
 
 @given(PLANS)
@@ -81,7 +113,6 @@ def test_the_core_reads_exactly_what_python_wrote(wanted: plan.Plan) -> None:
         {"run": -1},
         {"pid_file": ""},
         {"create": ()},
-        {"remove": ()},
         {"create": ("/runc",) * (plan.COMMAND_MAX_WORDS + 1)},
         {"kill": ("/runc",) * (plan.COMMAND_MAX_WORDS + 1)},
         {"create_ms": -1},
@@ -92,14 +123,25 @@ def test_the_core_reads_exactly_what_python_wrote(wanted: plan.Plan) -> None:
         {"join": ("/link",) * 5},
         {"join": ("/link", "relative")},
         {"join": ("",)},
+        {"logger": ("/logger",) * (plan.COMMAND_MAX_WORDS + 1)},
+        {"logger_env": ("A=b",) * (plan.COMMAND_MAX_WORDS + 1)},
+        {"log_bytes": -1},
+        {"log_files": 0},
+        {"log_files": plan.LOG_FILES_MAX + 1},
+        {"log_mode": "sometimes"},
+        {"buffer": plan.BUFFER_MIN_BYTES - 1},
+        {"buffer": plan.BUFFER_MAX_BYTES + 1},
+        {"hold_ms": 86_400_001},
+        {"limit_ms": 86_400_001},
+        {"rows": 65_536},
+        {"cols": -1},
     ],
 )
 def test_what_the_core_would_refuse_python_refuses_first(change: dict[str, Any]) -> None:
     bad = dataclasses.replace(GOOD, **change)
     with pytest.raises(plan.BadPlan):
         plan.encode(bad)
-    names = ("id", "run", "pid_file", *LIMITS)
-    pairs = [(name, getattr(bad, name)) for name in names] + [("exec", bad.exec_id)]
+    pairs = [(name, getattr(bad, name)) for name in (*TEXTS, *NUMBERS)] + [("exec", bad.exec_id)]
     commands = [(name, word) for name in COMMANDS for word in getattr(bad, name)]
     joins = [("join", path) for path in bad.join]
     assert isinstance(c_parse(fields.encode("exitd-plan", pairs + commands + joins)), int)
@@ -115,6 +157,36 @@ def test_a_kill_command_that_is_no_absolute_path_is_refused() -> None:
         plan.encode(dataclasses.replace(GOOD, kill=("runc", "kill")))
 
 
+@pytest.mark.parametrize("name", ["LOGGER", "=value", ""])
+def test_a_loggers_environment_without_a_name_or_a_value_is_refused(name: str) -> None:
+    with pytest.raises(plan.BadPlan):
+        plan.encode(dataclasses.replace(GOOD, logger_env=(name,)))
+
+
+def test_a_logger_that_is_no_absolute_path_is_refused() -> None:
+    with pytest.raises(plan.BadPlan):
+        plan.encode(dataclasses.replace(GOOD, logger=("logger",)))
+
+
+def test_what_the_streams_are_to_do_is_told_only_where_it_is_not_the_default() -> None:
+    streams: dict[str, Any] = {
+        **{"tty": True, "rows": 24, "cols": 80, "json_log": "/json", "log_bytes": 4096, "log_files": 3, "hold_ms": 10},
+        **{"sink_out": "/o", "sink_err": "/e", "in_from": "/i", "log_mode": "non-blocking", "buffer": 65_536},
+        **{"logger": ("/bin/logger", "-t", "x"), "logger_env": ("A=1", "B=")},
+    }
+    whole = fields.decode(plan.encode(dataclasses.replace(GOOD, **streams)), "exitd-plan")
+    for name, value in streams.items():
+        words = value if isinstance(value, tuple) else (str(int(value) if isinstance(value, bool) else value),)
+        assert tuple(each for key, each in whole.pairs if key == name) == words
+    keys = {key for key, _ in fields.decode(plan.encode(GOOD)).pairs}
+    assert keys.isdisjoint(streams)
+
+
+def test_an_exec_removes_nothing() -> None:
+    words = fields.decode(plan.encode(dataclasses.replace(GOOD, remove=()))).pairs
+    assert "remove" not in {key for key, _ in words}
+
+
 def test_a_plan_beyond_the_cores_room_is_refused() -> None:
     with pytest.raises(plan.BadPlan):
         plan.encode(dataclasses.replace(GOOD, log="x" * plan.PLAN_MAX_BYTES))
@@ -125,10 +197,10 @@ def test_a_newer_version_is_refused_as_such() -> None:
     assert c_parse(newer) == -71  # EPROTO
 
 
-@pytest.mark.parametrize("newer", [b"join", b"kill", b"report_last"])
-def test_a_plan_from_before_a_field_was_there_is_read_as_one_without_it(newer: bytes) -> None:
+@pytest.mark.parametrize("newer", ["join", "kill", "logger", *plan.SWITCHES, *plan.LATER])
+def test_a_plan_from_before_a_field_was_there_is_read_as_one_without_it(newer: str) -> None:
     older = plan.encode(GOOD)
-    assert newer not in older
+    assert f"\0{newer}=".encode() not in older
     assert c_parse(older) == GOOD
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from supervisor import lifecycle as life
 from supervisor import restart
+from supervisor.checks import HealthStatus
 from supervisor.facts import (
     LIVE,
     Asked,
@@ -62,6 +63,7 @@ ALL: tuple[Happening, ...] = (
     life.EndAsked(STOP),
     ended(),
     life.OomSeen(1, 1),
+    life.HealthSeen(1, HealthStatus.UNHEALTHY, 3),
     life.Cleaned(),
     life.Again(None),
     life.Again(USER),

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from supervisor.execs import Exec, ExecPhase, ExecSpec
 from supervisor.facts import (
     By,
     Container,
@@ -30,6 +31,10 @@ def container(id: str, name: str = "", **spec: str) -> Container:
 def ended(id: str, run: int = 1, at_ns: int = 0, status: ExitStatus = Exited(43), exec_id: str = "") -> Exit:  # noqa: B008  (frozen)
     key = RunKey(id, run, exec_id)
     return Exit(key, id, "default", status, Source.RECORD, Reason.SELF, By(), Oom(), at_ns, None, None, "ended")
+
+
+def exec_of(exec_id: str, id: str = "c1") -> Exec:
+    return Exec(RunKey(id, 1, exec_id), ExecSpec(("true",)), ExecPhase.CREATING, id, "default", "boot")
 
 
 def event(id: str, time_ns: int = 0, type: str = "exit") -> Event:

@@ -11,6 +11,7 @@ from supervisor import config, configfile
 from supervisor.config import CgroupDriver, Given, config_of, in_force
 from supervisor.configfile import MOST_BYTES, parse, read_file
 from supervisor.errors import BadConfig
+from supervisor.logspecs import LogDriver
 
 WHOLE = b"""\
 root = "/srv/exitd/"
@@ -37,6 +38,13 @@ handlers = ["kata-qemu"]
 crun.path = "/usr/bin/crun"
 crun.options = ["--debug"]
 """
+
+
+@pytest.mark.parametrize(("size", "count"), [('"10m"', 10 << 20), ("4096", 4096), ('"0"', 0), ("0", 0)])
+def test_a_size_is_a_number_of_bytes_or_has_a_unit(size: str, count: int) -> None:
+    text = f'log_driver = "json-file"\nlog_max_size = {size}\nlog_max_files = 3'
+    found = config_of(in_force(parse(text.encode(), "/c")))
+    assert (found.log_driver, found.log_max_size, found.log_max_files) == (LogDriver.JSON_FILE, count, 3)
 
 
 def wrong(text: str) -> list[str]:
@@ -96,6 +104,13 @@ def test_an_empty_file_is_a_file() -> None:
         ("default_runtime = '/'", "default_runtime: must be the absolute path of a program"),
         ("cgroup_driver = 'cgroup'", "cgroup_driver: must be one of auto, systemd, cgroupfs"),
         ("cgroup_driver = []", "cgroup_driver: must be one of auto, systemd, cgroupfs, and is []"),
+        ("log_driver = 'syslog'", "log_driver: must be one of cri, json-file, journald, none"),
+        ("log_max_size = 'much'", "log_max_size: must be 0, or a number of bytes from 4096 on, or a size such as"),
+        ("log_max_size = '4095'", "log_max_size: must be 0, or a number of bytes from 4096 on, or a size such as"),
+        ("log_max_size = true", "log_max_size: must be 0"),
+        ("log_max_size = 1.5", "log_max_size: must be 0"),
+        ("log_max_size = '9000000000g'", "log_max_size: must be 0"),
+        ("log_max_files = 0", "log_max_files: must be a whole number from 1 to 100"),
         ("[limits]\nruntime_seconds = true", "limits.runtime_seconds: must be a number from 0.1 to 3600, and is true"),
         ("[limits]\nruntime_seconds = nan", "must be a number from 0.1 to 3600, and is NaN"),
         ("[limits]\nruntime_seconds = inf", "must be a number"),

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.checks import HealthStatus
 from supervisor.errors import BadRequest
 from supervisor.facts import Container, Event, Phase, Spec
 from supervisor.filters import CONTAINER_KEYS, EVENT_KEYS, EVERYTHING, STATUS_WORDS, parse
@@ -59,6 +62,15 @@ def test_an_event_matches_any_value_of_each_key(words: tuple[str, ...], matches:
 def test_a_word_that_is_no_filter_is_refused_with_the_allowed_keys(word: str) -> None:
     with pytest.raises(BadRequest, match="id, name, status, label, namespace"):
         parse((word,), CONTAINER_KEYS)
+
+
+def test_health_is_dockers_word_and_none_without_a_check() -> None:
+    healthy = replace(WEB, health=HealthStatus.HEALTHY)
+    for word, of in ((word, of) for word in ("starting", "healthy", "unhealthy", "none") for of in (WEB, healthy)):
+        wanted = "none" if of is WEB else "healthy"
+        assert parse((f"health={word}",), CONTAINER_KEYS).matches_container(of) is (word == wanted)
+    with pytest.raises(BadRequest, match="starting, healthy, unhealthy, none"):
+        parse(("health=well",), CONTAINER_KEYS)
 
 
 def test_an_unknown_status_is_refused_with_the_words_there_are() -> None:

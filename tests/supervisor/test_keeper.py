@@ -21,7 +21,8 @@ from tests.supervisor.fakes import until
 Peer = socket.socket
 Script = Callable[[Peer, fields.Message], None]
 OK = fields.encode("exitd-ok", [])
-HELLO = fields.encode("exitd-keeper", [("pid", 77)])
+HELLO = fields.encode("exitd-keeper", [("pid", 77), ("seats", 16)])
+OLDER = fields.encode("exitd-keeper", [("pid", 76)])
 
 
 def answers_ok(peer: Peer, message: fields.Message) -> None:
@@ -33,6 +34,7 @@ class Server:
 
     def __init__(self, state: Path, script: Script) -> None:
         self.script = script
+        self.hello = HELLO
         self.greets = True
         self.seen: queue.Queue[str] = queue.Queue()
         self.connections = 0
@@ -63,7 +65,7 @@ class Server:
                 message = fields.decode(data)
                 if message.kind == "exitd-hello":
                     if self.greets:
-                        peer.send(HELLO)
+                        peer.send(self.hello)
                     continue
                 self.seen.put(message.kind)
                 self.script(peer, message)
@@ -244,6 +246,30 @@ def test_news_come_in_between_and_are_nobodys_answer(server: Server, tmp_path: P
 def passes_descriptor(peer: Peer, message: fields.Message) -> None:
     with open("/dev/null", "rb") as file:
         socket.send_fds(peer, [fields.encode("exitd-spawned", [("pid", 9), ("started", 8)])], [file.fileno()])
+
+
+@pytest.mark.parametrize("renewed", [HELLO, OLDER])
+def test_an_older_keeper_is_told_once_to_make_way_for_the_installed_program(
+    server: Server, tmp_path: Path, renewed: bytes
+) -> None:
+    """Whatever comes of that: it goes on with the keeper that answers."""
+
+    def makes_way(peer: Peer, message: fields.Message) -> None:
+        server.hello = renewed if message.kind == "exitd-upgrade" else server.hello
+        peer.send(OK)
+
+    server.hello, server.script = OLDER, makes_way
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            for _ in range(2):
+                message, _ = await k.ask(REQUEST)
+                assert message.kind == "exitd-ok"
+            assert k.process is not None and k.process.pid == fields.decode(renewed).number("pid")
+            assert [server.seen.get(timeout=20) for _ in range(3)] == ["exitd-upgrade", *["exitd-anything"] * 2]
+            assert server.connections == 2
+
+    asyncio.run(main())
 
 
 def test_a_spawned_shim_comes_with_its_pidfd_or_not_at_all(server: Server, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ TABLE: dict[tuple[Phase, str], Phase | None] = {
     **{(phase, "Ended"): Phase.EXITED for phase in LIVE},
     (Phase.RUNNING, "OomSeen"): Phase.RUNNING,
     (Phase.PAUSED, "OomSeen"): Phase.PAUSED,
+    (Phase.RUNNING, "HealthSeen"): Phase.RUNNING,
     (Phase.EXITED, "Cleaned"): Phase.EXITED,
     (Phase.RESTARTING, "Cleaned"): Phase.RESTARTING,
     (Phase.REMOVING, "Cleaned"): Phase.REMOVING,

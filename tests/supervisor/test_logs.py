@@ -1,160 +1,22 @@
-"""The CRI log: parsed in any portions, cut to its last lines, followed while it grows."""
+"""A container's log, read and followed while it grows, is rotated and goes."""
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from supervisor import logs
 from supervisor.inotify import Inotify
-from supervisor.logs import Entry, Item, Malformed, Parser
+from supervisor.logline import Item, stamp
+from supervisor.logs import Wanted
+from supervisor.logspecs import LogDriver
+from tests.supervisor.test_logline import TIME_NS, json_line, line, text
 
 LIMIT_SECONDS = 10
-TIME = b"2026-11-20T12:00:00.000000001Z"
-TIME_NS = 1795176000_000000001
-
-
-def line(payload: bytes, tag: bytes = b"F", stream: bytes = b"stdout") -> bytes:
-    return b" ".join((TIME, stream, tag, payload)) + b"\n"
-
-
-def text(items: list[Item]) -> bytes:
-    return b"".join(item.data for item in items if isinstance(item, Entry))
-
-
-PIECES = st.lists(
-    st.tuples(
-        st.sampled_from([b"stdout", b"stderr"]),
-        st.sampled_from([b"P", b"F"]),
-        st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"")),
-    ),
-    max_size=20,
-)
-
-
-def test_a_whole_line_gets_its_newline_back_and_a_piece_does_not() -> None:
-    items = Parser().feed(line(b"hello") + line(b"prompt> ", b"P", b"stderr"))
-    assert items == [Entry(TIME_NS, "stdout", b"hello\n"), Entry(TIME_NS, "stderr", b"prompt> ")]
-
-
-@given(PIECES)
-def test_portions_make_no_difference(pieces: list[tuple[bytes, bytes, bytes]]) -> None:
-    data = b"".join(line(payload, tag, stream) for stream, tag, payload in pieces)
-    whole = Parser().feed(data)
-    parser = Parser()
-    one_by_one = [item for at in range(len(data)) for item in parser.feed(data[at : at + 1])]
-    assert whole == one_by_one
-    assert len(whole) == len(pieces)
-    assert text(whole) == b"".join(payload + (b"\n" if tag == b"F" else b"") for _, tag, payload in pieces)
-
-
-def test_an_unfinished_line_waits_for_its_rest() -> None:
-    parser = Parser()
-    assert parser.feed(line(b"one") + line(b"two")[:-3]) == [Entry(TIME_NS, "stdout", b"one\n")]
-    assert parser.feed(line(b"two")[-3:]) == [Entry(TIME_NS, "stdout", b"two\n")]
-
-
-@pytest.mark.parametrize(
-    ("stamp", "time_ns"),
-    [
-        (b"2026-11-20T12:00:00Z", 1795176000_000000000),
-        (b"2026-11-20T12:00:00.5Z", 1795176000_500000000),
-        (b"2026-11-20T14:00:00.5+02:00", 1795176000_500000000),
-        (b"2026-11-20T06:30:00.123456789-05:30", 1795176000_123456789),
-        (b"1970-01-01T00:00:00.000000000Z", 0),
-    ],
-)
-def test_every_form_of_rfc3339_is_understood(stamp: bytes, time_ns: int) -> None:
-    assert Parser().feed(stamp + b" stdout F x\n") == [Entry(time_ns, "stdout", b"x\n")]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b"",
-        b"hello",
-        b"2026-11-20T12:00:00Z stdout F",
-        b"2026-13-20T12:00:00Z stdout F x",
-        TIME + b" stdin F x",
-        TIME + b" stdout X x",
-        TIME + b"  stdout F x",
-        b"2026-11-20T25:00:00Z stdout F x",
-        b"2026-11-20T12:00:00.1234567890Z stdout F x",
-        b"2026-11-20T12:00:00+99:00 stdout F x",
-    ],
-)
-def test_a_line_of_another_format_is_a_value_and_its_neighbours_are_read(bad: bytes) -> None:
-    assert Parser().feed(bad + b"\n" + line(b"x")) == [Malformed(bad), Entry(TIME_NS, "stdout", b"x\n")]
-
-
-@given(st.integers(min_value=1, max_value=300))
-def test_a_line_without_end_is_bounded_however_it_comes(portion: int) -> None:
-    data = line(b"y" * 200) + line(b"after")
-    parser = Parser(max_line_bytes=100)
-    items = [item for at in range(0, len(data), portion) for item in parser.feed(data[at : at + portion])]
-    assert items == [Malformed(data[:100]), Entry(TIME_NS, "stdout", b"after\n")]
-
-
-def offset(path: Path, lines: int) -> int:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return logs.tail_offset(fd, lines)
-    finally:
-        os.close(fd)
-
-
-def tail(path: Path, lines: int) -> bytes:
-    return text(Parser().feed(path.read_bytes()[offset(path, lines) :]))
-
-
-@given(PIECES, st.integers(min_value=0, max_value=25))
-def test_the_tail_is_what_the_last_lines_are_made_of(
-    tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[bytes, bytes, bytes]], lines: int
-) -> None:
-    path = tmp_path_factory.mktemp("log") / "log"
-    path.write_bytes(b"".join(line(payload, tag) for _, tag, payload in pieces))
-    # One stream: the output is a text, and its last lines are known. A last piece may be empty: still a line begun.
-    parts = [payload + (b"\n" if tag == b"F" else b"") for _, tag, payload in pieces]
-    groups: list[bytes] = []
-    fresh = True
-    for (_, tag, _), part in zip(pieces, parts, strict=True):
-        if fresh:
-            groups.append(b"")
-        groups[-1] += part
-        fresh = tag == b"F"
-    assert tail(path, lines) == b"".join(groups[len(groups) - lines :] if lines <= len(groups) else groups)
-
-
-def test_the_tail_of_a_big_log_reads_only_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    with path.open("wb") as log:
-        log.write(line(b"first"))
-        log.truncate(1 << 40)  # a hole that nobody could read through
-        log.seek(1 << 40)
-        log.write(b"\n" + b"".join(line(b"%d" % number) for number in range(20_000)))
-    assert tail_from(path, offset(path, 3)) == b"19997\n19998\n19999\n"
-    assert tail_from(path, offset(path, 15_000)).startswith(b"5000\n5001\n")
-
-
-def tail_from(path: Path, start: int) -> bytes:
-    with path.open("rb") as log:
-        log.seek(start)
-        return text(Parser().feed(log.read()))
-
-
-def test_a_line_still_being_written_is_no_line_of_the_tail(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(line(b"one") + line(b"two") + line(b"three")[:-2])
-    assert tail(tmp_path / "log", 1) == b"two\n"
-
-
-def test_an_empty_log_has_an_empty_tail(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"")
-    assert offset(tmp_path / "log", 5) == 0
 
 
 async def collect(source: AsyncIterator[list[Item]]) -> bytes:
@@ -164,9 +26,9 @@ async def collect(source: AsyncIterator[list[Item]]) -> bytes:
 def test_reading_gives_what_is_there_and_a_missing_log_is_empty(tmp_path: Path) -> None:
     lines = [b"%d" % number for number in range(5_000)]
     (tmp_path / "log").write_bytes(b"".join(map(line, lines)))
-    assert asyncio.run(collect(logs.read(str(tmp_path / "log")))) == b"".join(each + b"\n" for each in lines)
-    assert asyncio.run(collect(logs.read(str(tmp_path / "log"), 2))) == b"4998\n4999\n"
-    assert asyncio.run(collect(logs.read(str(tmp_path / "none")))) == b""
+    assert asyncio.run(collect(logs.read(Wanted(str(tmp_path / "log"))))) == b"".join(each + b"\n" for each in lines)
+    assert asyncio.run(collect(logs.read(Wanted(str(tmp_path / "log"), tail_lines=2)))) == b"4998\n4999\n"
+    assert asyncio.run(collect(logs.read(Wanted(str(tmp_path / "none"))))) == b""
 
 
 class Following:
@@ -176,7 +38,8 @@ class Following:
         self.done = asyncio.get_running_loop().create_future()
         self.seen = b""
         self._more = asyncio.Event()
-        self.task = asyncio.create_task(self._run(logs.follow(str(path), self.done, changes, tail_lines)))
+        wanted = Wanted(str(path), tail_lines=tail_lines)
+        self.task = asyncio.create_task(self._run(logs.follow(wanted, self.done, changes)))
 
     async def _run(self, source: AsyncIterator[list[Item]]) -> None:
         async for items in source:
@@ -314,6 +177,85 @@ def test_a_megabyte_written_in_a_hurry_arrives_byte_for_byte(tmp_path: Path) -> 
     with_inotify(test)
 
 
+def test_a_log_that_is_rotated_while_it_is_followed_arrives_once_and_in_order(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        path = tmp_path / "log"
+        following = Following(path, changes)
+        for number in range(300):
+            if number % 3 == 0 and path.exists():
+                for older in range(200, 0, -1):
+                    if (tmp_path / f"log.{older}").exists():
+                        (tmp_path / f"log.{older}").rename(tmp_path / f"log.{older + 1}")
+                path.rename(tmp_path / "log.1")
+            append(path, line(b"%d" % number))
+            await asyncio.sleep(0)
+        assert await following.end() == b"".join(b"%d\n" % number for number in range(300))
+        await _bounded(_reads_the_same(path, following.seen))
+
+    with_inotify(test)
+
+
+async def _reads_the_same(path: Path, expected: bytes) -> bytes:
+    assert await collect(logs.read(Wanted(str(path)))) == expected
+    assert await collect(logs.read(Wanted(str(path), tail_lines=7))) == b"".join(
+        expected.splitlines(keepends=True)[-7:]
+    )
+    return b""
+
+
+def test_a_log_that_the_kubelet_moves_and_has_reopened_is_followed_into_its_new_file(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        path = tmp_path / "0.log"
+        append(path, line(b"one"))
+        following = Following(path, changes)
+        await following.until(b"one\n")
+        moved = tmp_path / "0.log.20261121-230000"
+        path.rename(moved)
+        append(moved, line(b"two"))  # nobody has told the shim yet
+        await following.until(b"one\ntwo\n")
+        path.touch()
+        append(moved, line(b"three"))
+        append(path, line(b"four"))
+        await following.until(b"one\ntwo\nthree\nfour\n")
+        assert await following.end() == b"one\ntwo\nthree\nfour\n"
+        assert await collect(logs.read(Wanted(str(path)))) == following.seen
+
+    with_inotify(test)
+
+
+def test_a_json_file_is_read_and_a_span_of_time_is_taken_with_times_in_front(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    times = [TIME_NS + each * 10**9 for each in range(6)]
+    append(path, b"".join(json_line(f"{at}\n", time=stamp(time_ns).decode()) for at, time_ns in enumerate(times)))
+    whole = Wanted(str(path), LogDriver.JSON_FILE)
+    assert asyncio.run(collect(logs.read(whole))) == b"0\n1\n2\n3\n4\n5\n"
+    span = Wanted(str(path), LogDriver.JSON_FILE, since_ns=times[1], until_ns=times[4], timestamps=True)
+    expected = b"".join(stamp(times[at]) + b" %d\n" % at for at in (1, 2, 3))
+    assert asyncio.run(collect(logs.read(span))) == expected
+    last = Wanted(str(path), LogDriver.JSON_FILE, tail_lines=2, until_ns=times[4])
+    assert asyncio.run(collect(logs.read(last))) == b"2\n3\n"
+
+
+def test_following_until_a_time_ends_then_or_with_the_run(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        append(tmp_path / "log", line(b"one"))
+        wanted = Wanted(str(tmp_path / "log"))
+        for_ever = asyncio.get_running_loop().create_future()
+        for until_ns in (time.time_ns() - 10**9, time.time_ns() + 10**7):
+            follow = logs.follow(wanted, logs.by_then(asyncio.shield(for_ever), until_ns), changes)
+            assert await _bounded(collect(follow)) == b"one\n"
+        ended = asyncio.sleep(0)
+        assert await _bounded(collect(logs.follow(wanted, logs.by_then(ended, 2**62), changes))) == b"one\n"
+        with pytest.raises(TimeoutError, match="of its own"):
+            await _bounded(collect(logs.follow(wanted, logs.by_then(_times_out(), 2**62), changes)))
+
+    with_inotify(test)
+
+
+async def _times_out() -> None:
+    raise TimeoutError("of its own")
+
+
 def test_a_follower_that_goes_away_leaves_no_watch_no_descriptor_and_nobody_waiting(tmp_path: Path) -> None:
     async def test(changes: Inotify) -> None:
         path = tmp_path / "log"
@@ -321,7 +263,7 @@ def test_a_follower_that_goes_away_leaves_no_watch_no_descriptor_and_nobody_wait
         before = sorted(os.listdir("/proc/self/fd"))
         waiting = asyncio.Event()
         done = asyncio.create_task(waiting.wait())
-        source = logs.follow(str(path), done, changes)
+        source = logs.follow(Wanted(str(path)), done, changes)
         assert text(await anext(source)) == b"one\n"
         await source.aclose()
         assert sorted(os.listdir("/proc/self/fd")) == before
@@ -340,7 +282,7 @@ def test_a_run_whose_end_cannot_be_known_is_told_as_its_error(tmp_path: Path) ->
     async def test(changes: Inotify) -> None:
         append(tmp_path / "log", line(b"one"))
         with pytest.raises(LookupError):
-            await _bounded(collect(logs.follow(str(tmp_path / "log"), fails(), changes)))
+            await _bounded(collect(logs.follow(Wanted(str(tmp_path / "log")), fails(), changes)))
 
     with_inotify(test)
 

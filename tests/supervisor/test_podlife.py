@@ -29,6 +29,7 @@ from supervisor.facts import (
     Spec,
 )
 from supervisor.imagedesk import ImageDesk
+from supervisor.logspecs import LogSpec
 from supervisor.oci.native import NativeContainers
 from supervisor.operations import Settings
 from supervisor.podkeeper import PodKeeper
@@ -152,6 +153,18 @@ async def test_members_get_their_pods_network_runtime_host_name_and_namespace(tm
         assert (joined.network, joined.runtime, joined.hostname, joined.namespace) == ("pod", "crun", "h", "other")
         on_host = await pod(o, network="host")
         assert (await member(o, on_host, name="n")).spec.network == "host"
+
+
+@in_loop
+async def test_a_members_log_path_is_below_its_pods_log_directory_unless_it_is_absolute(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, o):
+        pause = await pod(o, pod=Pod(log_directory="/var/log/pods/p/"))
+        for asked, path in (("web/0.log", "/var/log/pods/p/web/0.log"), ("/a.log", "/a.log"), ("", "")):
+            made = await o.create(replace(MEMBER, sandbox=pause.id, name="", log=LogSpec(path=asked)), USER)
+            assert made.spec.log.path == path
+        for taken in ("web/0.log", "/var/log/pods/p/web/0.log"):
+            with pytest.raises(WrongState, match="is that of"):
+                await o.create(replace(MEMBER, sandbox=pause.id, name="x", log=LogSpec(path=taken)), USER)
 
 
 @in_loop

@@ -114,6 +114,17 @@ def test_an_acknowledgement_is_kept_back_while_its_exit_may_not_be_stored(tmp_pa
     asyncio.run(main())
 
 
+def test_what_the_keeper_has_of_execs_is_kept_as_long_as_they_are_not_stored(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            m.parts = replace(m.parts, execs=lambda: [RunKey("c1", 1, "e1")])
+            await m.round()
+            assert m.needed == {RunKey("c1", 1, "e1")}
+
+    asyncio.run(main())
+
+
 def journal_of(path: Path, pid: int, started: int, *entries: record.Record) -> Path:
     head: list[tuple[str, str | int]] = [
         ("instance", "i"),

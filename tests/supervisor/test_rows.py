@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor import rows
+from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import (
     By,
     Container,
@@ -22,10 +23,22 @@ from supervisor.facts import (
     Spec,
     Unknown,
 )
+from supervisor.logspecs import LogDriver, LogSpec
 
 EXIT = Exit(RunKey("c1", 3), "web", "default", Exited(43), Source.KEEPER, Reason.SELF, By(), Oom(), 7, None, None)
 WEB = Container("c1", Spec(name="web", args=("sh", "-c", "exit 43")), Phase.EXITED, 3, 1, exit=EXIT)
 broad = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60, deadline=None)
+
+
+LIMITS = st.floats(min_value=0, allow_infinity=False)
+
+
+@broad
+@given(st.builds(Exec, spec=st.builds(ExecSpec, timeout_seconds=LIMITS)))
+def test_an_exec_reads_back_as_it_was_written(e: Exec) -> None:
+    container, run, exec_id, body = rows.exec_row(e)
+    assert RunKey(container, run, exec_id) == e.key
+    assert rows.exec_from(body) == e
 
 
 @broad
@@ -68,7 +81,7 @@ def edited(body: str, **changes: Any) -> str:
 def test_fields_of_a_newer_exitd_are_skipped_and_missing_ones_take_their_defaults() -> None:
     whole = json.loads(rows.encode(WEB))
     whole["from_the_future"] = {"x": [1]}
-    del whole["failures"], whole["clean"], whole["spec"]["mounts"]
+    del whole["failures"], whole["clean"], whole["spec"]["mounts"], whole["spec"]["log"]
     assert rows.container_from(json.dumps(whole)) == WEB
 
 
@@ -76,6 +89,11 @@ def test_words_of_a_newer_exitd_become_the_honest_dont_know_of_their_kind() -> N
     body = rows.encode(EXIT)
     assert rows.exit_from(edited(body, source="oracle")).source is Source.NONE
     assert rows.exit_from(edited(body, reason="mood")).reason is Reason.UNKNOWN
+    spec = json.loads(rows.encode(WEB.spec))
+    log = rows.container_from(
+        edited(rows.encode(WEB), spec={**spec, "log": {"driver": "syslog", "mode": "tight"}})
+    ).spec.log
+    assert log == LogSpec(LogDriver.NONE)
     status = rows.exit_from(edited(body, status={"kind": "vanished", "where": 1})).status
     assert status == Unknown("written by a newer exitd as vanished")
 

@@ -32,7 +32,7 @@ def descriptors() -> set[str]:
 def test_a_run_directory_has_everything_a_shim_needs_and_nothing_for_others(made: RunDirectory, tmp_path: Path) -> None:
     assert made.path == path_of(str(tmp_path), "c1", 1)
     found = {path.name: path.stat() for path in Path(made.path).iterdir()}
-    assert set(found) == {"exit_fifo", "exit.json", "lock", "plan"}
+    assert set(found) == {"exit_fifo", "exit.json", "lock", "plan", "progress"}
     assert stat.S_ISFIFO(found["exit_fifo"].st_mode)
     assert {stat.S_IMODE(each.st_mode) for each in found.values()} == {0o600}
     assert stat.S_IMODE(os.stat(made.path).st_mode) == 0o700
@@ -43,6 +43,49 @@ def test_a_run_directory_has_everything_a_shim_needs_and_nothing_for_others(made
 def test_a_records_room_is_allocated_before_it_is_needed(made: RunDirectory) -> None:
     found = os.fstat(made.record_fd)
     assert (found.st_size, found.st_blocks * 512 >= record.RECORD_BYTES) == (record.RECORD_BYTES, True)
+
+
+def test_room_for_the_progress_of_the_logs_is_allocated_too(made: RunDirectory) -> None:
+    found = os.stat(f"{made.path}/progress")
+    assert (found.st_size, found.st_blocks * 512 >= rundir.PROGRESS_BYTES) == (rundir.PROGRESS_BYTES, True)
+
+
+def test_an_execs_directory_is_made_in_its_runs_and_is_no_run(made: RunDirectory, tmp_path: Path) -> None:
+    for exec_id in ("e1", "2"):
+        path = path_of(str(tmp_path), "c1", 1, exec_id)
+        assert path == f"{made.path}/e/{exec_id}"
+        rundir.make_in(path, b"its plan").close()
+        assert Path(path, "plan").read_bytes() == b"its plan"
+        assert {each.name for each in Path(path).iterdir()} == {"exit_fifo", "exit.json", "lock", "plan", "progress"}
+        with pytest.raises(ShimFailed, match="File exists"):
+            rundir.make_in(path, b"")
+    assert stat.S_IMODE(os.stat(f"{made.path}/e").st_mode) == 0o700
+    assert (rundir.runs(str(tmp_path)), sorted(os.listdir(f"{made.path}/e"))) == ([("c1", 1)], ["2", "e1"])
+    again = rundir.reopen(str(tmp_path), "c1", 1, "2")
+    assert again.path.endswith("/1/e/2") and min(again.fifo_fd, again.record_fd) >= 0
+    again.close()
+
+
+def test_with_its_last_exec_nothing_of_them_is_left_and_with_the_run_they_all_go(
+    made: RunDirectory, tmp_path: Path
+) -> None:
+    paths = [path_of(str(tmp_path), "c1", 1, exec_id) for exec_id in ("a", "b")]
+    for path in paths:
+        rundir.make_in(path, b"").close()
+    rundir.remove(paths[0])
+    assert os.listdir(f"{made.path}/e") == ["b"]
+    rundir.remove(paths[1])
+    assert not os.path.exists(f"{made.path}/e") and os.path.exists(made.path)
+    rundir.make_in(paths[0], b"").close()
+    rundir.remove(made.path)
+    assert list((tmp_path / "c").iterdir()) == []
+
+
+def test_an_exec_of_a_run_that_is_gone_has_no_place(made: RunDirectory, tmp_path: Path) -> None:
+    rundir.remove(made.path)
+    with pytest.raises(ShimFailed, match="No such file"):
+        rundir.make_in(path_of(str(tmp_path), "c1", 1, "e1"), b"")
+    assert list((tmp_path / "c").iterdir()) == []
 
 
 def test_a_run_is_made_once(made: RunDirectory, tmp_path: Path) -> None:

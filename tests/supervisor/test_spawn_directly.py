@@ -12,32 +12,34 @@ from supervisor.errors import ShimFailed
 from tests.supervisor.children import descriptors
 
 SEATS = range(keeper.FIRST_SEAT, keeper.SEATS_END)
-LISTS = "readlink /proc/self/fd/{3,4,5,6,7,8,9,10,11,12} >seats; true"
-# Files at the numbers that are given, in a process of its own: in this one the seats belong to others.
+LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >seats; true"
+# Files at the numbers that are given, and their seats, in a process of its own: in this one the seats belong to others.
 SPAWNS = """
 import os, sys
 from supervisor import keeper
-directory, *numbers = sys.argv[1:]
+directory, seats, *numbers = sys.argv[1:]
 for number in numbers:
     fd = os.open(f"{directory}/file{number}", os.O_RDONLY | os.O_CREAT)
     os.dup2(fd, 100 + int(number), inheritable=False)
 os.closerange(3, 100)
 sources = [os.dup2(100 + int(number), int(number), inheritable=False) for number in numbers]
 before = os.listdir("/proc/self/fd")
-pid = keeper.spawn_directly("/bin/bash", "script", directory, sources, adopt=False)
+wanted = dict(zip(map(int, seats.split(",")), sources, strict=True))
+pid = keeper.spawn_directly("/bin/bash", "script", directory, wanted, adopt=False)
 assert os.waitpid(pid, 0)[1] == 0
 assert os.listdir("/proc/self/fd") == before
 assert os.getcwd() == "/"
 """
 
 
-def seats(directory: pathlib.Path, numbers: list[int]) -> list[str]:
+def found(directory: pathlib.Path, numbers: list[int], seats: list[int]) -> dict[int, str]:
     """The names of the files that a shim finds in its seats when the daemon has them at `numbers`."""
     (directory / "script").write_text(LISTS)
-    words = [sys.executable, "-c", SPAWNS, str(directory), *map(str, numbers)]
+    words = [sys.executable, "-c", SPAWNS, str(directory), ",".join(map(str, seats)), *map(str, numbers)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return [os.path.basename(line) for line in (directory / "seats").read_text().splitlines()]
+    lines = (directory / "seats").read_text().splitlines()
+    return {seat: os.path.basename(line) for seat, line in enumerate(lines, keeper.FIRST_SEAT) if line}
 
 
 @pytest.mark.parametrize(
@@ -47,13 +49,19 @@ def seats(directory: pathlib.Path, numbers: list[int]) -> list[str]:
         [20, 21, 22, 23, 24],
         [*SEATS],
         [*reversed(SEATS)],
-        [4, 3, 6, 5, 8, 7, 10, 9, 11],
-        [11, 3, 4, 5, 6, 7, 8, 9, 10],
+        [4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 15],
+        [15, *range(3, 15)],
         [30, 3, 31, 4, 32, 5, 33, 6],
     ],
 )
 def test_no_descriptor_is_overwritten_before_it_is_in_its_seat(tmp_path: pathlib.Path, numbers: list[int]) -> None:
-    assert seats(tmp_path, numbers) == [f"file{number}" for number in numbers]
+    seats = list(SEATS)[: len(numbers)]
+    assert found(tmp_path, numbers, seats) == {s: f"file{number}" for s, number in zip(seats, numbers, strict=True)}
+
+
+def test_nobody_sits_where_nobody_was_placed(tmp_path: pathlib.Path) -> None:
+    seats = [3, 4, 5, 6, 7, 12, 13, 14, 15]
+    assert found(tmp_path, [*range(3, 12)], seats) == {s: f"file{n}" for n, s in enumerate(seats, 3)}
 
 
 @pytest.mark.parametrize("program", ["/nowhere/exitd-shim", "/etc/passwd"])
@@ -61,7 +69,7 @@ def test_what_cannot_be_spawned_is_named_and_leaves_no_descriptor(tmp_path: path
     before, here = descriptors(), os.getcwd()
     try:
         with open("/dev/null") as file, pytest.raises(ShimFailed, match=program):
-            keeper.spawn_directly(program, "box", str(tmp_path), [file.fileno()] * len(SEATS), adopt=False)
+            keeper.spawn_directly(program, "box", str(tmp_path), dict.fromkeys(SEATS, file.fileno()), adopt=False)
     finally:
         os.chdir(here)
     assert descriptors() == before

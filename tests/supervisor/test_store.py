@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import CannotStart, NameTaken, StoreFailed
+from supervisor.execs import ExecPhase
 from supervisor.facts import (
     Exited,
     RunKey,
     Unknown,
 )
 from supervisor.store import DAY_NS, AlreadyStored, Change, Keep
-from tests.supervisor.stored import FOREVER, all_exits, container, ended, event, opened
+from tests.supervisor.stored import FOREVER, all_exits, container, ended, event, exec_of, opened
 
 
 @pytest.fixture
@@ -160,6 +161,43 @@ def test_compaction_of_the_ledger_never_forgets_an_end_of_a_container_that_exist
             assert [exit.key.run for exit in await all_exits(store)] == [1, 2, *range(2490, 2500)]
             with pytest.raises(AlreadyStored):
                 await store.commit(Change(exits=(ended("here", run=1),)))
+
+    asyncio.run(main())
+
+
+def test_ends_of_execs_go_by_number_and_age_though_their_container_stays(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            exits = [ended("here", at_ns=n, exec_id=f"e{n:04}") for n in range(1500)]
+            await store.commit(Change((container("here"),), exits=(*exits, ended("here", at_ns=1))))
+            await store.compact(replace(FOREVER, exits=101), now_ns=3000)
+            left = await all_exits(store)
+            assert [exit.at_ns for exit in left if exit.key.exec_id] == list(range(1400, 1500))
+            assert [exit.at_ns for exit in left if not exit.key.exec_id] == [1]
+            await store.compact(replace(FOREVER, exits_age_ns=1510), now_ns=3000)
+            assert [exit.at_ns for exit in await all_exits(store)] == [1, *range(1490, 1500)]
+
+    asyncio.run(main())
+
+
+def test_an_exec_has_a_row_until_its_end_is_stored_with_it(path: Path) -> None:
+    async def main() -> None:
+        one, two = exec_of("e1"), exec_of("e2")
+        async with opened(path) as store:
+            await store.commit(Change(execs=(one, two)))
+            await store.commit(Change(execs=(replace(one, phase=ExecPhase.RUNNING),)))
+            assert await store.load_execs() == (replace(one, phase=ExecPhase.RUNNING), two)
+            exit = ended("c1", exec_id="e1")
+            await store.commit(Change(exits=(exit,), ended_execs=(one.key,)))
+            with pytest.raises(AlreadyStored):
+                await store.commit(Change(exits=(exit,), ended_execs=(two.key,)))
+            assert await store.load_execs() == (two,)
+            assert await store.exec_exit("c1", "e1") == exit == await store.last_exit("c1", 1, "e1")
+            assert (await store.exec_exit("c1", "e2"), await store.newest_exit("c1")) == (None, None)
+            with contextlib.closing(sqlite3.connect(path)) as other, other:
+                other.execute("UPDATE execs SET body = '{}'")
+            with pytest.raises(CannotStart, match="a stored Exec"):
+                await store.load_execs()
 
     asyncio.run(main())
 

@@ -78,9 +78,11 @@ class Daemon:
         state.mkdir(parents=True, mode=0o700)
         os.mknod(state / "exit_fifo", 0o600 | 0o010000)
         fifo_fd = os.open(state / "exit_fifo", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        spec = json.loads((bundle / "config.json").read_text())["process"]
+        config = json.loads((bundle / "config.json").read_text())
+        config["process"]["terminal"] = changed.get("terminal", False)
+        (bundle / "config.json").write_text(json.dumps(config))
         document = {
-            **spec,
+            **config["process"],
             "exit_fifo": str(state / "exit_fifo"),
             "attach_socket": str(state / "attach.sock"),
             "open_stdin": False,
@@ -168,8 +170,7 @@ class Shim:
 
     def output(self) -> str:
         """The container's output, put together from its log."""
-        lines = [line.split(" ", 3) for line in (self.bundle / "console.log.cri").read_text().splitlines()]
-        return "".join(text + ("\n" if kind == "F" else "") for _, _, kind, text in lines)
+        return "".join(json.loads(line)["log"] for line in (self.bundle / "console.log").read_text().splitlines())
 
     def words(self) -> str:
         path = self.state / "log.json"

@@ -50,7 +50,7 @@ class Wrapper:
         path.write_text(
             f"""#!/bin/sh
             for verb; do
-                case $verb in create|start|state|kill|delete|pause|resume) break ;; esac
+                case $verb in create|start|state|kill|delete|pause|resume|exec) break ;; esac
             done
             [ ! -e {directory}/$verb ] || . {directory}/$verb
             exec runc "$@"

@@ -10,6 +10,8 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 120
 PEERS = frozenset({"podman", "containerd"})
+EXECS = {"podman exec": "podman", "ctr task exec": "containerd"}
+STREAM_UNITS = {"log-throughput": {"MB/s", "ms"}, "echo": {"ms"}, "stream-memory": {"kB"}, "exec": {"ms"}}
 
 
 def bench(out: pathlib.Path, *rows: str) -> "subprocess.CompletedProcess[str]":
@@ -43,4 +45,22 @@ def test_pods_are_made_by_everybody_who_is_here_and_compared_with_bare_runc(tmp_
     assert over == {who: seconds[who] / seconds["bare runc"] for who in ("exitd", *here)}
     assert memory.keys() == {"exitd", *here}
     assert {len(values) for values in memory.values()} == {2}
+    assert "something is still mounted" not in said
+
+
+def test_streams_are_measured_of_exitd_and_of_everybody_who_is_here(tmp_path: pathlib.Path) -> None:
+    said = bench(tmp_path, *STREAM_UNITS).stderr
+    figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
+    who = {row: {each["who"] for each in figures if each["row"] == row and each["unit"] != "x"} for row in STREAM_UNITS}
+    units = {row: {each["unit"] for each in figures if each["row"] == row} - {"x"} for row in STREAM_UNITS}
+    conmon = {"conmon"} if shutil.which("conmon") else set()
+    others = {name for name, program in EXECS.items() if shutil.which(program)}
+    assert who == {
+        "log-throughput": {"exitd", "bare cat", *conmon},
+        "echo": {"exitd: shim", "exitd: API", "exitd: exitctl", "bare pty", *conmon},
+        "stream-memory": {"exitd", *conmon},
+        "exec": {"exitd: API", "exitd: exitctl", "runc exec", *others},
+    }
+    assert units == STREAM_UNITS
+    assert {each["what"][:9] for each in figures if each["at_least"]} == {"MB/s over" for _ in conmon}
     assert "something is still mounted" not in said

@@ -134,7 +134,7 @@ def test_a_shim_holds_its_seats_its_fifo_and_nothing_of_the_daemons(isulad: Daem
     links = {os.path.realpath(path) for path in pathlib.Path(f"/proc/{box.pid}/fd").iterdir()}
     named = {link for link in links if link.startswith("/") and "/proc/" not in link}
     assert named == {"/dev/null", *(str(box.state / name) for name in ("exit_fifo", "exit.json", "lock"))} | {
-        str(box.bundle / "console.log.cri")
+        str(box.bundle / "console.log")
     }
     assert os.getsid(box.pid) == box.pid
     assert b"python" not in pathlib.Path(f"/proc/{box.pid}/cmdline").read_bytes()
@@ -234,16 +234,15 @@ def test_a_state_directory_without_process_json_or_exit_fifo_is_refused_by_name(
     refused(isulad, "process.json: No such file or directory", *argv, cwd=box.state)
 
 
-@pytest.mark.parametrize("timeout", [(), ("5",)])
-def test_a_command_in_a_running_container_is_refused_with_a_clear_word(
-    isulad: Daemon, timeout: tuple[str, ...]
-) -> None:
-    box = isulad.container("box", "/bin/true")
-    directory = box.state / "exec" / "one"
-    directory.mkdir(parents=True)
-    (directory / "process.json").write_text(json.dumps({"cwd": "/", "args": ["true"], "exec": True, "runtime": "runc"}))
-    words = "field 'exec': commands in a running container, terminals and attached streams are not supported yet"
-    refused(isulad, words, "box", str(box.bundle), "runc", "info", *timeout, cwd=directory)
+@pytest.mark.parametrize(("code", "action"), [(129, "reboot"), (130, "shutdown"), (131, "")])
+def test_a_system_containers_wish_is_in_the_environment_of_what_ends_it(isulad: Daemon, code: int, action: str) -> None:
+    runtime = isulad.base / "noting"
+    runtime.write_text(f'#!/bin/sh\necho "action=$CONTAINER_ACTION" >>{isulad.base}/actions\nexec runc "$@"\n')
+    runtime.chmod(0o755)
+    box = isulad.container("box", "/bin/sh", "-c", f"exit {code}").create(str(runtime))
+    box.start()
+    assert box.told() == code
+    assert (isulad.base / "actions").read_text().split() == ["action=", f"action={action}", f"action={action}"]
 
 
 def test_a_daemon_that_does_not_read_its_log_holds_up_nobody(isulad: Daemon) -> None:

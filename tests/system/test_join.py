@@ -17,7 +17,7 @@ from tests.system.shimrig import Keeper, Rig, Run
 from tests.system.test_kill_matrix import Call, calls, judge
 
 SHIM = str(programs.find("exitd-shim"))
-FDS_MAX = 9  # of one request: shim/keeper/keeper.h
+UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of seats: shim/keeper/seats.c
 LOOPBACK_UP = "0x9"  # IFF_UP and IFF_LOOPBACK
 
 
@@ -201,7 +201,7 @@ def test_a_replacement_joins_nothing_whatever_it_is_given(runc_pod: Pod) -> None
     runc_pod.finish(member)
 
 
-@pytest.mark.parametrize("count", [0, 2, 3, 4, FDS_MAX + 1, FDS_MAX + 8])
+@pytest.mark.parametrize("count", [0, 2, 3, 4, UNNAMED_MAX + 1, FDS_MAX, FDS_MAX + 1, FDS_MAX + 8])
 def test_a_request_with_another_number_of_descriptors_is_refused(rig: Rig, keeper: Keeper, count: int) -> None:
     files, number = shimrig.open_files(keeper.process.pid), errno.EMSGSIZE if count > FDS_MAX else errno.EINVAL
     for program in ("/nowhere/exitd-shim", SHIM):
@@ -233,7 +233,7 @@ def test_a_known_run_is_refused_with_all_its_descriptors(runc_pod: Pod) -> None:
     request = launch.spawn_request("pause", 1, "", str(keeper.last.directory), SHIM, adopt=False)
     assert keeper.socket is not None
     with open("/proc/self/ns/net") as file, pytest.raises(launch.KeeperRefused) as caught:
-        launch.ask(keeper.socket, request, [file.fileno()] * FDS_MAX)
+        launch.ask(keeper.socket, request, [file.fileno()] * UNNAMED_MAX)
     assert caught.value.number == errno.EEXIST
     keeper.settle()
     assert shimrig.open_files(keeper.process.pid) == files
@@ -248,7 +248,7 @@ def around_the_join(pod: Pod) -> list[Call]:
     pod.finish(member)
     found = calls(trace)
     touched = [i for i, (_, line) in enumerate(found) if re.match(r"\w+\((8|9|10)[,)]", line)]
-    linked = [i for i, (_, line) in enumerate(found) if re.match("(sym|un)link", line)]
+    linked = [i for i, (_, line) in enumerate(found) if re.match(r'(sym|un)link\("/', line)]
     assert touched[0] < linked[0] and linked[-1] <= touched[-1]
     first, last = touched[0], next(i for i, (_, line) in enumerate(found) if line.startswith("sendmsg(3"))
     return [call for call, _ in found[first : last + 3]]

@@ -17,7 +17,7 @@ from shim import fields, journal, launch, programs
 from tests.system import shimrig
 from tests.system.shimrig import Keeper, Rig, Run
 
-CLIENTS_MAX, FDS_MAX = 512, 9
+CLIENTS_MAX, FDS_MAX = 512, 13
 
 
 @pytest.fixture
@@ -169,10 +169,10 @@ def test_a_shim_that_cannot_be_executed_leaves_nothing_in_the_table(rig: Rig, ke
 
 REQUESTS = st.builds(
     lambda kind, pairs, version: fields.encode(kind, pairs, version),
-    st.sampled_from(["exitd-spawn", "exitd-register", "exitd-ack", "exitd-list", "exitd-hello", "exitd-ok"]),
+    st.sampled_from(["exitd-spawn", "exitd-register", "exitd-ack", "exitd-list", "exitd-hello", "exitd-release"]),
     st.lists(
         st.tuples(
-            st.sampled_from(["id", "run", "exec", "dir", "program", "adopt", "pid", "started", "oom", "at", "x"]),
+            st.sampled_from(["id", "run", "exec", "dir", "program", "adopt", "pid", "started", "oom", "at", "seat"]),
             st.sampled_from(["", "1", "0", "-1", "box", "/", "/nowhere", "x" * 400, "9" * 30, "\udcff"]),
         ),
         max_size=12,

@@ -21,10 +21,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!*plan.id || strlen(plan.id) >= ID_MAX || strlen(plan.exec) >= ID_MAX || !record_takes(plan.id))
 		abort();
-	if (!words(plan.create) || !words(plan.remove) || words(plan.create) >= ARGV_MAX ||
+	if (!words(plan.create) || words(plan.create) >= ARGV_MAX ||
 	    words(plan.remove) >= ARGV_MAX || plan.drain_ms > 86400000)
 		abort();
 	if (words(plan.kill) >= ARGV_MAX)
+		abort();
+	if (words(plan.logger) >= ARGV_MAX || words(plan.logger_env) >= ARGV_MAX || plan.tty > 1 || plan.rows > 65535)
+		abort();
+	if (!plan.log_files || plan.buffer < BUFFER_MIN || plan.hold_ms > 86400000 || !strchr("bn", *plan.log_mode))
 		abort();
 	if (plan.join_count < 0 || plan.join_count > JOIN_MAX)
 		abort();

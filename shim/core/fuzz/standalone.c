@@ -20,11 +20,15 @@ static const struct { const char *text; size_t size; } seeds[] = {
 	     "remove_ms=2\0drain_ms=3\0create=/runc\0create=create\0remove=/runc\0remove=delete\0end\0"),
 	SEED("exitd-plan 1\0id=box\0run=1\0pid_file=pid\0create_ms=1\0remove_ms=2\0drain_ms=3\0join=/n/net\0"
 	     "join=/n/ipc\0join=/n/uts\0join=/n/pid\0create=/runc\0remove=/runc\0end\0"),
+	SEED("exitd-plan 1\0id=box\0run=1\0pid_file=pid\0create_ms=1\0remove_ms=2\0drain_ms=3\0tty=1\0rows=24\0cols=80\0"
+	     "json_log=/j\0log_bytes=9\0log_files=3\0buffer=65536\0log_mode=non-blocking\0hold_ms=7\0logger=/l\0"
+	     "logger_env=A=b\0create=/runc\0end\0"),
 	SEED("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
 	SEED("4711\n"),
 	SEED("4711 (a) Z 1 ) Z 1 4711 4711 0 -1 4228364 93 0 0 0 0 0 0 0 20 0 1 0 2197 0 0 18446744073709551615 0 0 0 0 "
 	     "0 0 0 4096 65536 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 11008\n"),
 	SEED("\1\2\3\4\5\6\7\0\200\0some output\nand a line that is longer than the room there is for it, by far\n\nend"),
+	SEED("\200\1\303\244 \342\202\254 \360\237\230\200 \355\240\200 \300\257 \"\\\033\t\n\360\237\230"),
 };
 
 static uint64_t state = 0x9e3779b97f4a7c15ull;

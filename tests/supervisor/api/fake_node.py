@@ -19,6 +19,7 @@ from supervisor.facts import (
     Source,
     Spec,
 )
+from supervisor.logs import Wanted
 from supervisor.views import Info, View
 
 AT_NS = 1_795_176_000_000_000_001
@@ -43,7 +44,8 @@ class FakeNode:
         self.waiting = 0
         self.most_waiting = 0
         self.containers: dict[str, Container] = {}
-        self.log = ("", asyncio.Event())
+        self.log = (Wanted(""), asyncio.Event())
+        self.run_directory = ""
         self.streams_open = 0
         self.streams_closed = asyncio.Event()
 
@@ -142,15 +144,15 @@ class FakeNode:
         for code in range(3):
             yield ended("c1", code)
 
-    async def log_source(self, id: str) -> tuple[str, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> tuple[Wanted, Callable[[int], Awaitable[object]]]:
         self.note("log_source", id)
-        path, complete = self.log
+        whole, complete = self.log
 
         async def done(run: int) -> None:
             self.asked.append(("done", run))
             await complete.wait()
 
-        return path, done
+        return whole, done
 
     async def info(self) -> Info:
         self.note("info")

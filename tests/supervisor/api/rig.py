@@ -18,8 +18,10 @@ from supervisor.api.callers import Callers
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.inotify import Inotify
+from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_stores import FakeImages, FakePods
+from tests.supervisor.api.fake_streams import FakeStreams
 
 LIMIT_SECONDS = 60
 SPEC = pb.ContainerSpec(name="web", args=["true"], rootfs="/")
@@ -39,7 +41,7 @@ class Rig:
 
 
 def doors_of(node: FakeNode, changes: Inotify) -> Doors:
-    return Doors(node, FakePods(node), FakeImages(node), changes)
+    return Doors(node, FakePods(node), FakeExecs(node), FakeImages(node), changes, streams=FakeStreams(node))
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import events, logs
+from supervisor import events, logline
 from supervisor.api import replies
 from supervisor.facts import (
     By,
@@ -166,12 +166,12 @@ def test_an_event_a_bookmark_and_a_loss_are_three_things() -> None:
 
 
 def test_output_of_one_stream_travels_together_and_nothing_is_reordered() -> None:
-    items: list[logs.Item] = [
-        logs.Entry(1, "stdout", b"a\n"),
-        logs.Malformed(b"?"),
-        logs.Entry(2, "stdout", b"b\n"),
-        logs.Entry(3, "stderr", b"c\n"),
-        logs.Entry(4, "stdout", b"d"),
+    items: list[logline.Item] = [
+        logline.Entry(1, "stdout", b"a\n"),
+        logline.Malformed(b"?"),
+        logline.Entry(2, "stdout", b"b\n"),
+        logline.Entry(3, "stderr", b"c\n"),
+        logline.Entry(4, "stdout", b"d"),
     ]
     sent = [(reply.stream, reply.data) for reply in replies.log_messages(items, 100)]
     assert sent == [("stdout", b"a\nb\n"), ("stderr", b"c\n"), ("stdout", b"d")]

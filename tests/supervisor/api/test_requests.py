@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, requests
+from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Policy, RestartPolicy, Spec
+from supervisor.logspecs import LogDriver, LogMode, LogSpec
 
 MOUNT = pb.Mount(source="/a", destination="/b")
 
@@ -19,7 +21,8 @@ def spec(**fields: object) -> pb.ContainerSpec:
 
 
 def test_a_small_spec_gets_the_defaults() -> None:
-    assert requests.spec_of(spec()) == Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="", network="")
+    small = Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="", network="", log=LEFT_OPEN)
+    assert requests.spec_of(spec()) == small
 
 
 def test_every_field_arrives() -> None:
@@ -59,6 +62,7 @@ def test_every_field_arrives() -> None:
         read_only=True,
         mounts=(Mount("/src", "/dst", True),),
         namespace="prod",
+        log=LEFT_OPEN,
     )
 
 
@@ -166,6 +170,15 @@ POLICIES = st.one_of(
     st.sampled_from([RestartPolicy(policy) for policy in Policy]),
     st.integers(min_value=1, max_value=1000).map(lambda limit: RestartPolicy(Policy.ON_FAILURE, limit)),
 )
+LOGS = st.builds(
+    LogSpec,
+    driver=st.sampled_from([None, LogDriver.CRI, LogDriver.JSON_FILE]),
+    path=st.sampled_from(["", "/a/b.log", "b/0.log"]),
+    max_bytes=st.sampled_from([None, 0, 4096, 2**63 - 1]),
+    max_files=st.integers(0, 100),
+    mode=st.sampled_from(LogMode),
+    buffer_bytes=st.sampled_from([0, 65_536, 2**30]),
+) | st.sampled_from([LogSpec(LogDriver.JOURNALD), LogSpec(LogDriver.NONE, mode=LogMode.NON_BLOCKING)])
 SPECS = st.builds(
     Spec,
     name=NAME,
@@ -188,6 +201,7 @@ SPECS = st.builds(
     read_only=st.booleans(),
     mounts=st.lists(st.builds(Mount, PATH, PATH, st.booleans()), max_size=2).map(tuple),
     namespace=NAME,
+    log=LOGS,
 )
 
 
@@ -195,6 +209,35 @@ SPECS = st.builds(
 def test_a_spec_comes_back_as_it_went(spec: Spec) -> None:
     wire = replies.spec_message(spec).SerializeToString()
     assert requests.spec_of(pb.ContainerSpec.FromString(wire)) == spec
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("log.driver", {"driver": "syslog"}),
+        ("log.mode", {"mode": "fast"}),
+        ("log.max_bytes", {"max_bytes": 4095}),
+        ("log.max_bytes", {"max_bytes": 2**63}),
+        ("log.max_files", {"max_files": 101}),
+        ("log.buffer_bytes", {"buffer_bytes": 65_535}),
+        ("log.buffer_bytes", {"buffer_bytes": 2**30 + 1}),
+        ("log.path", {"path": "/"}),
+        ("log.path", {"path": "/a/../b"}),
+        ("log.path", {"path": "/a/"}),
+        ("log.path", {"path": "//a"}),
+        ("log.path", {"path": "./a"}),
+        ("log.path", {"path": "/a\nb"}),
+        ("log.path", {"path": "/" + "a" * 1024}),
+        ("log.path", {"driver": "journald", "path": "/a/b"}),
+        ("log.max_bytes", {"driver": "none", "max_bytes": 4096}),
+        ("log.max_files", {"driver": "none", "max_files": 2}),
+    ],
+    ids=str,
+)
+def test_a_log_that_cannot_be_is_refused_by_its_field(field: str, fields: dict[str, object]) -> None:
+    with pytest.raises(BadRequest) as refused:
+        requests.spec_of(spec(log=pb.LogSpec(**fields)))  # type: ignore[arg-type]  # any field, that is the point
+    assert refused.value.metadata["field"] == field
 
 
 @given(st.integers(min_value=0, max_value=2**63 - 1))

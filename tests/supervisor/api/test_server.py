@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untyped]
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -17,6 +18,7 @@ from supervisor.api import rpc
 from supervisor.api.server import MUTATING, ApiServer
 from supervisor.facts import By
 from supervisor.inotify import Inotify
+from supervisor.logs import Wanted
 from tests.supervisor.api.fake_node import AT_NS, FakeNode
 from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run
 
@@ -98,9 +100,12 @@ def test_output_is_followed_until_the_run_is_complete(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         log = tmp_path / "log"
         log.write_bytes(LINE % b"one" + LINE % b"two")
-        rig.node.log = (str(log), asyncio.Event())
+        rig.node.log = (Wanted(str(log)), asyncio.Event())
         stored = [reply.data async for reply in rig.exitd.Logs(pb.LogsRequest(id="c1", tail_lines=1))]
         assert stored == [b"two\n"]
+        request = pb.LogsRequest(id="c1", timestamps=True, until=Timestamp(seconds=2**33))
+        stamped = b"".join([reply.data async for reply in rig.exitd.Logs(request)])
+        assert stamped == (LINE % b"one" + LINE % b"two").replace(b" stdout F", b"")
         call = rig.exitd.Logs(pb.LogsRequest(id="c1", follow=True, run=4))
         assert (await call.read()).data == b"one\ntwo\n"
         with log.open("ab") as writing:
@@ -183,7 +188,7 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
 
 def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
     looking = {"List", "Inspect", "Pids", "Wait", "Events", "Exits", "Logs", "Version", "Info"}
-    looking |= {"ListPods", "InspectPod", "ListImages"}
+    looking |= {"ListPods", "InspectPod", "ListImages", "Attach"}
     assert {method.name for method in rpc.EXITD.methods} == looking | MUTATING
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.__main__ import run
+from tests.supervisor.cli.fake_attach import FakeAttach, Pty
 from tests.supervisor.cli.fake_daemon import FakeDaemon
 
 
@@ -25,6 +26,20 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
     fake = FakeDaemon(tmp_path)
     yield fake
     fake.stop()
+
+
+@pytest.fixture
+def pty() -> Iterator[Pty]:
+    one = Pty()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def attached(daemon: FakeDaemon) -> FakeAttach:
+    one = FakeAttach()
+    daemon.answers.Attach = one
+    return one
 
 
 @pytest.fixture

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import errors
@@ -242,7 +244,23 @@ def test_logs_hands_over_follow_tail_and_run(daemon: FakeDaemon, exitctl: Exitct
     outcome = exitctl("logs", "--tail", "5", "--run", "2", "web")
     assert (outcome.code, outcome.out, outcome.err) == (0, "out\n", "err\n")
     request = daemon.asked_for(pb.LogsRequest)[0]
-    assert (request.tail_lines, request.run, request.follow) == (5, 2, False)
+    assert request == pb.LogsRequest(id="web", tail_lines=5, run=2)
+
+
+def test_logs_hands_over_a_span_of_time_and_asks_for_times(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    exitctl("logs", "--since", "2026-11-20T12:00:00.5Z", "--until", "1795176001", "--timestamps", "web")
+    since, until = Timestamp(seconds=1795176000, nanos=500_000_000), Timestamp(seconds=1795176001)
+    assert daemon.asked_for(pb.LogsRequest) == [pb.LogsRequest(id="web", since=since, until=until, timestamps=True)]
+
+
+def test_logs_with_a_tail_of_nothing_follows_what_comes_from_now_on(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    assert exitctl("logs", "--tail", "0", "web").out == ""
+    assert daemon.asked_for(pb.LogsRequest) == []
+    daemon.started.set()
+    before = time.time()
+    exitctl("logs", "-f", "--tail", "0", "web")
+    (request,) = daemon.asked_for(pb.LogsRequest)
+    assert before - 1 < request.since.seconds <= time.time()
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def test_inspect_has_dockers_keys() -> None:
         "Error",
         "StartedAt",
         "FinishedAt",
+        "Health",
     ]
 
 
@@ -230,6 +231,7 @@ def test_options_come_back_in_dockers_places() -> None:
         "Tty": True,
         "OpenStdin": False,
         "StopTimeout": 0,
+        "Healthcheck": None,
     }
     host = document["HostConfig"]
     assert isinstance(host, dict)
@@ -239,6 +241,15 @@ def test_options_come_back_in_dockers_places() -> None:
     own = document["Exitd"]
     assert isinstance(own, dict)
     assert (own["PodID"], own["RestartRules"]) == ("c1", ["exit in 3 => no"])
+
+
+def test_what_the_shim_has_moved_is_shown_if_it_told() -> None:
+    own = shape.container_document(pb.Container())["Exitd"]
+    assert isinstance(own, dict) and own["Streams"] is None
+    told = pb.StreamCounters(stdout_bytes=1, stderr_bytes=2, stdin_bytes=3, lost_bytes=4, dropped_bytes=5)
+    own = shape.container_document(pb.Container(streams=told))["Exitd"]
+    assert isinstance(own, dict)
+    assert own["Streams"] == {"Stdout": 1, "Stderr": 2, "Stdin": 3, "Lost": 4, "Dropped": 5}
 
 
 def test_an_event_has_the_keys_that_are_promised_and_an_exit_only_for_exits() -> None:

@@ -87,6 +87,22 @@ def test_a_rule_that_decided_is_named_and_not_the_policy() -> None:
     assert "The restart rule 'exit in 42 => restart' asked for another run." in text
 
 
+@pytest.mark.parametrize(
+    ("on_failure", "decision", "words"),
+    [
+        ("restart", "restart", "The health check (on failure restart) asked for another run."),
+        ("stop", "ended", "The health check (on failure stop) lets it rest."),
+        ("kill", "restart", "The restart policy (always) asked for another run."),
+    ],
+)
+def test_a_health_check_that_decided_is_named_and_not_the_policy(on_failure: str, decision: str, words: str) -> None:
+    spec = pb.ContainerSpec(restart="always", health=pb.HealthSpec(on_failure=on_failure))
+    ended = exit_of(kind="exited", code=0, reason="health", by=pb.By(policy="health"), decision=decision)
+    text = story.tell(ended, pb.Container(run=2, spec=spec), [])
+    assert words in text
+    assert "Its health check had failed, and the policy ended it, by the policy health." in text
+
+
 def test_log_lines_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in story.tell(exit_of(kind="exited", code=0), None, ["\x1b[2J"])
 

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.errors import RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.oci import runtime
-from supervisor.oci.runtime import Runtime, last_error, parse_state, run
+from supervisor.oci.runtime import ExecFiles, Runtime, last_error, parse_state, run
 
 RUNC = Runtime("/usr/sbin/runc", "/run/r")
 
@@ -28,6 +28,11 @@ def test_argv_of_every_command() -> None:
     head = ["/usr/sbin/runc", "--root", "/run/r"]
     log = ["--log", "/l", "--log-format", "json"]
     assert RUNC.create("/b", "/p", "id", "/l") == [*head, *log, "create", "--bundle", "/b", "--pid-file", "/p", "id"]
+    assert RUNC.create("/b", "/p", "id", "/l", console="/c")[-3:] == ["--console-socket", "/c", "id"]
+    files = ExecFiles("/process", "/p", "/l")
+    named = ["exec", "--process", "/process", "--pid-file", "/p", "--detach"]
+    assert RUNC.exec("id", files) == [*head, *log, *named, "id"]
+    assert RUNC.exec("id", files, console="/c") == [*head, *log, *named, "--console-socket", "/c", "id"]
     assert RUNC.start("id") == [*head, "start", "id"]
     assert RUNC.kill("id", 9) == [*head, "kill", "id", "9"]
     assert RUNC.kill("id", 15, everyone=True) == [*head, "kill", "--all", "id", "15"]

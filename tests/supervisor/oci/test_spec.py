@@ -120,6 +120,21 @@ def test_the_whole_is_json_and_carries_the_annotations_that_the_runtime_may_see(
     assert (document["root"], document["hostname"]) == ({"path": "/r", "readonly": True}, "h")
 
 
+def test_a_terminal_is_there_if_it_is_asked_for_and_its_kind_is_the_callers_if_he_says_so() -> None:
+    spec = replace(SPEC, tty=True)
+    assert made(spec)["process"]["terminal"] is True
+    assert "TERM=xterm" in made(spec)["process"]["env"]
+    assert "TERM=dumb" in made(replace(spec, env=("TERM=dumb",)))["process"]["env"]
+    assert not made()["process"]["terminal"]
+    assert not any(line.startswith("TERM=") for line in made()["process"]["env"])
+
+
+def test_a_bundles_terminal_is_the_callers_word() -> None:
+    process = adapted(replace(BUNDLED, tty=True))["process"]
+    assert (process["terminal"], process["consoleSize"]) == (True, {"height": 1, "width": 1})
+    assert process["env"] == ["A=1", "B=2"]
+
+
 def test_a_bundle_is_taken_as_it_is() -> None:
     expected = copy.deepcopy(BUNDLE)
     document = adapted(BUNDLED)

@@ -1,0 +1,260 @@
+"""The rows about streams: output into a log, an echo, what stays in memory, and a command in a running container."""
+
+import contextlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench.figures import EXITD, Figure
+from bench.machine import LIMIT_SECONDS, cpu_seconds, private_kb, run
+from bench.ours import Daemon, Shims
+from bench.peers import Bare, Conmon, Containerd
+from bench.podman import Podman
+from bench.rows import Bench, settle
+from bench.streams import (
+    ECHO,
+    READY,
+    Lines,
+    OverApi,
+    Session,
+    attach,
+    on_pty,
+    through_exitctl,
+    wait_logged,
+)
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+
+CAT = "bare cat"
+PTY = "bare pty"
+REST_SECONDS = 0.5  # after the last output: what a shim gives back it has given back
+TRUE = "/usr/bin/true"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    seconds: float
+    cpu_seconds: float
+
+
+def log_throughput(bench: Bench) -> None:
+    """Lines of 200 bytes on stdout until the last one is in the log, and what the monitor needs for them."""
+    lines = Lines(bench.scratch, "lines", 80_000, bench.count(32, 2))
+    megabytes = lines.bytes / 1e6
+    with contextlib.ExitStack() as stack:
+        loggers = _loggers(bench, stack)
+        took: dict[str, list[Moved]] = {peer.name: [] for peer in loggers}
+        bare = []
+        for number in range(bench.count(7, 1) + 1):
+            cat = _copied(bench, lines)
+            for peer in (*loggers[number % len(loggers) :], *loggers[: number % len(loggers)]):
+                moved = _logged(bench, peer, lines)
+                if number:
+                    took[peer.name].append(moved)
+            if number:
+                bare.append(megabytes / cat)
+    figure = _figures(bench, "log-throughput")
+    figure("stdout of 200-byte lines into a file", CAT, "MB/s", bare, note="cat | cat, nothing framed")
+    for who, samples in took.items():
+        speeds = [megabytes / one.seconds for one in samples]
+        figure("stdout of 200-byte lines into the log", who, "MB/s", speeds, note=f"{megabytes:.0f} MB each")
+        figure("the monitor's CPU time per MB", who, "ms", [one.cpu_seconds * 1000 / megabytes for one in samples])
+    if "conmon" in took:
+        pairs = list(zip(took[EXITD], took["conmon"], strict=True))
+        faster = [theirs.seconds / ours.seconds for ours, theirs in pairs]
+        figure("MB/s over conmon's in the same round", EXITD, "x", faster, goal=2, at_least=True)
+        cost = [ours.cpu_seconds / theirs.cpu_seconds for ours, theirs in pairs]
+        figure("CPU per MB over conmon's in the same round", EXITD, "x", cost, goal=0.5)
+
+
+def _loggers(bench: Bench, stack: contextlib.ExitStack) -> list[Shims | Conmon]:
+    found: list[Shims | Conmon] = [stack.enter_context(contextlib.closing(Shims(bench.scratch)))]
+    if bench.has(Conmon.name):
+        found.append(stack.enter_context(contextlib.closing(Conmon(bench.scratch))))
+    return found
+
+
+def _logged(bench: Bench, peer: Shims | Conmon, lines: Lines) -> Moved:
+    id = bench.id()
+    container = peer.start(id, lines.work)
+    (monitor,) = peer.monitors()
+    settle()
+    used = cpu_seconds(monitor)
+    lines.let_go()
+    begun = time.perf_counter()
+    wait_logged(peer.log_of(id))
+    seconds = time.perf_counter() - begun
+    used = cpu_seconds(monitor) - used
+    peer.clean(container)
+    written = os.path.getsize(peer.log_of(id))
+    os.unlink(peer.log_of(id))  # before the disk has much to do with it
+    if written < lines.bytes:
+        raise RuntimeError(f"{peer.name}: {written} bytes in the log, {lines.bytes} were written")
+    return Moved(seconds, used)
+
+
+def _copied(bench: Bench, lines: Lines) -> float:
+    """Seconds of the same through a pipe between two programs that do nothing with it."""
+    path = f"{bench.scratch.root_place('cat')}/log"
+    begun = time.perf_counter()
+    run("/bin/sh", "-c", f"cat {' '.join(lines.paths)} | cat >{path}")
+    seconds = time.perf_counter() - begun
+    os.unlink(path)
+    return seconds
+
+
+def _figures(bench: Bench, row: str) -> Callable[..., None]:
+    def add(
+        what: str, who: str, unit: str, values: Sequence[float], *, load: str = "", goal: float | None = None,
+        note: str = "", at_least: bool = False,
+    ) -> None:  # fmt: skip
+        bench.figures.append(Figure(row, what, who, load or bench.load, unit, tuple(values), goal, note, at_least))
+
+    return add
+
+
+def echo(bench: Bench) -> None:
+    """A byte typed until it has come back from a raw `cat`, over the same on a pty without any container."""
+    figure = _figures(bench, "echo")
+    with contextlib.ExitStack() as stack:
+        sessions = _sessions(bench, stack)
+        for load in bench.loads():
+            took: dict[str, list[float]] = {who: [] for who in sessions}
+            order = list(sessions)
+            for number in range(bench.count(200, 10) + 1):
+                for who in (*order[number % len(order) :], *order[: number % len(order)]):
+                    settle()
+                    milliseconds = _round_trip(sessions[who])
+                    if number:
+                        took[who].append(milliseconds)
+            figure("a byte typed until it is back", PTY, "ms", took[PTY], load=load)
+            for who in order[1:]:
+                over = [one - bare for one, bare in zip(took[who], took[PTY], strict=True)]
+                goal = 1.0 if who.startswith(EXITD) else None
+                note = f"{statistics.median(took[who]):.2f} in all"
+                figure("the same in a container, over a bare pty", who, "ms", over, load=load, goal=goal, note=note)
+
+
+def _sessions(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Session]:
+    """Everybody's, each with a container that echoes; ended in reverse order."""
+    sessions: dict[str, Session] = {PTY: on_pty(*ECHO.args)}
+    stack.callback(sessions[PTY].close)
+    for peer in _loggers(bench, stack):
+        id = bench.id()
+        stack.callback(peer.clean, peer.start(id, ECHO))
+        session = attach(peer, id, ECHO)
+        stack.callback(session.close)
+        wait_logged(peer.log_of(id), READY + b"\n")
+        sessions["exitd: shim" if isinstance(peer, Shims) else peer.name] = session
+    daemon = stack.enter_context(contextlib.closing(Daemon(bench.scratch)))
+    sessions["exitd: API"] = stack.enter_context(contextlib.closing(OverApi(daemon)))
+    sessions["exitd: exitctl"] = stack.enter_context(contextlib.closing(through_exitctl(daemon)))
+    return sessions
+
+
+def _round_trip(session: Session) -> float:
+    """Milliseconds."""
+    begun = time.perf_counter()
+    session.write(b"x")
+    came = session.read()
+    took = (time.perf_counter() - begun) * 1000
+    if came[-1:] != b"x":
+        raise RuntimeError(f"x came back as {came!r}")
+    return took
+
+
+def stream_memory(bench: Bench) -> None:
+    """Private memory of a monitor with a log, and a client on the container's three streams, after 4,000 lines."""
+    count = bench.count(20, 3)
+    lines = Lines(bench.scratch, "few-lines", 4_000)
+    with contextlib.ExitStack() as stack:
+        for peer in _loggers(bench, stack):
+            with contextlib.ExitStack() as running:
+                for _ in range(count):
+                    _talked(bench, peer, lines, running)
+                time.sleep(REST_SECONDS)
+                sizes = [private_kb(pid) for pid in peer.monitors()]
+            clean, dirty = (statistics.median(each) for each in zip(*sizes, strict=True))
+            _figures(bench, "stream-memory")(
+                "private memory of a shim, log and stdio open, after 4,000 lines", peer.name, "kB",
+                [float(sum(size)) for size in sizes],
+                goal=60 if peer.name == EXITD else None, note=f"clean {clean:.0f} + dirty {dirty:.0f}",
+            )  # fmt: skip
+
+
+def _talked(bench: Bench, peer: Shims | Conmon, lines: Lines, stack: contextlib.ExitStack) -> None:
+    """A container that has written all its lines, its client still attached."""
+    id = bench.id()
+    stack.callback(peer.clean, peer.start(id, lines.work))
+    session = attach(peer, id, lines.work)
+    stack.callback(session.close)
+    lines.let_go()
+    left = lines.bytes
+    while left > 0:
+        left -= len(session.read())
+    wait_logged(peer.log_of(id))
+
+
+def exec_true(bench: Bench) -> None:
+    """`true` in a running container, from the call or the command until its end is known."""
+    figure = _figures(bench, "exec")
+    with contextlib.ExitStack() as stack:
+        ways = _execs(bench, stack)
+        for load in bench.loads():
+            took: dict[str, list[float]] = {who: [] for who in ways}
+            order = list(ways)
+            for number in range(bench.count(50, 3) + 1):
+                for who in (*order[number % len(order) :], *order[: number % len(order)]):
+                    settle()
+                    begun = time.perf_counter()
+                    ways[who]()
+                    if number:
+                        took[who].append((time.perf_counter() - begun) * 1000)
+            for who, values in took.items():
+                figure("`true` in a running container until its end is told", who, "ms", values, load=load)
+
+
+def _execs(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Callable[[], None]]:
+    """One running container for each, and how `true` is run in it."""
+    bare = Bare(bench.scratch)
+    slept = bare.start(bench.id())
+    stack.callback(bare.clean, slept)
+    daemon = stack.enter_context(contextlib.closing(Daemon(bench.scratch)))
+    client = stack.enter_context(daemon.client())
+    container = daemon.start_one(client)
+    stack.callback(container.close)
+    exitctl = (sys.executable, "-m", "supervisor.cli", "--address", f"{daemon.state}/exitd.sock")
+    ways: dict[str, Callable[[], None]] = {
+        "runc exec": lambda: bare.exec(slept.id, TRUE),
+        "exitd: API": lambda: _exec_call(client, container.id),
+        "exitd: exitctl": lambda: run(*exitctl, "exec", container.id, TRUE),
+    }
+    if bench.has(Podman.name):
+        podman = stack.enter_context(contextlib.closing(Podman(bench.scratch)))
+        name = bench.id()
+        podman.run(name, "--network", "none", "--security-opt", "seccomp=unconfined")
+        ways["podman exec"] = lambda: podman.exec(name, TRUE)
+    if bench.has(Containerd.name):
+        containerd = stack.enter_context(contextlib.closing(Containerd(bench.scratch, tells=False)))
+        task = containerd.start(bench.id())
+        stack.callback(task.close)
+        ways["ctr task exec"] = lambda: containerd.exec(task.id, bench.id(), TRUE)
+    return ways
+
+
+def _exec_call(client: Client, container: str) -> None:
+    made = client.exec(container, pb.ExecSpec(args=[TRUE]))
+    ended = client.begin_wait(container, exec_id=made.id).result(LIMIT_SECONDS)
+    if ended is None or ended.kind != "exited" or ended.code:
+        raise RuntimeError(f"true ended so: {ended}")
+
+
+STREAM_ROWS: dict[str, Callable[[Bench], None]] = {
+    "log-throughput": log_throughput,
+    "echo": echo,
+    "stream-memory": stream_memory,
+    "exec": exec_true,
+}

@@ -1,0 +1,99 @@
+/* A terminal: the runtime makes the pty and sends its master over a socket in the run directory, which is named by way
+ * of this shim's own working directory: the directory's path may be longer than a socket's may be. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+#define NAME "console.sock"
+
+/* Listens, and puts the path in the place of the word @console. 0 or -errno; console_end either way. */
+int console_begin(struct shim *shim)
+{
+	static char path[64];
+
+	if (!shim->plan.tty)
+		return 0;
+	snprintf(path, sizeof path, "/proc/%d/cwd/" NAME, getpid());
+	for (const char **word = shim->plan.create; *word; word++)
+		if (!strcmp(*word, "@console"))
+			*word = path;
+	shim->streams.console_fd = control_listen(NAME, SOCK_STREAM);
+	return shim->streams.console_fd < 0 ? shim->streams.console_fd : 0;
+}
+
+/* The one descriptor of a message, or -errno. */
+static int receive(int fd)
+{
+	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control;
+	char text[512];
+	struct iovec data = { .iov_base = text, .iov_len = sizeof text };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
+				  .msg_controllen = sizeof control.space };
+	struct cmsghdr *c;
+	int master_fd;
+
+	if (recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+		return -errno;
+	c = CMSG_FIRSTHDR(&message);
+	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int)))
+		return -ENOMSG;
+	memcpy(&master_fd, CMSG_DATA(c), sizeof master_fd);
+	return master_fd;
+}
+
+int console_resize(int master_fd, uint64_t rows, uint64_t cols)
+{
+	struct winsize size = { .ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols };
+
+	return ioctl(master_fd, TIOCSWINSZ, &size) ? -errno : 0;
+}
+
+/* The container's terminal, as of now both its output and its input. */
+void console_use(struct shim *shim, int master_fd)
+{
+	struct streams *s = &shim->streams;
+
+	fcntl(master_fd, F_SETFL, fcntl(master_fd, F_GETFL) | O_NONBLOCK);
+	s->master_fd = s->source[0].fd = s->in_fd = master_fd;
+	s->source[1].fd = -1;
+}
+
+/* The runtime has returned, so what it had to send is here. 0 or -errno. */
+int console_take(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+	int fd, master_fd;
+
+	if (!shim->plan.tty)
+		return 0;
+	fd = accept4(s->console_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	master_fd = receive(fd);
+	close(fd);
+	if (master_fd < 0)
+		return master_fd;
+	if (!isatty(master_fd)) {
+		close(master_fd);
+		return -ENOTTY;
+	}
+	console_use(shim, master_fd);
+	return shim->plan.rows ? console_resize(master_fd, shim->plan.rows, shim->plan.cols) : 0;
+}
+
+void console_end(struct shim *shim)
+{
+	if (shim->streams.console_fd < 0)
+		return;
+	close(shim->streams.console_fd);
+	shim->streams.console_fd = -1;
+	unlink(NAME);
+}

@@ -1,0 +1,281 @@
+/* The control socket: one request, one answer, both one SEQPACKET message of fields. What is attached is attached for as
+ * long as its connection lasts. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+enum { IN = 1, OUT = 2, ERR = 4, FDS_MAX = 3, REQUEST_MAX = 512 };
+
+struct request {
+	char text[REQUEST_MAX];
+	size_t size;
+	int fds[FDS_MAX];
+	int fd_count;
+};
+
+/* In the working directory, in the place of whatever is there; for this user alone. The descriptor or -errno. */
+int control_listen(const char *path, int type)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+	mode_t mask = umask(0177);
+
+	strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+	unlink(path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, CLIENTS_MAX))
+		error = -errno;
+	umask(mask);
+	if (error && fd >= 0)
+		close(fd);
+	return error ? error : fd;
+}
+
+void control_accept(struct shim *shim, int listen_fd, int by_paths)
+{
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+
+	if (fd < 0)
+		return;
+	/* The socket's mode says the same; this says it whatever became of the mode. */
+	for (int i = 0; i < CLIENTS_MAX && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size); i++)
+		if (shim->streams.client[i].fd < 0 && peer.uid == geteuid()) {
+			shim->streams.client[i].fd = fd;
+			shim->streams.client[i].by_paths = by_paths;
+			if (i >= shim->streams.client_count)
+				shim->streams.client_count = i + 1;
+			return;
+		}
+	close(fd);
+}
+
+/* The connection, and what was attached over it. */
+void control_drop(struct shim *shim, int index)
+{
+	struct client *client = &shim->streams.client[index];
+
+	if (client->fd >= 0)
+		close(client->fd);
+	stdin_drop(&client->in);
+	for (int i = 0; i < 2; i++)
+		sink_close(shim, &client->sink[i]);
+	*client = (struct client){ .fd = -1, .in.fd = -1, .sink = { { .fd = -1 }, { .fd = -1 } } };
+}
+
+/* The streams named, one bit each, or -EINVAL. */
+static int streams_named(const char *list)
+{
+	static const char *const names[] = { "in", "out", "err" };
+	int named = 0;
+
+	while (list && *list) {
+		size_t length = strcspn(list, ",");
+		int bit = 0;
+
+		for (int i = 0; i < 3; i++)
+			if (strlen(names[i]) == length && !memcmp(names[i], list, length))
+				bit = 1 << i;
+		if (!bit || named & bit)
+			return -EINVAL;
+		named |= bit;
+		list += length + (list[length] == ',');
+	}
+	return named ? named : -EINVAL;
+}
+
+static int is_pipe_end(int fd, int mode)
+{
+	struct stat found;
+
+	return !fstat(fd, &found) && S_ISFIFO(found.st_mode) && (fcntl(fd, F_GETFL) & O_ACCMODE) == mode;
+}
+
+/* 0, or -errno and the word for it. */
+static int check_attach(const struct streams *s, const struct request *r, int named, const char *mode)
+{
+	int attached = 0, at = 0;
+
+	if (named < 0 || (strcmp(mode, "lossless") && strcmp(mode, "drop")))
+		return -EINVAL;
+	for (int bit = IN; bit <= ERR; bit <<= 1)
+		if (named & bit && (at == r->fd_count || !is_pipe_end(r->fds[at++], bit == IN ? O_RDONLY : O_WRONLY)))
+			return -EINVAL;
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		attached += s->client[i].attached;
+	if (at != r->fd_count)
+		return -EINVAL;
+	if (attached == ATTACHED_MAX)
+		return -EUSERS;
+	if (named & ERR && s->master_fd >= 0)
+		return -ENOTTY;
+	return named & IN && (s->in_fd < 0 || s->in_closing) ? -EPIPE : 0;
+}
+
+static int on_attach(struct shim *shim, struct client *client, struct request *r)
+{
+	struct streams *s = &shim->streams;
+	const char *mode = fields_get(r->text, r->size, "mode");
+	int named = streams_named(fields_get(r->text, r->size, "streams")), at = 0;
+	int error = client->attached ? -EBUSY : check_attach(s, r, named, mode ? mode : "");
+
+	if (error)
+		return error;
+	client->attached = 1;
+	if (named & IN)
+		client->in.fd = r->fds[at++];
+	for (int i = 0; i < 2; i++) {
+		if (!(named & OUT << i))
+			continue;
+		client->sink[i] = (struct sink){ .fd = r->fds[at++], .drop = !strcmp(mode, "drop") };
+		fcntl(client->sink[i].fd, F_SETFL, O_NONBLOCK);
+	}
+	r->fd_count = 0;
+	s->hold_until_ns = 0;
+	return 0;
+}
+
+static int on_resize(const struct shim *shim, const struct request *r)
+{
+	uint64_t rows, cols;
+
+	if (shim->streams.master_fd < 0)
+		return -ENOTTY;
+	if (fields_number(r->text, r->size, "rows", &rows) || fields_number(r->text, r->size, "cols", &cols) ||
+	    rows > 65535 || cols > 65535)
+		return -EINVAL;
+	return console_resize(shim->streams.master_fd, rows, cols);
+}
+
+static int on_reopen(struct shim *shim)
+{
+	int error = 0;
+
+	for (int i = 0; i < 2 && !error; i++)
+		error = logfile_reopen(&shim->streams.log[i]);
+	return error;
+}
+
+static int write_counters(const struct streams *s, const struct client *client, char *text, size_t size)
+{
+	uint64_t attached = 0, missed = 0;
+	struct writer w;
+
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		attached += (uint64_t)s->client[i].attached;
+	for (int i = 0; i < 2; i++)
+		missed += client->sink[i].dropped;
+	writer_open(&w, text, size, "exitd-counters", 1);
+	writer_number(&w, "out", s->source[0].bytes);
+	writer_number(&w, "err", s->source[1].bytes);
+	writer_number(&w, "in", s->in_bytes);
+	writer_number(&w, "lost", s->lost);
+	writer_number(&w, "dropped", s->dropped);
+	writer_number(&w, "in_session", client->in.bytes);
+	writer_number(&w, "missed_session", missed);
+	writer_number(&w, "attached", attached);
+	return writer_close(&w);
+}
+
+/* At the very end, unasked: what this client has missed, and will not get any more. */
+void control_farewell(struct shim *shim, int index)
+{
+	struct client *client = &shim->streams.client[index];
+	char text[512];
+	int size;
+
+	if (client->fd < 0)
+		return;
+	for (int i = 0; i < 2; i++)
+		client->sink[i].dropped += client->sink[i].used;
+	size = write_counters(&shim->streams, client, text, sizeof text);
+	send(client->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static const char *word_for(int error, int tty)
+{
+	switch (-error) {
+	case ENOTTY: return tty ? "a terminal has no such thing" : "there is no terminal";
+	case EPIPE: return "stdin is closed";
+	case EBUSY: return "attached already";
+	case EUSERS: return "too many are attached";
+	case ENOSYS: return "unknown request";
+	case EINVAL: return "bad request";
+	default: return "it cannot be done";
+	}
+}
+
+static int write_answer(int error, int tty, char *text, size_t size)
+{
+	struct writer w;
+
+	writer_open(&w, text, size, error ? "exitd-refused" : "exitd-ok", 1);
+	if (error) {
+		writer_text(&w, "why", word_for(error, tty));
+		writer_number(&w, "errno", (uint64_t)-error);
+	}
+	return writer_close(&w);
+}
+
+static void answer(struct shim *shim, int index, struct request *r)
+{
+	struct client *client = &shim->streams.client[index];
+	const char *op = fields_check(r->text, r->size, "exitd-control") > 0 ? fields_get(r->text, r->size, "op") : NULL;
+	char text[512];
+	int error = -ENOSYS, size;
+
+	if (op && !strcmp(op, "attach"))
+		error = on_attach(shim, client, r);
+	else if (op && !strcmp(op, "close-stdin"))
+		error = stdin_close(shim);
+	else if (op && !strcmp(op, "resize"))
+		error = on_resize(shim, r);
+	else if (op && !strcmp(op, "reopen-log"))
+		error = on_reopen(shim);
+	if (op && !strcmp(op, "counters"))
+		size = write_counters(&shim->streams, client, text, sizeof text);
+	else
+		size = write_answer(error, shim->plan.tty != 0, text, sizeof text);
+	if (send(client->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		control_drop(shim, index);
+}
+
+static void take_fds(struct request *r, struct msghdr *message)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_type != SCM_RIGHTS || c->cmsg_level != SOL_SOCKET || count > FDS_MAX)
+			continue;
+		memcpy(r->fds, CMSG_DATA(c), count * sizeof(int));
+		r->fd_count = (int)count;
+	}
+}
+
+void control_serve(struct shim *shim, int index)
+{
+	struct client *client = &shim->streams.client[index];
+	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * FDS_MAX)]; } control;
+	struct request r = { .fd_count = 0 };
+	struct iovec data = { .iov_base = r.text, .iov_len = sizeof r.text };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
+				  .msg_controllen = sizeof control.space };
+	ssize_t got = client->fd < 0 ? 0 : recvmsg(client->fd, &message, MSG_CMSG_CLOEXEC);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (got <= 0)
+		return control_drop(shim, index);
+	r.size = (size_t)got;
+	take_fds(&r, &message);
+	/* Cut short it is no whole message, and no request. */
+	answer(shim, index, &r);
+	for (int i = 0; i < r.fd_count; i++)
+		close(r.fds[i]);
+}

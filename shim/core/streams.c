@@ -1,0 +1,171 @@
+/* All of one container's streams: opened as the plan says, one batch moved at a time, closed at the end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+/* Both ends of a client's fifo, or -errno: neither is the container hurt by a client that goes, nor does one that comes
+ * back find its fifo at its end. Of iSulad's clients one end, and those that are not there are passed over. */
+static int open_fifo(const struct shim *shim, const char *path, int mode, int *fd)
+{
+	if (!*path)
+		return 0;
+	if (shim->plan.isulad) {
+		*fd = isulad_fifo(path, mode);
+		return 0;
+	}
+	*fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+	return *fd < 0 ? -errno : 0;
+}
+
+/* Before anything is made; a replacement goes on without what is no more. 0 or -errno. */
+int streams_open(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+	const struct plan *plan = &shim->plan;
+	int drop = !strcmp(plan->log_mode, "non-blocking"), error;
+
+	s->source[0].name = "stdout";
+	s->source[1].name = "stderr";
+	s->log[0] = (struct logfile){ .path = plan->log, .frame = crilog_frame, .fd = -1 };
+	s->log[1] = (struct logfile){ .path = plan->json_log, .frame = jsonlog_frame, .carries = 1, .fd = -1 };
+	s->source[0].sink = s->source[1].sink = (struct sink){ .fd = -1, .drop = drop };
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		s->client[i] = (struct client){ .fd = -1, .in.fd = -1, .sink = { { .fd = -1 }, { .fd = -1 } } };
+	s->in_from.fd = s->master_fd = s->console_fd = s->logger_fd = -1;
+	stage_setup(shim);
+	error = open_fifo(shim, plan->sink_out, O_WRONLY, &s->source[0].sink.fd);
+	if (!error)
+		error = open_fifo(shim, plan->sink_err, O_WRONLY, &s->source[1].sink.fd);
+	if (!error)
+		error = open_fifo(shim, plan->in_from, O_RDONLY, &s->in_from.fd);
+	if (plan->tty && shim->adopted)
+		console_use(shim, OUT_FD);
+	s->listen_fd = control_listen("control.sock", SOCK_SEQPACKET);
+	return shim->adopted ? 0 : error;
+}
+
+/* A batch to everybody who wants it. */
+static void deliver(struct shim *shim, int which, const char *data, size_t size)
+{
+	struct streams *s = &shim->streams;
+	struct source *source = &s->source[which];
+	int moved = 0;
+
+	for (int i = 0; i < 2; i++) {
+		logfile_open(&s->log[i]);
+		moved |= logfile_make_room(shim, &s->log[i], source, data, size);
+	}
+	if (moved)
+		stage_intend(shim, which);
+	source->bytes += size;
+	logfile_put(shim, &s->log[0], source, data, size);
+	if (*s->log[1].path) {
+		size_t carried = source->carried;
+
+		/* There is room for it before every batch. */
+		memcpy((char *)data - carried, source->carry, carried);
+		logfile_put(shim, &s->log[1], source, data - carried, size + carried);
+	}
+	sink_put(shim, &source->sink, data, size);
+	for (int i = 0; i < s->client_count; i++)
+		sink_put(shim, &s->client[i].sink[which], data, size);
+	stage_done(shim, size);
+}
+
+/* One batch. 1: moved, 0: nothing there now, -1: the stream has ended. */
+int streams_move(struct shim *shim, int which)
+{
+	const char *data;
+	ssize_t got = stage_fill(shim, which, &data);
+
+	if (got > 0)
+		deliver(shim, which, data, (size_t)got);
+	return got > 0 ? 1 : (int)got;
+}
+
+/* What was the begin of a character was none. */
+void streams_end_source(struct shim *shim, struct source *source)
+{
+	if (source->carried)
+		logfile_put(shim, &shim->streams.log[1], source, "\xff", 1);
+	close(source->fd);
+	if (source->fd == shim->streams.master_fd) {
+		stdin_end(shim);
+		shim->streams.master_fd = -1;
+	}
+	source->fd = -1;
+}
+
+/* With the container made and told. */
+void streams_begin(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+	const char *data;
+	ssize_t got;
+	int which;
+
+	if (s->begun)
+		return;
+	s->begun = 1;
+	for (int i = 0; i < 2; i++)
+		logfile_open(&s->log[i]);
+	got = shim->adopted ? stage_recover(shim, &which, &data) : 0;
+	if (got > 0)
+		deliver(shim, which, data, (size_t)got);
+}
+
+/* 1: this stream is not to be read now: it is held, or someone who must have all of it has no room. */
+int streams_wait(const struct shim *shim, int which)
+{
+	const struct streams *s = &shim->streams;
+	int wait = s->hold_until_ns > 0 || sink_holds_up(shim, &s->source[which].sink);
+
+	for (int i = 0; i < s->client_count && !wait; i++)
+		wait = sink_holds_up(shim, &s->client[i].sink[which]);
+	return wait;
+}
+
+/* 1: there is or may be output that has not arrived. */
+int streams_busy(const struct shim *shim)
+{
+	const struct streams *s = &shim->streams;
+	int busy = s->source[0].fd >= 0 || s->source[1].fd >= 0 || s->source[0].sink.used || s->source[1].sink.used;
+
+	for (int i = 0; i < s->client_count && !busy; i++)
+		busy = s->client[i].sink[0].used || s->client[i].sink[1].used;
+	return busy;
+}
+
+/* Whoever held a stream up does so no more: what is in the pipes still goes to the log. Then nobody is attached. */
+void streams_close(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+
+	for (int which = 0; which < 2; which++) {
+		struct source *source = &s->source[which];
+
+		source->sink.drop = 1;
+		for (int i = 0; i < s->client_count; i++)
+			s->client[i].sink[which].drop = 1;
+		for (int i = 0; source->fd >= 0 && i < (1 << 20) / BATCH_MAX; i++)
+			if (streams_move(shim, which) <= 0)
+				break;
+		if (source->fd >= 0)
+			streams_end_source(shim, source);
+		sink_close(shim, &source->sink);
+	}
+	for (int i = 0; i < s->client_count; i++) {
+		control_farewell(shim, i);
+		control_drop(shim, i);
+	}
+	if (s->listen_fd >= 0) {
+		close(s->listen_fd);
+		unlink("control.sock");
+	}
+	s->listen_fd = -1;
+}

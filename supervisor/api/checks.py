@@ -1,0 +1,90 @@
+"""Health checks between messages and facts. Pure."""
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.checks import SECOND_NS, HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.errors import BadRequest
+from supervisor.facts import Exited, Signaled, Unknown
+from supervisor.health import Health, Result
+
+MIN_NS, MAX_NS = 10**6, 86_400 * SECOND_NS
+RETRIES_MAX = 2**31 - 1
+
+
+def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:
+    """What the caller says of a check. Raises BadRequest."""
+    for field in ("interval_ns", "timeout_ns", "start_period_ns"):
+        value = getattr(message, field)
+        if value and not MIN_NS <= value <= MAX_NS:
+            raise _bad(f"health.{field}", str(value), f"0 or {MIN_NS} (1 ms) to {MAX_NS} (a day)")
+    if message.retries > RETRIES_MAX:
+        raise _bad("health.retries", str(message.retries), f"at most {RETRIES_MAX}")
+    if len(message.args) > 1 and not message.args[0]:
+        raise _bad("health.args", "", "a command, or one empty word for no check")
+    return HealthSpec(
+        tuple(message.args),
+        message.interval_ns,
+        message.timeout_ns,
+        message.retries,
+        message.start_period_ns,
+        _on_failure(message.on_failure, auto_remove),
+    )
+
+
+def _on_failure(word: str, auto_remove: bool) -> OnUnhealthy:
+    try:
+        action = OnUnhealthy(word or "none")
+    except ValueError as error:
+        raise _bad("health.on_failure", word, " or ".join(OnUnhealthy)) from error
+    if action is OnUnhealthy.RESTART and auto_remove:
+        raise BadRequest("health.on_failure restart and automatic removal exclude each other; drop one of them")
+    return action
+
+
+def _bad(field: str, value: str, allowed: str) -> BadRequest:
+    return BadRequest(f"{field} {value[:100]!r}: allowed is {allowed}", field=field)
+
+
+def check_message(spec: HealthSpec | None) -> pb.HealthSpec | None:
+    """`check_of` takes it back."""
+    if spec is None:
+        return None
+    return pb.HealthSpec(
+        args=spec.args,
+        interval_ns=spec.interval_ns,
+        timeout_ns=spec.timeout_ns,
+        retries=spec.retries,
+        start_period_ns=spec.start_period_ns,
+        on_failure=spec.on_failure.value,
+    )
+
+
+def health_message(status: HealthStatus | None, seen: Health | None) -> pb.Health | None:
+    """The stored status, and what this daemon has seen beside it."""
+    if status is None:
+        return None
+    if seen is None:
+        return pb.Health(status=status.value)
+    return pb.Health(status=status.value, failing_streak=seen.failing_streak, log=map(_result, seen.log))
+
+
+def _result(result: Result) -> pb.HealthResult:
+    message = pb.HealthResult(
+        start=_timestamp(result.start_ns),
+        end=_timestamp(result.end_ns),
+        timed_out=result.timed_out,
+        output=result.output,
+    )
+    match result.status:
+        case Exited(code):
+            message.MergeFrom(pb.HealthResult(kind="exited", code=code))
+        case Signaled(number, _):
+            message.MergeFrom(pb.HealthResult(kind="signaled", signal=number))
+        case Unknown(cause, _):
+            message.MergeFrom(pb.HealthResult(kind="unknown", cause=cause.encode("utf-8", "replace").decode()))
+    return message
+
+
+def _timestamp(time_ns: int) -> Timestamp:
+    return Timestamp(seconds=time_ns // SECOND_NS, nanos=time_ns % SECOND_NS)

@@ -1,0 +1,126 @@
+"""The methods of service Exitd about standard streams. Knows nothing of gRPC."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Protocol
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api import requests
+from supervisor.errors import BadRequest, TimedOut
+from supervisor.facts import By, Container, Counters, Winsize
+from supervisor.streams import Dropped, Item, Output, Session, Wanted
+
+START_SECONDS = 10.0  # for the first request of an attach
+MOST_SIDE = 65_535  # of a terminal, ioctl_tty(2)
+
+
+class Streams(Protocol):
+    """What the API asks of the owner of standard streams. An empty `exec_id`: the container itself."""
+
+    async def attach(self, id: str, exec_id: str, wanted: Wanted) -> Session:
+        """Not yet attached: to be entered."""
+
+    async def resize(self, id: str, exec_id: str, size: Winsize) -> None: ...
+    async def close_stdin(self, id: str, exec_id: str) -> None: ...
+    async def reopen_log(self, id: str) -> None: ...
+    async def counters(self, container: Container) -> Counters | None:
+        """None when nobody tells at once."""
+
+
+class Left(Exception):
+    """The client has detached."""
+
+
+class StreamDoors:
+    """Each method is `name(request, by)`; `Attach` gets all its requests."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    async def Attach(self, request: AsyncIterator[pb.AttachRequest], by: By) -> AsyncGenerator[pb.AttachReply, None]:
+        start = await _start(request)
+        session = await self._streams.attach(requests.id_of(start.id), _exec_id(start.exec_id), _wanted(start))
+        async with session:
+            yield pb.AttachReply(started=pb.AttachStarted(tty=session.tty, stdin=session.stdin))
+            feeding = asyncio.create_task(_feed(session, request))
+            feeding.add_done_callback(session.input_over)
+            try:
+                async with aclosing(session.items()) as items:
+                    async for item in items:
+                        yield _reply(item)
+            except Left:
+                pass
+            finally:
+                feeding.cancel()
+                await asyncio.wait((feeding,))
+
+    async def ResizePty(self, request: pb.ResizePtyRequest, by: By) -> pb.ResizePtyReply:
+        size = _size(request.size)
+        await self._streams.resize(requests.id_of(request.id), _exec_id(request.exec_id), size)
+        return pb.ResizePtyReply()
+
+    async def CloseStdin(self, request: pb.CloseStdinRequest, by: By) -> pb.CloseStdinReply:
+        await self._streams.close_stdin(requests.id_of(request.id), _exec_id(request.exec_id))
+        return pb.CloseStdinReply()
+
+    async def ReopenLog(self, request: pb.ReopenLogRequest, by: By) -> pb.ReopenLogReply:
+        await self._streams.reopen_log(requests.id_of(request.id))
+        return pb.ReopenLogReply()
+
+
+async def _start(request: AsyncIterator[pb.AttachRequest]) -> pb.AttachStart:
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            first = await anext(request, None)
+    except TimeoutError as error:
+        raise TimedOut(f"no request came in {START_SECONDS:g} s; the first one must be `start`") from error
+    if first is None or first.WhichOneof("item") != "start":
+        raise BadRequest("the first request must be `start`", field="start")
+    return first.start
+
+
+async def _feed(session: Session, request: AsyncIterator[pb.AttachRequest]) -> None:
+    """Takes the next request when the last is done with: a container that does not read holds its client up."""
+    async for each in request:
+        match each.WhichOneof("item"):
+            case "stdin":
+                await session.write(each.stdin)
+            case "resize":
+                await session.resize(_size(each.resize))
+            case "close_stdin" if each.close_stdin:
+                await session.close_stdin()
+            case "detach" if each.detach:
+                await session.settle()
+                raise Left
+            case "start":
+                raise BadRequest("`start` stands only in the first request", field="start")
+    session.end_input()
+
+
+def _reply(item: Item) -> pb.AttachReply:
+    match item:
+        case Output("stdout", data):
+            return pb.AttachReply(stdout=data)
+        case Output(_, data):
+            return pb.AttachReply(stderr=data)
+        case Dropped(size_bytes):
+            return pb.AttachReply(dropped=size_bytes)
+
+
+def _wanted(start: pb.AttachStart) -> Wanted:
+    if not (start.stdin or start.stdout or start.stderr):
+        raise BadRequest("stdin, stdout, stderr: none of them is asked for", field="stdout")
+    size = _size(start.size) if start.HasField("size") else None
+    return Wanted(start.stdin, start.stdout, start.stderr, start.lossless, size)
+
+
+def _size(size: pb.Winsize) -> Winsize:
+    for name, cells in (("rows", size.rows), ("cols", size.cols)):
+        if cells > MOST_SIDE:
+            raise BadRequest(f"size.{name} {cells}: at most {MOST_SIDE}", field=f"size.{name}")
+    return Winsize(size.rows, size.cols)
+
+
+def _exec_id(text: str) -> str:
+    return requests.id_of(text, "exec_id") if text else ""

@@ -1,0 +1,40 @@
+"""`attach`."""
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli import keys, session
+from supervisor.cli.app import connect
+from supervisor.cli.session import Manner, Session, Target
+from supervisor.errors import WrongState
+
+ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
+
+
+@click.command()
+@click.option("--no-stdin", is_flag=True, help="Only look: nothing that is typed here goes there.")
+@session.detach_keys
+@session.sig_proxy
+@click.argument("container", metavar="ID")
+@click.pass_context
+def attach(ctx: click.Context, container: str, no_stdin: bool, detach_keys: str, sig_proxy: bool | None) -> int:
+    """Attach to a container: its output from now on comes here, input goes there if it was made with -i. Exit with its
+    code, or with 0 after the detach keys. Others may be attached, too; who is too slow misses output, and is told."""
+    sequence = keys.parse(detach_keys)
+    client = connect(ctx)
+    found = client.inspect(container)
+    if found.phase not in ALIVE and not found.recovering:
+        raise WrongState(f"{container} is not running; start it first: exitctl start {container}")
+    manner = Manner(
+        tty=found.spec.tty,
+        interactive=found.spec.stdin and not no_stdin,
+        detach_keys=sequence,
+        proxy=sig_proxy,
+        closes_stdin=False,  # others may have more to say
+        lossless=False,
+    )
+    manner.check("use --no-stdin")
+    with Session(client, Target(found.id, found.run), manner) as attached:
+        attached.begin()
+        attached.follow()
+    return attached.code()

@@ -1,0 +1,63 @@
+"""`exec`."""
+
+import os
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli import keys, parse, session
+from supervisor.cli.app import TIMED_OUT, complain, connect
+from supervisor.cli.session import Manner, Session, Target
+from supervisor.cli.terminal import size_of
+
+TIMEOUT = "timeout"  # the reason of an exit
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-d", "--detach", is_flag=True, help="Print the exec's id and leave it running.")
+@click.option("-i", "--interactive", is_flag=True, help="Its input is this one's.")
+@click.option("-t", "--tty", is_flag=True, help="A terminal for it; with -i, this one.")
+@click.option("-e", "--env", multiple=True, metavar="K=V", help="Beside the container's; a bare K as in this shell.")
+@click.option("-u", "--user", metavar="USER", default="", help="name|uid[:group|gid]; default: the container's.")
+@click.option("-w", "--workdir", metavar="DIR", default="", help="In the container; default: the container's own.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", default=None,
+    help="After S seconds it and all it has started is killed; exit code 124.",
+)  # fmt: skip
+@session.detach_keys
+@click.argument("container", metavar="ID")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="CMD...")
+@click.pass_context
+def exec(
+    ctx: click.Context, container: str, command: tuple[str, ...], detach: bool, interactive: bool, tty: bool,
+    env: tuple[str, ...], user: str, workdir: str, timeout: float | None, detach_keys: str,
+) -> int:  # fmt: skip
+    """Run another command in a running container and exit with its code: 126 not executable, 127 not found, 124 ended
+    by --timeout, 255 unknown."""
+    manner = Manner(tty, interactive, keys.parse(detach_keys))
+    if not detach:
+        manner.check("leave -t out")
+    size = size_of(session.terminal_of(manner)) if tty and not detach else None
+    spec = pb.ExecSpec(
+        args=command,
+        env=parse.environment(env, os.environ),
+        cwd=workdir,
+        user=user,
+        tty=tty,
+        stdin=interactive,
+        timeout_seconds=timeout or 0,
+        attach=not detach,
+        size=pb.Winsize(rows=size[0], cols=size[1]) if size else None,
+    )
+    client = connect(ctx)
+    made = client.exec(container, spec)
+    if detach:
+        print(made.id, flush=True)
+        return 0
+    with Session(client, Target(made.container_id, made.run, made.id), manner) as attached:
+        attached.begin()
+        attached.follow()
+    if attached.reason == TIMEOUT:
+        complain(f"the exec was ended by its timeout of {made.spec.timeout_seconds:g} s")
+        return TIMED_OUT
+    return attached.code()

@@ -1,0 +1,227 @@
+"""One session with a container or an exec: attached, followed to its end or left, and its exit code."""
+
+import os
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import click
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.attachment import Attachment
+from supervisor.api.client import Client, Stream, Unreachable, Waiting
+from supervisor.cli import keys
+from supervisor.cli.app import complain
+from supervisor.cli.copying import copy_log, pour
+from supervisor.cli.input import STDIN, Input
+from supervisor.cli.proxy import SignalProxy
+from supervisor.cli.shape import number_of, status_of
+from supervisor.cli.spoken import SHORT_ID
+from supervisor.cli.terminal import Raw, Resizes, size_of
+from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown
+from supervisor.facts import Unknown
+
+GONE = (Unreachable, ShuttingDown)
+STDOUT = 1
+
+detach_keys = click.option(
+    "--detach-keys", metavar="KEYS", default=keys.DEFAULT,
+    help=f"Typed at its terminal they leave it running; default {keys.DEFAULT}, '' for none.",
+)  # fmt: skip
+sig_proxy = click.option(
+    "--sig-proxy/--no-sig-proxy", default=None,
+    help="Signals to exitctl go to it; default: yes, unless its terminal is this one.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom it is with."""
+
+    id: str
+    run: int
+    exec_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How."""
+
+    tty: bool = False  # there is a terminal on its side
+    interactive: bool = False  # what comes in here goes there
+    detach_keys: bytes = b""
+    proxy: bool | None = None  # None: signals are proxied unless our terminal is its terminal
+    closes_stdin: bool = True  # our end of file is its end of file
+    by_log: bool = False  # its output comes from the log: complete from the beginning, and nobody has to keep up
+    lossless: bool = True  # otherwise: who does not keep up holds it up
+
+    @property
+    def raw(self) -> bool:
+        return self.tty and self.interactive
+
+    def check(self, otherwise: str) -> None:
+        """Raises BadRequest, with `otherwise` as the way out. To be called before anything is made."""
+        if self.raw and not os.isatty(STDIN):
+            raise BadRequest(f"the input is not a terminal; {otherwise}")
+
+
+def terminal_of(manner: Manner) -> int:
+    """Whose size counts, if it is a terminal."""
+    return STDIN if manner.raw else STDOUT
+
+
+class Session:
+    """`with Session(...)` is attached and waits; `begin` once it runs; then `follow`, and outside of it `code`.
+
+    Until `begin` the terminal is a usual one: Ctrl-C ends a start that hangs. What is to be said waits for the end.
+    """
+
+    def __init__(self, client: Client, target: Target, manner: Manner) -> None:
+        self._client = client
+        self._target = target
+        self._manner = manner
+        self._stack = ExitStack()
+        self._waiting: Waiting | None = None
+        self._log: Stream | None = None
+        self._attachment: Attachment | None = None
+        self._proxy: SignalProxy | None = None
+        self._size: tuple[int, int] | None = None
+        self._detached = False
+        self._dropped = 0
+        self._late: list[str] = []
+        self._exit: pb.Exit | None = None
+
+    def __enter__(self) -> Self:
+        """Wait and output are asked for before the start: --rm may take the container away the moment it ends."""
+        target, manner = self._target, self._manner
+        with ExitStack() as stack:
+            self._waiting = self._client.begin_wait(target.id, run=target.run, exec_id=target.exec_id)
+            stack.callback(self._waiting.cancel)
+            if manner.by_log:
+                self._log = self._client.logs(pb.LogsRequest(id=target.id, follow=True, run=target.run))
+                stack.callback(self._log.cancel)
+            if not manner.raw if manner.proxy is None else manner.proxy:
+                self._proxy = SignalProxy(self._kill, self._let_go)
+                stack.callback(self._proxy.end)
+                self._proxy.begin()
+            if manner.interactive or not manner.by_log:
+                self._attachment = stack.enter_context(self._attach())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        if self._detached:
+            print(file=sys.stderr)  # the cursor stands behind what was written last
+        for text in self._late:
+            complain(text)
+        if self._dropped:
+            complain(f"{self._dropped} bytes of its output were dropped: they came faster than they were read here")
+
+    def begin(self) -> None:
+        """It runs."""
+        manner = self._manner
+        if self._proxy is not None:
+            self._proxy.started()
+        if manner.raw:
+            self._stack.enter_context(Raw(STDIN))
+        if manner.tty:
+            self._stack.enter_context(Resizes(terminal_of(self._manner), self._resize, self._size))
+        if manner.interactive and self._attachment is not None:
+            closes = manner.closes_stdin and not manner.tty
+            leave_by = manner.detach_keys if manner.raw else b""
+            self._stack.enter_context(Input(self._attachment, detach_keys=leave_by, detach=self._detach, closes=closes))
+
+    def follow(self) -> None:
+        """Its output to ours until its end, or until it is left. Raises Unreachable when nobody can tell the end."""
+        try:
+            self._copy()
+        except GONE:
+            pass  # whoever waits hears of it, too
+        except ExitdError as error:  # told, but it does not hide the exit
+            self._late.append(f"its output cannot be followed: {error}")
+        if not self._detached:
+            self._exit = self._end()
+
+    def code(self) -> int:
+        """0 when it was left, otherwise as it ended, which is told if it is unknown."""
+        exit_ = self._exit
+        if exit_ is None and self._detached:
+            return 0
+        if exit_ is None or isinstance(status_of(exit_), Unknown):
+            complain(f"how it ended is unknown: {(exit_ and exit_.cause) or 'no exit was recorded'}")
+        return number_of(exit_)
+
+    @property
+    def reason(self) -> str:
+        """Why it ended, in the daemon's word."""
+        return self._exit.reason if self._exit is not None else ""
+
+    def _attach(self) -> Attachment:
+        manner = self._manner
+        self._size = size_of(terminal_of(self._manner)) if manner.tty else None
+        return self._client.attach(
+            self._target.id,
+            exec_id=self._target.exec_id,
+            stdin=manner.interactive,
+            stdout=not manner.by_log,
+            stderr=not manner.by_log and not manner.tty,
+            lossless=manner.lossless,
+            size=self._size,
+        )
+
+    def _copy(self) -> None:
+        if self._log is not None:
+            copy_log(self._log)
+            return
+        for reply in self._attachment or ():
+            match reply.WhichOneof("item"):
+                case "stdout":
+                    pour(sys.stdout.buffer, reply.stdout)
+                case "stderr":
+                    pour(sys.stderr.buffer, reply.stderr)
+                case "dropped":
+                    self._dropped = reply.dropped
+
+    def _end(self) -> pb.Exit | None:
+        """The exit of that run; from the ledger when the container was removed before the question came in."""
+        assert self._waiting is not None
+        target = self._target
+        try:
+            return self._waiting.result()
+        except NoSuchContainer:
+            ledger = self._client.exits(pb.ExitsRequest(id=target.id))
+            return next((e for e in ledger if e.run == target.run and e.exec_id == target.exec_id), None)
+        except GONE as error:
+            again = f"the container goes on; ask later: exitctl wait {target.id[:SHORT_ID]}"
+            if target.exec_id:
+                again = f"the exec goes on; ask later: exitctl exits --id {target.id[:SHORT_ID]}"
+            raise Unreachable(f"the daemon went away, {again}") from error
+
+    def _kill(self, signal: str) -> None:
+        self._client.kill(self._target.id, signal, exec_id=self._target.exec_id)
+
+    def _resize(self, rows: int, columns: int) -> None:
+        with suppress(ExitdError):  # it has ended, or the daemon is gone: whoever reads its output hears of it
+            self._client.resize(self._target.id, rows, columns, exec_id=self._target.exec_id)
+
+    def _let_go(self) -> None:
+        """From any thread: no more output is waited for."""
+        for source in (self._log, self._attachment):
+            if source is not None:
+                source.cancel()
+
+    def _detach(self) -> None:
+        """From the input's thread."""
+        again = f"exitctl attach {self._target.id[:SHORT_ID]}"
+        what = "the exec goes on" if self._target.exec_id else f"the container goes on; again: {again}"
+        self._late.append(f"detached, {what}")
+        self._detached = True
+        assert self._attachment is not None and self._waiting is not None
+        self._attachment.leave()
+        self._let_go()
+        self._waiting.cancel()

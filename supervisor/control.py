@@ -1,0 +1,184 @@
+"""The line to a run's shim: a connection to the control socket in its run directory, requests in turn, each limited."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import Self
+
+from shim import fields, launch
+from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
+from supervisor.facts import Counters, Winsize
+
+SOCKET_NAME = "control.sock"
+ANSWER_SECONDS = 5.0
+LOOK_SECONDS = 1.0  # for counters that are only shown
+QUEUE_SECONDS = 0.02  # between two looks at a full queue of connections
+WRONG = frozenset({errno.ENOTTY, errno.ENXIO, errno.EBADF})  # right request, other container
+FULL = frozenset({errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EUSERS})
+
+
+class Control:
+    """One connection. What was attached over it stays so until it is closed; `lost` is set when the shim closes it.
+
+    Every request raises ShimFailed when the shim is gone, TimedOut when it does not answer, and WrongState or Busy when
+    it refuses.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.lost = asyncio.Event()
+        self.told: Counters | None = None  # the newest; a shim at its end tells them unasked
+        self._socket = connection
+        self._turn = asyncio.Lock()
+        self._answer: asyncio.Future[fields.Message] | None = None
+        asyncio.get_running_loop().add_reader(connection.fileno(), self._readable)
+
+    @classmethod
+    async def open(cls, directory: str) -> Self:
+        """ShimFailed when no shim listens there."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
+                await _connect(connection, directory)
+            return cls(connection)
+        except OSError as error:
+            connection.close()
+            raise ShimFailed(f"no shim listens in {directory}: {error.strerror}") from error
+        except BaseException:
+            connection.close()
+            raise
+
+    async def attach(self, streams: Sequence[str], mode: str, descriptors: Sequence[int]) -> bool:
+        """`streams`: those of in, out, err that are wanted, in this order; `descriptors`: the shim's pipe end for each.
+        `mode`: lossless | drop. False: nothing is attached, because `in` is wanted and stdin is closed."""
+        pairs = [("streams", ",".join(streams)), ("mode", mode)]
+        return (await self._ask("attach", pairs, descriptors, fine=errno.EPIPE)).kind != "exitd-refused"
+
+    async def resize(self, size: Winsize) -> None:
+        await self._ask("resize", [("rows", size.rows), ("cols", size.cols)])
+
+    async def close_stdin(self) -> None:
+        """Behind what has been sent over any attached pipe. One that is closed already is not an error."""
+        await self._ask("close-stdin", fine=errno.EPIPE)
+
+    async def reopen_log(self) -> None:
+        await self._ask("reopen-log")
+
+    async def counters(self) -> Counters:
+        await self._ask("counters")
+        if self.told is None:
+            raise ShimFailed("the shim answered something else than its counters")
+        return self.told
+
+    def close(self) -> None:
+        """Repeatable."""
+        if self._socket.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._read()
+            self._socket.close()
+        self.lost.set()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ShimFailed("the shim closed the control connection"))
+
+    async def _ask(
+        self, op: str, pairs: Sequence[tuple[str, str | int]] = (), descriptors: Sequence[int] = (), *, fine: int = -1
+    ) -> fields.Message:
+        """`fine`: the errno of a refusal that is none to the caller."""
+        async with _limited(ANSWER_SECONDS, f"no answer to {op}"), self._turn:
+            request = fields.encode("exitd-control", [("op", op), *pairs])
+            try:
+                message = await self._answered(request, descriptors)
+            except (asyncio.CancelledError, ExitdError):
+                self.close()  # an answer that comes yet would be taken for the next one's
+                raise
+        if message.kind == "exitd-refused" and message.get("errno") != str(fine):
+            raise _refusal(op, message)
+        return message
+
+    async def _answered(self, request: bytes, descriptors: Sequence[int]) -> fields.Message:
+        try:
+            socket.send_fds(self._socket, [request], list(descriptors))
+        except OSError as error:
+            raise ShimFailed(f"the shim takes no request: {error.strerror}") from error
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    def _readable(self) -> None:
+        if not self._read():
+            self.close()
+
+    def _read(self) -> bool:
+        """All that has come. False: no more will, or it is not understood."""
+        while True:
+            try:
+                data, passed = launch.receive(self._socket)
+                for fd in passed:
+                    os.close(fd)
+                message = fields.decode(data)
+                if message.kind == "exitd-counters":
+                    self.told = _counters(message)
+            except BlockingIOError:
+                return True
+            except (OSError, fields.BadMessage):  # an empty message, its end, is among the bad ones
+                return False
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_result(message)
+
+
+@contextlib.asynccontextmanager
+async def opened(directory: str) -> AsyncIterator[Control]:
+    """A connection for the length of the block."""
+    control = await Control.open(directory)
+    try:
+        yield control
+    finally:
+        control.close()
+
+
+async def counters_of(directory: str) -> Counters | None:
+    """None when there is no shim, or it is too busy to tell at once."""
+    try:
+        async with _limited(LOOK_SECONDS, "no counters"), opened(directory) as control:
+            return await control.counters()
+    except ExitdError:
+        return None
+
+
+@contextlib.asynccontextmanager
+async def _limited(seconds: float, what: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise TimedOut(f"the shim did not answer in {seconds:g} s: {what}") from error
+
+
+async def _connect(connection: socket.socket, directory: str) -> None:
+    """By way of a descriptor: a run directory's path is nearly as long as a socket's may be."""
+    directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                return connection.connect(f"/proc/self/fd/{directory_fd}/{SOCKET_NAME}")
+            await asyncio.sleep(QUEUE_SECONDS)
+    finally:
+        os.close(directory_fd)
+
+
+def _counters(message: fields.Message) -> Counters:
+    """BadMessage."""
+    keys = ("out", "err", "in", "lost", "dropped", "in_session", "missed_session")
+    return Counters(*(message.number(key) for key in keys))
+
+
+def _refusal(op: str, message: fields.Message) -> ExitdError:
+    number = int(word) if (word := message.get("errno")).isdigit() else 0
+    text = f"{op}: {message.get('why') or os.strerror(number)}"
+    if number in WRONG:
+        return WrongState(text)
+    return Busy(f"{text}; try again") if number in FULL else ShimFailed(text)

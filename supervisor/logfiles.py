@@ -1,0 +1,254 @@
+"""The files of one log as one: the current one, and those it was before. Read in order while they are rotated.
+
+PATH.2, PATH.1, PATH                  exitd-shim's rotation: each moves up by one, then PATH is made anew
+PATH.20261121-230000, PATH            the kubelet's: PATH gets the time as its ending, and is reopened later
+
+A file is known by its inode, whatever it is called meanwhile, and is held open until it has been read.
+"""
+
+import asyncio
+import errno
+import heapq
+import os
+import re
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from supervisor.errors import WrongState
+from supervisor.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
+
+CHUNK_BYTES = 64 * 1024  # read at once: bounds what a fast writer makes us hold
+TURN_LINES = 512  # looked at before others have their turn
+HEAD_BYTES = 4096  # of a file's first line: by that it is known again
+
+_OLDER = re.compile(r"\.(?:([1-9][0-9]{0,2})|([0-9]{8}-[0-9]{6}))")
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+
+
+class Named(Enum):
+    """How a file of a log is called."""
+
+    CURRENT = 0
+    BY_NUMBER = 1
+    BY_TIME = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """An open file of a log."""
+
+    fd: int
+    inode: tuple[int, int]  # with its device
+    named: Named  # when it was opened
+
+    def last_written_ns(self) -> int:
+        return os.fstat(self.fd).st_mtime_ns
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def open_all(path: str) -> list[LogFile]:
+    """Every file there is, the oldest first. Opened the other way round: what is renamed meanwhile is found twice and
+    never missed. Raises OSError for what cannot be read, WrongState for a current file that is a link."""
+    found: dict[tuple[int, int], LogFile] = {}
+    try:
+        for file in _opened(path):
+            if found.setdefault(file.inode, file) is not file:
+                file.close()
+    except BaseException:
+        for file in found.values():
+            file.close()
+        raise
+    oldest_first = [*found.values()][::-1]
+    current, numbered, timed = ([file for file in oldest_first if file.named is named] for named in Named)
+    return [*heapq.merge(numbered, timed, key=LogFile.last_written_ns), *current]
+
+
+def _opened(path: str) -> Iterator[LogFile]:
+    """The newest first, some of them twice. The directory is read only when the current file is open."""
+    if file := _open(path, Named.CURRENT):
+        yield file
+    most, times = _older(path)
+    number = misses = 0
+    while number < most or misses < 2:  # in the middle of a rotation one number is missing
+        number += 1
+        if file := _open(f"{path}.{number}", Named.BY_NUMBER):
+            yield file
+        misses = 0 if file else misses + 1
+    for time in times:
+        if file := _open(f"{path}.{time}", Named.BY_TIME):
+            yield file
+
+
+def _older(path: str) -> tuple[int, list[str]]:
+    """The highest number there is, and the times, the newest first."""
+    folder, name = os.path.split(path)
+    try:
+        matches = [_OLDER.fullmatch(each, len(name)) for each in os.listdir(folder or ".") if each.startswith(name)]
+    except FileNotFoundError:
+        return 0, []
+    most = max((int(match[1]) for match in matches if match and match[1]), default=0)
+    return most, sorted((match[2] for match in matches if match and match[2]), reverse=True)
+
+
+def _open(path: str, named: Named) -> LogFile | None:
+    """None for what is not there or no plain file. WrongState where the current one is a link."""
+    try:
+        fd = os.open(path, _FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP and named is Named.CURRENT:
+            raise WrongState(f"the log {path} is a link, and links are not followed; remove it") from error
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        return None
+    return LogFile(fd, (found.st_dev, found.st_ino), named)
+
+
+class Chain:
+    """A log as far as it has been read. Follows its path: rotated, replaced, cut short, gone and back."""
+
+    def __init__(self, path: str, read: Read) -> None:
+        self._path = path
+        self._read = read
+        self._files = open_all(path)  # the first is being read, the others are newer
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser = Parser(self._read)
+        self._sealed = False  # the first file is complete: its successor has been written to
+        self._head = b""
+
+    async def skip_to(self, tail: Tail) -> None:
+        """What is read next is the tail's first line."""
+        index, offset = len(self._files) - 1, self._size(-1)
+        for count, (at_index, at, line) in enumerate(lines_backwards([file.fd for file in self._files])):
+            wanted = tail.wants(self._read(line))
+            if wanted is False:
+                break
+            if wanted:
+                index, offset = at_index, at
+            if count % TURN_LINES == 0:
+                await asyncio.sleep(0)  # a long tail must not hold up the loop
+        for _ in range(index):
+            self._files.pop(0).close()
+        if self._files:
+            os.lseek(self._files[0].fd, offset, os.SEEK_SET)
+            self._remember()
+
+    def _size(self, index: int) -> int:
+        return os.fstat(self._files[index].fd).st_size if self._files else 0
+
+    def read(self) -> tuple[bool, list[Item]]:
+        """The next portion: whether there was any, and its entries. The end of the log is the end for now."""
+        data = os.read(self._files[0].fd, CHUNK_BYTES) if self._files else b""
+        if data:
+            self._remember()
+            return True, self._parser.feed(data)
+        return self._moved_on(), []
+
+    def _remember(self) -> None:
+        if not self._head.endswith(b"\n") and len(self._head) < HEAD_BYTES:
+            self._head = _head(self._files[0].fd)
+
+    def _moved_on(self) -> bool:
+        """At the end of the first file: is there now something else to read?"""
+        if not self._files:
+            self._files = open_all(self._path)
+            self._begin()
+            return bool(self._files)
+        if not self._sealed:
+            if self._begins_anew():
+                return True
+            self._files += self._newer()
+            # One more look at this file then: it may have grown until its successor was begun.
+            self._sealed = any(self._size(index) for index in range(1, len(self._files)))
+            return self._sealed
+        self._files.pop(0).close()
+        self._begin()
+        return True
+
+    def _begins_anew(self) -> bool:
+        """It was cut short and something else written. The same first line means that a replacement shim has taken
+        back what the one before it had not finished: it comes again, byte for byte, and we wait where we are."""
+        fd = self._files[0].fd
+        if self._size(0) >= os.lseek(fd, 0, os.SEEK_CUR):
+            return False
+        if self._head.startswith(_head(fd)):
+            return False
+        os.lseek(fd, 0, os.SEEK_SET)
+        self._begin()
+        return True
+
+    def _newer(self) -> list[LogFile]:
+        """The files that came after those we have."""
+        here = self._files[-1]
+        try:
+            there = os.stat(self._path, follow_symlinks=False)
+        except FileNotFoundError:
+            pass
+        else:
+            if (there.st_dev, there.st_ino) == here.inode:
+                return []
+        found = open_all(self._path)
+        inodes = [file.inode for file in found]
+        if here.inode in inodes:
+            old = found[: inodes.index(here.inode) + 1]
+        else:  # it was removed, as the oldest or by hand
+            old = [file for file in found if file.last_written_ns() < here.last_written_ns()]
+        held = {file.inode for file in (*old, *self._files)}
+        newer = [file for file in found if file.inode not in held]
+        for file in found:
+            if file not in newer:
+                file.close()
+        return newer
+
+    def close(self) -> None:
+        while self._files:
+            self._files.pop().close()
+
+
+def _head(fd: int) -> bytes:
+    """The first line, or the beginning of a long one."""
+    line, newline, _ = os.pread(fd, HEAD_BYTES, 0).partition(b"\n")
+    return line + newline
+
+
+def lines_backwards(log_fds: Sequence[int]) -> Iterator[tuple[int, int, bytes]]:
+    """Complete lines from the last to the first: in which file each is, where it begins, and its bytes without the
+    newline. No more is read than is asked for. Ends at a line that has no end."""
+    for index in reversed(range(len(log_fds))):
+        if not (yield from _backwards_in(index, log_fds[index])):
+            return
+
+
+def _backwards_in(index: int, log_fd: int) -> Generator[tuple[int, int, bytes], None, bool]:
+    """Returns whether it came to the file's beginning."""
+    end = os.fstat(log_fd).st_size
+    rest = b""  # the beginning of a later block: the end of the line this block ends with
+    torn = True  # what follows the file's last newline is no complete line
+    while end > 0:
+        start = max(0, end - CHUNK_BYTES)
+        block = os.pread(log_fd, end - start, start) + rest
+        rest, *whole = block.split(b"\n")
+        at = start + len(block)
+        for line in reversed(whole):
+            at -= len(line)
+            if not torn:
+                yield index, at, line
+            torn = False
+            at -= 1
+        end = start
+        if len(rest) > MAX_LINE_BYTES:
+            return False
+    if not torn:
+        yield index, 0, rest
+    return True

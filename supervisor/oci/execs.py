@@ -1,0 +1,218 @@
+"""Execs under exitd-shim: another process in a running container, made by the runtime's exec, a shim of its own above.
+
+`runtime exec --detach` leaves the process to its subreaper, the shim, and writes its pid: for the shim that is a create
+with nothing to remove at the end. Everything of an exec lies in a directory inside its container's run directory.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Collection, Iterator
+
+import structlog
+
+from shim import launch, native, plan
+from supervisor import monitor, procstate, proctree, rundir
+from supervisor.errors import (
+    CommandNotExecutable,
+    CommandNotFound,
+    ExitdError,
+    RuntimeFailed,
+    ShimFailed,
+    TimedOut,
+    WrongState,
+)
+from supervisor.execs import Exec
+from supervisor.facts import Container, Process, RunKey
+from supervisor.oci import bundle, cgroups, command, execspec, runplan, runtime, users
+from supervisor.oci.runplan import DRAIN_MS, Place
+from supervisor.oci.spec import Document
+from supervisor.oci.watching import Watching
+from supervisor.sandbox import MadeExec
+
+PROCESS = "process.json"
+HOLD_MS = 10_000  # how long the output of an exec that is to be attached to waits for that
+
+log = structlog.get_logger(__name__)
+
+
+class NativeExecs:
+    """ExecManager for runc, crun and their like."""
+
+    def __init__(self, place: Place, watching: Watching) -> None:
+        self._place = place
+        self._watching = watching
+
+    async def create_exec(self, container: Container, e: Exec) -> MadeExec:
+        with self._root(container) as root:
+            process, wanted = await asyncio.to_thread(self._prepare, container, e, root)
+            directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
+            watch = self._watching.add(e.key, directory)
+            _write(f"{directory.path}/{PROCESS}", process)
+            status = await self._watching.shims.begin(
+                watch, self._place.create_seconds + 5, adopt=False, stdin=e.spec.stdin, tty=e.spec.tty
+            )
+            if isinstance(status, launch.Created):
+                kills = self._watching.oom_kills(e.key)
+                return MadeExec(self._watching.hold(watch, status), watch.shim, kills)
+            raise await asyncio.to_thread(_blame, wanted, container, status, self._place.create_seconds)
+
+    def connect_exec(self, container: Container, e: Exec) -> None:
+        assert e.init is not None
+        self._watching.cgroup_of(container, self._place.root)
+        key = e.key
+        try:
+            self._watching.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id), e.init)
+        except ExitdError:
+            self._watching.drop(key)
+            raise
+
+    async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
+        watch = self._watching.get(e.key)
+        if watch is None or watch.init_fd < 0 or watch.init is None:
+            raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
+        if everyone:
+            cgroup = self._watching.cgroup_of(container, self._place.root)
+            await asyncio.to_thread(proctree.signal_family, watch.init, number, lambda: cgroups.pids(cgroup))
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(watch.init_fd, number)
+
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        watch = self._watching.get(key)
+        return watch is not None and watch.kill_stopped_shim()
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        watch = self._watching.get(key)
+        return watch.shim_gone if watch is not None else None
+
+    async def settle_exec(self, key: RunKey) -> None:
+        await self._watching.keeper.acknowledge(key.container, key.run, key.exec_id)
+
+    async def delete_exec(self, container: Container, e: Exec) -> None:
+        path, shims = self.directory_of(e.key), self._watching.shims
+        await shims.leave(self._watching.get(e.key))
+        async with shims.locked(path):
+            if e.init is None:
+                await asyncio.to_thread(self._end_abandoned, container, path)
+            self._watching.drop(e.key)
+            rundir.remove(path)
+
+    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        for exec_id in [name for name in rundir.execs(path) if name not in known]:
+            log.warning("directory of an exec left over, removing it", container=container.id, exec=exec_id)
+            stray = f"{path}/{rundir.EXECS}/{exec_id}"
+            async with self._watching.shims.locked(stray):
+                rundir.remove(stray)
+
+    def directory_of(self, key: RunKey) -> str:
+        return rundir.path_of(self._place.state, key.container, key.run, key.exec_id)
+
+    @contextlib.contextmanager
+    def _root(self, container: Container) -> Iterator[str]:
+        """The container's root as its processes see it, mounts and all, for the length of the block. WrongState when it
+        has ended: its pid may be another's then, so it is looked at last."""
+        watch = self._watching.get(RunKey(container.id, container.run))
+        root_fd = -1
+        try:
+            if watch is None or watch.init is None or watch.init_fd < 0:
+                raise ProcessLookupError
+            root_fd = os.open(f"/proc/{watch.init.pid}/root", os.O_PATH | os.O_DIRECTORY)
+            if monitor.read_ready(watch.init_fd) or procstate.is_ending(watch.init):
+                raise ProcessLookupError
+            yield f"/proc/self/fd/{root_fd}"
+        except (ProcessLookupError, FileNotFoundError, PermissionError) as error:
+            raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
+        finally:
+            if root_fd >= 0:
+                os.close(root_fd)
+
+    def _prepare(self, container: Container, e: Exec, root: str) -> tuple[Document, command.Command]:
+        document = bundle.configuration(container, self._place.root)
+        shown = f"the container {container.spec.name}"
+        user = users.resolve(e.spec.user, root, shown=shown) if e.spec.user else None
+        own_env = document_env(document) if container.spec.bundle else container.spec.env
+        process = execspec.process(document, e.spec, user, own_env)
+        return process, bundle.command_of(process, root, mounts=())
+
+    def _plan(self, container: Container, e: Exec) -> bytes:
+        path, key = self.directory_of(e.key), e.key
+        cgroup = self._watching.cgroup_of(container, self._place.root)
+        rt = runplan.runtime_of(container, self._place, cgroup)
+        files = runtime.ExecFiles(f"{path}/{PROCESS}", f"{path}/{rundir.PID_FILE}", f"{path}/{rundir.RUNTIME_LOG}")
+        return plan.encode(
+            plan.Plan(
+                id=key.container,
+                run=key.run,
+                exec_id=key.exec_id,
+                create=tuple(rt.exec(container.id, files, console=plan.CONSOLE if e.spec.tty else "")),
+                remove=(),
+                oom=cgroups.oom_counter_path(cgroup) or "",
+                keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
+                create_ms=int(self._place.create_seconds * 1000),
+                drain_ms=DRAIN_MS,
+                tty=e.spec.tty,
+                rows=e.spec.size.rows if e.spec.size else 0,
+                cols=e.spec.size.cols if e.spec.size else 0,
+                hold_ms=HOLD_MS if e.spec.attach else 0,
+            )
+        )
+
+    def _end_abandoned(self, container: Container, path: str) -> None:
+        """What a shim or a daemon that was killed in the middle has made, and nobody was told of. A runtime that was
+        killed before it had written the pid leaves one that ends with its container."""
+        cgroup = self._watching.cgroup_of(container, self._place.root)
+        process = rundir.created(path) or _in_pid_file(f"{path}/{rundir.PID_FILE}", cgroup)
+        if process is not None:
+            proctree.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
+
+
+def document_env(document: Document) -> tuple[str, ...]:
+    process = document.get("process")
+    env = process.get("env") if isinstance(process, dict) else None
+    return tuple(env) if isinstance(env, list) else ()
+
+
+def _in_pid_file(path: str, cgroup: str) -> Process | None:
+    """The process is the container's if it is on its cgroup's list after its start time was read."""
+    try:
+        with open(path, "rb") as file:
+            pid = int(file.read(32))
+        process = Process(pid, native.process_stat(pid)[2])
+    except (OSError, ValueError):
+        return None
+    return process if pid in cgroups.pids(cgroup) else None
+
+
+def _write(path: str, document: Document) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(json.dumps(document))
+    except OSError as error:
+        raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
+
+
+def _blame(
+    wanted: command.Command, container: Container, status: launch.Failed | None, create_seconds: float
+) -> ExitdError:
+    """Why nothing runs: by stage and error number, or by a look into the root; never by the runtime's words."""
+    name = container.spec.runtime
+    if status is None:
+        return ShimFailed(f"the exitd-shim of an exec in {container.spec.name} died before it ran; try again")
+    words = runtime.last_error(status.text)
+    if status.stage == "runtime" and status.errno == 110:  # ETIMEDOUT
+        return TimedOut(f"{name} exec did not end in {create_seconds:g} s")
+    if status.stage != "runtime":
+        return RuntimeFailed(f"{name} exec: {status.stage}: {os.strerror(status.errno)}. {words}")
+    text = f"{wanted.argv0!r}: {{}} (the runtime says: {words or 'nothing'})"
+    match command.find_command(wanted):
+        case command.NotFound(because):
+            return CommandNotFound(text.format(because), command=wanted.argv0)
+        case command.NotExecutable(because):
+            return CommandNotExecutable(text.format(because), command=wanted.argv0)
+        case command.Found():
+            return RuntimeFailed(f"{name} exec: {words or 'it said nothing'}")

@@ -1,0 +1,190 @@
+"""Every run, and every exec, that this daemon watches: what wakes it, who is asked, and who follows a lost shim."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+import structlog
+
+from shim import fields, launch
+from shim.record import Record
+from supervisor import keeper, monitor, rundir
+from supervisor.errors import ExitdError, ShimFailed
+from supervisor.facts import Container, Process, Report, RunKey
+from supervisor.inotify import Inotify
+from supervisor.oci import bundle, cgroups
+from supervisor.oci.oomwatch import OomWatch
+from supervisor.sandbox import ExitListener, OomListener
+from supervisor.shims import Shims
+from supervisor.witness import Senses, Watch
+
+ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
+ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
+
+log = structlog.get_logger(__name__)
+
+
+class Watching:
+    """One per daemon; belongs to its event loop. `cgroups` says where each container's is."""
+
+    def __init__(self, watcher: monitor.Monitor, keeper_line: keeper.Keeper, changes: Inotify, *, zombie: bool) -> None:
+        """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
+        self.cgroups: dict[str, str] = {}
+        self.keeper = keeper_line
+        self.shims = Shims(watcher, keeper_line)
+        self._watches: dict[RunKey, Watch] = {}
+        self._on_exit: ExitListener | None = None
+        self._on_oom: OomListener | None = None
+        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
+        self._adoptions: set[asyncio.Task[None]] = set()
+        self._senses = Senses(
+            monitor=watcher,
+            zombie_readable=zombie,
+            now_ns=time.time_ns,
+            entry=self._entry,
+            oom_kills=self.oom_kills,
+            on_exit=self._exit_seen,
+            on_shim_lost=self.shim_lost,
+            on_begin=self._begun,
+            on_over=self._oom.end,
+        )
+
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        self._on_exit, self._on_oom = on_exit, on_oom
+
+    def get(self, key: RunKey) -> Watch | None:
+        return self._watches.get(key)
+
+    def add(self, key: RunKey, directory: rundir.RunDirectory, init: Process | None = None) -> Watch:
+        """A watch that has not begun."""
+        watch = self._watches[key] = Watch(key, directory, self._senses, init=init)
+        return watch
+
+    def begin(self, watch: Watch) -> None:
+        try:
+            watch.begin()
+        except OSError as error:
+            raise ShimFailed(f"cannot watch run {watch.key.run} of {watch.key.container}: {error.strerror}") from error
+
+    def hold(self, watch: Watch, created: launch.Created) -> Process:
+        """The init that its shim has told of, watched from now on."""
+        watch.init = Process(created.pid, created.started)
+        watch.init_fd = created.pidfd
+        if watch.init_fd < 0:  # it got lost on its way: no room among our descriptors
+            watch.init_fd = pidfd_of(watch.init)
+        self.begin(watch)
+        self._look_for_shim(watch)
+        return watch.init
+
+    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process) -> Watch:
+        """What an earlier daemon has begun. Its end may be told before this returns."""
+        watch = self.add(key, directory, init)
+        watch.init_fd = pidfd_of(init)
+        self.shims.find(watch)
+        self.begin(watch)
+        watch.look()
+        self._look_for_shim(watch)
+        return watch
+
+    def drop(self, key: RunKey) -> None:
+        watch = self._watches.pop(key, None)
+        if watch is not None:
+            watch.close()
+
+    def news(self) -> None:
+        """The keeper has journalled something: whoever has no shim may find its exit there."""
+        for watch in list(self._watches.values()):
+            if watch.shim_fd < 0:
+                watch.look()
+
+    def look_at_all(self) -> None:
+        """For the reconcile loop: an end that nothing woke us for is found here."""
+        for watch in list(self._watches.values()):
+            watch.look()
+
+    async def look_at_memory(self) -> None:
+        """For the reconcile loop: memory kills that nothing woke us for."""
+        await self._oom.look_at_all()
+
+    def shim_lost(self, key: RunKey) -> None:
+        """Init goes on under the keeper; a replacement goes on with its output."""
+        task = asyncio.get_running_loop().create_task(self._adopt(key))
+        self._adoptions.add(task)
+        task.add_done_callback(self._adoptions.discard)
+
+    def _look_for_shim(self, watch: Watch) -> None:
+        """One that has gone has either done its work, or needs to be replaced."""
+        if watch.shim_fd < 0:
+            watch.look()
+            if not watch.reported and watch.init_fd >= 0:
+                self.shim_lost(watch.key)
+
+    async def _adopt(self, key: RunKey) -> None:
+        watch = self._watches.get(key)
+        if watch is None or watch.reported:
+            return
+        log.warning("shim lost, starting a replacement", container=key.container, run=key.run, exec=key.exec_id)
+        try:
+            await watch.rest(ADOPT_REST_SECONDS)
+            status = await self.shims.begin(watch, ADOPT_SECONDS, adopt=True)
+            if isinstance(status, launch.Created) and status.pidfd >= 0:
+                os.close(status.pidfd)  # of init, which is watched already
+        except ExitdError as error:
+            log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
+
+    async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
+        """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many. `needed` is
+        asked after the keeper: a run that begins meanwhile is in its answer."""
+        try:
+            known = await self.keeper.runs()
+        except (keeper.KeeperSilent, fields.BadMessage):
+            return 0
+        live = needed()
+        stale = [m for m in known if RunKey(m.get("id"), m.number("run"), m.get("exec")) not in live]
+        for message in stale:
+            await self.keeper.acknowledge(message.get("id"), message.number("run"), message.get("exec"))
+        return len(stale)
+
+    def cgroup_of(self, container: Container, root: str) -> str:
+        if container.id not in self.cgroups:
+            self.cgroups[container.id] = bundle.cgroups_path(container, root)
+        return self.cgroups[container.id]
+
+    def oom_kills(self, key: RunKey) -> int:
+        """In the container's cgroup, by now."""
+        path = self.cgroups.get(key.container)
+        return max((cgroups.oom_kills(path) or 0) if path else 0, self._oom.seen(RunKey(key.container, key.run)))
+
+    def close(self) -> None:
+        for task in self._adoptions:
+            task.cancel()
+        for watch in self._watches.values():
+            watch.close()
+        self._watches.clear()
+        self._oom.close()
+
+    def _begun(self, key: RunKey) -> None:
+        if not key.exec_id:  # whose memory is its container's
+            self._oom.begin(key, self.cgroups[key.container])
+
+    def _exit_seen(self, key: RunKey, report: Report) -> None:
+        assert self._on_exit is not None
+        self._on_exit(key, report)
+
+    def _lives(self, key: RunKey) -> bool:
+        watch = self._watches.get(key)
+        return watch is not None and watch.lives()
+
+    def _killed_for_memory(self, key: RunKey, kills: int) -> None:
+        assert self._on_oom is not None
+        self._on_oom(key, kills)
+
+    def _entry(self, key: RunKey) -> Record | None:
+        return self.keeper.entries().get((key.container, key.run, key.exec_id))
+
+
+def pidfd_of(process: Process) -> int:
+    """-1: it is gone."""
+    fd = monitor.open_process(process.pid, process.started_ticks)
+    return -1 if fd is None else fd

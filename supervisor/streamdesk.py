@@ -1,0 +1,73 @@
+"""What callers ask of standard streams: to attach to them, and the small orders; of a container's run or of an exec."""
+
+from collections.abc import Awaitable, Callable
+
+from supervisor import control
+from supervisor.directory import is_over
+from supervisor.errors import WrongState
+from supervisor.facts import LIVE, Container, Counters, Phase, Winsize
+from supervisor.node import GONE_SECONDS, Node
+from supervisor.rundir import path_of
+from supervisor.streams import Session, Target, Wanted
+
+Execs = Callable[[Container, str], Awaitable[Target]]
+
+
+class StreamDesk:
+    """Implements `supervisor.api.streams.Streams`. `execs` finds an exec of a container; raises when there is none."""
+
+    def __init__(self, node: Node, state: str, execs: Execs) -> None:
+        self._node = node
+        self._state = state
+        self._execs = execs
+
+    async def attach(self, id: str, exec_id: str, wanted: Wanted) -> Session:
+        """To be entered. WrongState when it has ended."""
+        return Session(await self._target(id, exec_id), wanted)
+
+    async def resize(self, id: str, exec_id: str, size: Winsize) -> None:
+        target = await self._target(id, exec_id)
+        if not target.tty:
+            raise WrongState(f"{target.name} has no terminal to resize")
+        async with control.opened(target.directory) as line:
+            await line.resize(size)
+
+    async def close_stdin(self, id: str, exec_id: str) -> None:
+        target = await self._target(id, exec_id)
+        if target.tty:
+            raise WrongState(f"{target.name} has a terminal, whose input is not closed; send ctrl-d")
+        if not target.stdin:
+            raise WrongState(f"{target.name} was made without stdin, there is nothing to close")
+        async with control.opened(target.directory) as line:
+            await line.close_stdin()
+
+    async def reopen_log(self, id: str) -> None:
+        async with control.opened((await self._target(id, "")).directory) as line:
+            await line.reopen_log()
+
+    async def counters(self, container: Container) -> Counters | None:
+        """None when there is no run, or its shim does not tell at once."""
+        if container.phase not in LIVE:
+            return None
+        return await control.counters_of(path_of(self._state, container.id, container.run))
+
+    async def _target(self, id: str, exec_id: str) -> Target:
+        container = await self._node.get(id)
+        await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
+        container = self._node.known(container.id)
+        if exec_id:
+            return await self._execs(container, exec_id)
+        if container.phase not in LIVE:
+            raise WrongState(f"{id} is {container.phase.value}: it has no standard streams now", id=container.id)
+        run = container.run
+        return Target(
+            name=container.spec.name,
+            directory=path_of(self._state, container.id, run),
+            tty=container.spec.tty,
+            stdin=container.spec.stdin,
+            over=lambda: self._node.until(container.id, is_over(run), None, "its exit"),
+        )
+
+
+def _is_made(container: Container | None) -> bool:
+    return container is None or container.phase is not Phase.CREATING

@@ -1,0 +1,313 @@
+"""One client attached to a run's standard streams: pipes between it and the shim, each side held up by the other.
+
+The shim has the other ends for as long as the control connection lives, and closes those of the output at its end. A
+shim that is killed is replaced; the replacement gets the same input pipe, with whatever is in it.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sys
+import termios
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from supervisor.control import Control
+from supervisor.errors import ShimFailed, TimedOut, WrongState
+from supervisor.facts import Winsize
+from supervisor.tap import CHUNK_BYTES, Tap
+
+LAST_BYTES = 4 << 20  # of a run that is over, whose shim does not wait: more than it holds back for a slow client
+BEGIN_SECONDS = 5.0  # for a shim that is there to be attached to
+REPLACED_SECONDS = 15.0  # for the next one, when this one was killed
+LOOK_SECONDS = 0.05  # between two tries
+COUNT_SECONDS = 0.5  # between two looks at what was dropped
+SETTLE_SECONDS = 1.0  # for a container that does not read what a client has left behind
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose streams: a container's run, or an exec in it. `over` returns once its end is stored."""
+
+    name: str
+    directory: str  # where its shim's control socket is
+    tty: bool
+    stdin: bool
+    over: Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client asks for. `lossless` False: what it does not read in time is dropped by the shim, and counted."""
+
+    stdin: bool = True
+    stdout: bool = True
+    stderr: bool = True
+    lossless: bool = True
+    size: Winsize | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    stream: str  # stdout | stderr
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """In total so far."""
+
+    size_bytes: int
+
+
+Item = Output | Dropped
+
+
+class Session:
+    """Attached for the length of an `async with`. One task reads `items`, another one may give input meanwhile."""
+
+    def __init__(self, target: Target, wanted: Wanted) -> None:
+        self.tty = target.tty
+        self.stdin = wanted.stdin and target.stdin
+        self._target = target
+        self._lossless = wanted.lossless
+        self._size = wanted.size if target.tty else None
+        self._closing_stdin = False
+        self._names = [
+            *(["out"] if wanted.stdout else []),
+            *(["err"] if wanted.stderr and not target.tty else []),
+        ]
+        self._input = (-1, -1)  # read end, which every shim gets; write end
+        self._tap = Tap()
+        self._control: Control | None = None
+        self._over: asyncio.Future[object] | None = None
+        self._dropped = self._dropped_before = self._told = 0  # by all shims, by those before this one; what was said
+
+    async def __aenter__(self) -> Self:
+        """WrongState when it has ended, ShimFailed when no shim is there; Busy."""
+        try:
+            if self.stdin:
+                self._input = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._over = asyncio.ensure_future(self._target.over())
+            self._over.add_done_callback(lambda _: self._tap.widen(LAST_BYTES))
+            if not await self._attach_within(BEGIN_SECONDS):
+                raise WrongState(f"{self._target.name} has ended")
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    # -- output
+
+    async def items(self) -> AsyncGenerator[Item, None]:
+        """Until the output's end, or the run's. Nothing is read before it is asked for. ShimFailed, TimedOut."""
+        while True:
+            async for item in self._of_this_shim():
+                yield item
+            if self._names and await self._ended():
+                break
+            if not self._names:
+                await self._until_lost_or_over()
+            if self._is_over():
+                break
+            log.debug("attached shim gone, waiting for the next", target=self._target.name)
+            if not await self._attach_within(REPLACED_SECONDS):
+                break
+        self._drop_shim()  # with its last word
+        if self._dropped > self._told:
+            yield Dropped(self._dropped)
+
+    async def _of_this_shim(self) -> AsyncGenerator[Item, None]:
+        loop, counted = asyncio.get_running_loop(), 0.0
+        while (item := await self._tap.get()) is not None:
+            name, data = item
+            yield Output(name, data)
+            # A whole pipe full of it: the client has been slow.
+            if not self._lossless and len(data) == CHUNK_BYTES and loop.time() >= counted + COUNT_SECONDS:
+                counted = loop.time()
+                await self._shim_answers()
+                self._note_dropped()
+                if self._dropped > self._told:
+                    self._told = self._dropped
+                    yield Dropped(self._told)
+
+    async def _ended(self) -> bool:
+        """Whether the shim has closed the output because it is at its end. One that still answers has; one that does
+        not was killed, unless the run is over."""
+        assert self._over is not None
+        answer = asyncio.ensure_future(self._shim_answers())
+        try:
+            await asyncio.wait((answer, self._over), return_when=asyncio.FIRST_COMPLETED)
+            return self._over.done() or answer.result()
+        finally:
+            answer.cancel()
+            await asyncio.wait((answer,))
+
+    async def _shim_answers(self) -> bool:
+        assert self._control is not None
+        try:
+            await self._control.counters()
+        except (ShimFailed, TimedOut):
+            return False
+        return True
+
+    async def _until_lost_or_over(self) -> None:
+        """For a client that gives input only."""
+        assert self._control is not None and self._over is not None
+        lost, failed = (asyncio.ensure_future(each) for each in (self._control.lost.wait(), self._tap.failure()))
+        try:
+            await asyncio.wait((lost, failed, self._over), return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                failed.result()
+        finally:
+            for each in (lost, failed):
+                each.cancel()
+            await asyncio.wait((lost, failed))
+
+    def _note_dropped(self) -> None:
+        assert self._control is not None
+        if self._control.told is not None:
+            self._dropped = self._dropped_before + self._control.told.missed_bytes
+
+    # -- input
+
+    async def write(self, data: bytes) -> None:
+        """Waits while the container does not read. Without input there is nobody to give it to."""
+        rest = memoryview(data)
+        while self.stdin and rest:
+            try:
+                rest = rest[os.write(self._input[1], rest) :]
+            except BlockingIOError:
+                await self._writable(self._input[1])
+
+    async def resize(self, size: Winsize) -> None:
+        """WrongState without a terminal. Between two shims: the next one is told."""
+        if not self.tty:
+            raise WrongState(f"{self._target.name} has no terminal to resize")
+        self._size = size
+        assert self._control is not None
+        with contextlib.suppress(ShimFailed, TimedOut):
+            await self._control.resize(size)
+
+    async def close_stdin(self) -> None:
+        """Behind what was written so far. WrongState with a terminal."""
+        if self.tty:
+            raise WrongState(f"{self._target.name} has a terminal, whose input is not closed; send ctrl-d")
+        self._closing_stdin = True
+        assert self._control is not None
+        with contextlib.suppress(ShimFailed, TimedOut):
+            await self._control.close_stdin()
+
+    def end_input(self) -> None:
+        """The client will send no more. Only its own input ends with that."""
+        if self._input[1] >= 0:
+            os.close(self._input[1])
+            self._input = (self._input[0], -1)
+        self.stdin = False
+
+    async def settle(self) -> None:
+        """Returns once the shim has taken all input, or does not for a while."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SETTLE_SECONDS
+        while self._input[0] >= 0 and _filled(self._input[0]) and loop.time() < deadline:
+            assert self._over is not None
+            await asyncio.wait((self._over,), timeout=LOOK_SECONDS)
+
+    def input_over(self, feeding: asyncio.Task[None]) -> None:
+        """Whoever gave the input has come to an end. What has gone wrong there is raised by `items`."""
+        if not feeding.cancelled() and (error := feeding.exception()) is not None:
+            self._tap.fail(error)
+
+    # -- shims
+
+    async def _attach_within(self, seconds: float) -> bool:
+        """False: the run is over, no shim will come."""
+        assert self._over is not None
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not self._over.done():
+            try:
+                await self._attach()
+                return True
+            except ShimFailed:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.wait((self._over,), timeout=LOOK_SECONDS)
+        return False
+
+    async def _attach(self) -> None:
+        self._drop_shim()
+        self._control = await Control.open(self._target.directory)
+        theirs: list[int] = []
+        try:
+            for name in self._names:
+                theirs.append(self._tap.add({"out": "stdout", "err": "stderr"}[name]))
+            await self._ask_to_attach(self._control, theirs)
+        finally:
+            for fd in theirs:
+                os.close(fd)
+
+    async def _ask_to_attach(self, control: Control, outputs: list[int]) -> None:
+        mode = "lossless" if self._lossless else "drop"
+        with_input = self._input[0] >= 0 and await control.attach(
+            ["in", *self._names], mode, [self._input[0], *outputs]
+        )
+        if not with_input:
+            self._give_up_input()
+            if self._names:
+                await control.attach(self._names, mode, outputs)
+        if self._size is not None:
+            await control.resize(self._size)
+        if self._closing_stdin:
+            await control.close_stdin()
+
+    def _give_up_input(self) -> None:
+        """The container's stdin is closed. Who waits for room in the pipe gets it."""
+        self.stdin = False
+        with contextlib.suppress(BlockingIOError):
+            while self._input[0] >= 0 and os.read(self._input[0], CHUNK_BYTES):
+                pass
+
+    def _drop_shim(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._note_dropped()
+            self._dropped_before, self._control.told = self._dropped, None
+        self._tap.drop()
+
+    async def _close(self) -> None:
+        self._drop_shim()
+        for fd in self._input:
+            if fd >= 0:
+                os.close(fd)
+        self._input = (-1, -1)
+        if self._over is not None and not self._over.done():
+            self._over.cancel()
+            await asyncio.wait((self._over,))
+
+    def _is_over(self) -> bool:
+        return self._over is not None and self._over.done()
+
+    async def _writable(self, fd: int) -> None:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_writer(fd, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_writer(fd)
+
+
+def _filled(fd: int) -> bool:
+    """Whether there is something in that pipe."""
+    return bool(int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder))

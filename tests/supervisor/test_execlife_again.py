@@ -1,0 +1,145 @@
+"""Execs after a daemon start: found again, or told as what became of them."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.errors import ShimFailed
+from supervisor.execs import Exec, ExecSpec
+from supervisor.facts import Exited, Phase, Unknown
+from supervisor.store import Change
+from tests.supervisor.exec_fakes import SPEC, again, at_once, looked_up, running, settled
+from tests.supervisor.fakes import hasty, in_loop, until
+
+__all__ = ["at_once", "hasty"]
+pytestmark = pytest.mark.usefixtures("at_once")
+LIMITED = replace(SPEC, timeout_seconds=0.05)
+LONG = replace(SPEC, timeout_seconds=1000.0)
+
+
+async def left_behind(directory: Path, spec: ExecSpec = SPEC) -> Exec:
+    """An exec that ran when its daemon ended."""
+    async with running(directory) as x:
+        return (await x.begin(spec)).exec
+
+
+@in_loop
+async def test_an_exec_goes_on_under_the_next_daemon(tmp_path: Path) -> None:
+    e = await left_behind(tmp_path)
+    async with again(tmp_path) as x:
+        await looked_up(x)
+        await until(lambda: not x.w.node.recovering, "the look-up")
+        assert x.execs.of(x.id) == (e,)
+        assert list(x.execs.keys()) == [e.key]
+        x.ends(e.key, Exited(9))
+        live = x.execs.get(x.id, e.key.exec_id)
+        assert live is not None
+        assert (await x.execs.wait(live)).status == Exited(9)
+        await settled(x)
+
+
+@in_loop
+async def test_an_exec_that_ended_meanwhile_is_told_before_its_container(tmp_path: Path) -> None:
+    e = await left_behind(tmp_path)
+    async with again(tmp_path) as x:
+        x.manager.on_connect = lambda e: x.ends(e.key, Exited(43))
+        x.w.manager.on_connect = lambda c: x.w.manager.ends(c.id)
+        await looked_up(x)
+        await until(lambda: x.container.phase is Phase.EXITED, "the end")
+        assert [exec_id for kind, exec_id in await x.log() if kind == "exit"] == [e.key.exec_id, ""]
+        exit = await x.w.store.exec_exit(x.id, e.key.exec_id)
+        assert exit is not None and exit.status == Exited(43)
+        await settled(x)
+
+
+@in_loop
+async def test_a_look_up_that_fails_is_tried_again(tmp_path: Path) -> None:
+    e = await left_behind(tmp_path)
+    async with again(tmp_path) as x:
+        x.manager.fails["connect"] = [ShimFailed("no descriptors")]
+        await looked_up(x)
+        await until(lambda: not x.w.node.recovering, "the look-up")
+        assert x.manager.calls == [("connect", e.key.exec_id)] * 2
+
+
+@in_loop
+async def test_an_exec_that_was_being_made_has_failed_and_leaves_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as x:
+        x.manager.gates["create"] = asyncio.Event()
+        beginning = asyncio.create_task(x.begin())
+        await until(lambda: x.manager.names() == ["create"], "create")
+        beginning.cancel()
+        await asyncio.wait([beginning])
+    async with again(tmp_path) as x:
+        await looked_up(x)
+        await settled(x)
+        assert [kind for kind, exec_id in await x.log() if exec_id] == ["failed"]
+        assert x.manager.names() == ["settle", "delete"]
+        assert x.manager.deleted[0].init is None
+
+
+@in_loop
+async def test_after_a_reboot_every_exec_is_unknown_and_told_before_its_container(tmp_path: Path) -> None:
+    e = await left_behind(tmp_path)
+    async with again(tmp_path, boot="new") as x:
+        await looked_up(x)
+        await settled(x)
+        exit = await x.w.store.exec_exit(x.id, e.key.exec_id)
+        assert exit is not None and exit.status == Unknown("host-rebooted")
+        assert [exec_id for kind, exec_id in await x.log() if kind == "exit"] == [e.key.exec_id, ""]
+        assert "connect" not in x.manager.names()
+
+
+@in_loop
+async def test_a_limit_outlives_the_daemon(tmp_path: Path) -> None:
+    await left_behind(tmp_path, LIMITED)
+    async with again(tmp_path) as x:
+        await looked_up(x)
+        await until(lambda: "signal 9 all" in x.manager.names(), "the limit")
+
+
+@in_loop
+async def test_a_limit_that_is_far_away_is_armed_again(tmp_path: Path) -> None:
+    e = await left_behind(tmp_path, LONG)
+    async with again(tmp_path) as x:
+        await looked_up(x)
+        await until(lambda: not x.w.node.recovering, "the look-up")
+        live = x.execs.get(x.id, e.key.exec_id)
+        assert live is not None and live.timer is not None
+        assert "signal 9 all" not in x.manager.names()
+
+
+@in_loop
+async def test_an_end_that_was_being_enforced_is_enforced_on(tmp_path: Path) -> None:
+    async with running(tmp_path) as x:
+        await x.begin(replace(SPEC, timeout_seconds=0.01))
+        await until(lambda: "signal 9 all" in x.manager.names(), "the limit")
+    async with again(tmp_path) as x:
+        await looked_up(x)
+        await until(lambda: "signal 9 all" in x.manager.names(), "the limit")
+        assert [kind for kind, exec_id in await x.log() if exec_id] == ["exec", "timeout"]
+
+
+@in_loop
+async def test_what_a_killed_daemon_had_not_cleaned_up_is_looked_for(tmp_path: Path) -> None:
+    e = await left_behind(tmp_path)
+    async with again(tmp_path) as x:
+        await looked_up(x)
+        await until(lambda: x.manager.known, "the look")
+        assert x.manager.known == [{e.key.exec_id}]
+        x.ends(e.key)
+        x.w.manager.ends(x.id)
+        await until(lambda: x.container.clean, "the clean-up")
+        assert x.manager.known == [{e.key.exec_id}, set()]
+
+
+@in_loop
+async def test_rows_of_containers_that_are_gone_are_dropped(tmp_path: Path) -> None:
+    async with running(tmp_path) as x:
+        await x.begin()
+        await x.w.store.commit(Change(removed=(x.id,)))
+    async with again(tmp_path) as x:
+        await x.execs.load()
+        assert (x.execs._live, await x.stored()) == ({}, [])

@@ -1,0 +1,112 @@
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor import proctree
+from supervisor.facts import Process
+from supervisor.proctree import Kin, family, look
+from tests.supervisor.children import name_of
+from tests.system.daemonrig import until
+
+TREE = "sleep 11111 & (sleep 22222 & sleep 33333) & setsid sh -c 'sleep 44444; true' & wait; true"
+
+
+def kin(parent: int, session: int) -> Kin:
+    return Kin(parent, session, 1)
+
+
+def test_descendants_and_the_session_are_family_and_nobody_else() -> None:
+    table = {
+        1: kin(0, 1),
+        10: kin(1, 10),  # the root
+        11: kin(10, 10),
+        12: kin(11, 12),  # a session of its own
+        13: kin(12, 12),
+        14: kin(1, 10),  # lost its parent, not its session
+        20: kin(1, 20),
+        21: kin(20, 1),
+    }
+    assert family(table, 10) == {10, 11, 12, 13, 14}
+
+
+def test_a_root_that_leads_no_session_has_descendants_only() -> None:
+    """Else its starter's session would be taken for its own."""
+    assert family({5: kin(1, 5), 10: kin(5, 5), 11: kin(10, 5), 12: kin(5, 5)}, 10) == {10, 11}
+
+
+def test_of_a_root_that_is_gone_its_session_is_left() -> None:
+    assert family({11: kin(1, 10), 12: kin(11, 99), 13: kin(1, 13)}, 10) == {11, 12}
+
+
+pids = st.integers(min_value=1, max_value=12)
+
+
+@given(st.dictionaries(pids, st.builds(kin, pids, pids), max_size=12), pids)
+def test_a_family_is_closed_and_reached_from_its_root(table: dict[int, Kin], root: int) -> None:
+    found = family(table, root)
+    assert found <= table.keys()
+    assert {pid for pid, each in table.items() if each.parent in found} <= found
+    for pid in found - {root}:
+        assert table[pid].session == root or table[pid].parent in found | {root}
+
+
+@pytest.fixture
+def tree() -> Iterator["subprocess.Popen[bytes]"]:
+    """A shell that leads a session, with two levels of children, one of them with a session of its own."""
+    process = subprocess.Popen(["sh", "-c", TREE], start_new_session=True)
+    try:
+        until(lambda: _sleepers(process.pid) == 4, "the children")
+        yield process
+    finally:
+        for pid in family(look(_everyone()), process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def _everyone() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _sleepers(root: int) -> int:
+    return sum(_command(pid).startswith("sleep") for pid in family(look(_everyone()), root))
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def test_the_whole_family_is_killed_and_those_outside_live_on(tree: "subprocess.Popen[bytes]") -> None:
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        members = family(look(_everyone()), tree.pid)
+        assert proctree.signal_family(name_of(tree), signal.SIGKILL, _everyone) == len(members) >= 6
+        assert tree.wait(20) == -signal.SIGKILL
+        until(lambda: not any(_command(pid) for pid in members), "the end of all")
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_another_signal_is_sent_once_to_each(tree: "subprocess.Popen[bytes]") -> None:
+    assert proctree.signal_family(name_of(tree), signal.SIGTERM, _everyone) >= 6
+    assert tree.wait(20) == -signal.SIGTERM
+
+
+def test_only_candidates_are_signalled(tree: "subprocess.Popen[bytes]") -> None:
+    assert proctree.signal_family(name_of(tree), signal.SIGKILL, list) == 1
+    assert tree.wait(20) == -signal.SIGKILL
+
+
+def test_a_stranger_that_has_its_number_is_left_alone(tree: "subprocess.Popen[bytes]") -> None:
+    name = name_of(tree)
+    assert proctree.signal_family(Process(name.pid, name.started_ticks + 1), signal.SIGKILL, _everyone) == 0
+    assert tree.poll() is None

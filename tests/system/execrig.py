@@ -1,0 +1,59 @@
+"""Execs of a real daemon in a line each."""
+
+import os
+import pathlib
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from supervisor.oci import cgroups
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands
+from tests.system.lives import ended
+from tests.system.test_oci_spec import CRUN_ON_HYBRID
+
+
+def runtime_of(d: Daemon, name: str) -> str:
+    """The runtime as it works on this host."""
+    if name == "crun" and cgroups.mode() is cgroups.Mode.HYBRID:
+        wrapper = d.base / "crun"
+        wrapper.write_text(CRUN_ON_HYBRID)
+        wrapper.chmod(0o755)
+        return str(wrapper)
+    return name
+
+
+def begin(client: Client, id: str, *args: str, **fields: object) -> str:
+    return client.exec(id, pb.ExecSpec(args=args, **fields)).id  # type: ignore[arg-type]
+
+
+def end_of(client: Client, id: str, exec_id: str) -> pb.Exit:
+    return ended(client.begin_wait(id, exec_id=exec_id).result(LIMIT_SECONDS))
+
+
+def run(client: Client, id: str, *args: str, **fields: object) -> pb.Exit:
+    return end_of(client, id, begin(client, id, *args, **fields))
+
+
+def script(client: Client, id: str, text: str, **fields: object) -> pb.Exit:
+    return run(client, id, "sh", "-c", text, **fields)
+
+
+def shim_of(d: Daemon, exec_id: str) -> int:
+    """The pid of the exec's shim, by the directory that it works in."""
+    found = [pid for pid, _ in commands() if _cwd(pid).endswith(f"/e/{exec_id}") and _cwd(pid).startswith(str(d.base))]
+    assert len(found) <= 1
+    return found[0] if found else 0
+
+
+def _cwd(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd") if b"exitd-shim" in command_of(pid) else ""
+    except OSError:
+        return ""
+
+
+def command_of(pid: int) -> bytes:
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def exec_directories(d: Daemon) -> list[pathlib.Path]:
+    return list((d.state / "c").glob("*/*/e/*"))

@@ -1,0 +1,113 @@
+"""Attach while shims are killed or stopped and daemons restarted: what was sent arrives, and who waits is told."""
+
+import hashlib
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client, Unreachable
+from supervisor.errors import ShuttingDown
+from tests.system import lives
+from tests.system.attachrig import Reader, attached, created, kill_shim, taken
+from tests.system.daemonrig import Daemon, left, remove_all, scaled, until, warm_up
+from tests.system.lives import last_exit, word
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with lives.daemon() as made:
+        yield made
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[Client]:
+    with daemon.client() as made:
+        warm_up(made)
+        before = left(daemon)
+        yield made
+        remove_all(made)
+        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
+
+
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
+def test_a_killed_shim_does_not_end_an_attach(client: Client, tty: bool) -> None:
+    script = f"{'stty -echo;' if tty else ''} echo up; while read x; do echo =$x; done"
+    container, it = attached(client, "sh", "-c", script, stdin=True, tty=tty)
+    reader = Reader(it)
+    reader.until(b"up")
+    for text in (b"one", b"two"):
+        kill_shim(client, container)
+        # It waits in its pipe for the next shim, to which the output is attached as well.
+        assert it.write(text + b"\n")
+        reader.until(b"=" + text)
+    if tty:
+        assert it.write(b"\x04")
+    else:
+        assert it.close_stdin()
+    reader.ended()
+    assert word(last_exit(client, container)) == "exited 0"
+    logged = b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=container)))
+    assert logged.split() == bytes(reader.out).split() == [b"up", b"=one", b"=two"]
+
+
+def test_input_is_complete_although_shims_are_killed_meanwhile(client: Client, tmp_path: pathlib.Path) -> None:
+    size = scaled(256 << 20)
+    container = created(
+        client,
+        *("sh", "-c", "cat > /out/all"),
+        stdin=True,
+        mounts=[pb.Mount(source=str(tmp_path), destination="/out")],
+    )
+    it = client.attach(container)
+    client.start(container)
+    block, sent, written, kills = os.urandom(1 << 16), hashlib.sha256(), 0, 0
+    reader = Reader(it)
+    while written < size:
+        if written * 4 // size > kills:
+            kill_shim(client, container)
+            kills += 1
+        part = block[: size - written]
+        assert it.write(part)
+        sent.update(part)
+        written += len(part)
+    assert it.close_stdin()
+    reader.ended()
+    assert kills == 3
+    assert word(last_exit(client, container)) == "exited 0"
+    assert hashlib.sha256((tmp_path / "all").read_bytes()).digest() == sent.digest()
+
+
+def test_a_shim_that_does_not_answer_keeps_no_inspect(client: Client) -> None:
+    container = lives.up(client)
+    os.kill(container.shim.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert not client.inspect(container.id).HasField("streams")
+        assert time.monotonic() - began < 2
+    finally:
+        os.kill(container.shim.pid, signal.SIGCONT)
+    assert client.inspect(container.id).HasField("streams")
+
+
+def test_a_restarted_daemon_can_attach_to_the_same_terminal() -> None:
+    with lives.daemon() as daemon:
+        with daemon.client() as client:
+            script = "stty -echo; echo up; while read x; do echo =$x; done"
+            container, it = attached(client, "sh", "-c", script, stdin=True, tty=True)
+            taken(it, b"up\r\n")
+            daemon.kill(signal.SIGTERM)
+            with pytest.raises((ShuttingDown, Unreachable)):
+                next(it)
+        daemon.start()
+        with daemon.client() as client:
+            it = client.attach(container)
+            assert it.write(b"x\n")
+            taken(it, b"=x\r\n")
+            assert it.write(b"\x04")
+            Reader(it).ended()
+            assert word(last_exit(client, container)) == "exited 0"

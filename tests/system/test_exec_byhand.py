@@ -1,0 +1,29 @@
+"""An exec in a container whose shim was started by hand: its bundle is its caller's, its runtime's root that shim's."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.system import oracle
+from tests.system.byhandrig import adopted, begun
+from tests.system.daemonrig import Daemon
+from tests.system.execrig import script
+from tests.system.lives import last_exit, word
+from tests.system.oracle import down
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with oracle.warm_daemon() as made:
+        yield made
+
+
+def test_an_adopted_container_takes_execs_as_any_other(daemon: Daemon) -> None:
+    with down(daemon):
+        subject = begun(daemon, "read line </mnt/go")
+    adopted(daemon, subject)
+    with daemon.client() as client:
+        assert word(script(client, subject.id, "exit 43")) == "exited 43"
+        client.kill(subject.id, "KILL")
+        assert word(last_exit(client, subject.id)) == "signaled 9"
+    oracle.clear(daemon)

@@ -1,0 +1,305 @@
+"""exitd-keeper and the seats of a shim: who sits where, what is kept for its successor, and until when."""
+
+import errno
+import os
+import pathlib
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shim import fields, launch
+from tests.system import shimrig
+from tests.system.shimrig import Keeper, Rig
+from tests.system.test_keeper import upgrade
+
+SEATS, KEPT = range(3, 16), (4, 5, 13, 14, 15)
+# Stand-ins for a shim: its descriptors, named; then it stays.
+LISTS = "for n in {3..20}; do readlink /proc/self/fd/$n || echo; done >list; mv list seats"
+STAYS = "exec sleep 1000"
+
+
+@dataclass
+class Box:
+    """A run of which the keeper knows, whatever its shim does. `files` are what the shim's seats are filled with."""
+
+    rig: Rig
+    keeper: Keeper
+    directory: pathlib.Path
+    files: dict[int, int] = field(default_factory=dict)
+
+    def request(self, program: str, seats: Sequence[int | str], adopt: bool = False) -> bytes:
+        plain = launch.spawn_request("box", 1, "", str(self.directory), program, adopt=adopt)
+        pairs = fields.decode(plain).pairs
+        return fields.encode("exitd-spawn", [*pairs, *(("seat", seat) for seat in seats)])
+
+    def stand_in(self, script: str) -> str:
+        """The path of a script for bash: other shells' own descriptors may lie in a seat."""
+        path = self.rig.directory / f"script{next(shimrig.NUMBERS)}"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def begin(self, script: str, seats: Mapping[int, int], adopt: bool = False) -> int:
+        """The pidfd of a stand-in."""
+        (self.directory / "seats").unlink(missing_ok=True)
+        program = self.stand_in(script)
+        assert self.keeper.socket is not None
+        _, passed = launch.ask(self.keeper.socket, self.request(program, [*seats], adopt), [*seats.values()])
+        return passed[0]
+
+    def listed(self, seats: Mapping[int, int], adopt: bool = False) -> dict[int, str]:
+        """What a stand-in finds in its seats."""
+        ended(self.begin(LISTS, seats, adopt))
+        lines = (self.directory / "seats").read_text().splitlines()
+        return {seat: line for seat, line in enumerate(lines, 3) if line}
+
+    def refused(self, seats: Sequence[int | str], count: int) -> int:
+        """The errno with which the keeper refuses to spawn."""
+        assert self.keeper.socket is not None
+        with pytest.raises(launch.KeeperRefused) as caught, open("/dev/null") as file:
+            launch.ask(self.keeper.socket, self.request("/nowhere/exitd-shim", seats), [file.fileno()] * count)
+        return caught.value.number
+
+    def ask(self, kind: str, *pairs: tuple[str, str | int], fds: Sequence[int] = ()) -> fields.Message:
+        assert self.keeper.socket is not None
+        return launch.ask(self.keeper.socket, fields.encode(kind, [*launch.key("box", 1), *pairs]), [*fds])[0]
+
+    def register(self, pid: int, *master: int) -> None:
+        self.ask("exitd-register", ("pid", pid), ("started", 1), ("oom", ""), fds=master)
+
+    def held(self) -> int:
+        """How many descriptors the keeper has open."""
+        self.keeper.settle()
+        return len(shimrig.open_files(self.keeper.process.pid))
+
+
+def ended(pidfd: int) -> None:
+    assert shimrig.wait_readable(pidfd)
+    os.close(pidfd)
+
+
+def killed(pidfd: int) -> None:
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    ended(pidfd)
+
+
+def link(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+@pytest.fixture
+def box() -> Iterator[Box]:
+    with shimrig.rig() as rig:
+        keeper = rig.keeper()
+        made = Box(rig, keeper, rig.directory / "run")
+        made.directory.mkdir()
+        try:
+            for seats in ((4, 6), (5, 7), (12, 13), (14, 15)):
+                made.files.update(zip(seats, os.pipe(), strict=True))
+            made.files |= {seat: os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for seat, name in NAMESPACES}
+            made.files[3], other = (s.detach() for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            os.close(other)
+            yield made
+        finally:
+            for fd in made.files.values():
+                os.close(fd)
+            keeper.close()
+
+
+NAMESPACES = ((8, "net"), (9, "ipc"), (10, "uts"), (11, "pid"))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [3],
+        [3, 4, 5, 6, 7, 14, 15],
+        [15, 14, 13, 12, 7, 6, 5, 4, 3],
+        [*SEATS],
+        [*reversed(SEATS)],
+        [3, 14, 15, 9, 8],
+    ],
+)
+def test_each_descriptor_comes_to_the_seat_it_was_meant_for_and_to_no_other(box: Box, order: list[int]) -> None:
+    before = box.held()
+    assert box.listed({seat: box.files[seat] for seat in order}) == {seat: link(box.files[seat]) for seat in order}
+    assert box.held() == before + len(set(order) & set(KEPT))
+    box.keeper.acknowledge("box")
+    assert box.held() == before
+
+
+def test_without_names_they_sit_in_their_order_as_older_daemons_mean_it(box: Box) -> None:
+    program = box.stand_in(LISTS)
+    order = [3, 4, 5, 6, 7, 8, 9]
+    assert box.keeper.socket is not None
+    request = box.request(program, [])
+    ended(launch.ask(box.keeper.socket, request, [box.files[seat] for seat in order])[1][0])
+    lines = (box.directory / "seats").read_text().splitlines()
+    assert lines == [link(box.files[seat]) for seat in order] + [""] * 11
+    assert box.listed({3: box.files[3]}, adopt=True).keys() == {3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("seats", "count"),
+    [
+        ([3, 3], 2),
+        ([3, 4], 1),
+        ([3], 2),
+        ([3], 0),
+        ([4, 5], 2),
+        ([3, 2], 2),
+        ([3, 16], 2),
+        ([3, -4], 2),
+        ([3, ""], 2),
+        ([3, "4x"], 2),
+        ([3, "99999999999999999999"], 2),
+        ([*SEATS, 3], 13),
+        ([*SEATS, *SEATS], 13),
+        ([], 10),
+    ],
+)
+def test_a_seat_that_is_none_taken_or_without_its_descriptor_is_refused(
+    box: Box, seats: list[int | str], count: int
+) -> None:
+    before = box.held()
+    assert box.refused(seats, count) == errno.EINVAL
+    assert box.held() == before
+    assert box.keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
+
+
+def test_no_list_of_seats_crashes_the_keeper_or_costs_it_a_descriptor(box: Box) -> None:
+    before = box.held()
+
+    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.sampled_from(["exitd-spawn", "exitd-release", "exitd-register"]),
+        st.lists(st.integers(-1, 17) | st.sampled_from(["", "x", "3 ", "9" * 30]), max_size=16),
+        st.integers(0, 14),
+        st.booleans(),
+    )
+    def try_one(kind: str, seats: list[int | str], count: int, adopt: bool) -> None:
+        message = box.request("/nowhere/exitd-shim", seats, adopt).replace(b"exitd-spawn", kind.encode(), 1)
+        with launch.connect(str(box.keeper.state)) as client, open("/dev/null") as file:
+            socket.send_fds(client, [message], [file.fileno()] * count)
+            assert fields.decode(launch.receive(client)[0]).kind == "exitd-refused"
+
+    try_one()
+    assert box.keeper.alive and abs(box.held() - before) <= 1  # a connection's end may not have been seen yet
+
+
+def test_a_replacement_gets_what_was_kept_and_nothing_else_but_its_status_socket(box: Box) -> None:
+    killed(box.begin(STAYS, box.files))
+    expected = {seat: link(box.files[seat]) for seat in (3, *KEPT)}
+    before = box.held()
+    for _ in range(3):
+        assert box.listed({3: box.files[3]}, adopt=True) == expected
+        assert box.listed(box.files, adopt=True) == expected  # what it is sent besides is none of its
+        assert box.held() == before
+    box.keeper.acknowledge("box")
+
+
+def test_an_upgrade_keeps_every_seat(box: Box) -> None:
+    killed(box.begin(STAYS, box.files))
+    expected = {seat: link(box.files[seat]) for seat in (3, *KEPT)}
+    before = box.held()
+    for _ in range(2):
+        upgrade(box.keeper)
+        assert box.held() == before
+        assert box.listed({3: box.files[3]}, adopt=True) == expected
+    box.keeper.acknowledge("box")
+    assert box.held() == before - len(KEPT)
+
+
+def test_input_stays_open_when_the_shim_is_killed_until_the_keepers_copy_is_released(box: Box) -> None:
+    seats = dict(box.files)
+    container = seats.pop(12)
+    shim = box.begin(STAYS, seats)
+    os.close(box.files.pop(13))
+    killed(shim)
+    assert not shimrig.wait_readable(container, 0.05)
+    ended(box.begin("echo more >&13", {3: seats[3]}, adopt=True))
+    assert os.read(container, 100) == b"more\n"
+    assert not shimrig.wait_readable(container, 0.05)
+    for _ in range(2):
+        assert box.ask("exitd-release", ("seat", 13)).kind == "exitd-ok"
+        assert os.read(container, 100) == b""
+    assert box.listed({3: seats[3]}, adopt=True).keys() == {3, 4, 5, 14, 15}
+    box.keeper.acknowledge("box")
+
+
+@pytest.mark.parametrize("seats", [[], [3], [13, 12], [16], ["x"]])
+def test_only_what_is_ever_kept_can_be_released(box: Box, seats: list[int | str]) -> None:
+    killed(box.begin(STAYS, box.files))
+    before = box.held()
+    with pytest.raises(launch.KeeperRefused) as caught:
+        box.ask("exitd-release", *(("seat", seat) for seat in seats))
+    assert (caught.value.number, box.held()) == (errno.EINVAL, before)
+    box.keeper.acknowledge("box")
+    with pytest.raises(launch.KeeperRefused) as caught:
+        box.ask("exitd-release", ("seat", 13))
+    assert caught.value.number == errno.ENOENT
+
+
+# A process of a terminal: it says what it reads there, and ends by nothing but a hangup.
+ON_TERMINAL = """
+import contextlib, fcntl, os, signal, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+print("ready", flush=True)
+with contextlib.suppress(OSError):
+    for line in sys.stdin:
+        print("read", line, end="", flush=True)
+signal.pause()
+"""
+
+
+def test_a_terminal_goes_on_when_its_shim_is_killed_and_is_hung_up_when_the_run_is_over(box: Box) -> None:
+    master, slave = pty.openpty()
+    said, says = os.pipe()
+    before = box.held()
+    shim = box.begin(STAYS, {seat: box.files[seat] for seat in (3, 14, 15)})
+    with subprocess.Popen([sys.executable, "-c", ON_TERMINAL], stdin=slave, stdout=says) as process:
+        for fd in (slave, says):
+            os.close(fd)
+        assert os.read(said, 100) == b"ready\n"
+        for _ in range(2):  # told again, as by a shim whose keeper made way for another
+            box.register(process.pid, master)
+        terminal = link(master)
+        os.close(master)
+        killed(shim)
+        assert box.held() == before + 3
+        upgrade(box.keeper)
+        box.register(process.pid)
+        assert box.listed({3: box.files[3]}, adopt=True) == {
+            **{seat: link(box.files[seat]) for seat in (3, 14, 15)},
+            4: terminal,
+        }
+        ended(box.begin("echo hello >&4", {3: box.files[3]}, adopt=True))
+        assert os.read(said, 100) == b"read hello\n"
+        assert process.poll() is None
+        box.keeper.acknowledge("box")
+        assert process.wait(shimrig.LIMIT_SECONDS) == -signal.SIGHUP
+    os.close(said)
+    assert box.held() == before
+
+
+def test_a_registration_with_two_descriptors_or_of_nobody_keeps_none(box: Box) -> None:
+    killed(box.begin(STAYS, {3: box.files[3]}))
+    before = box.held()
+    with pytest.raises(launch.KeeperRefused):
+        box.register(os.getpid(), box.files[4], box.files[5])
+    with pytest.raises(launch.KeeperRefused):
+        box.register(1, box.files[4])
+    box.keeper.acknowledge("box")
+    with pytest.raises(launch.KeeperRefused):
+        box.register(os.getpid(), box.files[4])
+    assert box.held() == before

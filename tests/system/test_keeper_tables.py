@@ -1,0 +1,78 @@
+"""exitd-keeper takes over the table of an older keeper, and refuses one that it does not know."""
+
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from shim import fields, launch, programs
+from tests.system import shimrig
+from tests.system.shimrig import Rig
+
+# shim/keeper/resume.c: struct head, and struct run as version 1 had it.
+HEAD = struct.Struct("=IIiiiii4xQ64s4096s")
+RUN = struct.Struct("=128s128s320sQiiQQiiii")
+# What the older program does: lock, socket, journal and table through an exec. Its output is a pipe that it holds.
+UPGRADES = """
+import fcntl, os, socket, struct, sys
+state, program, version, run_size, head, run = sys.argv[1:]
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(f"{state}/keeper.sock")
+listener.listen()
+names = "keeper.lock", "keeper-1.journal"
+lock, journal = (os.open(f"{state}/{name}", os.O_RDWR | os.O_CREAT, 0o600) for name in names)
+fcntl.flock(lock, fcntl.LOCK_EX)
+out, err = os.pipe()
+table = os.memfd_create("table", 0)
+path = f"{state}/keeper-1.journal".encode()
+os.write(table, struct.pack(head, int(version), int(run_size), lock, listener.fileno(), journal, 1, 1, 0, b"1-1", path))
+os.write(table, struct.pack(run, b"box", b"", b"", 1, 0, 0, 0, 0, out, err, 1, 0))
+os.lseek(table, 0, os.SEEK_SET)
+for fd in (lock, listener.fileno(), journal, out, err, table):
+    os.set_inheritable(fd, True)
+print("listens", flush=True)
+os.execv(program, ["exitd-keeper", "--state", state, "--resume", str(table)])
+"""
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with shimrig.rig() as made:
+        made.state.mkdir()
+        yield made
+
+
+def upgraded(rig: Rig, version: int, run_size: int) -> subprocess.Popen[bytes]:
+    program = str(programs.find("exitd-keeper"))
+    words = [str(rig.state), program, str(version), str(run_size), HEAD.format, RUN.format]
+    process = subprocess.Popen([sys.executable, "-c", UPGRADES, *words], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.readline() == b"listens\n"
+    return process
+
+
+def pipe_ends(pid: int) -> int:
+    """How many it has, its own output not counted."""
+    return sum(name.startswith("pipe:") for fd, name in shimrig.open_files(pid).items() if fd > 2)
+
+
+def test_a_table_of_the_first_version_is_taken_over_with_its_runs_and_their_output(rig: Rig) -> None:
+    process = upgraded(rig, 1, RUN.size)
+    try:
+        with launch.connect(str(rig.state), shimrig.LIMIT_SECONDS) as line:
+            found = launch.ask(line, fields.encode("exitd-list", [("at", 0)]), [])[0]
+            assert (found.get("id"), found.number("run")) == ("box", 1)
+            assert pipe_ends(process.pid) == 2
+            launch.ask(line, fields.encode("exitd-ack", launch.key("box", 1)), [])
+            assert pipe_ends(process.pid) == 0
+    finally:
+        process.kill()
+        process.wait(shimrig.LIMIT_SECONDS)
+
+
+@pytest.mark.parametrize(("version", "run_size"), [(0, RUN.size), (1, RUN.size + 8), (2, RUN.size), (3, 640)])
+def test_a_table_that_is_not_understood_is_refused(rig: Rig, version: int, run_size: int) -> None:
+    assert upgraded(rig, version, run_size).wait(shimrig.LIMIT_SECONDS) not in (0, None)

@@ -1,0 +1,242 @@
+"""A shim is killed at every system call of a batch of output, and at random moments of a long transfer; a replacement
+goes on. The log has every byte once, and each attached client's part is a part of it.
+
+strace does the killing at a call (test_kill_matrix.py): before it does anything, and so also after the one before.
+"""
+
+import os
+import pathlib
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shim import launch
+from tests.system import shimrig, streamrig
+from tests.system.daemonrig import until
+from tests.system.shimrig import Keeper, Rig, Run
+from tests.system.streamrig import finish, json_texts, make, rotated, terminal, texts
+from tests.system.test_kill_matrix import KILL, Call, calls, sampled
+
+SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
+SEED = 20_264
+LINE_BYTES = 200
+LINES = int(1_000_000_000 * SCALE) // LINE_BYTES
+TTY_LINES = max(50_000, int(1_000_000 * SCALE))
+# Both streams, in more batches than one, with characters that are cut in between.
+SCRIPT = "seq 1 4000; seq -f 'ä€%.0f' 1 3000 >&2; seq 4001 9000; printf end; exit 43"
+WANTED = {
+    "stdout": b"".join(b"%d\n" % i for i in range(1, 9001)) + b"end",
+    "stderr": b"".join("ä€%d\n".encode() % i for i in range(1, 3001)),
+}
+LOGS: dict[str, dict[str, int]] = {"plain": {}, "rotated": {"log_bytes": 40_000, "log_files": 1000}}
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with shimrig.rig() as made:
+        yield made
+
+
+@pytest.fixture
+def keeper(rig: Rig) -> Iterator[Keeper]:
+    made = rig.keeper()
+    yield made
+    made.close()
+
+
+def paths(rig: Rig) -> dict[str, str]:
+    return {"log": f"{rig.directory}/box.log", "json_log": f"{rig.directory}/box-json.log"}
+
+
+def begun(rig: Rig, keeper: Keeper, kind: str, shim: str = "") -> Run:
+    for old in rig.directory.glob("box*"):
+        old.unlink()
+    streams: dict[str, Any] = {**paths(rig), **LOGS[kind]}
+    return make(keeper, "box", rig.bundle("/bin/sh", "-c", SCRIPT), shim=shim, drain_ms=300, **streams)
+
+
+def judge(case: str, rig: Rig) -> None:
+    log = rotated(rig.directory / "box.log")
+    for stream, wanted in WANTED.items():
+        assert texts(log, stream) == wanted, (case, stream)
+    log = rotated(rig.directory / "box-json.log")
+    assert json_texts(log).encode() == WANTED["stdout"], case
+    # Of a character that a batch's end had cut the begin may be gone with the shim: one sign, never a line.
+    lines = zip(json_texts(log, "stderr").splitlines(), WANTED["stderr"].decode().splitlines(), strict=True)
+    assert sum(line != wanted for line, wanted in lines) <= 1, case
+
+
+def ended_by_replacements(keeper: Keeper, run: Run) -> None:
+    """The shim has been killed, or has done its work; whatever is left to do another one does."""
+    assert shimrig.wait_readable(run.shim_pidfd)
+    streamrig.replace(keeper, run)
+    assert run.ended()
+    assert shimrig.wait_readable(run.shim_pidfd)
+
+
+def learn(rig: Rig, keeper: Keeper, kind: str) -> list[Call]:
+    """The calls of a shim from the moment on at which it has said `created`."""
+    trace = rig.directory / "trace"
+    run = begun(rig, keeper, kind, rig.traced_shim("-o", str(trace)))
+    run.start()
+    assert shimrig.wait_readable(run.shim_pidfd)
+    judge("trace", rig)
+    finish(rig, keeper, run)
+    found = calls(trace)
+    said = next(i for i, (_, line) in enumerate(found) if line.startswith("sendmsg(3"))
+    return [call for call, _ in found[said + 1 :]]
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_a_shim_killed_at_any_call_of_a_batch_neither_loses_nor_doubles_a_byte(
+    rig: Rig, keeper: Keeper, kind: str
+) -> None:
+    everything = learn(rig, keeper, kind)
+    chosen = sampled(everything, SCALE, 25)
+    print(f"{len(chosen)} of {len(everything)} calls")
+    for call in chosen:
+        run = begun(rig, keeper, kind, rig.traced_shim(*call.inject(KILL)))
+        if isinstance(run.status, launch.Created):
+            run.start()
+            ended_by_replacements(keeper, run)
+            judge(f"{kind} {call}", rig)
+        finish_any(rig, keeper, run)
+
+
+def finish_any(rig: Rig, keeper: Keeper, run: Run) -> None:
+    """The exit is the keeper's to tell, unless the shim lived long enough."""
+    run.clean()
+    keeper.acknowledge(run.id)
+    shimrig.empty_cgroup(rig.cgroup)
+
+
+def killed_again_and_again(keeper: Keeper, run: Run, most_seconds: float) -> int:
+    """Until the container has ended; how often."""
+    chosen, kills = random.Random(SEED), 0
+    while not run.ended(chosen.uniform(0, most_seconds)):
+        run.kill_shim()
+        streamrig.replace(keeper, run)
+        kills += 1
+    assert shimrig.wait_readable(run.shim_pidfd)
+    return kills
+
+
+def numbers(path: pathlib.Path) -> Iterator[bytes]:
+    """The container's lines, put together from a log's."""
+    line = b""
+    with path.open("rb") as log:
+        for each in log:
+            _, stream, tag, text = each.split(b" ", 3)
+            assert stream == b"stdout" and text.endswith(b"\n")
+            line += text[:-1]
+            if tag == b"F":
+                yield line
+                line = b""
+    assert not line
+
+
+def test_a_long_transfer_survives_the_deaths_of_many_shims_to_the_byte(rig: Rig, keeper: Keeper) -> None:
+    script = f"seq -f %0{LINE_BYTES - 1}.0f 1 {LINES}; exit 43"
+    path = rig.directory / "box.log"
+    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", script), log=str(path))
+    run.start()
+    kills = killed_again_and_again(keeper, run, 0.02)
+    count = 0
+    for count, line in enumerate(numbers(path), 1):
+        assert len(line) == LINE_BYTES - 1 and int(line) == count
+    print(f"{kills} shims killed, {count} lines")
+    assert count == LINES and kills > 2
+    finish_any(rig, keeper, run)
+
+
+def test_a_terminal_survives_the_deaths_of_many_shims_to_the_byte(rig: Rig, keeper: Keeper) -> None:
+    path = rig.directory / "box.log"
+    bundle = terminal(rig.bundle("/bin/sh", "-c", f"seq 1 {TTY_LINES}; exit 43"))
+    run = make(keeper, "box", bundle, tty=True, log=str(path))
+    run.start()
+    kills = killed_again_and_again(keeper, run, 0.02)
+    count = 0
+    for count, line in enumerate(numbers(path), 1):
+        assert line == b"%d\r" % count
+    print(f"{kills} shims killed, {count} lines")
+    assert count == TTY_LINES
+    finish_any(rig, keeper, run)
+
+
+def attach_input(run: Run, read_fd: int) -> streamrig.Control:
+    control = streamrig.Control(run)
+    control.ok("attach", [read_fd], streams="in", mode="lossless")
+    return control
+
+
+def write_lines(fd: int, count: int) -> None:
+    with open(fd, "wb") as pipe:
+        for number in range(1, count + 1):
+            pipe.write(b"%0*d\n" % (LINE_BYTES - 1, number))
+
+
+def test_a_long_input_whose_pipe_the_client_keeps_survives_the_deaths_of_many_shims(rig: Rig, keeper: Keeper) -> None:
+    path, kills, chosen = rig.directory / "box.log", 0, random.Random(SEED)
+    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", "cat; exit 43"), stdin=True, log=str(path))
+    run.start()
+    read_fd, write_fd = os.pipe()
+    writer = threading.Thread(target=write_lines, args=(write_fd, LINES), daemon=True)
+    control = attach_input(run, read_fd)
+    writer.start()
+    while writer.is_alive():
+        writer.join(chosen.uniform(0, 0.03))
+        control.close()
+        run.kill_shim()
+        streamrig.replace(keeper, run)
+        control, kills = attach_input(run, read_fd), kills + 1
+    control.ok("close-stdin")
+    assert run.ended()
+    assert shimrig.wait_readable(run.shim_pidfd)
+    control.close()
+    os.close(read_fd)
+    count = 0
+    for count, line in enumerate(numbers(path), 1):
+        assert len(line) == LINE_BYTES - 1 and int(line) == count
+    print(f"{kills} shims killed, {count} lines")
+    assert count == LINES and kills > 2
+    finish_any(rig, keeper, run)
+
+
+LOGGER = "exec 5>&-; cat <&3 >>{0}/logged & cat <&4 >>{0}/logged; wait"
+
+
+def test_a_replacement_starts_the_logger_anew_and_the_old_one_writes_what_it_has(rig: Rig, keeper: Keeper) -> None:
+    path = rig.directory / "logged"
+    script = "echo one; read go; echo two; exit 43"
+    logger = (rig.script(LOGGER.format(rig.directory)),)
+    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", script), stdin=True, logger=logger)
+    run.start()
+    until(lambda: path.exists() and path.read_bytes() == b"one\n", "the first line")
+    run.kill_shim()
+    streamrig.replace(keeper, run)
+    with streamrig.attached(run, "in") as client:
+        client.write(b"\n")
+        assert run.ended()
+    assert shimrig.wait_readable(run.shim_pidfd)
+    assert path.read_bytes() == b"one\ntwo\n"
+    finish_any(rig, keeper, run)
+
+
+def test_input_that_waits_when_a_shim_dies_is_read_by_the_container(rig: Rig, keeper: Keeper) -> None:
+    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", "read go; echo $go; wc -c; exit 43"), stdin=True)
+    with streamrig.attached(run, "in") as client:
+        client.write(b"go\n" + b"x" * 1000)
+        until(lambda: client.control.count("in") == 1003, "the input moves")
+    run.kill_shim()
+    run.start()
+    streamrig.replace(keeper, run)
+    assert not run.ended(0.05)  # no end of file by the death of the shim
+    with streamrig.control(run) as other:
+        other.ok("close-stdin")
+    assert run.ended()
+    assert shimrig.wait_readable(run.shim_pidfd)
+    assert texts((run.directory / "log").read_bytes()) == b"go\n1000\n"
+    finish_any(rig, keeper, run)

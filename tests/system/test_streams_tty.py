@@ -1,0 +1,136 @@
+"""Containers with a terminal, under a shim of their own and under its replacement."""
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.system import shimrig, streamrig, tinyroot
+from tests.system.shimrig import Keeper, Rig
+from tests.system.streamrig import attached, control, finish, terminal, texts
+
+SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
+COUNT = max(20_000, int(1_000_000 * SCALE))
+COUNTED = b"".join(b"%d\r\n" % i for i in range(1, COUNT + 1))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with shimrig.rig() as made:
+        yield made
+
+
+@pytest.fixture
+def keeper(rig: Rig) -> Iterator[Keeper]:
+    made = rig.keeper()
+    yield made
+    made.close()
+
+
+def make(rig: Rig, keeper: Keeper, script: str, **streams: Any) -> shimrig.Run:
+    bundle = terminal(rig.bundle("/bin/sh", "-c", script))
+    return streamrig.make(keeper, "box", bundle, tty=True, **streams)
+
+
+def log_of(run: shimrig.Run) -> bytes:
+    return (run.directory / "log").read_bytes()
+
+
+def size_seen(said: bytes) -> str:
+    found = re.search(rb"\d+ \d+", said)
+    return found[0].decode() if found else ""
+
+
+def test_a_count_to_a_million_comes_through_a_terminal_to_the_byte(rig: Rig, keeper: Keeper) -> None:
+    run = make(rig, keeper, f"seq 1 {COUNT}; exit 43")
+    with attached(run, "out") as client:
+        run.start()
+        assert client.read_to_end() == COUNTED
+    assert shimrig.wait_readable(run.shim_pidfd)
+    assert texts(log_of(run)) == COUNTED
+    written = run.record()
+    assert written is not None and written.code == 43
+    assert not (run.directory / "console.sock").exists()
+    finish(rig, keeper, run)
+
+
+def test_what_a_client_types_is_echoed_and_read(rig: Rig, keeper: Keeper) -> None:
+    run = make(rig, keeper, "read line; echo got $line; exit 43")
+    with attached(run, "in,out") as client:
+        run.start()
+        client.write(b"hello\n")
+        assert client.read_to_end() == b"hello\r\ngot hello\r\n"
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+
+
+def test_much_input_with_a_reader_that_is_late_arrives_whole(rig: Rig, keeper: Keeper) -> None:
+    lines, line = 2000, b"x" * 99 + b"\n"
+    run = make(rig, keeper, f"echo up; sleep 0.3; head -n {lines} | wc -c; exit 43")
+    with attached(run, "in,out", "drop") as client:
+        run.start()
+        client.read_until(b"up")
+        client.write(line * lines)
+        assert client.read_to_end().endswith(b"\r\n%d\r\n" % (lines * len(line)))
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+
+
+def test_the_first_size_is_the_plans_and_a_client_changes_it(rig: Rig, keeper: Keeper) -> None:
+    bundle = terminal(rig.bundle("/bin/sh", "-c", "stty size; read go; stty size; read go"))
+    tinyroot.make(bundle / "rootfs", ("stty",))
+    run = streamrig.make(keeper, "box", bundle, tty=True, rows=33, cols=44)
+    with attached(run, "in,out") as client:
+        run.start()
+        assert size_seen(client.read_until(b"\n")) == "33 44"
+        client.control.ok("resize", rows=50, cols=132)
+        client.write(b"\n")
+        client.read_until(b"50 132")
+        client.write(b"\n")
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+
+
+def test_what_only_pipes_have_is_refused(rig: Rig, keeper: Keeper) -> None:
+    run = make(rig, keeper, "exec sleep 1000")
+    run.start()
+    read_fd, write_fd = os.pipe()
+    with control(run) as other:
+        assert other.refused("close-stdin") == errno.ENOTTY
+        assert other.refused("attach", [write_fd], streams="err", mode="drop") == errno.ENOTTY
+        assert other.refused("resize", rows=70_000, cols=1) == errno.EINVAL
+    os.close(read_fd)
+    os.close(write_fd)
+    streamrig.kill_container(run)
+    finish(rig, keeper, run)
+
+
+def test_a_replacement_goes_on_with_the_terminal_and_nothing_hangs_up(rig: Rig, keeper: Keeper) -> None:
+    script = "trap 'echo hung up' HUP; while read line; do echo got $line; done"
+    run = make(rig, keeper, script)
+    with attached(run, "in,out") as client:
+        run.start()
+        client.write(b"one\n")
+        client.read_until(b"got one\r\n")
+    run.kill_shim()
+    streamrig.replace(keeper, run)
+    with attached(run, "in,out") as client:
+        client.write(b"two\n")
+        assert client.read_until(b"got two\r\n") == b"two\r\ngot two\r\n"
+        client.control.ok("resize", rows=10, cols=10)
+        client.write(b"\x04")
+        client.read_to_end()
+    assert run.ended()
+    assert shimrig.wait_readable(run.shim_pidfd)
+    assert texts(log_of(run)).startswith(b"one\r\ngot one\r\ntwo\r\ngot two\r\n")
+    finish(rig, keeper, run)
+
+
+def test_a_runtime_that_sends_no_terminal_fails_the_create(rig: Rig, keeper: Keeper) -> None:
+    bundle = rig.bundle("/bin/true")  # its configuration says no terminal, and runc refuses a console socket then
+    run = streamrig.make(keeper, "box", bundle, tty=True)
+    assert run.failed.stage == "runtime"
+    finish(rig, keeper, run)
