@@ -18,6 +18,8 @@ from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, scaled, spec, until, warm_up
 from tests.system.lives import ended, events, last_exit, types, word
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
@@ -160,6 +162,8 @@ def is_in(client: Client, phase: int) -> bool:
 def asks(daemon: Daemon, call: str) -> "subprocess.Popen[bytes]":
     """A client in a process of its own."""
     program = f"""if True:
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
         from tests.system.daemonrig import spec
         from supervisor.api.client import Client
         Client({str(daemon.state / "exitd.sock")!r}).{call}
