@@ -15,7 +15,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, Compacted, NoSuchContainer, TimedOut
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, scaled, spec, until, warm_up
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scaled, spec, until, warm_up
 from tests.system.lives import ended, events, last_exit, types, word
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -32,8 +32,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
         warm_up(made)
         yield made
-        for container in made.list(all_of_them=True):
-            made.remove(container.id, force=True)
+        remove_all(made)
 
 
 def waiters(client: Client) -> int:
