@@ -13,7 +13,5 @@ def tmp_path() -> Iterator[pathlib.Path]:
     """Instead of pytest's own, which is the longer the more of them run at once."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="exitd-t-"))
     yield directory
-    if (
-        f" {directory}/" not in pathlib.Path("/proc/self/mountinfo").read_text()
-    ):  # left to be looked at
+    if f" {directory}/" not in pathlib.Path("/proc/self/mountinfo").read_text():  # left to be looked at
         shutil.rmtree(directory, ignore_errors=True)
