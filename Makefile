@@ -4,6 +4,8 @@ PYTHON ?= python3
 EXITD_SCALE ?= 0.03
 # Which tests `make test` runs, as a pytest mark expression; empty is all of them.
 SELECT ?=
+# How many test files run at once: every test has directories, daemons and containers of its own.
+WORKERS ?= 2
 
 export PYTHON EXITD_SCALE
 
@@ -15,6 +17,7 @@ PROTO_FILES := $(wildcard protos/*/*.proto protos/*/*/*.proto)
 BUILD_FILES := setup.py shim/build_native.py
 # So that the exitd and exitctl that tests start by name are this tree's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+AT_ONCE := --numprocesses $(WORKERS) --dist loadfile
 
 .PHONY: help deps venv demo test unit check bench rig api clean
 .NOTPARALLEL:
@@ -47,10 +50,10 @@ demo: deps venv ## the main job on real containers: seven ways to end, each with
 	@$(RUN) $(PY) -m supervisor.cli.demo
 
 test: deps venv ## the whole test suite (root, runc)
-	@$(RUN) $(PY) -m pytest -m '$(SELECT)'
+	@$(RUN) $(PY) -m pytest $(AT_ONCE) -m '$(SELECT)'
 
 unit: venv ## the tests that need neither root nor runc
-	@$(RUN) $(PY) -m pytest -m 'not system and not slow_build'
+	@$(RUN) $(PY) -m pytest $(AT_ONCE) -m 'not system and not slow_build'
 
 check: venv ## lint, types, the tests without root, all C with musl, glibc and sanitizers
 	@$(PY) -m ruff check .
@@ -64,7 +67,7 @@ bench: deps venv ## measure, beside other shims (root)
 	@$(RUN) $(PY) -m bench
 
 rig: deps venv ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
-	@EXITD_SCALE=1 $(RUN) $(PY) -m pytest -m '$(SELECT)'
+	@EXITD_SCALE=1 $(RUN) $(PY) -m pytest $(AT_ONCE) -m '$(SELECT)'
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away
 	@$(PY) .ci/frozen_api.py

@@ -14,7 +14,7 @@ from shim import journal, programs
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, ExitdError
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, until, warm_up
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until, warm_up
 from tests.system.lives import last_exit, ledger, types, up, word
 
 NO_SIGCHLD = ("sh", "-c", "trap '' CHLD TERM INT HUP PIPE USR1; exec \"$@\"", "sh")
@@ -43,8 +43,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
         warm_up(made)
         yield made
     with daemon.client() as made:  # it may be another daemon by now
-        for container in made.list(all_of_them=True):
-            made.remove(container.id, force=True)
+        remove_all(made)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +226,5 @@ def test_a_daemon_that_runs_out_of_descriptors_refuses_new_ones_and_keeps_the_ol
             pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
         for container in containers:
             assert word(last_exit(client, container.id)) == "exited 7"
-        for made in client.list(all_of_them=True):
-            client.remove(made.id, force=True)
+        remove_all(client)
         assert word(lives.run(client, "true")[1]) == "exited 0"

@@ -16,7 +16,7 @@ from supervisor.errors import Compacted, RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.runtimes import uses_systemd
 from tests.system import lives
 from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, Left, left, spec, until, warm_up
+from tests.system.daemonrig import Daemon, Left, left, remove_all, spec, until, warm_up
 from tests.system.lives import Wrapper, word
 
 
@@ -58,8 +58,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
         before = left(daemon)
         yield made
     with daemon.client() as again:
-        for container in again.list(all_of_them=True):
-            again.remove(container.id, force=True)
+        remove_all(again)
     until(lambda: no_more(left(daemon), before), f"{left(daemon)}, before: {before}")
 
 

@@ -12,7 +12,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, NoSuchContainer, WrongState
 from tests.system import lives, shimrig
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until, warm_up
 from tests.system.lives import ended, last_exit, ledger, types, word
 
 HARMLESS = {"SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
@@ -33,8 +33,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
         warm_up(made)
         yield made
-        for container in made.list(all_of_them=True):
-            made.remove(container.id, force=True)
+        remove_all(made)
 
 
 def ready(client: Client, script: str, **fields: object) -> str:

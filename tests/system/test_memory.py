@@ -8,7 +8,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from tests.system import lives
-from tests.system.daemonrig import Daemon, scaled, until
+from tests.system.daemonrig import Daemon, remove_all, scaled, until
 from tests.system.lives import events, last_exit, ledger, types, word
 
 LIMIT_BYTES = 16 << 20
@@ -25,8 +25,7 @@ def daemon() -> Iterator[Daemon]:
 def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
         yield made
-        for container in made.list(all_of_them=True):
-            made.remove(container.id, force=True)
+        remove_all(made)
 
 
 def test_an_init_that_is_killed_for_memory_ends_by_oom_and_the_event_comes_first(client: Client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, scaled, spec, until, warm_up
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scaled, spec, until, warm_up
 from tests.system.lives import ended, events, last_exit, ledger, types, word
 
 
@@ -28,8 +28,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
         warm_up(made)
         before = left(daemon)
         yield made
-        for container in made.list(all_of_them=True):
-            made.remove(container.id, force=True)
+        remove_all(made)
         until(lambda: left(daemon).shims == 0, "shims")
         until(lambda: left(daemon).descriptors <= before.descriptors, f"{left(daemon)}, before: {before}")
         after = left(daemon)

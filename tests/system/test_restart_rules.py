@@ -11,7 +11,7 @@ from supervisor.api.client import Client
 from supervisor.errors import BadRequest
 from tests.system import lives
 from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, spec, until
+from tests.system.daemonrig import Daemon, remove_all, spec, until
 from tests.system.lives import events, ledger, word
 
 # Each run ends with one less than the one before it; it remembers in what is mounted.
@@ -28,8 +28,7 @@ def daemon() -> Iterator[Daemon]:
 def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
         yield made
-        for container in made.list(all_of_them=True):
-            made.remove(container.id, force=True)
+        remove_all(made)
 
 
 def counting_down(daemon: Daemon, client: Client, begin: int, **fields: object) -> str:

@@ -11,7 +11,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, RuntimeFailed, RuntimeMissing, TimedOut
 from tests.system import lives
-from tests.system.daemonrig import Daemon, Left, left, scaled, spec, until, warm_up
+from tests.system.daemonrig import Daemon, Left, left, remove_all, scaled, spec, until, warm_up
 from tests.system.lives import Wrapper, last_exit, types, word
 
 LIMIT = 0.5  # of a runtime command; a create has four times as long
@@ -40,8 +40,7 @@ def wrapper(tmp_path: pathlib.Path) -> Wrapper:
 def nothing_stays(daemon: Daemon, client: Client) -> Iterator[None]:
     before = left(daemon)
     yield
-    for container in client.list(all_of_them=True):
-        client.remove(container.id, force=True)
+    remove_all(client)
     until(lambda: no_more(left(daemon), before), f"{left(daemon)}, before: {before}")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from shim import launch, native, programs, record
 from tests.system import shimrig
+from tests.system.daemonrig import until
 from tests.system.shimrig import Keeper, Rig, Run
 
 MEGABYTE = 1_000_000
@@ -68,6 +69,8 @@ def test_a_signal_arrives_as_a_signal(rig: Rig, keeper: Keeper, number: int) -> 
     # In the host's pid namespace: the first process of its own one ignores what it has no handler for.
     run = keeper.make("box", rig.bundle("/bin/sleep", "1000", host_pids=True))
     run.start()
+    # Before that it is the runtime's own program, which takes some signals for itself.
+    until(lambda: os.readlink(f"/proc/{run.created.pid}/exe").endswith("/sleep"), "sleep")
     signal.pidfd_send_signal(run.created.pidfd, number)
     assert shimrig.wait_readable(run.shim_pidfd)
     written = run.record()
@@ -258,6 +261,7 @@ def test_a_run_that_was_given_up_under_its_lock_is_not_created(rig: Rig, keeper:
 def test_a_run_directory_deleted_under_the_shim_does_not_take_the_record_away(rig: Rig, keeper: Keeper) -> None:
     run = keeper.make("box", rig.bundle("/bin/sleep", "1000"))
     run.start()
+    until((run.directory / "log").exists, "its log")  # the last thing that the shim makes there
     shutil.rmtree(run.directory)
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
     assert shimrig.wait_readable(run.shim_pidfd)

@@ -15,8 +15,10 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, Compacted, NoSuchContainer, TimedOut
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, scaled, spec, until, warm_up
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scaled, spec, until, warm_up
 from tests.system.lives import ended, events, last_exit, types, word
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +32,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
         warm_up(made)
         yield made
-        for container in made.list(all_of_them=True):
-            made.remove(container.id, force=True)
+        remove_all(made)
 
 
 def waiters(client: Client) -> int:
@@ -160,6 +161,8 @@ def is_in(client: Client, phase: int) -> bool:
 def asks(daemon: Daemon, call: str) -> "subprocess.Popen[bytes]":
     """A client in a process of its own."""
     program = f"""if True:
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
         from tests.system.daemonrig import spec
         from supervisor.api.client import Client
         Client({str(daemon.state / "exitd.sock")!r}).{call}
