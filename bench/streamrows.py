@@ -23,6 +23,7 @@ from bench.streams import (
     attach,
     on_pty,
     through_exitctl,
+    wait_for,
     wait_logged,
 )
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -148,6 +149,8 @@ def _sessions(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Session]:
         session = attach(peer, id, ECHO)
         stack.callback(session.close)
         wait_logged(peer.log_of(id), READY + b"\n")
+        session.write(b"?")
+        wait_for(session, b"?")  # whether or not it was attached in time to be told that `cat` is ready
         sessions["exitd: shim" if isinstance(peer, Shims) else peer.name] = session
     daemon = stack.enter_context(contextlib.closing(Daemon(bench.scratch)))
     sessions["exitd: API"] = stack.enter_context(contextlib.closing(OverApi(daemon)))

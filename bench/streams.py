@@ -75,9 +75,10 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
-def wait_ready(session: Session) -> None:
+def wait_for(session: Session, word: bytes) -> None:
+    """Reads until this has come."""
     read = b""
-    while READY not in read:
+    while word not in read:
         read += session.read()
 
 
@@ -114,7 +115,7 @@ def on_pty(*command: str) -> Ends:
 
     session = Ends(master_fd, master_fd, close)
     try:
-        wait_ready(session)
+        wait_for(session, READY)
         until(lambda: not termios.tcgetattr(master_fd)[3] & termios.ICANON, "a raw terminal")
     except BaseException:
         close()
@@ -175,7 +176,7 @@ class OverApi:
         self._limit.daemon = True
         self._limit.start()
         self._client.start(made.id)
-        wait_ready(self)
+        wait_for(self, READY)
 
     def write(self, data: bytes) -> None:
         self._attachment.write(data)

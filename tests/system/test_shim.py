@@ -69,8 +69,7 @@ def test_a_signal_arrives_as_a_signal(rig: Rig, keeper: Keeper, number: int) -> 
     # In the host's pid namespace: the first process of its own one ignores what it has no handler for.
     run = keeper.make("box", rig.bundle("/bin/sleep", "1000", host_pids=True))
     run.start()
-    # Before that it is the runtime's own program, which takes some signals for itself.
-    until(lambda: os.readlink(f"/proc/{run.created.pid}/exe").endswith("/sleep"), "sleep")
+    until(lambda: os.readlink(f"/proc/{run.created.pid}/exe").endswith("/sleep"), "its own program")  # not runc's
     signal.pidfd_send_signal(run.created.pidfd, number)
     assert shimrig.wait_readable(run.shim_pidfd)
     written = run.record()
@@ -100,8 +99,7 @@ def test_a_megabyte_of_output_is_in_the_log_to_the_byte_with_no_newline_at_its_e
 
 
 def test_a_container_survives_its_shim_and_a_replacement_goes_on_with_its_output(rig: Rig, keeper: Keeper) -> None:
-    script = "head -c 1000000 /dev/zero | tr '\\0' x; echo; exit 43"
-    run = keeper.make("box", rig.bundle("/bin/sh", "-c", script))
+    run = keeper.make("box", rig.bundle("/bin/sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x; echo; exit 43"))
     run.kill_shim()
     run.start()
     assert not run.ended(0.05)  # blocked by its full pipe, and alive
@@ -111,8 +109,7 @@ def test_a_container_survives_its_shim_and_a_replacement_goes_on_with_its_output
     keeper.settle()
     assert run.output() == b"x" * MEGABYTE + b"\n"
     assert run.record() is None
-    entries = keeper.entries()
-    assert [(entry.code, entry.witness, entry.pid) for entry in entries] == [(43, "keeper", run.created.pid)]
+    assert [(e.code, e.witness, e.pid) for e in keeper.entries()] == [(43, "keeper", run.created.pid)]
     finish(rig, keeper, run)
 
 
@@ -260,8 +257,8 @@ def test_a_run_that_was_given_up_under_its_lock_is_not_created(rig: Rig, keeper:
 
 def test_a_run_directory_deleted_under_the_shim_does_not_take_the_record_away(rig: Rig, keeper: Keeper) -> None:
     run = keeper.make("box", rig.bundle("/bin/sleep", "1000"))
-    run.start()
     until((run.directory / "log").exists, "its log")  # the last thing that the shim makes there
+    run.start()
     shutil.rmtree(run.directory)
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
     assert shimrig.wait_readable(run.shim_pidfd)
@@ -378,7 +375,6 @@ def test_ps_shows_a_shim_by_its_container_and_its_private_memory_is_small(rig: R
     assert pathlib.Path(f"/proc/{run.shim_pid}/comm").read_text() == "exitd-shim\n"
     rollup = pathlib.Path(f"/proc/{run.shim_pid}/smaps_rollup").read_text().splitlines()
     private = sum(int(line.split()[1]) for line in rollup if line.startswith("Private_"))
-    print(f"private memory: {private} kB")
     run.start()
     assert shimrig.wait_readable(run.shim_pidfd)
     finish(rig, keeper, run)
