@@ -1,6 +1,6 @@
 """What goes through containers: lines to be let go, a program that echoes, and whoever is attached to them."""
 
-import contextlib
+import errno
 import os
 import pathlib
 import socket
@@ -48,10 +48,13 @@ class Lines:
         until(self._opened, "a container that wants to write")
 
     def _opened(self) -> bool:
-        with contextlib.suppress(OSError):  # ENXIO: nobody reads yet
+        try:
             os.close(os.open(f"{self.place}/go", os.O_WRONLY | os.O_NONBLOCK))
-            return True
-        return False
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # nobody reads yet
+                raise
+            return False
+        return True
 
 
 def wait_logged(log: str, last: bytes = LAST_LINE) -> None:

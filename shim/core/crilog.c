@@ -44,10 +44,57 @@ size_t crilog_stamp(char *out, int64_t realtime_ns)
 	return (size_t)(at - out);
 }
 
-static size_t append(char *out, const char *text, size_t length)
+/* Sixteen bytes at once: a libc's memchr and memcpy for each line cost more than the line. */
+typedef unsigned char block __attribute__((vector_size(16), aligned(1), may_alias));
+typedef long long halves __attribute__((vector_size(16)));
+
+static int has_newline(block bytes)
 {
-	memcpy(out, text, length);
-	return length;
+	halves found = (halves)(bytes == '\n');
+
+	return (found[0] | found[1]) != 0;
+}
+
+/* Bytes up to a newline, `max` at most; how many. What lies behind them in `to` is written over. */
+static size_t copy_line(char *to, const char *from, size_t max)
+{
+	size_t at = 0;
+
+	for (; max - at >= sizeof(block); at += sizeof(block)) {
+		block bytes = *(const block *)(from + at);
+
+		*(block *)(to + at) = bytes;
+		if (has_newline(bytes))
+			break;
+	}
+	for (; at < max && from[at] != '\n'; at++)
+		to[at] = from[at];
+	return at;
+}
+
+static void copy(char *to, const char *from, size_t length)
+{
+	size_t at = 0;
+
+	for (; length - at >= sizeof(block); at += sizeof(block))
+		*(block *)(to + at) = *(const block *)(from + at);
+	if (length >= sizeof(block))
+		*(block *)(to + length - sizeof(block)) = *(const block *)(from + length - sizeof(block));
+	else
+		for (; at < length; at++)
+			to[at] = from[at];
+}
+
+/* "<stamp> <stream> F "; its length. */
+static size_t put_head(char *out, const char *stamp, const char *stream)
+{
+	size_t stamped = strlen(stamp), named = strlen(stream);
+
+	copy(out, stamp, stamped);
+	out[stamped] = ' ';
+	copy(out + stamped + 1, stream, named);
+	copy(out + stamped + 1 + named, " F ", 3);
+	return stamped + named + 4;
 }
 
 /* Frames as much of `in` as fits into `out`; `eaten` says how much that was. A line that does not fit at all is cut
@@ -55,23 +102,25 @@ static size_t append(char *out, const char *text, size_t length)
 size_t crilog_frame(char *out, size_t out_size, const char *in, size_t in_size, size_t *eaten, const char *stamp,
 		    const char *stream)
 {
-	size_t head = strlen(stamp) + strlen(stream) + 5, used = 0, at = 0;
+	size_t head = strlen(stamp) + strlen(stream) + 4, used = 0, at = 0;
 
-	while (at < in_size && out_size - used > head) {
-		const char *end = memchr(in + at, '\n', in_size - at);
-		size_t length = end ? (size_t)(end - in) - at : in_size - at, room = out_size - used - head;
-		int cut = length > room;
+	while (at < in_size && out_size - used > head + 1) {
+		size_t left = in_size - at, room = out_size - used - head - 1, length;
+		char *line = out + used;
+		int ends;
 
-		if (cut && used)
+		if (used)
+			copy(line, out, head);
+		else
+			put_head(line, stamp, stream);
+		length = copy_line(line + head, in + at, left < room ? left : room);
+		ends = length < left && in[at + length] == '\n';
+		if (!ends && length < left && used)
 			break;
-		length = cut ? room : length;
-		used += append(out + used, stamp, strlen(stamp));
-		out[used++] = ' ';
-		used += append(out + used, stream, strlen(stream));
-		used += append(out + used, end && !cut ? " F " : " P ", 3);
-		used += append(out + used, in + at, length);
-		out[used++] = '\n';
-		at += length + (end && !cut);
+		line[head - 2] = ends ? 'F' : 'P';
+		line[head + length] = '\n';
+		used += head + length + 1;
+		at += length + (size_t)ends;
 	}
 	*eaten = at;
 	return used;

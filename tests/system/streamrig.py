@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -164,7 +165,11 @@ class Attached:
         return got
 
     def write(self, data: bytes) -> None:
+        poll = select.poll()
+        poll.register(self.fds["in"], select.POLLOUT)
+        os.set_blocking(self.fds["in"], False)
         while data:
+            assert poll.poll(LIMIT_SECONDS * 1000), "nobody takes the input"
             data = data[os.write(self.fds["in"], data) :]
 
     def close(self, name: str = "") -> None:

@@ -25,6 +25,7 @@ SEED = 20_264
 LINE_BYTES = 200
 LINES = int(1_000_000_000 * SCALE) // LINE_BYTES
 TTY_LINES = max(50_000, int(1_000_000 * SCALE))
+MOST_KILLS, LONG_SECONDS = 2000, 120.0
 # Both streams, in more batches than one, with characters that are cut in between.
 SCRIPT = "seq 1 4000; seq -f 'ä€%.0f' 1 3000 >&2; seq 4001 9000; printf end; exit 43"
 WANTED = {
@@ -116,10 +117,11 @@ def finish_any(rig: Rig, keeper: Keeper, run: Run) -> None:
 def killed_again_and_again(keeper: Keeper, run: Run, most_seconds: float) -> int:
     """Until the container has ended; how often."""
     chosen, kills = random.Random(SEED), 0
-    while not run.ended(chosen.uniform(0, most_seconds)):
+    while kills < MOST_KILLS and not run.ended(chosen.uniform(0, most_seconds)):
         run.kill_shim()
         streamrig.replace(keeper, run)
         kills += 1
+    assert run.ended(LONG_SECONDS)
     assert shimrig.wait_readable(run.shim_pidfd)
     return kills
 
@@ -186,14 +188,15 @@ def test_a_long_input_whose_pipe_the_client_keeps_survives_the_deaths_of_many_sh
     writer = threading.Thread(target=write_lines, args=(write_fd, LINES), daemon=True)
     control = attach_input(run, read_fd)
     writer.start()
-    while writer.is_alive():
+    while writer.is_alive() and kills < MOST_KILLS:
         writer.join(chosen.uniform(0, 0.03))
         control.close()
         run.kill_shim()
         streamrig.replace(keeper, run)
         control, kills = attach_input(run, read_fd), kills + 1
+    writer.join(LONG_SECONDS)
     control.ok("close-stdin")
-    assert run.ended()
+    assert run.ended(LONG_SECONDS)
     assert shimrig.wait_readable(run.shim_pidfd)
     control.close()
     os.close(read_fd)
