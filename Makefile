@@ -5,7 +5,7 @@ EXITD_SCALE ?= 0.03
 # Which tests `make test` runs, as a pytest mark expression; empty is all of them.
 SELECT ?=
 # How many test files run at once: every test has directories, daemons and containers of its own.
-WORKERS ?= 2
+WORKERS ?= 3
 
 export PYTHON EXITD_SCALE
 
@@ -19,7 +19,7 @@ BUILD_FILES := setup.py shim/build_native.py
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 AT_ONCE := --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help deps venv demo test unit check bench rig api clean
+.PHONY: help deps venv bytecode demo test unit check bench rig api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -46,13 +46,17 @@ $(VENV)/.built: $(VENV)/.installed $(C_FILES) $(PROTO_FILES) $(BUILD_FILES)
 	@$(PY) setup.py --quiet build_ext --inplace build_protos --inplace build_scripts --build-dir $(VENV)/bin
 	@touch $@
 
+# Even where Python may not write it by itself: the tests start hundreds of daemons and commands.
+bytecode: venv
+	@$(PY) -m compileall -q supervisor shim protos tests bench
+
 demo: deps venv ## the main job on real containers: seven ways to end, each with its true code (root)
 	@$(RUN) $(PY) -m supervisor.cli.demo
 
-test: deps venv ## the whole test suite (root, runc)
+test: deps bytecode ## the whole test suite (root, runc)
 	@$(RUN) $(PY) -m pytest $(AT_ONCE) -m '$(SELECT)'
 
-unit: venv ## the tests that need neither root nor runc
+unit: bytecode ## the tests that need neither root nor runc
 	@$(RUN) $(PY) -m pytest $(AT_ONCE) -m 'not system and not slow_build'
 
 check: venv ## lint, types, the tests without root, all C with musl, glibc and sanitizers
@@ -62,11 +66,11 @@ check: venv ## lint, types, the tests without root, all C with musl, glibc and s
 	@.ci/check-c $(PY)
 	@$(MAKE) --no-print-directory unit
 
-bench: deps venv ## measure, beside other shims (root)
+bench: deps bytecode ## measure, beside other shims (root)
 	@.ci/deps --bench
 	@$(RUN) $(PY) -m bench
 
-rig: deps venv ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
+rig: deps bytecode ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
 	@EXITD_SCALE=1 $(RUN) $(PY) -m pytest $(AT_ONCE) -m '$(SELECT)'
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away

@@ -98,7 +98,7 @@ def test_the_log_is_the_daemons_file_with_its_bounds_and_never_less_than_its_lea
 
 
 def test_the_clients_fifos_and_the_terminal_are_the_plans() -> None:
-    fifos = {f"isulad{name}": f"{STATE}/start/1/{name}" for name in ("Stdin", "Stdout", "Stderr")}
+    fifos: dict[str, Any] = {f"isulad{name}": f"{STATE}/start/1/{name}" for name in ("Stdin", "Stdout", "Stderr")}
     wanted = planned(**fifos, terminal=True, consoleSize={"height": 24, "width": 80})
     assert (wanted.in_from, wanted.sink_out, wanted.sink_err) == tuple(fifos.values())
     assert (wanted.isulad, wanted.tty, wanted.rows, wanted.cols) == (True, True, 24, 80)

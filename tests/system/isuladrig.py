@@ -165,6 +165,11 @@ class Shim:
             self.exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.exit_code
 
+    def change(self, **changed: Any) -> None:
+        """Fields of process.json, before the shim is there."""
+        path = self.state / "process.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
     def record(self) -> record.Record | None:
         return record.parse((self.state / "exit.json").read_bytes())
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import pathlib
 import signal

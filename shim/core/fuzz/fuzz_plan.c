@@ -30,6 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (!plan.log_files || plan.buffer < BUFFER_MIN || plan.hold_ms > 86400000 || !strchr("bn", *plan.log_mode))
 		abort();
+	if (plan.isulad > 1 || plan.limit_ms > 86400000 || !plan.resize)
+		abort();
 	if (plan.join_count < 0 || plan.join_count > JOIN_MAX)
 		abort();
 	for (int i = 0; i < plan.join_count; i++)
