@@ -28,6 +28,7 @@ STATE_KEYS = [
     "Error",
     "StartedAt",
     "FinishedAt",
+    "Health",
 ]
 EXIT_KEYS = ["Run", "Kind", "Code", "Signal", "Number", "Core", "Source", "Cause", "Reason", "By", "OOM", "At"]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
