@@ -73,7 +73,7 @@ def test_a_manager_that_does_not_read_does_not_hold_the_daemon_up(manager: socke
     ("limit", "pid", "seconds"),
     [
         ("30000000", "", 15.0),
-        ("30000000", str(os.getpid()), 15.0),
+        pytest.param("30000000", str(os.getpid()), 15.0, id="its own"),
         ("30000000", "1", None),
         ("0", "", None),
         ("", "", None),
