@@ -14,7 +14,7 @@ from supervisor.proctree import Kin, family, look
 from tests.supervisor.children import name_of
 from tests.system.daemonrig import until
 
-TREE = "sleep 11111 & (sleep 22222 & sleep 33333) & setsid sh -c 'sleep 44444; true' & wait; true"
+TREE = "sleep 11111 & (sleep 22222 & sleep 33333) & setsid sh -c 'sleep 44444; true' & wait; sleep 55555"  # whoever is signalled last is still there
 
 
 def kin(parent: int, session: int) -> Kin:
