@@ -14,7 +14,8 @@ from supervisor.proctree import Kin, family, look
 from tests.supervisor.children import name_of
 from tests.system.daemonrig import until
 
-TREE = "sleep 11111 & (sleep 22222 & sleep 33333) & setsid sh -c 'sleep 44444; true' & wait; sleep 55555"  # whoever is signalled last is still there
+# Should it be signalled last, it is still there.
+TREE = "sleep 11111 & (sleep 22222 & sleep 33333) & setsid sh -c 'sleep 44444; true' & wait; sleep 55555"
 
 
 def kin(parent: int, session: int) -> Kin:
