@@ -2,9 +2,7 @@
 
 PYTHON ?= python3
 EXITD_SCALE ?= 0.03
-# Which tests `make test` runs, as a pytest mark expression; empty is all of them.
-SELECT ?=
-# How many test files run at once: every test has directories, daemons and containers of its own.
+# How many files of system tests run at once: each test has directories, daemons and containers of its own.
 WORKERS ?= 3
 
 export PYTHON EXITD_SCALE
@@ -17,9 +15,7 @@ PROTO_FILES := $(wildcard protos/*/*.proto protos/*/*/*.proto)
 BUILD_FILES := setup.py shim/build_native.py
 # So that the exitd and exitctl that tests start by name are this tree's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
-AT_ONCE := --numprocesses $(WORKERS) --dist loadfile
-
-.PHONY: help deps venv bytecode demo test unit check bench rig api clean
+.PHONY: help deps venv bytecode demo test unit system check bench rig api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -53,11 +49,13 @@ bytecode: venv
 demo: deps venv ## the main job on real containers: seven ways to end, each with its true code (root)
 	@$(RUN) $(PY) -m supervisor.cli.demo
 
-test: deps bytecode ## the whole test suite (root, runc)
-	@$(RUN) $(PY) -m pytest $(AT_ONCE) -m '$(SELECT)'
+test: unit system ## the whole test suite (root, runc)
 
 unit: bytecode ## the tests that need neither root nor runc
-	@$(RUN) $(PY) -m pytest $(AT_ONCE) -m 'not system and not slow_build'
+	@$(RUN) $(PY) -m pytest -m 'not system and not slow_build'
+
+system: deps bytecode ## the tests on real containers, and those that build whole distributions (root, runc)
+	@$(RUN) $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile -m 'system or slow_build'
 
 check: venv ## lint, types, the tests without root, all C with musl, glibc and sanitizers
 	@$(PY) -m ruff check .
@@ -71,7 +69,7 @@ bench: deps bytecode ## measure, beside other shims (root)
 	@$(RUN) $(PY) -m bench
 
 rig: deps bytecode ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
-	@EXITD_SCALE=1 $(RUN) $(PY) -m pytest $(AT_ONCE) -m '$(SELECT)'
+	@$(MAKE) --no-print-directory test EXITD_SCALE=1
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away
 	@$(PY) .ci/frozen_api.py
