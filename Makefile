@@ -1,7 +1,7 @@
 # One command for each thing; `make help` lists them.
 
 PYTHON ?= python3
-EXITD_SCALE ?= 0.03
+EXITD_SCALE ?= 0.02
 # How many files of system tests run at once: each test has directories, daemons and containers of its own.
 WORKERS ?= 3
 

@@ -19,7 +19,7 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.errors import NoSuchContainer
 
 LIMIT_SECONDS = 30.0
-SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
+SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 
 
 def scaled(count: int, least: int = 20) -> int:

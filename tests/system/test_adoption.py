@@ -190,7 +190,7 @@ def calls_of_an_adoption(daemon: Daemon) -> list[tuple[str, int]]:
 
 def test_exitd_killed_at_any_system_call_of_an_adoption_loses_invents_and_doubles_nothing(daemon: Daemon) -> None:
     deaths = 0
-    for call, number in chosen(calls_of_an_adoption(daemon), 10):
+    for call, number in chosen(calls_of_an_adoption(daemon), 6):
         before, up = daemon.pid, Revived(daemon)
         with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"):
             subject = begun(daemon, AT_ONCE)

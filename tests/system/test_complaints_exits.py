@@ -138,7 +138,7 @@ def members(container_id: str) -> set[int]:
 
 
 def test_a_cgroup_killed_from_outside_ends_its_shim_too(client: Client) -> None:
-    container, waiting = begin(client, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
+    container, waiting = begin(client, "sh", "-c", "sleep 1000 & sleep 1000 & wait; sleep 1000")
     until(lambda: len(members(container.id)) == 3, "its children")
     shim_fd = os.pidfd_open(container.shim.pid)
     for pid in members(container.id):

@@ -102,7 +102,7 @@ def test_exitd_killed_at_any_system_call_of_a_containers_life_loses_invents_and_
     daemon: Daemon,
 ) -> None:
     said, deaths = Counter[str](), 0
-    for call, number in chosen(learn(daemon), 14):
+    for call, number in chosen(learn(daemon), 9):
         case, up, before = two_runs(daemon), Revived(daemon), daemon.pid
         with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"):
             oracle.whole_life(up, case)
@@ -117,7 +117,7 @@ def test_exitd_killed_at_any_system_call_of_a_containers_life_loses_invents_and_
 def test_exitd_stopped_at_any_system_call_of_a_containers_life_goes_on_where_it_was(daemon: Daemon) -> None:
     """Whoever asks waits meanwhile; the container and its shim do not."""
     said, stops = Counter[str](), 0
-    for call, number in chosen(learn(daemon), 6):
+    for call, number in chosen(learn(daemon), 4):
         case, up = two_runs(daemon), Revived(daemon)
         with (
             traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=STOP:when={number}"),

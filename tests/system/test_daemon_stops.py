@@ -83,7 +83,7 @@ def test_whoever_is_killed_in_a_runtime_command_no_exit_is_lost_invented_or_told
     checked(daemon, subject, f"{victim} at {moment}")
 
 
-@pytest.mark.parametrize(("pair", "moment"), PAIRS if SCALE >= 1 else random.Random(SEED).sample(PAIRS, 10))
+@pytest.mark.parametrize(("pair", "moment"), PAIRS if SCALE >= 1 else random.Random(SEED).sample(PAIRS, 7))
 def test_of_two_killed_in_a_runtime_command_the_third_still_tells_the_truth(
     daemon: Daemon, gates: Gates, pair: tuple[str, str], moment: str
 ) -> None:
@@ -110,7 +110,7 @@ def kill(daemon: Daemon, gates: Gates, moment: str, *victims: str) -> None:
     gates.open()
 
 
-@pytest.mark.parametrize(("victim", "moment"), CASES if SCALE >= 1 else random.Random(SEED).sample(CASES, 12))
+@pytest.mark.parametrize(("victim", "moment"), CASES if SCALE >= 1 else random.Random(SEED).sample(CASES, 9))
 def test_whoever_is_killed_while_the_policy_restarts_a_container_every_run_keeps_its_own_code(
     daemon: Daemon, gates: Gates, victim: str, moment: str
 ) -> None:

@@ -12,7 +12,7 @@ from tests.system.isuladclient import command, outcome
 from tests.system.isuladrig import Daemon, Shim
 from tests.system.shimrig import cgroup_pids, end_process, wait_readable
 
-SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
+SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 BYTES = int(500_000_000 * SCALE)
 DETACHED = 12
 

@@ -14,7 +14,7 @@ from tests.system.isuladclient import Client, attach, attached
 from tests.system.isuladrig import Daemon, Shim
 from tests.system.shimrig import wait_readable
 
-SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
+SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 COUNT = max(20_000, int(1_000_000 * SCALE))
 COUNTED = "".join(f"{n}\n" for n in range(1, COUNT + 1)).encode()
 MOST_ATTACHED = 16

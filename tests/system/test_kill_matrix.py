@@ -22,7 +22,7 @@ from tests.system import shimrig
 from tests.system.shimrig import Keeper, Rig, Run
 
 CODE = 43
-SCALE = float(os.environ.get("EXITD_SCALE", "0.05"))
+SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 SEED = 20_261
 KILL, STOP = "KILL", "STOP"
 

@@ -233,7 +233,7 @@ def test_exitd_killed_at_any_system_call_of_a_pods_life_loses_invents_and_double
 
     said, deaths = Counter[str](), 0
     cases = kills.calls_of(daemon, lambda: a_life_with_a_death(Revived(daemon), observed()))
-    for call, number in kills.chosen(cases, 12):
+    for call, number in kills.chosen(cases, 7):
         pod, up, before = observed(), Revived(daemon), daemon.pid
         inject = f"inject={call}:signal=KILL:when={number}"
         with kills.traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", inject):

@@ -20,7 +20,7 @@ from tests.system.shimrig import Keeper, Rig, Run
 from tests.system.streamrig import finish, json_texts, make, rotated, terminal, texts
 from tests.system.test_kill_matrix import KILL, Call, calls, sampled
 
-SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
+SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 SEED = 20_264
 LINE_BYTES = 200
 LINES = int(1_000_000_000 * SCALE) // LINE_BYTES
@@ -96,7 +96,7 @@ def test_a_shim_killed_at_any_call_of_a_batch_neither_loses_nor_doubles_a_byte(
     rig: Rig, keeper: Keeper, kind: str
 ) -> None:
     everything = learn(rig, keeper, kind)
-    chosen = sampled(everything, SCALE, 25)
+    chosen = sampled(everything, SCALE, 15)
     print(f"{len(chosen)} of {len(everything)} calls")
     for call in chosen:
         run = begun(rig, keeper, kind, rig.traced_shim(*call.inject(KILL)))

@@ -12,7 +12,7 @@ from tests.system import shimrig, streamrig, tinyroot
 from tests.system.shimrig import Keeper, Rig
 from tests.system.streamrig import attached, control, finish, terminal, texts
 
-SCALE = float(os.environ.get("EXITD_SCALE", "0.03"))
+SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 COUNT = max(20_000, int(1_000_000 * SCALE))
 COUNTED = b"".join(b"%d\r\n" % i for i in range(1, COUNT + 1))
 
