@@ -31,11 +31,13 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str, seconds: float = LIMIT_SECONDS) -> T:
-    """The first true answer of `look`; asked again every few milliseconds, never longer than `seconds`."""
-    deadline = time.monotonic() + seconds
+    """The first true answer of `look`; asked again after milliseconds, then less often: it costs those who are waited
+    for their processor. Never longer than `seconds`."""
+    deadline, pause = time.monotonic() + seconds, 0.005
     while not (answer := look()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        select.select([], [], [], 0.005)
+        select.select([], [], [], pause)
+        pause = min(pause * 1.3, 0.012)
     return answer
 
 
