@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 
 SYSTEM_TESTS = pathlib.Path(__file__).parent / "system"
+LAST_CHARACTERS = 1500  # of a failure's report, told at once
 
 
 def in_ci() -> bool:
@@ -37,6 +38,25 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, which is a failure in CI: {_reason(report)}"
     return report
+
+
+class AtOnce:
+    """Tells a failure when it happens: of a run that is cut off, the end with all reports is never seen."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write_line(f"\n{report.nodeid} ({report.when}, {report.duration:.1f} s)")
+            self._terminal.write_line(report.longreprtext[-LAST_CHARACTERS:])
+
+
+@pytest.hookimpl(trylast=True)  # after the one that makes the reporter
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if in_ci() and terminal is not None:
+        config.pluginmanager.register(AtOnce(terminal), "at-once")
 
 
 @pytest.hookimpl(wrapper=True)
