@@ -21,6 +21,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("system")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def signals_name_a_process() -> Generator[None, None, None]:
+    """To kill(2), 0 and below are process groups: the tests' own, stopped, would hang them all for ever."""
+    kill = os.kill
+
+    def checked(pid: int, number: int) -> None:
+        assert pid > 1, f"signal {number} to {pid}, which names no process"
+        kill(pid, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "kill", checked)
+        yield
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("system") is None:
         return

@@ -15,15 +15,16 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Unreachable
 from supervisor.errors import ShimFailed
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, left, scaled, until
-from tests.system.execrig import begin, end_of, exec_directories, run, shim_of
+from tests.system.execrig import UNTIL_LET_GO, begin, end_of, exec_directories, let_go, run, shim_of, shims_of
 from tests.system.lives import Wrapper, daemon, events, last_exit, ledger, up, word
 
 
 def test_a_shim_that_is_killed_costs_no_exit() -> None:
     with daemon() as d, d.client() as client:
         box = up(client).id
-        exec_id = begin(client, box, "sh", "-c", "sleep 1; exit 43")
+        exec_id = begin(client, box, "sh", "-c", f"{UNTIL_LET_GO} exit 43")
         os.kill(shim_of(d, exec_id), signal.SIGKILL)
+        let_go(d, box)
         exit_ = end_of(client, box, exec_id)
         assert (word(exit_), exit_.source) == ("exited 43", "keeper")
         client.remove(box, force=True)
@@ -40,15 +41,16 @@ def test_a_stopped_shim_of_an_exec_keeps_no_container_from_dying() -> None:
         assert word(last_exit(client, box)) == "signaled 9"
         assert word(end_of(client, box, exec_id)) == "signaled 9"
         client.remove(box, force=False)
-        until(lambda: not shim_of(d, exec_id), "the end of the stopped shim")
+        until(lambda: not shims_of(d, exec_id), "the end of the stopped shim")
         assert left(d).zombies == 0
 
 
 def test_a_stopped_shim_leaves_the_code_of_its_exec_to_be_read() -> None:
     with daemon() as d, d.client() as client:
         box = up(client).id
-        exec_id = begin(client, box, "sh", "-c", "sleep 0.5; exit 43")
+        exec_id = begin(client, box, "sh", "-c", f"{UNTIL_LET_GO} exit 43")
         os.kill(shim_of(d, exec_id), signal.SIGSTOP)
+        let_go(d, box)
         exit_ = end_of(client, box, exec_id)
         assert (word(exit_), exit_.source) == ("exited 43", "zombie")
         until(lambda: not exec_directories(d), "its directory")
@@ -69,7 +71,7 @@ def test_what_a_killed_daemon_had_not_cleaned_up_keeps_no_container_from_dying()
         d.start()
         with d.client() as client:
             until(lambda: not exec_directories(d), "its directory")
-            until(lambda: not shim_of(d, exec_id), "the end of its shim")
+            until(lambda: not shims_of(d, exec_id), "the end of its shim")
             client.stop(box, 0)
             client.remove(box, force=False)
 
@@ -134,10 +136,11 @@ def test_shim_and_daemon_both_killed_leave_the_code_to_the_keeper() -> None:
     with daemon() as d:
         with d.client() as client:
             box = up(client).id
-            exec_id = begin(client, box, "sh", "-c", "sleep 0.5; exit 43")
+            exec_id = begin(client, box, "sh", "-c", f"{UNTIL_LET_GO} exit 43")
             shim = shim_of(d, exec_id)
         d.kill()
         os.kill(shim, signal.SIGKILL)
+        let_go(d, box)
         d.start()
         with d.client() as client:
             exit_ = end_of(client, box, exec_id)
