@@ -1,0 +1,1 @@
+"""ttrpc, the RPC protocol of containerd and its shims."""

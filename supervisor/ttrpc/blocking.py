@@ -1,0 +1,181 @@
+"""A ttrpc client without an event loop, for programs that must start fast: one call at a time over a plain socket."""
+
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+from google.protobuf.message import Message
+
+from supervisor.ttrpc.connection import ClientConnection
+from supervisor.ttrpc.faults import CallFailed, Closed, late
+from supervisor.ttrpc.happenings import ClientEvent, Failed, Metadata, Received, Replied, nanoseconds
+from supervisor.ttrpc.services import Kind
+
+CONNECT_SECONDS = 5.0
+READ_BYTES = 65_536
+M = TypeVar("M", bound=Message)
+
+
+class BlockingClient:
+    """One connection. Calls raise CallFailed as the asyncio client's do; `name` is service/method."""
+
+    def __init__(self, path: str, seconds: float = CONNECT_SECONDS) -> None:
+        """Closed when nobody takes the connection on `path`."""
+        self._core = ClientConnection()
+        self._events: deque[ClientEvent] = deque()  # of one read at most
+        self._socket = connected(path, seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Repeatable."""
+        self._socket.close()
+
+    def is_fresh(self) -> bool:
+        """Open as far as can be known, and nothing comes that nobody waits for: fit for another call."""
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return not self._events
+        except OSError:
+            return False
+        return False
+
+    def call(
+        self, name: str, request: Message, response_type: type[M], seconds: float | None, metadata: Metadata = ()
+    ) -> M:
+        """A unary call within `seconds`; None: as long as it takes."""
+        limit = Limit(seconds)
+        stream = self._open(name, request, response_type, Kind.UNARY, limit, metadata)
+        event = self._next(stream, limit)
+        assert isinstance(event, Replied)
+        return cast(M, event.message)
+
+    def stream(
+        self,
+        name: str,
+        request: Message,
+        response_type: type[M],
+        seconds: float | None,
+        *,
+        silent_seconds: float | None = None,
+        metadata: Metadata = (),
+    ) -> Iterator[M]:
+        """A server's stream, called once it is iterated. `seconds` limits all of it and is told to the server;
+        `silent_seconds` is the longest wait for one message.
+
+        The server is not told when the iterator is left before its end: what comes yet is dropped.
+        """
+        limit = Limit(seconds)
+        stream = self._open(name, request, response_type, Kind.SERVER, limit, metadata)
+        try:
+            while isinstance(event := self._next(stream, limit.and_of(silent_seconds)), Received):
+                yield cast(M, event.message)
+        finally:
+            self._core.forget(stream)
+
+    def _open(
+        self,
+        name: str,
+        request: Message,
+        response_type: type[Message],
+        kind: Kind,
+        limit: "Limit",
+        metadata: Metadata,
+    ) -> int:
+        stream, data = self._core.open(name, request, response_type, kind, nanoseconds(limit.seconds), metadata)
+        try:
+            self._socket.settimeout(limit.left())
+            self._socket.sendall(data)
+        except TimeoutError as error:
+            self.close()  # half a frame may have been written
+            raise limit.passed() from error
+        except OSError as error:
+            self.close()
+            raise Closed(f"the request could not be sent: {error.strerror or error}") from error
+        except BaseException:
+            self.close()
+            raise
+        return stream
+
+    def _next(self, stream: int, limit: "Limit") -> ClientEvent:
+        """What happens next on this stream; what is left of earlier ones is dropped."""
+        while True:
+            while self._events:
+                event = self._events.popleft()
+                if event.stream == stream:
+                    if isinstance(event, Failed):
+                        raise event.error
+                    return event
+            try:
+                self._socket.settimeout(limit.left())
+                data = self._socket.recv(READ_BYTES)
+            except TimeoutError as error:
+                self._core.forget(stream)
+                raise limit.passed() from error
+            except OSError as error:
+                self.close()
+                raise Closed(f"the connection has ended: {error.strerror or error}") from error
+            if not data:
+                self.close()
+                raise Closed()
+            self._events.extend(self._core.receive(data))
+
+
+class Limit:
+    """A time by which something is to be there, however often it is waited for; None: none."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._at = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """More than nothing: a socket's limit of 0 would be no waiting at all. TimeoutError when it has passed."""
+        if self._at is None:
+            return None
+        if (left := self._at - time.monotonic()) <= 0:
+            raise TimeoutError
+        return left
+
+    def passed(self) -> CallFailed:
+        return late(self.seconds or 0)
+
+    def and_of(self, seconds: float | None) -> "Limit":
+        """The one of both that passes first."""
+        if seconds is None:
+            return self
+        other = Limit(seconds)
+        return self if self._at is not None and other._at is not None and self._at < other._at else other
+
+
+def connected(path: str, seconds: float) -> socket.socket:
+    """Its sends have the limit of the connect until somebody sets another. Closed when nobody takes it."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        # A connect with Python's own limit does not wait in the server's queue; this one does, unix(7).
+        limit_sends(made, seconds)
+        made.connect(path)
+    except OSError as error:
+        made.close()
+        raise Closed(f"cannot connect to {path}: {error.strerror or error}") from error
+    return made
+
+
+def limit_sends(connection: socket.socket, seconds: float) -> None:
+    """0: none."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(seconds))
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))

@@ -1,0 +1,213 @@
+"""A ttrpc client on asyncio: any number of calls at once over one connection to a unix socket, each with its limit."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Generic, Self, TypeVar, cast
+
+from google.protobuf.message import Message
+
+from supervisor.errors import Code
+from supervisor.ttrpc.connection import ClientConnection
+from supervisor.ttrpc.faults import CallFailed, Closed, late
+from supervisor.ttrpc.happenings import ClientEvent, Ended, Failed, Metadata, Received, Replied, nanoseconds
+from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.wire import MAX_UNSENT, Inbox, Wire
+
+CONNECT_SECONDS = 5.0
+QUEUE_SECONDS = 0.02  # between two looks at a server's full queue of connections
+M = TypeVar("M", bound=Message)
+
+
+class Client(Wire):
+    """One connection. Calls raise CallFailed: what the server answered; DEADLINE_EXCEEDED by this end's own clock;
+    RESOURCE_EXHAUSTED for what is too large, or when the server does not read; Closed.
+
+    `name` is service/method. `seconds` limits the whole call and is told to the server; None: as long as it takes.
+    """
+
+    def __init__(self, on_close: Callable[[], None] | None = None) -> None:
+        super().__init__()
+        self._core = ClientConnection()
+        self._waiting: dict[int, asyncio.Future[Any] | Inbox] = {}
+        self._on_close = on_close
+
+    @classmethod
+    async def connect(
+        cls, path: str, on_close: Callable[[], None] | None = None, seconds: float = CONNECT_SECONDS
+    ) -> Self:
+        """`on_close` is called once, whoever ends the connection. Closed when nobody answers on `path`."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            async with asyncio.timeout(seconds):
+                await _connect(connection, path)
+            loop = asyncio.get_running_loop()
+            _, client = await loop.create_unix_connection(lambda: cls(on_close), sock=connection)
+        except TimeoutError as error:
+            connection.close()
+            raise Closed(f"nobody takes a connection on {path} within {seconds:g} s") from error
+        except OSError as error:
+            connection.close()
+            raise Closed(f"cannot connect to {path}: {error.strerror or error}") from error
+        except BaseException:
+            connection.close()
+            raise
+        return client
+
+    async def call(
+        self, name: str, request: Message, response_type: type[M], seconds: float | None, metadata: Metadata = ()
+    ) -> M:
+        """A unary call. One that was given up may still have its effect."""
+        stream = self._open(name, request, response_type, Kind.UNARY, seconds, metadata)
+        reply: asyncio.Future[M] = self._loop.create_future()
+        self._waiting[stream] = reply
+        timer = self._timer(stream, seconds)
+        try:
+            return await reply
+        finally:
+            self._forget(stream, timer)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        name: str,
+        kind: Kind,
+        response_type: type[M],
+        seconds: float | None,
+        *,
+        request: Message | None = None,
+        metadata: Metadata = (),
+    ) -> "AsyncIterator[Stream[M]]":
+        """A streaming call for the length of the block. `request` belongs to Kind.SERVER.
+
+        ttrpc has no word for giving up: a server that still sends after the block does so for nobody, until the
+        connection ends.
+        """
+        stream = self._open(name, request, response_type, kind, seconds, metadata)
+        inbox = Inbox(self)
+        self._waiting[stream] = inbox
+        timer = self._timer(stream, seconds)
+        try:
+            yield Stream(self, stream, inbox)
+        finally:
+            self.write(self._core.end(stream))
+            self._forget(stream, timer)
+            inbox.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._core.close()
+        for stream in tuple(self._waiting):
+            self._fail(stream, Closed())
+        if self._on_close is not None:
+            self._on_close()
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._core.receive(data):
+            waiting = self._waiting.get(event.stream)
+            if isinstance(event, Failed):
+                self._fail(event.stream, event.error)
+            elif isinstance(waiting, Inbox):
+                _deliver(waiting, event)
+            elif isinstance(event, Replied) and waiting is not None and not waiting.done():
+                waiting.set_result(event.message)
+
+    def send(self, stream: int, message: Message) -> None:
+        self._write(self._core.send(stream, message))
+
+    def end(self, stream: int) -> None:
+        self._write(self._core.end(stream))
+
+    def _open(
+        self,
+        name: str,
+        request: Message | None,
+        response_type: type[Message],
+        kind: Kind,
+        seconds: float | None,
+        metadata: Metadata,
+    ) -> int:
+        if self.is_closed:
+            raise Closed()
+        stream, data = self._core.open(name, request, response_type, kind, nanoseconds(seconds), metadata)
+        try:
+            self._write(data)
+        except CallFailed:
+            self._core.forget(stream)
+            raise
+        return stream
+
+    def _write(self, data: bytes) -> None:
+        if self.is_closed:
+            raise Closed()
+        if self.unsent_bytes + len(data) > MAX_UNSENT:
+            raise CallFailed(Code.RESOURCE_EXHAUSTED, "the server does not read what is sent to it")
+        self.write(data)
+
+    def _timer(self, stream: int, seconds: float | None) -> asyncio.TimerHandle | None:
+        return None if seconds is None else self._loop.call_later(seconds, self._late, stream, seconds)
+
+    def _late(self, stream: int, seconds: float) -> None:
+        self._core.forget(stream)
+        self._fail(stream, late(seconds))
+
+    def _fail(self, stream: int, error: CallFailed) -> None:
+        waiting = self._waiting.get(stream)
+        if isinstance(waiting, Inbox):
+            waiting.end(error)
+        elif waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+
+    def _forget(self, stream: int, timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+        self._core.forget(stream)
+        del self._waiting[stream]
+
+
+class Stream(Generic[M]):
+    """A streaming call: an async iterator of responses. It raises CallFailed when the call does not end well."""
+
+    def __init__(self, client: Client, stream: int, inbox: Inbox) -> None:
+        self._client = client
+        self._stream = stream
+        self._inbox = inbox
+
+    async def send(self, message: Message) -> None:
+        """Waits while the server does not read. FAILED_PRECONDITION once the call is over or this end has ended it."""
+        self._client.send(self._stream, message)
+        await self._client.room()
+
+    def end(self) -> None:
+        """This end sends no more. Repeatable."""
+        self._client.end(self._stream)
+
+    async def reply(self) -> M:
+        """The one response to a client's stream."""
+        return await anext(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> M:
+        return cast(M, await anext(self._inbox))
+
+
+def _deliver(inbox: Inbox, event: ClientEvent) -> None:
+    match event:
+        case Received(_, message, size):
+            inbox.put(message, size)
+        case Replied(_, message):
+            inbox.put(message, 0)
+            inbox.end()
+        case Ended():
+            inbox.end()
+
+
+async def _connect(connection: socket.socket, path: str) -> None:
+    """Not asyncio's own: where the server's queue is full, that takes the socket for a connected one."""
+    while True:
+        with suppress(BlockingIOError):
+            return connection.connect(path)
+        await asyncio.sleep(QUEUE_SECONDS)

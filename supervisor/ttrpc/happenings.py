@@ -1,0 +1,77 @@
+"""What a connection's cores tell the endpoint that feeds them. Tuples: nine dataclasses would cost a short program more
+time than its call."""
+
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from supervisor.ttrpc.faults import CallFailed
+from supervisor.ttrpc.frames import Frame
+from supervisor.ttrpc.services import Method
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class Send(NamedTuple):
+    """Bytes to write now: the server's own refusal of something."""
+
+    data: bytes
+
+
+class Opened(NamedTuple):
+    """A call. `request` is None where the client sends a stream. `timeout_ns`: 0 no limit, negative: run out."""
+
+    stream: int
+    name: str  # service/method
+    method: Method
+    request: Message | None
+    timeout_ns: int
+    metadata: Metadata
+
+
+class Received(NamedTuple):
+    """The next message of a stream; `size` is of its bytes."""
+
+    stream: int
+    message: Message
+    size: int
+
+
+class Ended(NamedTuple):
+    """No more messages come on this stream. To a client: and it ended well."""
+
+    stream: int
+
+
+class Aborted(NamedTuple):
+    """The client broke the rules of this stream and has been told so; nothing can be answered any more."""
+
+    stream: int
+
+
+class Foreign(NamedTuple):
+    """A frame of a private type."""
+
+    frame: Frame
+
+
+class Replied(NamedTuple):
+    """The one response of a unary or client-streaming call."""
+
+    stream: int
+    message: Message
+    flags: int
+
+
+class Failed(NamedTuple):
+    stream: int
+    error: CallFailed
+
+
+ServerEvent = Send | Opened | Received | Ended | Aborted | Foreign
+ClientEvent = Replied | Received | Ended | Failed
+
+
+def nanoseconds(seconds: float | None) -> int:
+    """A limit as a request tells it, where 0 is none."""
+    return 0 if seconds is None else max(1, min(int(seconds * 1e9), 2**63 - 1))

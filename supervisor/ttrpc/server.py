@@ -1,0 +1,330 @@
+"""A ttrpc server on asyncio: takes connections on a unix socket, runs a handler for each call, and bounds both.
+
+A handler is cancelled when its client has gone, has broken the protocol, or its deadline has passed. Here stands
+ttrpc's one `except Exception`.
+"""
+
+import asyncio
+import os
+import socket
+import stat
+import struct
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from typing import Any, NamedTuple, cast
+
+import structlog
+from google.protobuf.message import Message
+
+from supervisor.errors import Code, ExitdError, code_of
+from supervisor.ttrpc.connection import ServerConnection
+from supervisor.ttrpc.faults import CallFailed, Closed, late
+from supervisor.ttrpc.frames import Frame
+from supervisor.ttrpc.happenings import Aborted, Ended, Foreign, Metadata, Opened, Received, Send, ServerEvent
+from supervisor.ttrpc.services import Services
+from supervisor.ttrpc.wire import LAST_WORDS_SECONDS, Inbox, Wire
+
+BACKLOG = 1024
+MAX_CONNECTIONS = 16_384
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: SO_PEERCRED, unix(7)
+_NS = 1_000_000_000
+
+log = structlog.get_logger(__name__)
+
+
+class Peer(NamedTuple):
+    """Who connected, by the kernel's word."""
+
+    uid: int
+    gid: int
+    pid: int
+
+
+class Call:
+    """What a handler knows of its call beside the request. `flags` go out on the header of its last frame."""
+
+    __slots__ = ("_inbox", "_task", "_timer", "connection", "deadline", "flags", "metadata", "name", "stream")
+
+    def __init__(self, connection: "Connection", opened: Opened) -> None:
+        self.connection = connection
+        self.stream = opened.stream
+        self.name = opened.name
+        self.metadata: Metadata = opened.metadata
+        self.deadline = opened.timeout_ns / _NS if opened.timeout_ns else None  # seconds from its arrival on
+        self.flags = 0
+        self._inbox = Inbox(connection) if opened.method.kind.client_streams else None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def peer(self) -> Peer:
+        return self.connection.peer
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody waits for the answer any more."""
+        return not self.connection.is_waiting(self.stream)
+
+
+def failure_of(error: Exception) -> CallFailed | None:
+    """The answer to what a handler raised; None: it is a bug, which is logged and not told."""
+    if isinstance(error, CallFailed):
+        return error
+    return CallFailed(code_of(error), str(error)) if isinstance(error, ExitdError) else None
+
+
+class Server:
+    """Serves `services`. The rest are hooks:
+
+    `check` says who may connect; others see an end of file. `failure_of` turns what handlers raise into answers.
+    `on_frame` gets frames of private types, in order with the requests around them: handlers of earlier requests have
+    been scheduled, and not more. `on_lost` is told of each connection that has ended, once its handlers are cancelled.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        check: Callable[[Peer], bool] = lambda peer: True,
+        failure_of: Callable[[Exception], CallFailed | None] = failure_of,
+        on_frame: Callable[["Connection", Frame], None] | None = None,
+        on_lost: Callable[["Connection"], None] | None = None,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self.services = services
+        self.check = check
+        self.failure_of = failure_of
+        self.on_frame = on_frame
+        self.on_lost = on_lost
+        self.connections: set[Connection] = set()
+        self._max_connections = max_connections
+        self._listeners: list[asyncio.Server] = []
+        self._paths: list[str] = []
+        self._cancelled: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def listen(self, where: str | socket.socket, mode: int = 0o600) -> None:
+        """`where`: a path, or a socket that somebody has bound (and may listen on already). May be called again.
+
+        A socket file in the way is replaced: hold a lock. OSError when the path cannot be bound.
+        """
+        listening = _bound(where, mode) if isinstance(where, str) else where
+        listening.setblocking(False)
+        # Not create_unix_server: from Python 3.13 on it would remove the file of a socket that is not ours.
+        loop = asyncio.get_running_loop()
+        self._listeners.append(await loop.create_server(lambda: Connection(self), sock=listening, backlog=BACKLOG))
+        if isinstance(where, str):
+            self._paths.append(where)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Takes no more connections and reads no more requests; gives what is under way `grace_seconds` to be answered,
+        and ends all connections. What was read and not answered is cancelled. Idempotent."""
+        for listener in self._listeners:
+            listener.close()
+        for path in self._paths:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        self._listeners, self._paths = [], []
+        self._stopping = True
+        connections = tuple(self.connections)
+        for connection in connections:
+            connection.hold_reading(self)
+        tasks = [task for connection in connections for task in connection.tasks()]
+        if tasks and grace_seconds > 0:
+            await asyncio.wait(tasks, timeout=grace_seconds)
+        for connection in connections:
+            connection.close()
+        last = [*(connection.lost for connection in connections), *tasks, *self._cancelled]
+        if last:
+            await asyncio.wait(last, timeout=2 * LAST_WORDS_SECONDS)
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Until it has ended: the event loop alone would let a cancelled one go in the middle of its last words."""
+        self._cancelled.add(task)
+        task.add_done_callback(self._cancelled.discard)
+
+    def admit(self, connection: "Connection") -> bool:
+        if self._stopping:
+            return False
+        if len(self.connections) >= self._max_connections:
+            log.warning("refused a connection", reason="too many", limit=self._max_connections)
+            return False
+        if not self.check(connection.peer):
+            log.warning(
+                "refused a connection", reason="not permitted", uid=connection.peer.uid, pid=connection.peer.pid
+            )
+            return False
+        self.connections.add(connection)
+        return True
+
+
+class Connection(Wire):
+    """One client. `state` is for the hooks: whatever they want to remember of it."""
+
+    peer: Peer
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.state: Any = None
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self._server = server
+        self._core = ServerConnection(server.services)
+        self._calls: dict[int, Call] = {}
+
+    def is_waiting(self, stream: int) -> bool:
+        return self._core.is_open(stream)
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [call._task for call in self._calls.values() if call._task is not None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        connection = cast(socket.socket, transport.get_extra_info("socket"))
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, gid = _CREDENTIALS.unpack(credentials)
+        self.peer = Peer(uid, gid, pid)
+        try:
+            admitted = self._server.admit(self)
+        except Exception as error:  # asyncio would log it and go on with the connection
+            log.error("a connection could not be checked", uid=uid, pid=pid, exc_info=error)
+            admitted = False
+        if not admitted:
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._core.receive(data):
+            if self.is_closed:
+                return
+            try:
+                self._happened(event)
+            except Exception as error:
+                log.error("a frame ended its connection", uid=self.peer.uid, pid=self.peer.pid, exc_info=error)
+                self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._core.close()
+        for stream in tuple(self._calls):
+            self._cancel(stream)
+        if self in self._server.connections:
+            self._server.connections.remove(self)
+            if self._server.on_lost is not None:
+                self._server.on_lost(self)
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _happened(self, event: ServerEvent) -> None:
+        match event:
+            case Opened():
+                self._open(event)
+            case Received(stream, message, size):
+                if (inbox := self._inbox(stream)) is not None:
+                    inbox.put(message, size)
+            case Ended(stream):
+                if (inbox := self._inbox(stream)) is not None:
+                    inbox.end()
+            case Send(data):
+                self.write(data)
+            case Aborted(stream):
+                self._cancel(stream)
+            case Foreign(frame):
+                if self._server.on_frame is not None:
+                    self._server.on_frame(self, frame)
+
+    def _inbox(self, stream: int) -> Inbox | None:
+        """None: the call has ended since its bytes were read."""
+        call = self._calls.get(stream)
+        return None if call is None else call._inbox
+
+    def _open(self, opened: Opened) -> None:
+        call = Call(self, opened)
+        self._calls[call.stream] = call
+        if call.deadline is not None:
+            if call.deadline <= 0:
+                self._expire(call)
+                return
+            call._timer = self._loop.call_later(call.deadline, self._expire, call)
+        if opened.method.kind.server_streams:
+            run = self._stream(call, opened.method.handler, opened.request)
+        else:
+            run = self._answer(call, opened.method.handler, opened.request)
+        call._task = self._loop.create_task(run)
+
+    async def _answer(self, call: Call, handler: Callable[..., Any], request: Message | None) -> None:
+        try:
+            response = await handler(call._inbox or request, call)
+            data = self._core.respond(call.stream, response, call.flags & 0xFF)
+        except asyncio.CancelledError:
+            self._over(call, self._cancelled(call))
+            raise
+        except Exception as error:
+            data = self._failed(call, error)
+        self._over(call, data)
+
+    async def _stream(self, call: Call, handler: Callable[..., Any], request: Message | None) -> None:
+        try:
+            # Ended here and now when the client goes away, not whenever the garbage is collected.
+            async with aclosing(handler(call._inbox or request, call)) as responses:
+                async for response in responses:
+                    self.write(self._core.send(call.stream, response))
+                    await self.room()
+            data = self._core.end(call.stream, call.flags & 0xFF)
+        except asyncio.CancelledError:
+            self._over(call, self._cancelled(call))
+            raise
+        except Exception as error:
+            data = self._failed(call, error)
+        self._over(call, data)
+
+    def _failed(self, call: Call, error: Exception) -> bytes:
+        try:
+            failure = self._server.failure_of(error)
+        except Exception as bug:
+            failure, error = None, bug
+        if failure is None:
+            log.error("internal error", call=call.name, exc_info=error)
+            failure = CallFailed(Code.UNKNOWN, "internal error; the log has more")
+        return self._core.fail(call.stream, failure, call.flags & 0xFF)
+
+    def _cancelled(self, call: Call) -> bytes:
+        """Empty when nobody waits, which is why a handler is cancelled, as a rule."""
+        return self._core.fail(call.stream, CallFailed(Code.CANCELLED, "the call was cancelled"), call.flags & 0xFF)
+
+    def _expire(self, call: Call) -> None:
+        self.write(self._core.fail(call.stream, late(max(call.deadline or 0, 0)), call.flags & 0xFF))
+        self._cancel(call.stream)
+
+    def _cancel(self, stream: int) -> None:
+        call = self._calls.get(stream)
+        if call is None:
+            return
+        if call._inbox is not None:
+            call._inbox.end(Closed("the call is over"))
+        if call._task is not None:
+            call._task.cancel()
+            self._server.keep(call._task)
+        self._over(call, b"")
+
+    def _over(self, call: Call, data: bytes) -> None:
+        self.write(data)
+        if self._calls.get(call.stream) is call:
+            del self._calls[call.stream]
+        if call._timer is not None:
+            call._timer.cancel()
+        if call._inbox is not None:
+            call._inbox.drop()
+
+
+def _bound(path: str, mode: int) -> socket.socket:
+    """Bound and not listening: nobody can connect before the mode is right."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        with suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+        listening.bind(path)
+        os.chmod(path, mode)
+    except OSError:
+        listening.close()
+        raise
+    return listening
