@@ -22,7 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parent
 # The C programs and what each is made of. Test drivers and the extension's own file belong to none of them.
 PROGRAMS = {
     "exitd-shim": ["shim/core/*.c"],
-    "exitd-keeper": ["shim/keeper/*.c", "shim/core/fields.c", "shim/core/record.c", "shim/core/procfs.c"],
+    "exitd-keeper": ["shim/keeper/*.c", *(f"shim/core/{name}.c" for name in ("fields", "pass", "procfs", "record"))],
+    "containerd-shim-exitd-v2": ["shim/relay/*.c", "shim/core/fields.c", "shim/core/record.c", "shim/core/procfs.c"],
     "exitd-launch": ["shim/launcher/*.c"],
     "exitd-journald": ["shim/journald/*.c"],
     "exitd-pause": ["shim/pause/*.c"],
@@ -31,7 +32,8 @@ PROGRAMS = {
 ALONE = ("exitd-pause",)
 IN_NO_PROGRAM = ("native.c", "*_test.c")
 
-CFLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-Ishim/core"]
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "supervisor" / "__init__.py").read_text())[1]
+CFLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-Ishim/core", f'-DEXITD_VERSION="{VERSION}"']
 SMALL = ["-Os", "-ffunction-sections", "-fdata-sections", "-s"]
 STATIC = ["-static", "-Wl,--gc-sections,-z,norelro,-z,noseparate-code,--build-id=none"]
 

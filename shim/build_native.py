@@ -6,10 +6,12 @@ import re
 import cffi
 
 SHIM = pathlib.Path(__file__).resolve().parent
-HEADERS = ("core/core.h", "journald/entry.h")
+HEADERS = ("core/core.h", "journald/entry.h", "relay/relay.h")
+RELAY = ("buffer", "frames", "proto", "request", "pending", "cache", "session", "group", "address", "evidence")
 SOURCES = (
     *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog", "procfs", "native")),
     "journald/entry",
+    *(f"relay/{name}" for name in RELAY),
 )
 
 

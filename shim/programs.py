@@ -9,7 +9,8 @@ IN_TREE = pathlib.Path(__file__).resolve().parent / "_bin"
 
 
 def find(name: str, interpreter: str = sys.executable, in_tree: pathlib.Path = IN_TREE) -> pathlib.Path:
-    """The absolute path of a C program (`exitd-shim`, `exitd-keeper`, `exitd-launch`, `exitd-pause`, `exitd-journald`).
+    """The absolute path of a C program (`exitd-shim`, `exitd-keeper`, `exitd-launch`, `exitd-pause`, `exitd-journald`,
+    `containerd-shim-exitd-v2`).
 
     Looks beside the interpreter, where an installation puts it (the virtual environment's bin directory), then in the
     source tree's shim/_bin, then on PATH. The interpreter's path is not resolved: in an environment it is a link to a

@@ -28,6 +28,12 @@ static const struct { const char *text; size_t size; } seeds[] = {
 	SEED("4711 (a) Z 1 ) Z 1 4711 4711 0 -1 4228364 93 0 0 0 0 0 0 0 20 0 1 0 2197 0 0 18446744073709551615 0 0 0 0 "
 	     "0 0 0 4096 65536 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 11008\n"),
 	SEED("\1\2\3\4\5\6\7\0\200\0some output\nand a line that is longer than the room there is for it, by far\n\nend"),
+	SEED("{\"process\":{\"args\":[\"}\",1.5e3,null]},\"annotations\":{\"a\":[{}],"
+	     "\"io.kubernetes.cri.sandbox-id\":\"pod\\\"x\"}}"),
+	/* A Wait and a State of one task, exitd's reply to the latter, exitd gone and back, containerd reading. */
+	SEED("\4\0\1\041\1\n\022containerd.task.v2.\022\4Wait\032\4\n\2c1"
+	     "\1\042\3\n\022containerd.task.v2.\022\5State\032\4\n\2c1\6\1\3\5\303\022\2\n\0\5\0"
+	     "\1\042\5\n\022containerd.task.v2.\022\5State\032\4\n\2c1\4\0\7\100\3\1\341\7\377"),
 	SEED("\200\1\303\244 \342\202\254 \360\237\230\200 \355\240\200 \300\257 \"\\\033\t\n\360\237\230"),
 };
 

@@ -1,0 +1,6 @@
+"""What the files of a run directory are called, and how long the path of the state directory above it may be: for the
+daemon, a shim, and whoever starts one by hand."""
+
+FIFO, LOCK, PLAN, CREATED = "exit_fifo", "lock", "plan", "created"  # the record's name is in record.py
+PID_FILE, RUNTIME_LOG, RUNTIME_ROOT = "pid", "runtime.log", "rt"
+STATE_PATH_LIMIT = 64  # bytes; sockets and run directories below it must fit unix(7)'s 108

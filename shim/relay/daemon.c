@@ -1,0 +1,185 @@
+/* The relay itself: one loop over containerd's connections and exitd's, until it is told to leave. */
+#include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon.h"
+
+enum { BATCH = 32 };
+
+static int64_t now(void)
+{
+	return now_ns(CLOCK_MONOTONIC) / 1000000;
+}
+
+static int signals(void)
+{
+	sigset_t wanted;
+
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGUSR1, SIG_IGN);
+	sigemptyset(&wanted);
+	sigaddset(&wanted, SIGTERM);
+	sigaddset(&wanted, SIGINT);
+	sigprocmask(SIG_SETMASK, &wanted, NULL);
+	return signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* What a large message took goes back to the kernel: glibc learns to keep such blocks, musl does not. */
+static void keep_little(void)
+{
+#ifdef __GLIBC__
+	mallopt(M_MMAP_THRESHOLD, 65536);
+	mallopt(M_TRIM_THRESHOLD, 65536);
+#endif
+}
+
+static int prepare(struct relay *r)
+{
+	struct rlimit files;
+	struct proc_stat self;
+	struct stat file;
+	uint64_t random;
+
+	keep_little();
+	if (stat(r->socket, &file))
+		return -1;
+	r->inode = file.st_ino;
+	if (getrandom(&random, sizeof random, 0) != sizeof random || proc_stat_read(&self, getpid()))
+		return -1;
+	snprintf(r->id, sizeof r->id, "%016llx", (unsigned long long)random);
+	r->started = self.started;
+	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	r->signals.fd = signals();
+	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (r->signals.fd < 0 || r->epoll_fd < 0)
+		return -1;
+	end_watch(r, &r->signals, EPOLLIN);
+	end_watch(r, &r->listener, EPOLLIN);
+	r->idle_ms = now() + IDLE_MS;
+	if (write(r->ready_fd, "", 1) != 1)
+		return -1;
+	close(r->ready_fd);
+	return 0;
+}
+
+static void sooner(int64_t *at_ms, int64_t other_ms)
+{
+	*at_ms = other_ms < *at_ms ? other_ms : *at_ms;
+}
+
+/* Until something is due by itself; -1: nothing is. */
+static int left(const struct relay *r, int64_t now_ms)
+{
+	int64_t at_ms = r->first ? INT64_MAX : r->idle_ms;
+
+	if (!r->listener.events)
+		sooner(&at_ms, r->next_accept_ms);
+	for (const struct connection *c = r->first; c; c = c->next) {
+		int64_t try_ms = c->tried_ms + RETRY_MS;
+
+		if (c->session.look_ms)
+			sooner(&at_ms, c->session.look_ms);
+		if (c->session.is_over && !c->session.pending.count)
+			sooner(&at_ms, c->farewell_ms);
+		else if (c->up.fd < 0 && c->number)
+			sooner(&at_ms, try_ms > r->next_try_ms ? try_ms : r->next_try_ms);
+	}
+	if (at_ms == INT64_MAX)
+		return -1;
+	return at_ms <= now_ms ? 0 : at_ms - now_ms > 60000 ? 60000 : (int)(at_ms - now_ms);
+}
+
+static void settle(struct relay *r, int64_t now_ms)
+{
+	struct connection *next;
+
+	if (!r->listener.events && now_ms >= r->next_accept_ms)
+		end_watch(r, &r->listener, EPOLLIN);
+	for (struct connection *c = r->first; c; c = next) {
+		next = c->next;
+		connection_settle(r, c, now_ms);
+		r->is_leaving |= c->session.is_leaving != 0;
+		c->session.is_leaving = 0;
+		if (connection_is_dead(c, now_ms))
+			connection_free(r, c);
+	}
+	if (r->first)
+		r->idle_ms = now_ms + IDLE_MS;
+	else if (now_ms >= r->idle_ms)
+		connection_own(r, now_ms);
+}
+
+static int dispatch(struct relay *r, const struct epoll_event *event, int64_t now_ms)
+{
+	struct end *end = event->data.ptr;
+	struct connection *c = end->of;
+
+	if (end == &r->signals)
+		return 0;
+	if (end == &r->listener)
+		connection_accept(r, now_ms);
+	else if (end->fd >= 0 && event->events & ~(uint32_t)EPOLLOUT && end == &c->down)
+		connection_read(r, c, now_ms);
+	else if (end->fd >= 0 && event->events & ~(uint32_t)EPOLLOUT)
+		link_read(c);
+	return 1;
+}
+
+static int may_leave(struct relay *r)
+{
+	int stays = 0;
+
+	for (const struct connection *c = r->first; c; c = c->next)
+		stays |= session_stays(&c->session, &r->is_leaving);
+	return r->is_leaving && !stays;
+}
+
+static void loop(struct relay *r)
+{
+	struct epoll_event events[BATCH];
+	int is_ready = 0;	/* to leave, unless there is something left to read */
+
+	for (;;) {
+		int count = epoll_wait(r->epoll_fd, events, BATCH, is_ready ? 0 : left(r, now()));
+		int64_t now_ms = now();
+
+		if (count < 0 && errno != EINTR)
+			return;
+		for (int i = 0; i < count; i++)
+			if (!dispatch(r, &events[i], now_ms))
+				return;
+		settle(r, now_ms);
+		if (is_ready && !count)
+			return;
+		is_ready = may_leave(r);
+	}
+}
+
+/* Exit status. The socket's file goes, unless it is somebody else's by now. */
+int daemon_run(struct relay *r)
+{
+	struct stat file;
+
+	int error = prepare(r);
+
+	if (!error)
+		loop(r);
+	if (!stat(r->socket, &file) && file.st_ino == r->inode)
+		unlink(r->socket);
+	return error ? 1 : 0;
+}

@@ -1,0 +1,102 @@
+/* The connections to exitd, one for each of containerd's. */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon.h"
+
+static int hello(struct relay *r, const struct connection *c, char *out, size_t size)
+{
+	char live[CONNECTIONS_MAX * 12] = "";
+	size_t used = 0;
+	struct writer w;
+
+	for (const struct connection *each = r->first; each; each = each->next)
+		if (each->number && used < sizeof live - 24)
+			used += (size_t)snprintf(live + used, sizeof live - used, "%s%llu", used ? "," : "",
+						 (unsigned long long)each->number);
+	writer_open(&w, out, size, "relay-hello", 1);
+	writer_text(&w, "relay", r->id);
+	writer_number(&w, "connection", c->number);
+	writer_text(&w, "live", live);
+	writer_number(&w, "pid", (uint64_t)getpid());
+	writer_number(&w, "started", r->started);
+	writer_text(&w, "namespace", r->words->name_space);
+	writer_text(&w, "group", r->group);
+	writer_text(&w, "address", r->words->events);
+	writer_text(&w, "socket", r->socket);
+	return writer_close(&w);
+}
+
+void link_open(struct relay *r, struct connection *c, int64_t now_ms)
+{
+	char text[MESSAGE_MAX];
+	int size, fd = place_dial_exitd(r->words->state);
+
+	c->tried_ms = now_ms;
+	if (fd < 0) {
+		r->next_try_ms = now_ms + RETRY_MS;
+		if (!r->is_away)
+			say(r, "warning", "exitd is away, what is asked of it waits");
+		r->is_away = 1;
+		return;
+	}
+	if (r->is_away)
+		say(r, "info", "exitd is back");
+	r->is_away = 0;
+	c->up = (struct end){ .of = c, .fd = fd };
+	size = hello(r, c, text, sizeof text);
+	session_up(&c->session, text, size > 0 ? (size_t)size : 0, now_ms);
+}
+
+void link_close(struct connection *c)
+{
+	close(c->up.fd);
+	c->up.fd = -1;
+	session_down(&c->session);
+}
+
+/* Some of what is there. 0 when there is no more now, -1 at the end. */
+static int read_some(struct connection *c)
+{
+	static char data[16384];
+	ssize_t got = recv(c->up.fd, data, sizeof data, 0);
+
+	if (got > 0)
+		session_answer(&c->session, data, (size_t)got);
+	if (got < 0 && errno == ECONNRESET)
+		session_unheard(&c->session);
+	return got > 0 ? 1 : got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+}
+
+void link_read(struct connection *c)
+{
+	if (read_some(c) < 0)
+		link_close(c);
+}
+
+/* Whoever takes no more may still have said something: that is read before the connection is given up. */
+static void last_words(struct connection *c)
+{
+	while (read_some(c) > 0)
+		;
+	link_close(c);
+}
+
+void link_write(struct connection *c, int64_t now_ms)
+{
+	struct buffer *out = &c->session.to_exitd;
+
+	session_fill(&c->session, now_ms);
+	while (out->end > out->at) {
+		ssize_t put = send(c->up.fd, out->data + out->at, out->end - out->at, MSG_NOSIGNAL);
+
+		if (put < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (put < 0)
+			return last_words(c);
+		buffer_take(out, (size_t)put);
+		session_fill(&c->session, now_ms);
+	}
+}

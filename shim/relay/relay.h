@@ -1,0 +1,191 @@
+/* The pure parts of containerd-shim-exitd-v2: what containerd and exitd wrote in, what each is to be sent out. No
+ * descriptor and no clock is touched here; times are milliseconds that the caller brings. cffi reads this too. */
+#ifndef EXITD_RELAY_H
+#define EXITD_RELAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../core/core.h"
+
+/* cffi: begin */
+enum {
+	FRAME_HEAD = 10,		/* length, stream (big-endian), type, flags */
+	FRAME_MAX = 4194304,		/* most bytes of data behind a head */
+	FRAME_REQUEST = 1,
+	FRAME_RESPONSE = 2,
+	FRAME_HELLO = 0x80,		/* relay -> exitd: who this is, first of all */
+	FRAME_AGAIN = 0x81,		/* ... the next request was sent before */
+	FRAME_DONE = 0x82,		/* ... a reply marked KEEP has been given to containerd */
+	FRAME_BYE = 0x83,		/* ... containerd's connection is closed */
+	REPLY_KEEP = 0x80,		/* exitd -> relay: a DONE is wanted */
+	REPLY_CACHEABLE = 0x40,		/* ... may be given again while exitd is away */
+	REPLY_LEAVE = 0x20,		/* ... and after this one the relay ends */
+	PENDING_MAX = 4096,		/* unanswered requests of one connection ... */
+	PENDING_BYTES = 8388608,	/* ... and their bytes */
+	UNREAD_MAX = 8388608,		/* bytes of replies that containerd has not read */
+	FILL_BYTES = 65536,		/* so much is put before exitd at once */
+	CACHE_MAX = 256,
+	CACHE_BYTES = 65536,
+	ENDS_MAX = 2,
+	DONE_MAX = 64,
+	SILENCE_MS = 1000,		/* after which a cached reply stands in for exitd's */
+	GROUP_MAX = 256,		/* longest group, with its NUL */
+	HASH_SIZE = 65,			/* sha256 in hex, with its NUL */
+	CODE_INVALID_ARGUMENT = 3,
+	CODE_RESOURCE_EXHAUSTED = 8,
+	CODE_UNAVAILABLE = 14,
+};
+
+struct text {
+	const char *at;
+	size_t size;
+};
+
+/* buffer.c: a queue of bytes. */
+struct buffer {
+	char *data;
+	size_t at;
+	size_t end;
+	size_t room;
+};
+int buffer_put(struct buffer *b, const char *data, size_t size);
+void buffer_take(struct buffer *b, size_t size);
+void buffer_free(struct buffer *b);
+
+/* frames.c */
+struct reader {
+	uint32_t head_used;
+	uint32_t length;
+	uint32_t stream;
+	uint32_t got;
+	uint32_t room;
+	uint8_t type;
+	uint8_t flags;
+	unsigned char head[10];
+	char *data;			/* NULL with a length: there was no room for it, and it was skipped */
+};
+size_t reader_feed(struct reader *r, const char *in, size_t size, int *whole);
+void reader_next(struct reader *r);
+void frame_head(char *out, uint32_t length, uint32_t stream, int type);
+
+/* proto.c: as much protobuf as stands in a request and a reply. */
+struct field {
+	uint32_t number;
+	int is_text;
+	uint64_t value;
+	struct text text;
+};
+int proto_next(const char **at, const char *end, struct field *out);
+void proto_number(struct writer *w, int number, uint64_t value);
+void proto_text(struct writer *w, int number, const char *text, size_t size);
+int response_code(const char *data, size_t size, struct text *payload);
+int response_error(char *out, size_t size, int code, const char *text);
+
+/* request.c */
+enum { CALL_OTHER, CALL_WAIT, CALL_LOOK, CALL_TURN, CALL_CREATE, CALL_DELETE, CALL_SHUTDOWN };
+struct request {
+	struct request *next;
+	char *data;
+	uint32_t length;
+	uint32_t stream;
+	uint32_t attempts;
+	uint32_t ends;			/* of an exitd that had taken it in */
+	int kind;			/* CALL_LOOK: what changes nothing and may be answered from the cache */
+	int sent;			/* over the present connection to exitd */
+	int answered;			/* from the cache; exitd's own reply is still to come, for the cache */
+	int64_t arrived_ms;
+	int64_t silent_ms;		/* exitd has been asked since */
+	struct text method;		/* in data */
+	struct text payload;
+};
+struct request *request_new(uint32_t stream, char *data, uint32_t length, int64_t now_ms);
+void request_free(struct request *r);
+
+/* pending.c: the unanswered requests of one connection in their order. */
+struct pending {
+	struct request *first;
+	struct request *unsent;		/* it and all behind it have not been sent */
+	struct request **last;
+	size_t count;
+	size_t bytes;
+};
+void pending_init(struct pending *p);
+int pending_takes(const struct pending *p, uint32_t length);
+void pending_add(struct pending *p, struct request *r);
+struct request *pending_find(const struct pending *p, uint32_t stream);
+void pending_drop(struct pending *p, struct request *r);
+void pending_drop_answered(struct pending *p);
+void pending_clear(struct pending *p);
+
+/* cache.c: replies by method and payload, for all connections of a relay. */
+struct cached {
+	struct cached *next;
+	struct text method;
+	struct text payload;
+	struct text reply;
+};
+struct cache {
+	struct cached *first;		/* the oldest */
+	size_t count;
+	size_t bytes;
+};
+void cache_drop(struct cache *c, struct text method, struct text payload);
+void cache_put(struct cache *c, struct text method, struct text payload, struct text reply);
+const struct cached *cache_find(const struct cache *c, struct text method, struct text payload);
+void cache_forget(struct cache *c, struct text payload);
+
+/* session.c: one connection of containerd and the one to exitd that belongs to it. */
+struct note {
+	struct note *next;
+	uint64_t end;			/* of the reply, among all bytes ever put before containerd */
+	uint32_t stream;
+	int flags;
+};
+struct session {
+	struct cache *cache;
+	struct reader from_containerd;
+	struct reader from_exitd;
+	struct buffer to_containerd;
+	struct buffer to_exitd;
+	struct pending pending;
+	struct note *given;		/* replies whose end matters, in their order */
+	uint32_t done[64];		/* the last of them that containerd has been given, as a ring */
+	size_t done_count;
+	uint64_t put;			/* bytes ever put before containerd */
+	uint64_t taken;			/* of them, how many the socket took */
+	int64_t look_ms;		/* when the silence is to be looked at; 0: nothing to look at */
+	int is_up;
+	int is_used;			/* a request came */
+	int is_over;			/* containerd is gone */
+	int is_broken;			/* containerd does not read, or there is no memory: to be closed */
+	int is_leaving;			/* the reply that ends the relay has been given, or there was nobody to give it to */
+};
+void session_init(struct session *s, struct cache *cache);
+void session_free(struct session *s);
+void session_ask(struct session *s, const char *data, size_t size, int64_t now_ms);
+void session_answer(struct session *s, const char *data, size_t size);
+void session_up(struct session *s, const char *hello, size_t size, int64_t now_ms);
+void session_unheard(struct session *s);
+void session_down(struct session *s);
+void session_fill(struct session *s, int64_t now_ms);
+void session_look(struct session *s, int64_t now_ms);
+void session_given(struct session *s, size_t size);
+void session_over(struct session *s);
+void session_own(struct session *s, int64_t now_ms);
+int session_stays(const struct session *s, int *is_leaving);
+
+/* group.c, address.c, evidence.c */
+int group_find(const char *json, size_t size, char *out, size_t room);
+void sha256_hex(char *out, const char *data, size_t size);
+int address_clean(char *path);
+struct seen {
+	int status;			/* code, or 128 + signal */
+	int pid;
+	uint64_t started;
+	int64_t realtime_ns;
+};
+int evidence_read(struct seen *out, const char *data, size_t size);
+/* cffi: end */
+
+#endif

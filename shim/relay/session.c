@@ -1,0 +1,351 @@
+/* One connection of containerd and the one to exitd that belongs to it: every request is answered once, whatever
+ * becomes of exitd meanwhile. Bytes come in, bytes wait in two buffers to go out. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay.h"
+
+void session_init(struct session *s, struct cache *cache)
+{
+	*s = (struct session){ .cache = cache };
+	pending_init(&s->pending);
+}
+
+static void free_notes(struct session *s)
+{
+	while (s->given) {
+		struct note *first = s->given;
+
+		s->given = first->next;
+		free(first);
+	}
+}
+
+void session_free(struct session *s)
+{
+	reader_next(&s->from_containerd);
+	reader_next(&s->from_exitd);
+	buffer_free(&s->to_containerd);
+	buffer_free(&s->to_exitd);
+	pending_clear(&s->pending);
+	free_notes(s);
+}
+
+static void frame(struct session *s, struct buffer *to, int type, uint32_t stream, struct text data)
+{
+	char head[FRAME_HEAD];
+
+	frame_head(head, (uint32_t)data.size, stream, type);
+	if (buffer_put(to, head, sizeof head) || buffer_put(to, data.at, data.size))
+		s->is_broken = 1;
+}
+
+static void give(struct session *s, uint32_t stream, struct text reply)
+{
+	if (s->is_over || s->is_broken)
+		return;
+	frame(s, &s->to_containerd, FRAME_RESPONSE, stream, reply);
+	s->put += FRAME_HEAD + reply.size;
+	if (s->to_containerd.end - s->to_containerd.at > UNREAD_MAX)
+		s->is_broken = 1;
+}
+
+static void refuse(struct session *s, uint32_t stream, int code, const char *why)
+{
+	char data[256];
+	int size = response_error(data, sizeof data, code, why);
+
+	give(s, stream, (struct text){ data, size > 0 ? (size_t)size : 0 });
+}
+
+static void refuse_length(struct session *s, const struct reader *r)
+{
+	char why[96];
+
+	snprintf(why, sizeof why, "message length %u exceed maximum message size of %d", (unsigned)r->length, FRAME_MAX);
+	refuse(s, r->stream, CODE_RESOURCE_EXHAUSTED, r->length > FRAME_MAX ? why : "no memory");
+}
+
+/* 1: answered as exitd last did. exitd's reply to one that it has been sent is still waited for. */
+static int from_cache(struct session *s, struct request *r)
+{
+	const struct cached *known = r->kind == CALL_LOOK ? cache_find(s->cache, r->method, r->payload) : NULL;
+
+	if (!known || r->answered)
+		return r->answered;
+	give(s, r->stream, known->reply);
+	if (r->sent)
+		r->answered = 1;
+	else
+		pending_drop(&s->pending, r);
+	return 1;
+}
+
+static void request(struct session *s, struct reader *in, int64_t now_ms)
+{
+	struct request *r, *same = pending_find(&s->pending, in->stream);
+
+	if (in->length && !in->data)
+		return refuse_length(s, in);
+	if (in->stream % 2 == 0 || same)
+		return refuse(s, in->stream, CODE_INVALID_ARGUMENT, "stream id is even, or not free yet");
+	if (!pending_takes(&s->pending, in->length))
+		pending_drop_answered(&s->pending);
+	if (!pending_takes(&s->pending, in->length))
+		return refuse(s, in->stream, CODE_UNAVAILABLE, "too many requests are waiting for exitd");
+	r = request_new(in->stream, in->data, in->length, now_ms);
+	in->data = NULL;
+	if (!r)
+		return refuse(s, in->stream, CODE_RESOURCE_EXHAUSTED, "no memory");
+	s->is_used = 1;
+	pending_add(&s->pending, r);
+	if (!s->is_up && from_cache(s, r))
+		return;
+	if (r->kind == CALL_LOOK && !s->look_ms)
+		s->look_ms = now_ms + SILENCE_MS;
+}
+
+/* Bytes of containerd. What is no request has no meaning here, as with every server of tasks, and is passed over. */
+void session_ask(struct session *s, const char *data, size_t size, int64_t now_ms)
+{
+	struct reader *in = &s->from_containerd;
+	int whole;
+
+	for (size_t at = 0; at < size;) {
+		at += reader_feed(in, data + at, size - at, &whole);
+		if (!whole)
+			continue;
+		if (in->type == FRAME_REQUEST)
+			request(s, in, now_ms);
+		reader_next(in);
+	}
+}
+
+static void note(struct session *s, uint32_t stream, int flags)
+{
+	struct note *made = malloc(sizeof *made), **link = &s->given;
+
+	if (!made) {
+		s->is_broken = 1;
+		return;
+	}
+	*made = (struct note){ .end = s->put, .stream = stream, .flags = flags };
+	while (*link)
+		link = &(*link)->next;
+	*link = made;
+}
+
+static void bye(struct session *s)
+{
+	frame(s, &s->to_exitd, FRAME_BYE, 0, (struct text){ "", 0 });
+}
+
+/* It has changed, or is known to have: Start, Pause, Resume, Wait and Delete name it by the same bytes as State. */
+static void is_otherwise(struct cache *c, const struct request *r)
+{
+	if (r->kind == CALL_DELETE)
+		cache_forget(c, r->payload);
+	else if (r->kind == CALL_TURN || r->kind == CALL_WAIT)
+		cache_drop(c, (struct text){ "State", 5 }, r->payload);
+}
+
+static void response(struct session *s, struct reader *in)
+{
+	struct request *r = pending_find(&s->pending, in->stream);
+	struct text reply = { in->data ? in->data : "", in->data ? in->length : 0 }, payload;
+
+	if (s->is_over)
+		s->is_leaving |= in->flags & REPLY_LEAVE;
+	if (!r || !r->sent)
+		return;
+	if (in->length && !in->data) {
+		if (!r->answered)
+			refuse_length(s, in);
+		return pending_drop(&s->pending, r);
+	}
+	if (r->kind == CALL_LOOK && in->flags & REPLY_CACHEABLE)
+		cache_put(s->cache, r->method, r->payload, reply);
+	if (r->kind != CALL_LOOK && response_code(reply.at, reply.size, &payload) == 0)
+		is_otherwise(s->cache, r);
+	if (!r->answered) {
+		give(s, r->stream, reply);
+		if (in->flags & (REPLY_KEEP | REPLY_LEAVE) && !s->is_over)
+			note(s, r->stream, in->flags);
+	}
+	pending_drop(&s->pending, r);
+	if (s->is_over && !s->pending.count)
+		bye(s);
+}
+
+/* Bytes of exitd. */
+void session_answer(struct session *s, const char *data, size_t size)
+{
+	struct reader *in = &s->from_exitd;
+	int whole;
+
+	for (size_t at = 0; at < size;) {
+		at += reader_feed(in, data + at, size - at, &whole);
+		if (!whole)
+			continue;
+		if (in->type == FRAME_RESPONSE)
+			response(s, in);
+		reader_next(in);
+	}
+}
+
+static void tell(struct session *s, uint32_t stream)
+{
+	frame(s, &s->to_exitd, FRAME_DONE, stream, (struct text){ "", 0 });
+}
+
+/* There is a connection to exitd: who this is, what containerd was given (the last DONEs may have come to nobody, and
+ * hearing one twice does no harm), and then the requests. */
+void session_up(struct session *s, const char *hello, size_t size, int64_t now_ms)
+{
+	s->is_up = 1;
+	frame(s, &s->to_exitd, FRAME_HELLO, 0, (struct text){ hello, size });
+	for (size_t i = s->done_count > DONE_MAX ? s->done_count - DONE_MAX : 0; i < s->done_count; i++)
+		tell(s, s->done[i % DONE_MAX]);
+	for (struct request *r = s->pending.first; r; r = r->next)
+		r->silent_ms = now_ms;
+	s->look_ms = now_ms + SILENCE_MS;
+	session_fill(s, now_ms);
+}
+
+/* It has not taken in all that it was sent, or has not even taken the connection: what it has ended by is none of it. */
+void session_unheard(struct session *s)
+{
+	for (struct request *r = s->pending.first; r; r = r->next)
+		r->sent = 0;
+}
+
+/* It is gone, and everything that it said has been read. */
+void session_down(struct session *s)
+{
+	s->is_up = 0;
+	s->look_ms = 0;
+	reader_next(&s->from_exitd);
+	buffer_free(&s->to_exitd);
+	pending_drop_answered(&s->pending);
+	s->pending.unsent = s->pending.first;
+	for (struct request *r = s->pending.first, *next; r; r = next) {
+		next = r->next;
+		r->ends += r->sent ? 1 : 0;
+		r->sent = 0;
+		if (from_cache(s, r) || r->kind == CALL_WAIT || s->is_over || r->ends < ENDS_MAX)
+			continue;
+		refuse(s, r->stream, CODE_UNAVAILABLE, "exitd ended twice while it answered this");
+		pending_drop(&s->pending, r);
+	}
+}
+
+static void say_again(struct session *s, const struct request *r, int64_t now_ms)
+{
+	int64_t age = now_ms - r->arrived_ms;
+	char data[8], head[FRAME_HEAD];
+
+	age = age < 0 ? 0 : age > UINT32_MAX ? UINT32_MAX : age;
+	frame_head(head, r->attempts, (uint32_t)age, 0);
+	memcpy(data, head, sizeof data);	/* two numbers, as a head begins */
+	frame(s, &s->to_exitd, FRAME_AGAIN, r->stream, (struct text){ data, sizeof data });
+}
+
+/* The next requests, as long as exitd takes them; each whole once it is begun. */
+void session_fill(struct session *s, int64_t now_ms)
+{
+	struct request *r;
+
+	while (s->is_up && (r = s->pending.unsent) && s->to_exitd.end - s->to_exitd.at < FILL_BYTES) {
+		s->pending.unsent = r->next;
+		r->sent = 1;
+		if (r->attempts < UINT32_MAX)
+			r->attempts++;
+		if (r->attempts > 1)
+			say_again(s, r, now_ms);
+		frame(s, &s->to_exitd, FRAME_REQUEST, r->stream, (struct text){ r->data ? r->data : "", r->length });
+	}
+}
+
+/* exitd is there and has been silent for so long that what it said last has to do, where there is something. */
+void session_look(struct session *s, int64_t now_ms)
+{
+	if (!s->look_ms || now_ms < s->look_ms)
+		return;
+	s->look_ms = 0;
+	for (struct request *r = s->pending.first, *next; r; r = next) {
+		next = r->next;
+		if (r->kind != CALL_LOOK || r->answered || now_ms >= r->silent_ms + SILENCE_MS)
+			from_cache(s, r);
+		else if (!s->look_ms || r->silent_ms + SILENCE_MS < s->look_ms)
+			s->look_ms = r->silent_ms + SILENCE_MS;
+	}
+}
+
+/* containerd's socket took `size` bytes more. */
+void session_given(struct session *s, size_t size)
+{
+	buffer_take(&s->to_containerd, size);
+	s->taken += size;
+	while (s->given && s->given->end <= s->taken) {
+		struct note *first = s->given;
+
+		s->given = first->next;
+		s->is_leaving |= first->flags & REPLY_LEAVE;
+		if (first->flags & REPLY_KEEP) {
+			s->done[s->done_count++ % DONE_MAX] = first->stream;
+			if (s->is_up)
+				tell(s, first->stream);
+		}
+		free(first);
+	}
+}
+
+/* containerd is gone, and nothing that it asked matters any more, but for one thing: a Shutdown that exitd has not
+ * heard may be what this program ends by. */
+void session_over(struct session *s)
+{
+	for (struct request *r = s->pending.first, *next; r; r = next) {
+		next = r->next;
+		if (r->kind != CALL_SHUTDOWN)
+			pending_drop(&s->pending, r);
+	}
+	for (struct note *each = s->given; each; each = each->next)
+		s->is_leaving |= each->flags & REPLY_LEAVE;
+	buffer_free(&s->to_containerd);
+	free_notes(s);
+	s->look_ms = 0;
+	s->is_over = 1;
+	s->is_broken = 0;
+	if (s->is_up && !s->pending.count)
+		bye(s);
+}
+
+/* One without containerd: a Shutdown of the relay's own, which asks exitd whether any task is left. */
+void session_own(struct session *s, int64_t now_ms)
+{
+	static const char service[] = "containerd.task.v2.Task", method[] = "Shutdown";
+	char data[FRAME_HEAD + 64];
+	struct writer w = { .data = data + FRAME_HEAD, .size = sizeof data - FRAME_HEAD };
+
+	proto_text(&w, 1, service, sizeof service - 1);
+	proto_text(&w, 2, method, sizeof method - 1);
+	frame_head(data, (uint32_t)w.used, 1, FRAME_REQUEST);
+	session_ask(s, data, FRAME_HEAD + w.used, now_ms);
+	session_over(s);
+}
+
+/* Whether the relay is needed here for now, though exitd said that no task is left (`is_leaving`): containerd has just
+ * connected, or waits for an answer that is on its way. A Wait has none, and a Create may have made a task since: then
+ * that word counts no more. */
+int session_stays(const struct session *s, int *is_leaving)
+{
+	int stays = !s->is_over && !s->is_used;
+
+	for (const struct request *r = s->is_over ? NULL : s->pending.first; r; r = r->next) {
+		stays |= r->kind != CALL_WAIT && !r->answered;
+		*is_leaving &= r->kind != CALL_CREATE;
+	}
+	return stays;
+}

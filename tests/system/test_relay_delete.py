@@ -1,0 +1,275 @@
+"""`delete`: how a container ended, from exitd or, while it is away, from what its shim has written; never a guess."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from shim import fields, native, prepare, record
+from shim._native import ffi, lib
+from tests.shim import relaywords
+from tests.shim.relaywords import REQUEST, RESPONSE, Frame, call, failure, number, success, text
+from tests.system.daemonrig import until
+from tests.system.gates import killed
+from tests.system.relaychain import Bundle, Rig, rig_in
+from tests.system.shimrig import open_files, wait_readable
+
+SERVICE = "exitd.shimv2.Relay"
+
+
+@pytest.fixture
+def rig(tmp_path: pathlib.Path) -> Iterator[Rig]:
+    with rig_in(tmp_path) as made:
+        yield made
+
+
+def told(data: bytes) -> tuple[int, int, float]:
+    """pid, status and time of a DeleteResponse."""
+    found = dict(relaywords.fields(data))
+    stamp = found[3]
+    assert isinstance(stamp, bytes)
+    when = dict(relaywords.fields(stamp))
+    pid, status, seconds, nanos = found.get(1, 0), found.get(2, 0), when.get(1, 0), when.get(2, 0)
+    assert isinstance(pid, int) and isinstance(status, int) and isinstance(seconds, int) and isinstance(nanos, int)
+    return pid, status, seconds + nanos / 1e9
+
+
+@dataclass
+class Container:
+    """A process of ours as init, a run directory, and a thread as its shim: it looks, records, and then reaps."""
+
+    rig: Rig
+    bundle: Bundle
+    init: subprocess.Popen[bytes]
+    directory: pathlib.Path
+    thread: threading.Thread | None = None
+
+    @property
+    def started(self) -> int:
+        return native.process_stat(self.init.pid)[2]
+
+    def write_task(self, started: int) -> None:
+        """As exitd does it after create."""
+        pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
+        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", [*pairs, ("started", started)]))
+
+    def watched(self) -> None:
+        """By a shim that lives."""
+        started = self.started
+        self.thread = threading.Thread(target=self._watch, args=(os.pidfd_open(self.init.pid), started))
+        self.thread.start()
+
+    def _watch(self, pidfd: int, started: int) -> None:
+        if wait_readable(pidfd):
+            result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+            assert result is not None
+            self.record(result.si_status, result.si_code != os.CLD_EXITED, started)
+        os.close(pidfd)
+
+    def record(self, value: int, signaled: bool, started: int) -> None:
+        kept = [ffi.new("char[]", word) for word in (b"c1", b"", b"boot", b"shim")]
+        facts = ffi.new("struct exit_facts *")
+        facts.id, facts.exec, facts.boot_id, facts.witness = kept
+        facts.pid, facts.started, facts.realtime_ns = self.init.pid, started, time.time_ns()
+        facts.signaled, facts.value = int(signaled), value
+        out = ffi.new("char[]", record.RECORD_BYTES)
+        assert lib.record_format(out, record.RECORD_BYTES, facts) > 0
+        fd = os.open(self.directory / record.NAME, os.O_WRONLY)
+        os.pwrite(fd, bytes(ffi.buffer(out, record.RECORD_BYTES)), 0)
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def container(rig: Rig, command: str = "exec sleep 1000") -> Iterator[Container]:
+    bundle = rig.bundle("c1")
+    directory = rig.directory / "run"
+    directory.mkdir()
+    prepare.make_record(str(directory / record.NAME))
+    with subprocess.Popen(["sh", "-c", command]) as init:
+        made = Container(rig, bundle, init, directory)
+        task: list[tuple[str, str | int]] = [
+            ("directory", str(directory)),
+            ("pid", init.pid),
+            ("started", made.started),
+        ]
+        (bundle.directory / "exitd.task").write_bytes(fields.encode("task", task))
+        try:
+            yield made
+        finally:
+            init.kill()
+            if made.thread:
+                made.thread.join(20)
+
+
+def gone_words(rig: Rig) -> list[dict[str, str]]:
+    """What was left for exitd."""
+    found = sorted((rig.state / "shimv2" / "gone").glob("*"))
+    return [dict(fields.decode(path.read_bytes(), "gone").pairs) for path in found]
+
+
+def test_exitd_is_asked_and_its_answer_is_printed(rig: Rig) -> None:
+    bundle, exitd = rig.bundle("c1"), rig.exitd()
+    said: list[tuple[bytes, str, float]] = []
+    thread = threading.Thread(target=lambda: said.append(rig.delete(bundle)))
+    thread.start()
+    peer = exitd.accept()
+    payload = text(1, "ns") + text(2, "c1") + text(3, str(bundle.directory))
+    assert peer.next() == Frame(1, REQUEST, 0, call("Cleanup", payload, SERVICE, 3_000_000_000))
+    answer = number(1, 42) + number(2, 43) + text(3, number(1, 1_700_000_000))
+    peer.send(Frame(1, RESPONSE, 0, success(answer)))
+    thread.join(20)
+    assert said[0][:2] == (answer, "")
+    assert not (rig.state / "shimv2").exists()
+
+
+@pytest.mark.parametrize("trouble", ["refuses", "hangs up", "talks nonsense", "says half of it"])
+def test_an_exitd_that_does_not_answer_is_taken_for_away(rig: Rig, trouble: str) -> None:
+    bundle, exitd = rig.bundle("c1"), rig.exitd()
+    said: list[tuple[bytes, str, float]] = []
+    thread = threading.Thread(target=lambda: said.append(rig.delete(bundle)))
+    thread.start()
+    peer = exitd.accept()
+    peer.next()
+    match trouble:
+        case "refuses":
+            peer.send(Frame(1, RESPONSE, 0, failure(14)))
+        case "talks nonsense":
+            peer.send(Frame(1, RESPONSE, 0, b"\xff\xff"))
+        case "says half of it":
+            peer.socket.sendall(b"\0\0\0\x09\0\0\0\x01\x02\0half")
+    if trouble in ("hangs up", "says half of it"):
+        peer.close()
+    thread.join(20)
+    assert told(said[0][0])[:2] == (0, 255) and said[0][2] < 3
+    assert len(gone_words(rig)) == 1
+
+
+def test_an_exitd_that_says_nothing_is_waited_for_three_seconds_and_containerd_waits_five(rig: Rig) -> None:
+    bundle = rig.bundle("c1")
+    rig.exitd()
+    said, _, seconds = rig.delete(bundle)
+    assert told(said)[:2] == (0, 255)
+    assert 3 <= seconds < 4.5
+
+
+def test_without_exitd_the_container_is_ended_and_its_record_is_told(rig: Rig) -> None:
+    with container(rig) as c:
+        c.watched()
+        began = time.time()
+        said, warned, seconds = rig.delete(c.bundle)
+        pid, status, when = told(said)
+        assert (pid, status, warned) == (c.init.pid, 128 + signal.SIGKILL, "")
+        assert began - 1 < when < time.time() + 1 and seconds < 1
+        assert gone_words(rig) == [{"namespace": "ns", "id": "c1", "bundle": str(c.bundle.directory)}]
+
+
+def test_a_container_that_has_ended_is_told_as_it_ended_however_often_one_asks(rig: Rig) -> None:
+    with container(rig, "exit 43") as c:
+        started = c.started
+        assert c.init.wait(20) == 43
+        c.record(43, False, started)
+        first = rig.delete(c.bundle)[0]
+        assert told(first)[:2] == (c.init.pid, 43)
+        assert rig.delete(c.bundle)[0] == first
+
+
+def test_two_deletes_at_once_say_the_same(rig: Rig) -> None:
+    # As containerd 1.6 does it, when a task cannot be loaded.
+    with container(rig) as c:
+        c.watched()
+        said: list[tuple[bytes, str, float]] = []
+        threads = [threading.Thread(target=lambda: said.append(rig.delete(c.bundle))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert said[0][0] == said[1][0] and told(said[0][0])[1] == 137
+        assert len(gone_words(rig)) == 1
+
+
+def test_an_end_that_nobody_saw_is_255_and_no_137(rig: Rig) -> None:
+    with container(rig) as c:
+        said, _, seconds = rig.delete(c.bundle)
+        assert told(said)[:2] == (c.init.pid, 255)
+        assert 0.9 < seconds < 3
+        assert c.init.wait(20) == -signal.SIGKILL
+
+
+def test_a_record_of_another_run_is_not_taken_for_this_one(rig: Rig) -> None:
+    with container(rig, "exit 43") as c:
+        started = c.started
+        c.init.wait(20)
+        c.record(43, False, started + 1)
+        assert told(rig.delete(c.bundle)[0])[:2] == (c.init.pid, 255)
+
+
+def test_a_stranger_with_the_pid_is_not_killed(rig: Rig) -> None:
+    with container(rig) as c:
+        task: list[tuple[str, str | int]] = [
+            ("directory", str(c.directory)),
+            ("pid", c.init.pid),
+            ("started", c.started + 1),
+        ]
+        (c.bundle.directory / "exitd.task").write_bytes(fields.encode("task", task))
+        assert told(rig.delete(c.bundle)[0])[1] == 255
+        assert c.init.poll() is None
+
+
+@pytest.mark.parametrize("left", ["no task", "no config", "no bundle", "no state", "nonsense"])
+def test_whatever_is_missing_delete_succeeds(rig: Rig, left: str) -> None:
+    bundle = rig.bundle("c1")
+    began = time.time()
+    match left:
+        case "no config":
+            (bundle.directory / "config.json").unlink()
+        case "no bundle":
+            for path in bundle.directory.iterdir():
+                path.unlink()
+            bundle.directory.rmdir()
+        case "no state":
+            rig.state.rmdir()
+        case "nonsense":
+            (bundle.directory / "exitd.task").write_bytes(b"task 1\0pid=1\0end\0")
+    said, warned, seconds = rig.delete(bundle, rig.directory)
+    pid, status, when = told(said)
+    assert (pid, status) == (0, 255) and began - 1 < when < time.time() + 1 and seconds < 1
+    assert bool(warned) == (left in ("no state", "nonsense"))
+
+
+def test_the_socket_of_a_relay_that_was_killed_is_removed_and_that_of_a_live_one_stays(rig: Rig) -> None:
+    bundle = rig.bundle("c1")
+    rig.start(bundle)
+    rig.delete(bundle)
+    assert rig.socket("c1").exists()
+    killed(rig.relays()[0])
+    rig.delete(bundle)
+    assert not rig.socket("c1").exists()
+
+
+@pytest.mark.parametrize("before", ["unix://", "unix:///run/containerd/s/../../..", "", "/"])
+def test_no_other_file_is_removed_whatever_the_bundle_says(rig: Rig, before: str) -> None:
+    bundle, bait = rig.bundle("c1"), rig.directory / "bait"
+    bait.touch()
+    (bundle.directory / "address").write_text(f"{before}{bait}")
+    rig.delete(bundle)
+    assert bait.exists()
+
+
+def test_fifty_killed_relays_leave_no_socket_and_no_process(rig: Rig) -> None:
+    before = len(open_files())
+    for n in range(50):
+        bundle = rig.bundle(f"c{n}")
+        rig.start(bundle)
+        killed(rig.relays()[0])
+        rig.delete(bundle)
+        os.close(rig.bundles.pop().log_fd)
+    assert [path for path in rig.sockets if path.exists()] == []
+    until(lambda: not rig.relays(), "none is left")
+    assert len(open_files()) == before
