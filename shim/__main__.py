@@ -11,7 +11,7 @@ import stat
 import sys
 from typing import NoReturn
 
-from shim import isulad, plan, prepare, programs, record
+from shim import isulad, names, plan, prepare, programs, record
 from shim.isulad import Refused
 
 DOCUMENT_MAX_BYTES = 16 * 1024 * 1024
@@ -94,15 +94,15 @@ def begin(wanted: plan.Plan, data: bytes, process: isulad.Process) -> NoReturn:
         program = programs.find("exitd-shim")
     except FileNotFoundError as error:
         raise Refused(str(error)) from error
-    with prepare.locked(prepare.LOCK) as free:
+    with prepare.locked(names.LOCK) as free:
         if not free:
             raise Refused(f"{os.getcwd()}: another shim runs in this directory")
         # Of an earlier run in the same directory: a stale pid would be believed.
-        for name in (prepare.PLAN, prepare.CREATED, record.NAME, wanted.pid_file, isulad.PID_FILE):
+        for name in (names.PLAN, names.CREATED, record.NAME, wanted.pid_file, isulad.PID_FILE):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
         prepare.make_record(record.NAME)
-        prepare.write_new(prepare.PLAN, data)
+        prepare.write_new(names.PLAN, data)
     # exitd-shim takes the lock as its first act: of two that come at once one finds it taken, and ends.
     seats = pipes_of(process)
     own = (prepare.above_seats(fd) for fd in (1, 2))

@@ -21,13 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from shim import fields, launch, mark, plan, prepare, programs, record
+from shim import fields, launch, mark, names, plan, prepare, programs, record
 
 CREATE_SECONDS = 120
 COMMAND_SECONDS = 30
 LEAVES_SECONDS = 5.0  # a shim that has nothing to do any more
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-STATE_PATH_LIMIT = 64  # bytes: the keeper's socket is below it
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CGROUPS = "/sys/fs/cgroup"
 
@@ -59,8 +58,8 @@ class Wanted:
 
     def words(self, *command: str, log: bool = False) -> tuple[str, ...]:
         """A command line of the runtime."""
-        logging = ("--log", f"{self.directory}/{mark.RUNTIME_LOG}", "--log-format", "json") if log else ()
-        return (self.runtime, "--root", f"{self.directory}/{mark.RUNTIME_ROOT}", *logging, *command)
+        logging = ("--log", f"{self.directory}/{names.RUNTIME_LOG}", "--log-format", "json") if log else ()
+        return (self.runtime, "--root", f"{self.directory}/{names.RUNTIME_ROOT}", *logging, *command)
 
 
 def main() -> None:
@@ -90,8 +89,8 @@ def wanted_of(argv: Sequence[str]) -> Wanted:
     if runtime is None:
         raise Failed(f"--runtime {said.runtime}: no such program; install it, or give its path")
     state = os.path.abspath(said.state)
-    if len(os.fsencode(state)) > STATE_PATH_LIMIT:
-        raise Failed(f"--state {state}: at most {STATE_PATH_LIMIT} bytes, its sockets' paths are limited")
+    if len(os.fsencode(state)) > names.STATE_PATH_LIMIT:
+        raise Failed(f"--state {state}: at most {names.STATE_PATH_LIMIT} bytes, its sockets' paths are limited")
     bundle = os.path.abspath(said.bundle)
     args, cgroup = read_config(bundle)
     places = (bundle, os.path.abspath(runtime), state, os.path.abspath(said.root))
@@ -169,21 +168,21 @@ def fill(wanted: Wanted, keeper: bool) -> None:
         boot_id = file.read().strip()
     own = mark.Mark(wanted.name, wanted.bundle, wanted.runtime, boot_id, time.time_ns(), wanted.args)
     prepare.write_new(f"{path}/{mark.MARK}", mark.encode_mark(own))
-    os.mkfifo(f"{path}/exit_fifo", mode=0o600)
+    os.mkfifo(f"{path}/{names.FIFO}", mode=0o600)
     prepare.make_record(f"{path}/{record.NAME}")
-    prepare.write_new(f"{path}/{prepare.LOCK}", b"")
-    prepare.write_new(f"{path}/{prepare.PLAN}", plan.encode(plan_of(wanted, keeper)))
+    prepare.write_new(f"{path}/{names.LOCK}", b"")
+    prepare.write_new(f"{path}/{names.PLAN}", plan.encode(plan_of(wanted, keeper)))
 
 
 def plan_of(wanted: Wanted, keeper: bool) -> plan.Plan:
-    pid_file = f"{wanted.directory}/pid"
+    pid_file = f"{wanted.directory}/{names.PID_FILE}"
     create = ("create", "--bundle", wanted.bundle, "--pid-file", pid_file, wanted.id)
     return plan.Plan(
         id=wanted.id,
         run=mark.RUN,
         create=wanted.words(*create, log=True),
         remove=wanted.words("delete", "--force", wanted.id),
-        runtime_log=mark.RUNTIME_LOG,
+        runtime_log=names.RUNTIME_LOG,
         log=wanted.log_path,
         oom=oom_counter(wanted.cgroup),
         keeper=f"{wanted.state}/{launch.SOCKET_NAME}" if keeper else "",
@@ -298,7 +297,7 @@ def is_ready(fd: int, seconds: float) -> bool:
 
 def take_back(wanted: Wanted) -> None:
     """Nothing of it is left, neither in the runtime nor in the two directories."""
-    if os.path.isdir(f"{wanted.directory}/{mark.RUNTIME_ROOT}/{wanted.id}"):
+    if os.path.isdir(f"{wanted.directory}/{names.RUNTIME_ROOT}/{wanted.id}"):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 wanted.words("delete", "--force", wanted.id), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from shim import fields
 
 MARK, STARTED = "byhand", "started"
-RUNTIME_ROOT, RUNTIME_LOG = "rt", "runtime.log"
 RUN = 1
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 EXITDS_OWN_ID = re.compile(r"[0-9a-f]{64}")  # what exitd gives out; nobody else does

@@ -1,5 +1,4 @@
-"""What exitd-shim finds when it begins, made by whoever starts one without exitd: files in its directory, descriptors
-at its seats."""
+"""What exitd-shim finds when it begins: files in its directory, descriptors at its seats. For whoever starts one."""
 
 import contextlib
 import errno
@@ -9,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 from shim import record
 
-LOCK, PLAN, CREATED = "lock", "plan", "created"
 # shim/core/shim.h: STATUS_FD, what lies behind all, OUT_FD and on, the first of JOIN_FD, IN_FD and on.
 FIRST_SEAT, SEATS_END = 3, 16
 OUTPUT_SEATS, OWN_OUTPUT_SEATS, INPUT_SEATS = (4, 5, 6, 7), (8, 9), (12, 13)
@@ -31,10 +29,15 @@ def locked(path: str) -> Iterator[bool]:
 
 
 def make_record(path: str) -> None:
-    """Its blocks are allocated now, so that no full file system takes the exit away later."""
+    """So that no full file system takes the exit away later."""
+    allocate(path, record.RECORD_BYTES)
+
+
+def allocate(path: str, size_bytes: int) -> None:
+    """A file that was not there, of this size, with all its blocks."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.posix_fallocate(fd, 0, record.RECORD_BYTES)
+        os.posix_fallocate(fd, 0, size_bytes)
     finally:
         os.close(fd)
 

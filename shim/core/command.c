@@ -47,11 +47,19 @@ static void child(const struct command *c, int parent, volatile int *error)
 	_exit(127);
 }
 
+/* Of the signals that came nothing is looked at: the caller looks at its children. */
+void drain_signals(int signal_fd)
+{
+	struct signalfd_siginfo drop[8];
+
+	while (read(signal_fd, drop, sizeof drop) > 0)
+		;
+}
+
 /* Waits for this one child only: orphans of the runtime stay unreaped meanwhile, because one of them is init. */
 static int wait_for(int pid, int signal_fd, int64_t until_ns, int *wait_status)
 {
 	for (;;) {
-		struct signalfd_siginfo drop[8];
 		siginfo_t info = { .si_pid = 0 };
 		int64_t left_ms = (until_ns - now_ns(CLOCK_MONOTONIC) + 999999) / 1000000;
 
@@ -64,8 +72,7 @@ static int wait_for(int pid, int signal_fd, int64_t until_ns, int *wait_status)
 		if (left_ms <= 0)
 			return -ETIMEDOUT;
 		poll(&(struct pollfd){ .fd = signal_fd, .events = POLLIN }, 1, (int)left_ms);
-		while (read(signal_fd, drop, sizeof drop) > 0)
-			;
+		drain_signals(signal_fd);
 	}
 }
 

@@ -56,7 +56,9 @@ int console_resize(int master_fd, uint64_t rows, uint64_t cols)
 	return ioctl(master_fd, TIOCSWINSZ, &size) ? -errno : 0;
 }
 
-/* The container's terminal, as of now both its output and its input. */
+/* The container's terminal, as of now both its output and its input. A slave of our own, where the kernel gives one
+ * (4.13): a master whose last slave is closed is hung up, which poll(2) says without end, and a container that has closed
+ * its terminal may open it again. */
 void console_use(struct shim *shim, int master_fd)
 {
 	struct streams *s = &shim->streams;
@@ -64,6 +66,15 @@ void console_use(struct shim *shim, int master_fd)
 	fcntl(master_fd, F_SETFL, fcntl(master_fd, F_GETFL) | O_NONBLOCK);
 	s->master_fd = s->source[0].fd = s->in_fd = master_fd;
 	s->source[1].fd = -1;
+	s->slave_fd = ioctl(master_fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
+/* Init has ended: as of now the output ends with the last of those whom it has left behind. */
+void console_let_go(struct shim *shim)
+{
+	if (shim->streams.slave_fd >= 0)
+		close(shim->streams.slave_fd);
+	shim->streams.slave_fd = -1;
 }
 
 /* The runtime has returned, so what it had to send is here. 0 or -errno. */

@@ -69,6 +69,16 @@ void control_drop(struct shim *shim, int index)
 	*client = (struct client){ .fd = -1, .in.fd = -1, .sink = { { .fd = -1 }, { .fd = -1 } } };
 }
 
+/* How many clients have something attached. */
+int control_attached(const struct streams *s)
+{
+	int count = 0;
+
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		count += s->client[i].attached;
+	return count;
+}
+
 /* The streams named, one bit each, or -EINVAL. */
 static int streams_named(const char *list)
 {
@@ -100,18 +110,16 @@ static int is_pipe_end(int fd, int mode)
 /* 0, or -errno and the word for it. */
 static int check_attach(const struct streams *s, const struct request *r, int named, const char *mode)
 {
-	int attached = 0, at = 0;
+	int at = 0;
 
 	if (named < 0 || (strcmp(mode, "lossless") && strcmp(mode, "drop")))
 		return -EINVAL;
 	for (int bit = IN; bit <= ERR; bit <<= 1)
 		if (named & bit && (at == r->fd_count || !is_pipe_end(r->fds[at++], bit == IN ? O_RDONLY : O_WRONLY)))
 			return -EINVAL;
-	for (int i = 0; i < CLIENTS_MAX; i++)
-		attached += s->client[i].attached;
 	if (at != r->fd_count)
 		return -EINVAL;
-	if (attached == ATTACHED_MAX)
+	if (control_attached(s) == ATTACHED_MAX)
 		return -EUSERS;
 	if (named & ERR && s->master_fd >= 0)
 		return -ENOTTY;
@@ -148,7 +156,7 @@ static int on_resize(const struct shim *shim, const struct request *r)
 	if (shim->streams.master_fd < 0)
 		return -ENOTTY;
 	if (fields_number(r->text, r->size, "rows", &rows) || fields_number(r->text, r->size, "cols", &cols) ||
-	    rows > 65535 || cols > 65535)
+	    rows > TTY_SIDE_MAX || cols > TTY_SIDE_MAX)
 		return -EINVAL;
 	return console_resize(shim->streams.master_fd, rows, cols);
 }
@@ -164,11 +172,9 @@ static int on_reopen(struct shim *shim)
 
 static int write_counters(const struct streams *s, const struct client *client, char *text, size_t size)
 {
-	uint64_t attached = 0, missed = 0;
+	uint64_t missed = 0;
 	struct writer w;
 
-	for (int i = 0; i < CLIENTS_MAX; i++)
-		attached += (uint64_t)s->client[i].attached;
 	for (int i = 0; i < 2; i++)
 		missed += client->sink[i].dropped;
 	writer_open(&w, text, size, "exitd-counters", 1);
@@ -179,7 +185,7 @@ static int write_counters(const struct streams *s, const struct client *client, 
 	writer_number(&w, "dropped", s->dropped);
 	writer_number(&w, "in_session", client->in.bytes);
 	writer_number(&w, "missed_session", missed);
-	writer_number(&w, "attached", attached);
+	writer_number(&w, "attached", (uint64_t)control_attached(s));
 	return writer_close(&w);
 }
 

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* cffi: begin */
 enum {
@@ -123,7 +124,10 @@ int exitd_set_subreaper(int on);
 int exitd_pidfd_exit_status(int pidfd, int *wait_status);
 /* cffi: end */
 
+enum { TTY_SIDE_MAX = 65535 };	/* most rows or columns of a terminal, ioctl_tty(2) */
+
 int64_t oom_read(const char *path);
 int64_t now_ns(int clock);
+ssize_t pass(int to, const char *text, int size, int fd, int flags);
 
 #endif

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,7 +16,7 @@
 #include "kernel.h"
 #include "shim.h"
 
-enum { MESSAGE_BYTES = 1024, SIDE_MAX = 65535, TIMED_OUT = 2 };
+enum { MESSAGE_BYTES = 1024, TIMED_OUT = 2 };
 
 /* The starter's stdout and stderr lie at the first seats of namespaces, which such a container does not join. */
 void isulad_seats(struct shim *shim)
@@ -84,7 +83,7 @@ void isulad_on_limit(struct shim *shim)
 	if (shim->ended)
 		return;
 	shim->isulad.timed_out = 1;
-	syscall(SYS_pidfd_send_signal, shim->init_fd, SIGKILL, NULL, 0);
+	pidfd_signal(shim->init_fd, SIGKILL);
 }
 
 /* "<columns> <rows>", one such text or several with a NUL behind each; the last one counts. */
@@ -96,7 +95,7 @@ void isulad_on_resize(struct shim *shim)
 	for (text[got > 0 ? got : 0] = 0; at < text + got; at += strlen(at) + 1) {
 		unsigned long cols = strtoul(at, &end, 10), rows = *end == ' ' ? strtoul(end, NULL, 10) : 0;
 
-		if (rows && cols && rows <= SIDE_MAX && cols <= SIDE_MAX && shim->streams.master_fd >= 0)
+		if (rows && cols && rows <= TTY_SIDE_MAX && cols <= TTY_SIDE_MAX && shim->streams.master_fd >= 0)
 			console_resize(shim->streams.master_fd, rows, cols);
 	}
 }
@@ -125,10 +124,8 @@ static int open_below(const char *path, int mode)
 static int attach(struct shim *shim, struct client *client, char *text)
 {
 	struct streams *s = &shim->streams;
-	int attached = 0, fds[3] = { -1, -1, -1 }, wrong = 0;
+	int fds[3] = { -1, -1, -1 }, wrong = 0;
 
-	for (int i = 0; i < CLIENTS_MAX; i++)
-		attached += s->client[i].attached;
 	for (int i = 0; i < 3 && !wrong; i++) {
 		char *path = text, *blank = strchr(text, ' ');
 
@@ -145,7 +142,7 @@ static int attach(struct shim *shim, struct client *client, char *text)
 	client->sink[1].fd = fds[2];
 	if (s->in_fd < 0)
 		stdin_drop(&client->in);
-	client->attached = !wrong && attached < ATTACHED_MAX && (fds[1] >= 0 || fds[2] >= 0);
+	client->attached = !wrong && control_attached(s) < ATTACHED_MAX && (fds[1] >= 0 || fds[2] >= 0);
 	return client->attached ? 0 : -1;
 }
 

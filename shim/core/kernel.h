@@ -32,6 +32,11 @@ static inline int pidfd_open_raw(int pid)
 	return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+static inline int pidfd_signal(int pidfd, int number)
+{
+	return (int)syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+}
+
 /* The default action for a signal, for those too that the libc keeps to itself: some posix_spawn leaves 32 and 33 ignored
  * in its child (that of glibc, as make uses it), and signal() refuses to mend them. Zero is SIG_DFL, no flags, no mask. */
 static inline void signal_default(int number)

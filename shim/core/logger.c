@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,7 +60,7 @@ static int start(struct shim *shim, int ends[PIPES][2])
 
 static void kill_logger(struct shim *shim)
 {
-	syscall(SYS_pidfd_send_signal, shim->streams.logger_fd, SIGKILL, NULL, 0);
+	pidfd_signal(shim->streams.logger_fd, SIGKILL);
 }
 
 /* Beyond the seats, of which a replacement has given some up by now. */

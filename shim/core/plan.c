@@ -4,6 +4,8 @@
 
 #include "core.h"
 
+enum { LIMIT_MAX_MS = 86400000 };	/* poll() takes an int: a day is more than any limit needs */
+
 static const char *text_or(const char *data, size_t size, const char *key, const char *fallback)
 {
 	const char *value = fields_get(data, size, key);
@@ -42,9 +44,8 @@ static int limits(struct plan *plan, const char *data, size_t size)
 	    fields_number(data, size, "rest_ms", &plan->rest_ms) == -EINVAL ||
 	    fields_number(data, size, "report_last", &plan->report_last) == -EINVAL)
 		return -EINVAL;
-	/* poll() takes an int: a day is more than any limit needs */
-	if (plan->create_ms > 86400000 || plan->remove_ms > 86400000 || plan->drain_ms > 86400000 ||
-	    plan->rest_ms > 86400000)
+	if (plan->create_ms > LIMIT_MAX_MS || plan->remove_ms > LIMIT_MAX_MS || plan->drain_ms > LIMIT_MAX_MS ||
+	    plan->rest_ms > LIMIT_MAX_MS)
 		return -EINVAL;
 	return 0;
 }
@@ -64,14 +65,15 @@ static int streams(struct plan *plan, const char *data, size_t size)
 	plan->in_from = text_or(data, size, "in_from", "");
 	plan->resize = text_or(data, size, "resize", "");
 	plan->log_mode = text_or(data, size, "log_mode", "blocking");
-	if (number_or(data, size, "tty", 0, 1, &plan->tty) || number_or(data, size, "rows", 0, 65535, &plan->rows) ||
-	    number_or(data, size, "cols", 0, 65535, &plan->cols) ||
+	if (number_or(data, size, "tty", 0, 1, &plan->tty) ||
+	    number_or(data, size, "rows", 0, TTY_SIDE_MAX, &plan->rows) ||
+	    number_or(data, size, "cols", 0, TTY_SIDE_MAX, &plan->cols) ||
 	    number_or(data, size, "log_bytes", 0, INT64_MAX, &plan->log_bytes) ||
 	    number_or(data, size, "log_files", 1, 1000, &plan->log_files) || !plan->log_files ||
 	    number_or(data, size, "buffer", 1 << 20, 1 << 30, &plan->buffer) || plan->buffer < BUFFER_MIN ||
-	    number_or(data, size, "hold_ms", 0, 86400000, &plan->hold_ms) ||
+	    number_or(data, size, "hold_ms", 0, LIMIT_MAX_MS, &plan->hold_ms) ||
 	    number_or(data, size, "isulad", 0, 1, &plan->isulad) ||
-	    number_or(data, size, "limit_ms", 0, 86400000, &plan->limit_ms))
+	    number_or(data, size, "limit_ms", 0, LIMIT_MAX_MS, &plan->limit_ms))
 		return -EINVAL;
 	return strcmp(plan->log_mode, "blocking") && strcmp(plan->log_mode, "non-blocking") ? -EINVAL : 0;
 }

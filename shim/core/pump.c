@@ -1,6 +1,5 @@
 /* The loop: whatever is ready is moved, reaped, answered. It ends with init, or with the last of its output. */
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,11 +26,8 @@ static void watch(int fd, short events, void (*ready)(struct shim *, int, short)
 
 static void on_signal(struct shim *shim, int which, short events)
 {
-	struct signalfd_siginfo drop[8];
-
 	(void)which, (void)events;
-	while (read(shim->signal_fd, drop, sizeof drop) > 0)
-		;
+	drain_signals(shim->signal_fd);
 	reap(shim);
 }
 
@@ -200,6 +196,8 @@ static void turn(struct shim *shim)
 	int64_t held_ns = s->hold_until_ns;
 	int ready;
 
+	if (shim->ended)
+		console_let_go(shim);
 	stdin_settle(shim);
 	isulad_settle(shim);
 	watch_all(shim);

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,7 +88,6 @@ void reap(struct shim *shim)
 void reap_rest(struct shim *shim)
 {
 	int64_t until_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)shim->plan.remove_ms * 1000000, left_ms;
-	struct signalfd_siginfo drop[8];
 	siginfo_t info;
 
 	for (;;) {
@@ -98,7 +96,6 @@ void reap_rest(struct shim *shim)
 		if (left_ms <= 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT))
 			return;
 		poll(&(struct pollfd){ .fd = shim->signal_fd, .events = POLLIN }, 1, (int)left_ms);
-		while (read(shim->signal_fd, drop, sizeof drop) > 0)
-			;
+		drain_signals(shim->signal_fd);
 	}
 }

@@ -63,6 +63,7 @@ struct command {
 };
 int command_run(const struct command *command, int signal_fd, int *wait_status);
 void command_signals(void);
+void drain_signals(int signal_fd);
 
 /* join.c: the namespaces that the container shares with others, there for as long as it takes to make it. */
 int join_seats(struct shim *shim);
@@ -90,6 +91,7 @@ int console_begin(struct shim *shim);
 int console_take(struct shim *shim);
 void console_end(struct shim *shim);
 void console_use(struct shim *shim, int master_fd);
+void console_let_go(struct shim *shim);
 int console_resize(int master_fd, uint64_t rows, uint64_t cols);
 
 /* logger.c: a program that the output goes to. */

@@ -9,7 +9,8 @@
 #include "shim.h"
 
 /* Both ends of a client's fifo, or -errno: neither is the container hurt by a client that goes, nor does one that comes
- * back find its fifo at its end. Of iSulad's clients one end, and those that are not there are passed over. */
+ * back find its fifo at its end. A file is appended to. Of iSulad's clients one end, and those that are not there are
+ * passed over. */
 static int open_fifo(const struct shim *shim, const char *path, int mode, int *fd)
 {
 	if (!*path)
@@ -18,7 +19,7 @@ static int open_fifo(const struct shim *shim, const char *path, int mode, int *f
 		*fd = isulad_fifo(path, mode);
 		return 0;
 	}
-	*fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+	*fd = open(path, O_RDWR | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
 	return *fd < 0 ? -errno : 0;
 }
 
@@ -36,7 +37,7 @@ int streams_open(struct shim *shim)
 	s->source[0].sink = s->source[1].sink = (struct sink){ .fd = -1, .drop = drop };
 	for (int i = 0; i < CLIENTS_MAX; i++)
 		s->client[i] = (struct client){ .fd = -1, .in.fd = -1, .sink = { { .fd = -1 }, { .fd = -1 } } };
-	s->in_from.fd = s->master_fd = s->console_fd = s->logger_fd = -1;
+	s->in_from.fd = s->master_fd = s->slave_fd = s->console_fd = s->logger_fd = -1;
 	stage_setup(shim);
 	error = open_fifo(shim, plan->sink_out, O_WRONLY, &s->source[0].sink.fd);
 	if (!error)

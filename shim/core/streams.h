@@ -70,6 +70,7 @@ struct streams {
 	int in_full;			/* there was no room in it */
 	int in_closing;
 	int master_fd;			/* of its tty; -1: none */
+	int slave_fd;			/* of the same, while init lives; -1: none */
 	int console_fd;
 	int listen_fd;
 	int stage_read_fd;		/* -1: no stage, plain reads */
@@ -124,6 +125,7 @@ void control_accept(struct shim *shim, int listen_fd, int by_paths);
 void control_serve(struct shim *shim, int index);
 void control_drop(struct shim *shim, int index);
 void control_farewell(struct shim *shim, int index);
+int control_attached(const struct streams *s);
 
 /* streams.c: the plan's sinks and sources. 0 or -errno. */
 int streams_open(struct shim *shim);

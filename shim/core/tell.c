@@ -12,29 +12,10 @@
 
 #define ERROR_TEXT_MAX 3072
 
-/* One message, with at most one descriptor. What was sent, or -1. */
-static ssize_t send_with(int to, const char *text, int size, int fd, int flags)
-{
-	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control;
-	struct iovec data = { .iov_base = (void *)text, .iov_len = (size_t)size };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
-
-	if (fd >= 0) {
-		memset(&control, 0, sizeof control);
-		message.msg_control = &control;
-		message.msg_controllen = sizeof control.space;
-		control.header.cmsg_level = SOL_SOCKET;
-		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-	}
-	return size < 0 ? -1 : sendmsg(to, &message, MSG_NOSIGNAL | flags);
-}
-
 /* A reader that is gone or full costs the message, never the shim. */
 static void send_status(const char *text, int size, int fd)
 {
-	send_with(STATUS_FD, text, size, fd, MSG_DONTWAIT);
+	pass(STATUS_FD, text, size, fd, MSG_DONTWAIT);
 }
 
 static void put_self(struct writer *w)
@@ -112,7 +93,7 @@ static int ask(int fd, const char *path, const char *text, int size, int passed_
 		return 0;
 	strcpy(address.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) ||
-	    send_with(fd, text, size, passed_fd, 0) != size)
+	    pass(fd, text, size, passed_fd, 0) != size)
 		return 0;
 	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
 		return 0;

@@ -17,20 +17,7 @@ struct request {
 
 static void answer(struct keeper *k, int index, const char *text, int size, int fd)
 {
-	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control;
-	struct iovec data = { .iov_base = (void *)text, .iov_len = (size_t)size };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
-
-	if (fd >= 0) {
-		memset(&control, 0, sizeof control);
-		message.msg_control = &control;
-		message.msg_controllen = sizeof control.space;
-		control.header.cmsg_level = SOL_SOCKET;
-		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-	}
-	if (size < 0 || sendmsg(k->clients[index].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	if (pass(k->clients[index].fd, text, size, fd, MSG_DONTWAIT) < 0)
 		serve_drop(k, index);
 }
 
