@@ -1,0 +1,28 @@
+"""Which events containerd is told of, and with what: pure. Nothing of a create that has failed, nor of a later run."""
+
+from supervisor.facts import Container, Process, fold
+from supervisor.taskfacts import CLEANED_UP, Notice
+
+TOLD = frozenset({"create", "start", "oom", "pause", "resume", "exec_added", "exit"})
+
+
+def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
+    """`c` is as the event leaves it, but still has the process that the event is of."""
+    task = c.spec.task
+    if task is None:
+        return None
+    if kind == "remove" and c.exit is not None:  # none: it was never made
+        silent, pid = c.delete_key == CLEANED_UP, _pid(c.exit.init)
+        return Notice(task.address, pid, status=fold(c.exit.status), at_ns=c.exit.at_ns, silent=silent)
+    if kind not in TOLD or c.run > 1:
+        return None
+    return Notice(task.address, _pid(c.init), exec_name, made=task if kind == "create" else None)
+
+
+def of_exec(address: str, name: str, init: Process | None) -> Notice | None:
+    """Of its start and its end. Without an address, or a name of containerd's: it is none of containerd's."""
+    return Notice(address, _pid(init), name) if address and name else None
+
+
+def _pid(process: Process | None) -> int:
+    return process.pid if process is not None else 0

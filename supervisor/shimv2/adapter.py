@@ -1,0 +1,67 @@
+"""The adapter put together, and its place in the life of a container: what is mounted before its create and taken down
+with its files; what is held open after a create that was broken off."""
+
+import contextlib
+
+from supervisor.facts import Container, Phase
+from supervisor.node import Node
+from supervisor.shimv2 import making
+from supervisor.shimv2.callers import Turns
+from supervisor.shimv2.door import Door
+from supervisor.shimv2.ends import Ends
+from supervisor.shimv2.execs import TaskExecs
+from supervisor.shimv2.holding import Held
+from supervisor.shimv2.publish import Publisher
+from supervisor.shimv2.service import Parts, TaskService
+
+__all__ = ["Parts", "mounting", "serve"]
+
+
+def mounting(node: Node) -> None:
+    """Before containers are looked up: what a crash has left of one is removed then."""
+    discarded, find, changed, held = node.on_discarded, node.before_find, node.on_change, Held()
+
+    async def hold(container_id: str) -> None:
+        if (container := node.containers.get(container_id)) is not None:
+            held.look(container)
+        await find(container_id)
+
+    def release(container: Container) -> None:
+        if container.phase is Phase.CREATED:
+            held.look(container)
+        changed(container)
+
+    async def mount(container_id: str) -> None:
+        await making.mount(node.known(container_id))
+
+    async def unmount(container_id: str) -> None:
+        if (container := node.containers.get(container_id)) is not None:
+            await making.unmount(container)
+        await discarded(container_id)
+
+    node.before_make, node.on_discarded = mount, unmount
+    node.before_find, node.on_change = hold, release
+
+
+async def serve(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
+    """CannotStart. When the containers are listed; ends with the stack. containerd is told of its tasks from when it is
+    known which of them it has given up."""
+    publisher = Publisher(parts.node.events, parts.state, parts.node.clock.boot_id())
+    stack.push_async_callback(publisher.close)
+    turns, execs = Turns(), TaskExecs(parts.node, parts.operations)
+    service = TaskService(parts, execs)
+    ends = Ends(parts.node, service, turns, parts.state)
+    door = Door(parts.node, service, ends, turns, parts.state)
+    discarded = parts.node.on_discarded
+
+    async def forget(container_id: str) -> None:
+        await discarded(container_id)
+        execs.forget(container_id)
+
+    parts.node.on_discarded = forget
+    ends.on_given_up = publisher.drop
+    door.on_hello = lambda hello: publisher.wake(hello.address)
+    await execs.load()
+    await door.start()
+    stack.push_async_callback(door.stop)
+    publisher.begin()

@@ -1,0 +1,107 @@
+"""Who asks: a relay, over one connection of containerd's; and the turns of what changes something."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TypeVar, cast
+from weakref import WeakValueDictionary
+
+import structlog
+
+from shim import fields
+from supervisor.errors import BadRequest, ShuttingDown
+from supervisor.facts import By
+
+T = TypeVar("T")
+Name = tuple[str, str, str]  # namespace, task, exec
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a relay says first on each connection. `live` are the numbers of those that containerd has open."""
+
+    relay: str
+    connection: int
+    live: tuple[int, ...]
+    pid: int
+    namespace: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One request. `attempt` above 0: it was sent before, perhaps to a daemon that has ended."""
+
+    hello: Hello
+    key: str
+    attempt: int
+    by: By
+
+    @property
+    def namespace(self) -> str:
+        return self.hello.namespace
+
+
+def read_hello(data: bytes) -> Hello:
+    """BadRequest."""
+    try:
+        message = fields.decode(data, "relay-hello")
+        live = tuple(int(word) for word in message.get("live").split(",") if word)
+        return Hello(
+            relay=message.get("relay"),
+            connection=message.number("connection"),
+            live=live,
+            pid=message.number("pid"),
+            namespace=message.get("namespace"),
+            address=message.get("address"),
+        )
+    except ValueError as error:
+        raise BadRequest(f"the relay's hello is not understood: {error}") from error
+
+
+def key_of(hello: Hello, stream: int) -> str:
+    return f"{hello.relay}/{hello.connection}/{stream}"
+
+
+class Turns:
+    """What changes one process of a task is done in the order in which it was asked, and to its end, whether or not
+    its caller is still there: one who asks again under the same key is told what came of it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
+        self._at: dict[object, asyncio.Task[object]] = {}
+        self._closing = False
+
+    async def run(self, key: str, name: Name, work: Callable[[], Coroutine[object, object, T]]) -> T:
+        """ShuttingDown after `close`."""
+        task = self._at.get(key)
+        if task is None:
+            if self._closing:
+                raise ShuttingDown("exitd is stopping; ask the next one")
+            lock = self._locks.get(name) or self._locks.setdefault(name, asyncio.Lock())
+            task = asyncio.get_running_loop().create_task(_after(lock, work))
+            place = key or task
+            self._at[place] = task
+            task.add_done_callback(lambda done: self._over(place, done))
+        return cast(T, await asyncio.shield(task))
+
+    def _over(self, place: object, task: "asyncio.Task[object]") -> None:
+        del self._at[place]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("refused", key=str(place), why=str(error) or repr(error))
+
+    async def close(self, seconds: float) -> None:
+        """Begins no more; what is under way gets so long, and is then broken off as by a crash."""
+        self._closing = True
+        if tasks := list(self._at.values()):
+            _, left = await asyncio.wait(tasks, timeout=seconds)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+
+async def _after(lock: asyncio.Lock, work: Callable[[], Awaitable[T]]) -> T:
+    async with lock:
+        return await work()

@@ -1,0 +1,210 @@
+"""The socket on which containerd's relays and their `delete` find exitd: the Task service over ttrpc, and what a relay
+says about its requests beside them. It keeps containerd's connections while exitd is away, and then sends again what
+was not answered.
+
+| frame           | stream    |                                                                         |
+|-----------------|-----------|-------------------------------------------------------------------------|
+| 0x80 hello      | 0         | first of all: who this is, and which of its connections containerd has  |
+| 0x81 again      | request's | right before a request that was sent before: attempt and age            |
+| 0x82 done       | request's | containerd has its answer: nobody asks once more                        |
+| 0x83 bye        | 0         | containerd has closed this connection                                   |
+"""
+
+import asyncio
+import os
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+
+from protos.containerd import task_pb2 as pb
+from protos.exitd.shimv2 import relay_pb2
+from supervisor.background import insist
+from supervisor.errors import BadRequest, CannotStart, Code
+from supervisor.facts import By
+from supervisor.node import Node
+from supervisor.shimv2 import tasks
+from supervisor.shimv2.callers import Caller, Hello, Turns, key_of, read_hello
+from supervisor.shimv2.ends import Ends
+from supervisor.shimv2.service import TaskService
+from supervisor.taskrows import key_parts
+from supervisor.ttrpc.faults import CallFailed
+from supervisor.ttrpc.frames import Frame
+from supervisor.ttrpc.server import Call, Connection, Peer, Server
+from supervisor.ttrpc.services import Method
+
+HELLO, AGAIN, DONE, BYE = 0x80, 0x81, 0x82, 0x83
+KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20  # on the header of an answer
+SOCKET = "shimv2.sock"
+GRACE_SECONDS = 5.0
+FORGET_SECONDS = 1.0  # answers that have arrived are forgotten together
+_AGAIN = struct.Struct(">II")  # attempt, age in ms
+
+Handler = Callable[[Any, Caller], Awaitable[Message]]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Relay:
+    """What is known of a connection. `again`: attempts of requests that come next."""
+
+    hello: Hello | None = None
+    again: dict[int, int] = field(default_factory=dict)
+
+
+class Door:
+    """Begin it when the containers are listed; `stop` before the node is closed."""
+
+    def __init__(self, node: Node, service: TaskService, ends: Ends, turns: Turns, state: str) -> None:
+        self.path = f"{state}/{SOCKET}"
+        self._node = node
+        self._service = service
+        self._ends = ends
+        self._turns = turns
+        self._answered: set[str] = set()
+        self.on_hello: Callable[[Hello], None] = lambda hello: None
+        methods = self._methods()
+        cleanup = Method(relay_pb2.CleanupRequest, pb.DeleteResponse, self._cleanup)
+        services = {
+            "containerd.task.v2.Task": methods,
+            "containerd.task.v3.Task": methods,
+            "exitd.shimv2.Relay": {"Cleanup": cleanup},
+        }
+        self._server = Server(services, check=_is_us, failure_of=tasks.failure_of, on_frame=self._frame)
+
+    async def start(self) -> None:
+        """CannotStart."""
+        self._ends.begin()
+        try:
+            await self._server.listen(self.path)
+        except OSError as error:
+            raise CannotStart(f"cannot listen on {self.path}: {error.strerror or error}") from error
+
+    async def stop(self) -> None:
+        """What is not answered is sent again to the next exitd; what was begun here comes to its end first."""
+        await self._server.stop(0)
+        await self._turns.close(GRACE_SECONDS)
+
+    def _methods(self) -> dict[str, Method]:
+        s, empty = self._service, Empty
+        change, ask = self._change, self._ask
+        return {
+            "Create": change(pb.CreateTaskRequest, pb.CreateTaskResponse, self._create, keep=True),
+            "Start": change(pb.StartRequest, pb.StartResponse, s.start, keep=True),
+            "Delete": change(pb.DeleteRequest, pb.DeleteResponse, s.delete, keep=True),
+            "Exec": change(pb.ExecProcessRequest, empty, s.exec, keep=True),
+            "Kill": change(pb.KillRequest, empty, s.kill),
+            "Pause": change(pb.PauseRequest, empty, s.pause),
+            "Resume": change(pb.ResumeRequest, empty, s.resume),
+            "Update": change(pb.UpdateTaskRequest, empty, s.update),
+            "Checkpoint": change(pb.CheckpointTaskRequest, empty, s.checkpoint),
+            "ResizePty": change(pb.ResizePtyRequest, empty, s.resize_pty),
+            "CloseIO": change(pb.CloseIORequest, empty, s.close_io),
+            "State": ask(pb.StateRequest, pb.StateResponse, s.state, cacheable=True),
+            "Pids": ask(pb.PidsRequest, pb.PidsResponse, s.pids, cacheable=True),
+            "Connect": ask(pb.ConnectRequest, pb.ConnectResponse, s.connect, cacheable=True),
+            "Stats": ask(pb.StatsRequest, pb.StatsResponse, s.stats),
+            "Wait": ask(pb.WaitRequest, pb.WaitResponse, s.wait),
+            "Shutdown": Method(pb.ShutdownRequest, empty, self._shutdown),
+        }
+
+    def _change(self, request: type[Message], reply: type[Message], work: Handler, *, keep: bool = False) -> Method:
+        async def handler(asked: Any, call: Call) -> Message:
+            caller = _caller(call)
+            name = (caller.namespace, asked.id, getattr(asked, "exec_id", ""))
+            answer = await self._turns.run(caller.key, name, lambda: _surely(work, asked, caller))
+            call.flags |= KEEP if keep else 0
+            return answer
+
+        return Method(request, reply, handler)
+
+    def _ask(self, request: type[Message], reply: type[Message], work: Handler, *, cacheable: bool = False) -> Method:
+        async def handler(asked: Any, call: Call) -> Message:
+            answer = await work(asked, _caller(call))
+            known = not isinstance(answer, pb.ConnectResponse) or answer.task_pid
+            call.flags |= CACHEABLE if cacheable and known else 0
+            return answer
+
+        return Method(request, reply, handler)
+
+    async def _create(self, request: pb.CreateTaskRequest, caller: Caller) -> pb.CreateTaskResponse:
+        await self._ends.word_of(caller.namespace, request.id)
+        return await self._service.create(request, caller)
+
+    async def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> Empty:
+        call.flags |= LEAVE if self._service.is_unused(_caller(call).hello.relay) else 0
+        return Empty()
+
+    async def _cleanup(self, request: relay_pb2.CleanupRequest, call: Call) -> pb.DeleteResponse:
+        return tasks.delete_reply(await self._ends.clean_up(request.namespace, request.id, request.bundle))
+
+    # -- what relays say beside their requests
+
+    def _frame(self, connection: Connection, frame: Frame) -> None:
+        relay = _of(connection)
+        if frame.type == HELLO:
+            self._hello(connection, relay, frame.data)
+        elif relay.hello is None:
+            log.warning("a relay that has not said who it is", pid=connection.peer.pid, frame=frame.type)
+        elif frame.type == AGAIN and len(frame.data) >= _AGAIN.size:
+            relay.again[frame.stream] = _AGAIN.unpack_from(frame.data)[0]
+        elif frame.type == DONE:
+            if not self._answered:
+                asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget_answered)
+            self._answered.add(key_of(relay.hello, frame.stream))
+        elif frame.type == BYE:
+            self._forget("relay = ? AND connection = ?", relay.hello.relay, relay.hello.connection)
+
+    def _hello(self, connection: Connection, relay: Relay, data: bytes) -> None:
+        try:
+            relay.hello = hello = read_hello(data)
+        except BadRequest as error:
+            log.warning("refused a relay", pid=connection.peer.pid, why=str(error))
+            connection.abort()
+            return
+        self.on_hello(hello)
+        live = ",".join(map(str, (hello.connection, *hello.live)))  # numbers, as they were read
+        self._forget(f"relay = ? AND connection NOT IN ({live})", hello.relay)
+
+    def _forget_answered(self) -> None:
+        keys, self._answered = [key_parts(key) for key in self._answered], set()
+        words = " OR ".join(["(relay = ? AND connection = ? AND stream = ?)"] * len(keys[:MOST_KEYS]))
+        self._forget(words, *(part for key in keys[:MOST_KEYS] for part in key))
+
+    def _forget(self, words: str, *values: object) -> None:
+        if not self._node.closing:
+            forget = self._node.store.forget_tombstones
+            self._node.spawn(insist(lambda: forget(words, *values), "forgetting what was answered", ""))
+
+
+MOST_KEYS = 300  # SQLite's limits of variables and of an expression's depth; the rest is forgotten after an hour
+
+
+async def _surely(work: Handler, request: Any, caller: Caller) -> Message:
+    return await work(request, caller)
+
+
+def _of(connection: Connection) -> Relay:
+    if connection.state is None:
+        connection.state = Relay()
+    state = connection.state
+    assert isinstance(state, Relay)
+    return state
+
+
+def _caller(call: Call) -> Caller:
+    """CallFailed for one that has not said hello."""
+    relay = _of(call.connection)
+    if relay.hello is None:
+        raise CallFailed(Code.FAILED_PRECONDITION, "tasks are asked for through containerd-shim-exitd-v2")
+    by = By(uid=call.peer.uid, pid=call.peer.pid)
+    return Caller(relay.hello, key_of(relay.hello, call.stream), relay.again.pop(call.stream, 0), by)
+
+
+def _is_us(peer: Peer) -> bool:
+    return peer.uid in (0, os.geteuid())

@@ -1,0 +1,144 @@
+"""Tasks that containerd has given up: their relay is dead, or the host was rebooted. They are ended and removed here.
+
+containerd asks through the relay's `delete`, which is told how the task ended. Where exitd was away, or too slow, that
+program leaves word in STATE/shimv2/gone/HASH, with the same names.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from shim import fields
+from supervisor.errors import CannotStart, ExitdError, NoSuchContainer
+from supervisor.facts import UNKNOWN_NUMBER, By, Container
+from supervisor.node import Node
+from supervisor.shimv2 import tasks
+from supervisor.shimv2.callers import Turns
+from supervisor.shimv2.service import REBOOTED, TaskService
+from supervisor.shimv2.tasks import Look
+from supervisor.taskfacts import CLEANED_UP
+
+CONTAINERD = By(policy="containerd-cleanup")
+MOST_BYTES = 1 << 16
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What a program that could not reach us has left. `written_ns`: a task that was made later is another one."""
+
+    path: Path
+    namespace: str
+    id: str
+    bundle: str
+    written_ns: int
+
+
+class Ends:
+    """`on_given_up` is told of a task before it is ended: containerd tells its clients of the end by itself."""
+
+    def __init__(self, node: Node, service: TaskService, turns: Turns, state: str) -> None:
+        self._node = node
+        self._service = service
+        self._turns = turns
+        self._places = Path(state) / "shimv2" / "gone"
+        self.on_given_up: Callable[[Container], None] = lambda container: None
+
+    def begin(self) -> None:
+        """CannotStart. What was left while exitd was away is taken up behind this."""
+        try:
+            for directory in (self._places.parent, self._places):
+                directory.mkdir(mode=0o700, exist_ok=True)
+            found = [one for path in sorted(self._places.iterdir()) if (one := _read(path)) is not None]
+        except OSError as error:
+            raise CannotStart(f"{self._places}: {error.strerror}") from error
+        for one in found:
+            self._tell_given_up(one.namespace, one.id, one.bundle, one.written_ns)
+            self._node.spawn(self._take_up(one))
+        for c in list(self._node.containers.values()):
+            if c.spec.task is not None:
+                self._node.spawn(self._end_rebooted(c.id))
+
+    async def clean_up(self, namespace: str, id: str, bundle: str) -> Look:
+        """How the task ended; nothing of it is left. One that nobody knows has an end that nobody knows."""
+        name = (namespace, id, "")
+        return await self._turns.run("", name, lambda: self._clean_up(namespace, id, bundle, self._node.clock.now_ns()))
+
+    async def word_of(self, namespace: str, id: str) -> None:
+        """Whatever word there is of such a task is acted on. To be called in the task's turn."""
+        if (one := await asyncio.to_thread(_read, self._place(namespace, id))) is not None:
+            await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns)
+
+    async def _take_up(self, one: Gone) -> None:
+        name = (one.namespace, one.id, "")
+        with contextlib.suppress(ExitdError):  # another one will be told
+            await self._turns.run("", name, lambda: self._clean_up(one.namespace, one.id, one.bundle, one.written_ns))
+
+    async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> Look:
+        self._tell_given_up(namespace, id, bundle, before_ns)
+        c = await self._known(namespace, id)
+        if c is None or not _same(c, bundle) or c.created_ns > before_ns:
+            seen = await self._ended_before(namespace, id)
+        else:
+            log.info("task given up by containerd", container=c.id, task=id, namespace=namespace)
+            seen = await self._service.remove(c, CONTAINERD, CLEANED_UP)
+        with contextlib.suppress(FileNotFoundError):
+            self._place(namespace, id).unlink()
+        return seen
+
+    def _tell_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
+        """At once, and not when it has been looked up: its end may be in the log already."""
+        c = self._node.by_name(namespace, id)
+        if c is not None and c.spec.task is not None and _same(c, bundle) and c.created_ns <= before_ns:
+            self.on_given_up(c)
+
+    async def _known(self, namespace: str, id: str) -> Container | None:
+        """Once it has been looked up after a daemon start."""
+        c = self._node.by_name(namespace, id)
+        if c is not None and c.spec.task is not None:
+            with contextlib.suppress(NoSuchContainer):
+                return await self._node.get(c.id)
+        return None
+
+    async def _ended_before(self, namespace: str, id: str) -> Look:
+        words = " AND ".join(f"json_extract(body, '$.{field}') = ?" for field in ("namespace", "task", "exec"))
+        found = await self._node.store.tombstones(words, namespace, id, "")
+        if found:
+            return tasks.of_tombstone(found[0])
+        return Look(tasks.STOPPED, 0, UNKNOWN_NUMBER, self._node.clock.now_ns())
+
+    async def _end_rebooted(self, container_id: str) -> None:
+        """containerd knows nothing of the tasks of another boot: nobody would ever delete them."""
+        with contextlib.suppress(ExitdError):
+            c = await self._node.get(container_id)
+            if c.exit is not None and c.exit.status == REBOOTED:
+                await self._service.remove(c, CONTAINERD, CLEANED_UP)
+
+    def _place(self, namespace: str, id: str) -> Path:
+        return self._places / hashlib.sha256(f"{namespace}/{id}".encode()).hexdigest()
+
+
+def _same(c: Container, bundle: str) -> bool:
+    """Two containerds may have tasks of one name."""
+    assert c.spec.task is not None
+    return not bundle or os.path.realpath(bundle) == os.path.realpath(c.spec.task.bundle)
+
+
+def _read(path: Path) -> Gone | None:
+    """None: there is none, or it is not understood, which is logged."""
+    try:
+        with path.open("rb") as file:
+            message, written_ns = fields.decode(file.read(MOST_BYTES), "gone"), os.fstat(file.fileno()).st_mtime_ns
+        return Gone(path, message.get("namespace"), message.get("id"), message.get("bundle"), written_ns)
+    except FileNotFoundError:
+        return None
+    except fields.BadMessage as error:
+        log.warning("word of a given-up task is not understood", path=str(path), why=str(error))
+        return None

@@ -1,0 +1,114 @@
+"""How far each containerd has been told, on file: appended to after each answer, written anew when it has grown.
+
+In the state directory, since it needs to outlive the daemon and not the host: containerd's tasks do not survive a boot
+either. So nothing is flushed, and an entry costs microseconds. A file of another boot, or of another database (its
+numbers are beyond the newest), is none.
+"""
+
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import structlog
+
+from supervisor.shimv2.outbox import Place
+
+VERSION = 1
+LINES = 1000  # appended at least, before the file is written anew
+
+log = structlog.get_logger(__name__)
+
+
+class Forwarded:
+    """`floors` and `places` by address; the address '' is that of whoever looks for new addresses."""
+
+    def __init__(self, path: str, boot_id: str, newest: int) -> None:
+        """OSError when the file cannot be made."""
+        self.path = path
+        self._head = {"exitd-forwarded": VERSION, "boot": boot_id}
+        self.floors: dict[str, int] = {}
+        self.places: defaultdict[str, dict[str, Place]] = defaultdict(dict)
+        if not self._load(newest):
+            self.floors, self.places = {"": newest}, defaultdict(dict)
+        self._fd, self._lines, self._most_lines = -1, 0, LINES
+        self._write_anew()
+
+    def note(self, address: str, floor: int, task: str = "", place: Place | None = None) -> None:
+        """What cannot be written is told once more should this daemon be killed."""
+        entry: dict[str, object] = {"address": address, "floor": floor}
+        if place is not None:
+            entry |= _of(task, place)
+        self._read(entry)
+        try:
+            if self._lines < self._most_lines:
+                self._append(entry)
+            else:
+                self._write_anew()
+        except OSError as error:
+            self._lines = self._most_lines  # half a line may have been written: nothing is put behind that
+            log.error("what containerd has been told cannot be noted", file=self.path, why=str(error))
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _read(self, entry: dict[str, object]) -> None:
+        match entry:
+            case {"address": str(address), "floor": int(floor)}:
+                self.floors[address] = floor
+            case _:
+                raise ValueError(f"{entry} has no address and floor")
+        match entry:
+            case {"task": str(task), "seq": int(seq), "exited": bool(exited), "dropped": bool(dropped)}:
+                self.places[address][task] = Place(seq, exited, dropped)
+
+    def _load(self, newest: int) -> bool:
+        """Whether there is a file of this boot. The rest of a line that a kill cut off is no line."""
+        try:
+            head, *lines = Path(self.path).read_text().split("\n")[:-1]
+            if json.loads(head) != self._head:
+                return False
+        except FileNotFoundError:
+            return False
+        except ValueError as error:
+            log.error("what containerd has been told cannot be read: it begins anew", file=self.path, why=str(error))
+            return False
+        for line in lines:
+            try:
+                self._read(json.loads(line))
+            except ValueError as error:
+                log.error("a line of what containerd has been told cannot be read", file=self.path, why=str(error))
+        return "" in self.floors and max(self.floors.values()) <= newest
+
+    def _write_anew(self) -> None:
+        entries = [{"address": address, "floor": floor} for address, floor in self.floors.items()]
+        for address, floor in self.floors.items():
+            kept = {t: place for t, place in self.places[address].items() if place.seq > floor or place.says_more}
+            self.places[address] = kept
+            entries += [{"address": address, "floor": floor} | _of(t, place) for t, place in kept.items()]
+        new = f"{self.path}.new"
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            _write(fd, [self._head, *entries])
+            os.rename(new, self.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._lines, self._most_lines = fd, 0, LINES + 2 * len(entries)
+
+    def _append(self, entry: dict[str, object]) -> None:
+        _write(self._fd, [entry])
+        self._lines += 1
+
+
+def _of(task: str, place: Place) -> dict[str, object]:
+    return {"task": task, "seq": place.seq, "exited": place.exited, "dropped": place.dropped}
+
+
+def _write(fd: int, entries: list[dict[str, object]]) -> None:
+    data = "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+    while data:
+        data = data[os.write(fd, data) :]

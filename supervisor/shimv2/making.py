@@ -1,0 +1,114 @@
+"""From a Create to a container of ours: its spec, its root file system, and the word left in its bundle."""
+
+import asyncio
+import os
+
+import structlog
+
+from protos.containerd import task_pb2 as pb
+from shim import fields
+from supervisor.errors import BadRequest, Code, ShimFailed
+from supervisor.facts import Container, Spec
+from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.rundir import path_of
+from supervisor.shimv2 import mounts, options, stdio
+from supervisor.shimv2.callers import Caller
+from supervisor.taskfacts import RootMount, Stdio, Task
+from supervisor.ttrpc.faults import CallFailed
+
+WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by while exitd is away
+
+log = structlog.get_logger(__name__)
+
+
+async def spec_of(request: pb.CreateTaskRequest, caller: Caller) -> Spec:
+    """BadRequest; CallFailed for what exitd does not do."""
+    if not request.id or not os.path.isabs(request.bundle):
+        raise BadRequest("a task needs an id, and a bundle with an absolute path")
+    if request.checkpoint:
+        raise CallFailed(Code.UNIMPLEMENTED, "restore from a checkpoint is not implemented")
+    asked = await _options(request)
+    for note in asked.notes:
+        log.warning("option not understood", task=request.id, namespace=caller.namespace, note=note)
+    words = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)
+    streams = await settled(words, caller.namespace, request.id, (asked.io_uid, asked.io_gid))
+    root = tuple(RootMount(m.type, m.source, m.target, tuple(m.options)) for m in request.rootfs)
+    return Spec(
+        name=request.id,
+        namespace=caller.namespace,
+        bundle=request.bundle,
+        runtime=asked.binary,
+        log=LogSpec(LogDriver.NONE),
+        tty=request.terminal,
+        stdin=bool(streams.stdin),
+        foreign=streams,
+        create_options=asked.create_words,
+        task=Task(request.bundle, root, words, caller.hello.relay, caller.hello.address, caller.key),
+    )
+
+
+async def settled(words: Stdio, namespace: str, id: str, owner: tuple[int, int] = (0, 0)) -> ForeignStreams:
+    """`id`: of the container, or of the exec. BadRequest."""
+    asked = stdio.Words(namespace, id, words.stdin, words.stdout, words.stderr, words.terminal)
+    return await asyncio.to_thread(stdio.settle, stdio.parse(asked, owner))
+
+
+async def _options(request: pb.CreateTaskRequest) -> options.Options:
+    asked = options.parse(request.options if request.HasField("options") else None)
+    if asked.config_path:
+        try:
+            text = await asyncio.to_thread(_read, asked.config_path)
+        except OSError as error:
+            raise BadRequest(f"runtime options: {asked.config_path}: {error.strerror}") from error
+        asked = options.with_config(asked, text, asked.config_path)
+    return asked
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(1 << 20)
+
+
+# -- the root file system
+
+
+async def mount(container: Container) -> None:
+    """Before its create. What stands there is of a create that a crash has ended."""
+    if container.spec.task is not None and container.spec.task.rootfs:
+        asked = [mounts.Mount(m.type, m.source, m.target, m.options) for m in container.spec.task.rootfs]
+        await asyncio.to_thread(mounts.mount_all, asked, _rootfs(container.spec.task))
+
+
+async def unmount(container: Container) -> None:
+    """When nothing of it runs. Repeatable."""
+    if container.spec.task is not None and container.spec.task.rootfs:
+        for point in await asyncio.to_thread(mounts.unmount_all, _rootfs(container.spec.task)):
+            log.warning("mount was busy, detached", container=container.id, point=point)
+
+
+def _rootfs(task: Task) -> str:
+    return f"{task.bundle}/rootfs"
+
+
+# -- the word in the bundle
+
+
+async def leave_word(container: Container, state: str) -> None:
+    """ShimFailed when it cannot be written."""
+    assert container.spec.task is not None
+    known = container.init or (container.exit.init if container.exit is not None else None)
+    if known is None:
+        return
+    directory = path_of(state, container.id, container.run)
+    pairs = (("directory", directory), ("pid", known.pid), ("started", known.started_ticks))
+    path = f"{container.spec.task.bundle}/{WORD}"
+    try:
+        await asyncio.to_thread(_write, path, fields.encode("task", pairs))
+    except OSError as error:
+        raise ShimFailed(f"{path}: {error.strerror}") from error
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(f"{path}.new", "wb") as file:
+        file.write(data)
+    os.rename(f"{path}.new", path)

@@ -1,0 +1,215 @@
+"""What containerd's clients ask of a runtime, from whichever message they put it into. Pure.
+
+Four kinds arrive: runc's options, their older forms, and what CRI and `ctr --runtime-config-path` send to a runtime
+that is not called runc: a path, or the text of the runtime's section in containerd's configuration. Of another kind
+nothing is taken, and a note says so: a client may know more than we do, and its container shall run all the same.
+"""
+
+import json
+import tomllib
+import typing
+from dataclasses import dataclass, replace
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import DecodeError, Message
+
+from protos.containerd import linux_runc_pb2 as older
+from protos.containerd import runc_pb2 as runc
+from protos.containerd import runtimeoptions_pb2 as custom
+from supervisor.errors import BadRequest
+
+JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # before Process, LinuxResources and the like
+MAX_ID = 2**32 - 2
+
+M = typing.TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a task needs to know. Empty: as exitd has it."""
+
+    binary: str = ""  # the runtime: a name on PATH, or a path
+    root: str = ""  # where it would keep its state under the Go shim; exitd has a place of its own for each run
+    systemd_cgroup: bool = False
+    no_pivot_root: bool = False
+    no_new_keyring: bool = False
+    io_uid: int = 0  # whose the pipes of its output are
+    io_gid: int = 0
+    shim_cgroup: str = ""
+    criu_path: str = ""
+    criu_image_path: str = ""
+    criu_work_path: str = ""
+    config_path: str = ""  # a file with the same in TOML: `with_config` takes its text
+    notes: tuple[str, ...] = ()  # what was not understood, for the log
+
+    @property
+    def create_words(self) -> tuple[str, ...]:
+        """For the runtime's create."""
+        asked = (("--no-pivot", self.no_pivot_root), ("--no-new-keyring", self.no_new_keyring))
+        return tuple(word for word, is_asked in asked if is_asked)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """How a task is to be written down."""
+
+    exit: bool = False
+    open_tcp: bool = False
+    external_unix_sockets: bool = False
+    terminal: bool = False
+    file_locks: bool = False
+    empty_namespaces: tuple[str, ...] = ()
+    cgroups_mode: str = ""
+    image_path: str = ""
+    work_path: str = ""
+    parent_path: str = ""
+
+
+def parse(given: Any | None) -> Options:
+    """The options of a Create. BadRequest when a known message cannot be read."""
+    match type_of(given):
+        case "":
+            return Options()
+        case "containerd.runc.v1.Options":
+            return _of_runc(_unpack(given, runc.Options()))
+        case "containerd.linux.runc.RuncOptions":
+            old = _unpack(given, older.RuncOptions())
+            return Options(old.runtime, old.runtime_root, old.systemd_cgroup, criu_path=old.criu_path)
+        case "containerd.linux.runc.CreateOptions":
+            return _of_create(_unpack(given, older.CreateOptions()))
+        case "runtimeoptions.v1.Options":
+            asked = _unpack(given, custom.Options())
+            return with_config(Options(config_path=asked.config_path), asked.config_body, "config_body")
+        case name:
+            return Options(notes=(f"options of the type {name} mean nothing here",))
+
+
+def parse_checkpoint(given: Any | None) -> CheckpointOptions:
+    """The options of a Checkpoint. BadRequest: they cannot be read, or are of another type."""
+    match type_of(given):
+        case "":
+            return CheckpointOptions()
+        case "containerd.runc.v1.CheckpointOptions":
+            new = _unpack(given, runc.CheckpointOptions())
+            return _of_checkpoint(new, parent_path=new.parent_path)
+        case "containerd.linux.runc.CheckpointOptions":
+            return _of_checkpoint(_unpack(given, older.CheckpointOptions()), parent_path="")
+        case name:
+            raise BadRequest(
+                f"options of a checkpoint are of the type {name}; send containerd.runc.v1.CheckpointOptions"
+            )
+
+
+def with_config(options: Options, text: bytes, origin: str) -> Options:
+    """`options`, changed to what the TOML says; `origin` is for the message. A key may be written as in containerd's
+    configuration (SystemdCgroup) or as in the message (systemd_cgroup). BadRequest."""
+    try:
+        values = tomllib.loads(text.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadRequest(f"runtime options: {origin} is not TOML: {error}") from error
+    for key, value in values.items():
+        name = FIELDS.get(key.replace("_", "").lower())
+        if name is None:
+            options = replace(options, notes=(*options.notes, f"option {key} of {origin} means nothing here"))
+        else:
+            changes: dict[str, typing.Any] = {name: _checked(key, value, getattr(options, name), origin)}
+            options = replace(options, **changes)
+    return options
+
+
+def type_of(given: Any | None) -> str:
+    """The full name of the message inside, the prefix of its url cut off; a JSON type keeps its own. Empty: nothing."""
+    url = given.type_url if given is not None else ""
+    return url if url.startswith(JSON_TYPES) else url.rpartition("/")[2]
+
+
+def document(given: Any | None, kind: str) -> dict[str, object]:
+    """The JSON object that an Any of runtime-spec's types holds: `kind` is Process, LinuxResources. BadRequest."""
+    if given is None or type_of(given) != JSON_TYPES + kind:
+        raise BadRequest(f"a {kind} of runtime-spec is needed, and the type is {type_of(given) or 'none'!r}")
+    try:
+        found = json.loads(given.value)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the {kind} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequest(f"the {kind} is not a JSON object")
+    return found
+
+
+# The names of runc's options in containerd's configuration, without case and underscores.
+FIELDS = {
+    "binaryname": "binary",
+    "root": "root",
+    "systemdcgroup": "systemd_cgroup",
+    "nopivotroot": "no_pivot_root",
+    "nonewkeyring": "no_new_keyring",
+    "iouid": "io_uid",
+    "iogid": "io_gid",
+    "shimcgroup": "shim_cgroup",
+    "criupath": "criu_path",
+    "criuimagepath": "criu_image_path",
+    "criuworkpath": "criu_work_path",
+    "configpath": "config_path",
+}
+
+
+def _checked(key: str, value: object, before: object, origin: str) -> object:
+    """A value of the type that is there already."""
+    if type(value) is not type(before) or (isinstance(value, int) and not 0 <= value <= MAX_ID):
+        wanted = {bool: "true or false", int: "a number of a user or group", str: "a text"}[type(before)]
+        raise BadRequest(f"runtime options: {key} of {origin} is {value!r}; it must be {wanted}")
+    return value
+
+
+def _unpack(given: Any | None, message: M) -> M:
+    """Whatever stands before the name in the url."""
+    assert given is not None
+    try:
+        message.ParseFromString(given.value)
+    except DecodeError as error:
+        raise BadRequest(f"{type_of(given)} cannot be read: {error}") from error
+    return message
+
+
+def _of_runc(asked: runc.Options) -> Options:
+    return Options(
+        binary=asked.binary_name,
+        root=asked.root,
+        systemd_cgroup=asked.systemd_cgroup,
+        no_pivot_root=asked.no_pivot_root,
+        no_new_keyring=asked.no_new_keyring,
+        io_uid=asked.io_uid,
+        io_gid=asked.io_gid,
+        shim_cgroup=asked.shim_cgroup,
+        criu_path=asked.criu_path,
+        criu_image_path=asked.criu_image_path,
+        criu_work_path=asked.criu_work_path,
+    )
+
+
+def _of_create(asked: older.CreateOptions) -> Options:
+    """What it says of a restore is runc's business then, as `parse_checkpoint` has it."""
+    return Options(
+        no_pivot_root=asked.no_pivot_root,
+        no_new_keyring=asked.no_new_keyring,
+        io_uid=asked.io_uid,
+        io_gid=asked.io_gid,
+        shim_cgroup=asked.shim_cgroup,
+        criu_image_path=asked.criu_image_path,
+        criu_work_path=asked.criu_work_path,
+    )
+
+
+def _of_checkpoint(asked: "runc.CheckpointOptions | older.CheckpointOptions", parent_path: str) -> CheckpointOptions:
+    return CheckpointOptions(
+        exit=asked.exit,
+        open_tcp=asked.open_tcp,
+        external_unix_sockets=asked.external_unix_sockets,
+        terminal=asked.terminal,
+        file_locks=asked.file_locks,
+        empty_namespaces=tuple(asked.empty_namespaces),
+        cgroups_mode=asked.cgroups_mode,
+        image_path=asked.image_path,
+        work_path=asked.work_path,
+        parent_path=parent_path,
+    )

@@ -1,0 +1,266 @@
+"""containerd is told of its tasks: from the durable log, in order, until it has taken each event.
+
+For each address that containerd takes events at there is a lane: a reader of the log, an outbox, and a connection. A
+containerd that is away holds up nobody but itself; what it has not been told waits in the log. What it has been told is
+noted after its answer: killed in between, the next daemon tells it once more.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+
+import structlog
+from google.protobuf.empty_pb2 import Empty
+
+from protos.containerd.forward_pb2 import ForwardRequest
+from supervisor.background import Background
+from supervisor.errors import CannotStart, Code, Compacted, StoreFailed
+from supervisor.events import Bookmark, EventLog, Lost
+from supervisor.facts import Container, Event
+from supervisor.shimv2.envelopes import FORWARD, request
+from supervisor.shimv2.forwarded import Forwarded
+from supervisor.shimv2.outbox import Outbox
+from supervisor.ttrpc.client import Client
+from supervisor.ttrpc.faults import CallFailed, Closed
+
+CALL_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
+PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 30.0  # between tries; each is twice the last
+NOTE_EVERY = 1000  # numbers without anything to tell, until the floor is noted all the same
+AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})  # not about the event, so nothing else goes either
+
+log = structlog.get_logger(__name__)
+
+
+class Link:
+    """The way to one containerd: a connection while there is one, and growing pauses while there is none."""
+
+    def __init__(self, address: str) -> None:
+        self._path = address.removeprefix("unix://")
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._round = 0  # of tries: those of one round that fail make one pause
+        self._pause = PAUSE_SECONDS
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_resting(self) -> bool:
+        return not self._open.is_set()
+
+    async def tell(self, message: ForwardRequest, is_wanted: Callable[[], bool]) -> None:
+        """When the pause is over, if there is one; nothing when it is not wanted any more by then. CallFailed."""
+        await self._open.wait()
+        began = self._round
+        try:
+            client = await self._connected(began)
+            if is_wanted():
+                await client.call(FORWARD, message, Empty, CALL_SECONDS)
+        except CallFailed as error:
+            if error.code in AWAY and began == self._round:
+                self._rest(error)
+            raise
+        if self._pause != PAUSE_SECONDS:
+            log.info("containerd takes events again", address=self._path)
+        self._pause = PAUSE_SECONDS
+
+    def wake(self) -> None:
+        """The next try is now."""
+        self._pause = PAUSE_SECONDS
+        self._go_on()
+
+    def close(self) -> None:
+        self._go_on()
+        if self._client is not None:
+            self._client.close()
+
+    async def _connected(self, began: int) -> Client:
+        async with self._connecting:
+            if began != self._round:
+                raise Closed("somebody else has just tried")
+            if self._client is None or self._client.is_closed:
+                self._client = await Client.connect(self._path, seconds=CONNECT_SECONDS)
+            return self._client
+
+    def _rest(self, error: CallFailed) -> None:
+        if self._pause == PAUSE_SECONDS:
+            log.warning("containerd takes no events, they wait", address=self._path, why=str(error))
+        self._round += 1
+        self._open.clear()
+        self._timer = asyncio.get_running_loop().call_later(self._pause, self._go_on)
+        self._pause = min(2 * self._pause, MOST_PAUSE_SECONDS)
+
+    def _go_on(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._open.set()
+
+
+class Lane:
+    """All that goes to one address."""
+
+    def __init__(self, address: str, floor: int, noted: Forwarded, events: EventLog) -> None:
+        self.outbox = Outbox(address, floor, noted.places[address])
+        self.link = Link(address)
+        self._noted = noted
+        self._events = events
+        self._telling: set[str] = set()
+        self._room = asyncio.Event()
+        self._tasks = Background()
+        noted.note(address, floor)
+        self._noted_seq = floor
+
+    def begin(self) -> None:
+        self._tasks.spawn(self._read())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        self.link.close()
+
+    def drop(self, task: str) -> None:
+        self._noted.note(self.outbox.address, self.outbox.floor, task, self.outbox.drop(task))
+        self._room.set()
+
+    async def _read(self) -> None:
+        async with contextlib.aclosing(reading(self._events, self.outbox.floor)) as items:
+            async for item in items:
+                while not self.outbox.has_room:
+                    self._room.clear()
+                    await self._room.wait()
+                self._take(item)
+
+    def _take(self, item: Event | int) -> None:
+        if isinstance(item, int):
+            return self.outbox.passed(item)
+        if (place := self.outbox.take(item)) is not None:
+            self._noted.note(self.outbox.address, self.outbox.floor, item.id, place)
+        elif item.seq >= self._noted_seq + NOTE_EVERY:
+            self._noted_seq = item.seq
+            self._noted.note(self.outbox.address, self.outbox.floor)
+        if item.id not in self._telling and self.outbox.next(item.id) is not None:
+            self._telling.add(item.id)
+            self._tasks.spawn(self._tell_all(item.id))
+
+    async def _tell_all(self, task: str) -> None:
+        try:
+            while (event := self.outbox.next(task)) is not None:
+                await self._tell(event)
+                if (place := self.outbox.sent(event)) is not None:
+                    self._noted.note(self.outbox.address, self.outbox.floor, task, place)
+                self._room.set()
+        finally:
+            self._telling.discard(task)
+
+    async def _tell(self, event: Event) -> None:
+        """Until containerd has it, or it has been given up."""
+        assert event.task is not None
+        message, pause = request(event, event.task), PAUSE_SECONDS
+
+        def is_wanted() -> bool:
+            return self.outbox.next(event.id) is event
+
+        while is_wanted():
+            try:
+                return await self.link.tell(message, is_wanted)
+            except CallFailed as error:
+                if error.code == Code.INVALID_ARGUMENT:
+                    log.error("containerd will not have an event", **_about(event), why=str(error))
+                    return
+                if error.code not in AWAY:
+                    log.warning("containerd refuses an event, trying again", **_about(event), why=str(error))
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, MOST_PAUSE_SECONDS)
+            if lost := self.outbox.forget_before(self._events.oldest_seq):
+                log.error("events that containerd was not told of are no longer kept", events=lost)
+
+
+class Publisher:
+    """Make it inside its event loop, before anything happens to a task that containerd is to hear of. Tasks may be
+    given up before it begins."""
+
+    def __init__(self, events: EventLog, state: str, boot_id: str) -> None:
+        """CannotStart."""
+        path = f"{state}/shimv2/forwarded"
+        try:
+            self._noted = Forwarded(path, boot_id, events.last_seq)
+        except OSError as error:
+            raise CannotStart(f"{path}: {error.strerror}") from error
+        self._events = events
+        self._tasks = Background()
+        self._begun = False
+        self.lanes: dict[str, Lane] = {}
+        for address, floor in [*self._noted.floors.items()]:
+            if address:
+                self._lane(address, floor)
+
+    def begin(self) -> None:
+        self._begun = True
+        for lane in self.lanes.values():
+            lane.begin()
+        self._tasks.spawn(self._look_for_addresses())
+
+    async def close(self) -> None:
+        """What has not been told is told by the next daemon."""
+        await self._tasks.close()
+        for lane in self.lanes.values():
+            await lane.close()
+        self._noted.close()
+
+    def drop(self, container: Container) -> None:
+        """containerd tells the rest of this task itself."""
+        if container.spec.task is not None:
+            self._lane(container.spec.task.address, self._noted.floors[""]).drop(container.id)
+
+    def wake(self, address: str) -> None:
+        """There is a sign of life of the containerd that takes events there."""
+        if address in self.lanes:
+            self.lanes[address].link.wake()
+
+    def _lane(self, address: str, floor: int) -> Lane:
+        if address not in self.lanes:
+            self.lanes[address] = Lane(address, floor, self._noted, self._events)
+            if self._begun:
+                self.lanes[address].begin()
+        return self.lanes[address]
+
+    async def _look_for_addresses(self) -> None:
+        seq = self._noted.floors[""]
+        async with contextlib.aclosing(reading(self._events, seq)) as items:
+            async for item in items:
+                if isinstance(item, Event) and item.task is not None and item.task.address:
+                    self._lane(item.task.address, item.seq - 1)
+                seq = item if isinstance(item, int) else item.seq
+                if seq >= self._noted.floors[""] + NOTE_EVERY:
+                    self._noted.note("", seq)
+
+
+async def reading(events: EventLog, seq: int) -> AsyncGenerator[Event | int, None]:
+    """The log behind `seq`, without an end: events, and numbers up to which there is nothing else."""
+    while True:
+        try:
+            async with contextlib.aclosing(await events.subscribe(seq + 1)) as items:
+                async for item in items:
+                    match item:
+                        case Event():
+                            seq = item.seq
+                            yield item
+                        case Bookmark(seq):
+                            yield seq
+                        case Lost(first, seq):
+                            log.error(
+                                "events that containerd was not told of are no longer kept", first=first, last=seq
+                            )
+                            yield seq
+            return
+        except Compacted:
+            log.error("events that containerd was not told of are no longer kept", first=seq + 1)
+            seq = events.oldest_seq - 1
+        except StoreFailed as error:
+            log.warning("the event log cannot be read, trying again", why=str(error))
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _about(event: Event) -> dict[str, object]:
+    return {"task": event.name, "namespace": event.namespace, "type": event.type, "seq": event.seq}

@@ -1,0 +1,329 @@
+"""containerd's Task service on top of what callers of exitd ask for. Of execs: `execs.py`; who asks: `callers.py`."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from google.protobuf.empty_pb2 import Empty
+
+from protos.containerd import task_pb2 as pb
+from supervisor import procstate
+from supervisor.directory import exit_of, is_over
+from supervisor.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
+from supervisor.execops import ExecOperations
+from supervisor.facts import LIVE, By, Container, Phase, Reason, Unknown, Winsize
+from supervisor.lifecycle import Paused, RemoveAsked, Resumed
+from supervisor.node import GONE_SECONDS, Node
+from supervisor.oci.native import NativeContainers
+from supervisor.shimv2 import making, metrics, options, tasks
+from supervisor.shimv2.callers import Caller
+from supervisor.shimv2.execs import TaskExecs
+from supervisor.shimv2.tasks import STOPPED, Look, Op, check, look
+from supervisor.streamdesk import StreamDesk
+from supervisor.taskrows import key_parts
+from supervisor.ttrpc.faults import CallFailed
+
+LOOK_SECONDS = 1.0  # what a question waits for a container that is looked up after a daemon start: State has 2 s
+REBOOTED = Unknown("host-rebooted")
+MOST_SIGNAL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a task is made of here."""
+
+    node: Node
+    manager: NativeContainers
+    operations: ExecOperations
+    streams: StreamDesk
+    state: str
+
+
+class TaskService:
+    """One for all relays; belongs to the node's event loop. Its methods raise CallFailed and ExitdError."""
+
+    def __init__(self, parts: Parts, execs: TaskExecs) -> None:
+        self._node = parts.node
+        self._manager = parts.manager
+        self._operations = parts.operations
+        self._streams = parts.streams
+        self._state = parts.state
+        self.execs = execs
+        self._making: dict[str, int] = {}  # creates under way, by relay
+        self._last: dict[str, bytes] = {}  # readings of who runs, for when it does not any more
+
+    # -- who there is
+
+    def find(self, namespace: str, id: str) -> Container | None:
+        """As clients see it."""
+        c = self._node.by_name(namespace, id)
+        return c if tasks.is_there(c) else None
+
+    async def _look(self, caller: Caller, id: str) -> Container:
+        """For a question: at once, or nearly."""
+        c = self._node.by_name(caller.namespace, id)
+        if c is not None and (found := self._node.recovering.get(c.id)) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await found.wait()
+        if (c := self.find(caller.namespace, id)) is None:
+            raise tasks.no_task(id)
+        return c
+
+    async def _settled(self, namespace: str, id: str) -> Container | None:
+        """For a change: once it has been looked up after a daemon start."""
+        c = self._node.by_name(namespace, id)
+        if c is not None and c.id in self._node.recovering:
+            with contextlib.suppress(NoSuchContainer):
+                await self._node.get(c.id)
+        c = self._node.by_name(namespace, id)
+        return c if c is not None and c.spec.task is not None else None
+
+    async def _task(self, caller: Caller, id: str) -> Container:
+        c = await self._settled(caller.namespace, id)
+        if c is None or not tasks.is_there(c):
+            raise tasks.no_task(id)
+        return c
+
+    @contextlib.contextmanager
+    def _allowed(self, op: Op, c: Container) -> Iterator[None]:
+        """Refused in the same words when its state has changed meanwhile."""
+        check(op, look(c).status, c.spec.name)
+        try:
+            yield
+        except WrongState:
+            check(op, look(self._node.containers.get(c.id, c)).status, c.spec.name)
+            raise
+
+    # -- it begins
+
+    async def create(self, request: pb.CreateTaskRequest, caller: Caller) -> pb.CreateTaskResponse:
+        relay = caller.hello.relay
+        self._making[relay] = self._making.get(relay, 0) + 1
+        try:
+            c = await self._created_before(request.id, caller)
+            if c is None:
+                c = await self._operations.create(await making.spec_of(request, caller), caller.by)
+            await making.leave_word(c, self._state)
+            return pb.CreateTaskResponse(pid=look(c).pid)
+        finally:
+            self._making[relay] -= 1
+            if not self._making[relay]:
+                del self._making[relay]
+
+    async def _created_before(self, id: str, caller: Caller) -> Container | None:
+        """By this very request. What a crash has left of it is gone when this returns None; so is a task of before the
+        host was rebooted, of which containerd knows nothing."""
+        c = await self._settled(caller.namespace, id)
+        if c is None or c.spec.task is None:
+            return None
+        if c.exit is not None and c.exit.status == REBOOTED:
+            await self.remove(c, caller.by, "")
+        elif caller.key and c.spec.task.create_key == caller.key:
+            if tasks.is_there(c):
+                return c
+            await self._gone(c)
+        return None
+
+    async def start(self, request: pb.StartRequest, caller: Caller) -> pb.StartResponse:
+        c = await self._task(caller, request.id)
+        if request.exec_id:
+            return pb.StartResponse(pid=await self.execs.start(c, request.exec_id, caller))
+        if not (caller.key and c.start_key == caller.key):
+            with self._allowed(Op.START, c):
+                await self._node.launch(c.id, key=caller.key)
+        elif c.started_ns is None and c.error:  # it failed, and its caller has not heard of it
+            raise RuntimeFailed(c.error)
+        return pb.StartResponse(pid=look(self._node.containers.get(c.id, c)).pid)
+
+    # -- it ends
+
+    async def kill(self, request: pb.KillRequest, caller: Caller) -> Empty:
+        c = await self._task(caller, request.id)
+        if not 0 < request.signal <= MOST_SIGNAL:
+            raise BadRequest(f"signal {request.signal}: there is no such signal")
+        if request.exec_id:
+            await self.execs.kill(c, request.exec_id, request.signal, request.all, caller.by)
+        elif not (request.all and look(c).status == STOPPED):  # whoever it has left behind is gone by then
+            with self._allowed(Op.KILL, c):
+                await self._operations.kill(c.id, request.signal, request.all, caller.by)
+        return Empty()
+
+    async def delete(self, request: pb.DeleteRequest, caller: Caller) -> pb.DeleteResponse:
+        c = await self._settled(caller.namespace, request.id)
+        if c is None or not tasks.is_there(c) or (request.exec_id and not self.execs.knows(c, request.exec_id)):
+            return tasks.delete_reply(await self._deleted_before(request, caller))
+        if request.exec_id:
+            return tasks.delete_reply(await self.execs.delete(c, request.exec_id, caller))
+        if c.phase is Phase.REMOVING:
+            await self._gone(c)
+            if c.delete_key != caller.key:
+                raise tasks.no_task(request.id)
+            return tasks.delete_reply(look(c))
+        check(Op.DELETE, look(c).status, request.id)
+        return tasks.delete_reply(await self.remove(c, caller.by, caller.key))
+
+    async def _deleted_before(self, request: pb.DeleteRequest, caller: Caller) -> Look:
+        words = "relay = ? AND connection = ? AND stream = ?"
+        found = await self._node.store.tombstones(words, *key_parts(caller.key)) if caller.key else []
+        if not found:
+            raise tasks.no_exec(request.exec_id) if request.exec_id else tasks.no_task(request.id)
+        return tasks.of_tombstone(found[0])
+
+    async def remove(self, c: Container, by: By, key: str) -> Look:
+        """Ends what has not ended; nothing of it is left when this returns what is to be told of its end."""
+        if c.phase in LIVE:
+            await self._operations.end_by_policy(c.id, Reason.KILL, by, 0)
+        try:
+            now = await self._node.apply(c.id, RemoveAsked(by, key))
+        except (NoSuchContainer, WrongState):
+            now = self._node.containers.get(c.id)
+            if now is not None and now.phase is not Phase.REMOVING:
+                raise
+        c = now or c
+        await self._gone(c)
+        return look(c)
+
+    async def _gone(self, c: Container) -> None:
+        await self._node.until(c.id, lambda now: now is None, GONE_SECONDS, "its removal")
+        self._last.pop(c.id, None)
+
+    async def wait(self, request: pb.WaitRequest, caller: Caller) -> pb.WaitResponse:
+        """For as long as its connection lives."""
+        if self.find(caller.namespace, request.id) is None:
+            await self._settled(caller.namespace, request.id)
+        c = self.find(caller.namespace, request.id)
+        if c is None or (request.exec_id and not self.execs.knows(c, request.exec_id)):
+            return tasks.wait_reply(await self._waited_before(request, caller))
+        if request.exec_id:
+            return tasks.wait_reply(await self.execs.wait(c, request.exec_id))
+        last = exit_of(await self._node.until(c.id, is_over(c.run), None, "its exit"))
+        if last is None:
+            raise tasks.no_task(request.id)
+        return tasks.wait_reply(tasks.ended(0, last))
+
+    async def _waited_before(self, request: pb.WaitRequest, caller: Caller) -> Look:
+        """The answer to a Wait got lost, and its process has been deleted meanwhile."""
+        words = " AND ".join(f"json_extract(body, '$.{field}') = ?" for field in ("namespace", "task", "exec"))
+        values = (caller.namespace, request.id, request.exec_id)
+        found = await self._node.store.tombstones(words, *values) if caller.attempt else []
+        if not found:
+            raise tasks.no_exec(request.exec_id) if request.exec_id else tasks.no_task(request.id)
+        return tasks.of_tombstone(found[0])
+
+    def is_unused(self, relay: str) -> bool:
+        """No task was made through it that is still there."""
+        made = (c.spec.task for c in self._node.containers.values())
+        return relay not in self._making and all(task is None or task.relay != relay for task in made)
+
+    # -- questions
+
+    async def state(self, request: pb.StateRequest, caller: Caller) -> pb.StateResponse:
+        c = await self._look(caller, request.id)
+        assert c.spec.task is not None
+        if request.exec_id:
+            seen, stdio = await self.execs.look(c, request.exec_id)
+        else:
+            seen, stdio = look(c), c.spec.task.stdio
+        return tasks.state_reply(request.id, request.exec_id, c.spec.task.bundle, stdio, seen)
+
+    async def pids(self, request: pb.PidsRequest, caller: Caller) -> pb.PidsResponse:
+        c = await self._look(caller, request.id)
+        there = await self._manager.pids(c) if c.phase in LIVE else ()
+        return tasks.pids_reply(look(c).pid, there, self.execs.pids(c))
+
+    async def stats(self, request: pb.StatsRequest, caller: Caller) -> pb.StatsResponse:
+        c = await self._look(caller, request.id)
+        found = None
+        if c.phase in LIVE:
+            found = await asyncio.to_thread(metrics.read, self._manager.cgroup_of(c))
+        if found is not None:
+            self._last[c.id] = found.SerializeToString()
+        else:
+            kills = c.exit.oom.kills if c.exit is not None else c.oom_told
+            found = metrics.after_the_end(self._last.get(c.id, b""), kills)
+        return pb.StatsResponse(stats=metrics.wrap(found))
+
+    async def connect(self, request: pb.ConnectRequest, caller: Caller) -> pb.ConnectResponse:
+        """Also of a task that is not there."""
+        try:
+            pid = look(await self._look(caller, request.id)).pid
+        except CallFailed:
+            pid = 0
+        return pb.ConnectResponse(shim_pid=caller.hello.pid, task_pid=pid)
+
+    # -- it goes on
+
+    async def pause(self, request: pb.PauseRequest, caller: Caller) -> Empty:
+        c = await self._task(caller, request.id)
+        if caller.attempt and c.phase is Phase.PAUSED:
+            return Empty()
+        with self._allowed(Op.PAUSE, c):
+            if caller.attempt and await self._manager.state_process(c) == "paused":
+                await self._node.apply(c.id, Paused())  # done by a daemon that has ended before it could be stored
+            else:
+                await self._operations.pause(c.id, caller.by)
+        return Empty()
+
+    async def resume(self, request: pb.ResumeRequest, caller: Caller) -> Empty:
+        c = await self._task(caller, request.id)
+        if caller.attempt and c.phase is Phase.RUNNING:
+            return Empty()
+        with self._allowed(Op.RESUME, c):
+            if caller.attempt and await self._manager.state_process(c) == "running":
+                await self._node.apply(c.id, Resumed())
+            else:
+                await self._operations.resume(c.id, caller.by)
+        return Empty()
+
+    async def update(self, request: pb.UpdateTaskRequest, caller: Caller) -> Empty:
+        c = await self._task(caller, request.id)
+        check(Op.UPDATE, look(c).status, request.id)
+        resources = options.document(request.resources, "LinuxResources")
+        await self._manager.update_container(c, json.dumps(resources))
+        return Empty()
+
+    async def checkpoint(self, request: pb.CheckpointTaskRequest, caller: Caller) -> Empty:
+        raise CallFailed(Code.UNIMPLEMENTED, "checkpoints are not implemented")
+
+    async def exec(self, request: pb.ExecProcessRequest, caller: Caller) -> Empty:
+        await self.execs.add(await self._task(caller, request.id), request, caller)
+        return Empty()
+
+    async def resize_pty(self, request: pb.ResizePtyRequest, caller: Caller) -> Empty:
+        """Of a process without a terminal, or that has ended: nothing."""
+        c = await self._task(caller, request.id)
+        run_as = self.execs.run_as(c, request.exec_id)
+        if c.phase in LIVE and run_as is not None:
+            with self._unless_over(c, run_as):
+                await self._streams.resize(c.id, run_as, Winsize(request.height, request.width))
+        return Empty()
+
+    async def close_io(self, request: pb.CloseIORequest, caller: Caller) -> Empty:
+        """Likewise."""
+        c = await self._task(caller, request.id)
+        run_as = self.execs.run_as(c, request.exec_id)
+        if request.stdin and c.phase in LIVE and run_as is not None:
+            with self._unless_over(c, run_as):
+                await self._streams.close_stdin(c.id, run_as)
+        return Empty()
+
+    @contextlib.contextmanager
+    def _unless_over(self, c: Container, run_as: str) -> Iterator[None]:
+        """A shim that has gone, or has no such stream, is no failure when its process ends."""
+        try:
+            yield
+        except (WrongState, NoSuchExec):
+            pass
+        except ShimFailed:
+            if not self._is_ending(c, run_as):
+                raise
+
+    def _is_ending(self, c: Container, run_as: str) -> bool:
+        """Whether or not that is stored."""
+        if not run_as:
+            return self._node.is_ending(c)
+        live = self._operations.execs.get(c.id, run_as)
+        return live is None or live.exec.init is None or procstate.is_ending(live.exec.init)

@@ -1,0 +1,136 @@
+"""The three words of a task's or an exec's streams, and what its shim is to do with them.
+
+| word                  | stdout, stderr                                   | stdin                      |
+|-----------------------|--------------------------------------------------|----------------------------|
+| empty, /dev/null      | what is written is dropped                       | at its end from the begin  |
+| PATH, fifo://PATH     | a fifo of the client; a file is appended to      | a fifo of the client       |
+| file://PATH           | made with its directories, 0644, and appended to | refused                    |
+| binary://PATH?key=val | a program of its own gets both streams           | refused                    |
+
+The shim opens both ends of a fifo, without waiting: no client has to be there, and none that goes hurts the container.
+When nobody reads, the fifo fills, then the shim's buffer, and then the container waits.
+"""
+
+import os
+import re
+import stat
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from shim.plan import COMMAND_MAX_WORDS
+from supervisor.errors import BadRequest
+from supervisor.logspecs import ForeignStreams
+
+NULL = "/dev/null"
+OUTPUT = ("fifo", "file", "binary", "binary-v2")  # the last must say when it is ready, which ours waits for in both
+INPUT = ("fifo",)
+MOST_CHARACTERS = 4096  # of a word; three of them fit into the shim's plan
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """As they come with a Create or an Exec. `id` is the container's, for an exec the exec's own."""
+
+    namespace: str
+    id: str
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    terminal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What they mean. `to_make`: those of the paths that are made where they are not there."""
+
+    streams: ForeignStreams
+    to_make: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    scheme: str = ""  # empty: no such stream
+    path: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+def parse(words: Words, owner: tuple[int, int] = (0, 0)) -> Wanted:
+    """Pure. `owner`: io_uid and io_gid of the options. BadRequest names the stream and the scheme."""
+    stdin = _read("stdin", words.stdin, INPUT)
+    out = _read("stdout", words.stdout, OUTPUT)
+    err = _Word() if words.terminal else _read("stderr", words.stderr, OUTPUT)  # a terminal has one output
+    streams = ForeignStreams(stdin=stdin.path, uid=owner[0], gid=owner[1])
+    if out.scheme.startswith("binary") or err.scheme.startswith("binary"):
+        if err not in (_Word(), out):
+            raise BadRequest(
+                f"stderr {words.stderr}: one program gets both streams, so this must be as stdout, or empty"
+            )
+        env = (f"CONTAINER_ID={words.id}", f"CONTAINER_NAMESPACE={words.namespace}")
+        return Wanted(replace(streams, logger=(out.path, *out.arguments), logger_env=env))
+    files = {word.path for word in (out, err) if word.scheme == "file"}
+    return Wanted(replace(streams, out=out.path, err=err.path), tuple(sorted(files)))
+
+
+def settle(wanted: Wanted) -> ForeignStreams:
+    """What the shim can open, for a Spec or an ExecSpec: files are made, links followed, and all is looked at. Never
+    waits. Repeatable. BadRequest for what is not there, or is neither a fifo nor a file."""
+    streams = wanted.streams
+    for path in wanted.to_make:
+        _make(path)
+    out, err = (_checked(name, path) for name, path in (("stdout", streams.out), ("stderr", streams.err)))
+    stdin = _checked("stdin", streams.stdin, only_fifo=True)
+    if streams.logger and not os.access(streams.logger[0], os.X_OK):
+        raise BadRequest(f"stdout: {streams.logger[0]} is no program that could be executed")
+    return replace(streams, out=out, err=err, stdin=stdin)
+
+
+def _read(stream: str, word: str, schemes: tuple[str, ...]) -> _Word:
+    """A word without a scheme is a path as it stands, percent signs and all."""
+    if word in ("", NULL):
+        return _Word()
+    if "\0" in word or len(word) > MOST_CHARACTERS:
+        raise BadRequest(f"{stream} {word[:200]!r}: at most {MOST_CHARACTERS} characters, and no zero byte")
+    if not _URI.match(word):
+        found = _Word("fifo", word)
+    else:
+        uri = urlsplit(word)
+        found = _Word(uri.scheme, unquote(uri.netloc + uri.path), _arguments(stream, uri.query))
+    if found.scheme not in schemes:
+        raise BadRequest(f"{stream} {word}: no scheme {found.scheme} here; it must be one of {', '.join(schemes)}")
+    if not found.path.startswith("/") or "\0" in "".join((found.path, *found.arguments)):
+        raise BadRequest(f"{stream} {word}: the path must be absolute, as in {found.scheme}:///path")
+    return found
+
+
+def _arguments(stream: str, query: str) -> tuple[str, ...]:
+    """Key, value, key, value, each key once: the first of its values."""
+    pairs: dict[str, str] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        pairs.setdefault(key, value)
+    if 1 + 2 * len(pairs) > COMMAND_MAX_WORDS:
+        raise BadRequest(f"{stream}: {len(pairs)} arguments, at most {(COMMAND_MAX_WORDS - 1) // 2}")
+    return tuple(word for pair in pairs.items() for word in pair)
+
+
+def _make(path: str) -> None:
+    """O_NONBLOCK: a fifo in its place would hold us until somebody reads it."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644))
+    except OSError as error:
+        raise BadRequest(f"output file {path}: {error.strerror}") from error
+
+
+def _checked(stream: str, path: str, *, only_fifo: bool = False) -> str:
+    """Without links: the shim follows none."""
+    if not path:
+        return ""
+    try:
+        real = os.path.realpath(path, strict=True)
+        mode = os.stat(real, follow_symlinks=False).st_mode
+    except OSError as error:
+        raise BadRequest(f"{stream} {path}: {error.strerror}") from error
+    if not (stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and not only_fifo)):
+        raise BadRequest(f"{stream} {path}: must be a fifo{'' if only_fifo else ', or a file'}")
+    return real

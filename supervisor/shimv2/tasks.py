@@ -1,0 +1,179 @@
+"""A task as containerd sees it: its states, what may be asked in which, the codes of refusals, the replies. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.containerd import process_pb2 as process
+from protos.containerd import runc_pb2 as runc
+from protos.containerd import task_pb2 as pb
+from supervisor.errors import Code, ExitdError, WrongState, code_of
+from supervisor.execs import Exec, ExecPhase
+from supervisor.facts import Container, Exit, Phase, fold
+from supervisor.taskfacts import Stdio, TaskExec, Tombstone
+from supervisor.ttrpc.faults import CallFailed
+
+CREATED, RUNNING, STOPPED, PAUSED = process.CREATED, process.RUNNING, process.STOPPED, process.PAUSED
+# Start is asked for and has not returned: created still. What is being removed has stopped.
+STATUS = {
+    Phase.CREATED: CREATED,
+    Phase.STARTING: CREATED,
+    Phase.RUNNING: RUNNING,
+    Phase.PAUSED: PAUSED,
+    Phase.EXITED: STOPPED,
+    Phase.RESTARTING: STOPPED,
+    Phase.REMOVING: STOPPED,
+}
+
+
+class Op(StrEnum):
+    """What depends on the state. Everything else may be asked in any."""
+
+    START = "start"
+    DELETE = "delete"
+    KILL = "kill"
+    PAUSE = "pause"
+    RESUME = "resume"
+    EXEC = "exec"
+    UPDATE = "update"
+
+
+NOT_FOUND, WRONG = Code.NOT_FOUND, Code.UNKNOWN
+# Which code refuses it: what other shims answer, since clients decide by it.
+REFUSALS: Mapping[Op, Mapping[process.Status, Code]] = {
+    Op.START: {RUNNING: WRONG, PAUSED: WRONG, STOPPED: WRONG},
+    Op.DELETE: {RUNNING: WRONG, PAUSED: WRONG},
+    Op.KILL: {STOPPED: NOT_FOUND},
+    Op.PAUSE: {CREATED: WRONG, PAUSED: WRONG, STOPPED: WRONG},
+    Op.RESUME: {CREATED: WRONG, RUNNING: WRONG, STOPPED: WRONG},
+    Op.EXEC: {PAUSED: WRONG, STOPPED: WRONG},
+    Op.UPDATE: {STOPPED: WRONG},
+}
+WORDS = {CREATED: "created", RUNNING: "running", STOPPED: "stopped", PAUSED: "paused"}
+# Codes that containerd decides by; everything else is "unknown" to it.
+KNOWN = frozenset(
+    {
+        Code.CANCELLED,
+        Code.INVALID_ARGUMENT,
+        Code.NOT_FOUND,
+        Code.ALREADY_EXISTS,
+        Code.DEADLINE_EXCEEDED,
+        Code.UNAVAILABLE,
+        Code.UNIMPLEMENTED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One process of a task at this moment: its init, or that of an exec. `at_ns` 0: it has not ended."""
+
+    status: process.Status
+    pid: int
+    code: int = 0
+    at_ns: int = 0
+
+
+def look(c: Container) -> Look:
+    """Of init; the pid stays when it has ended."""
+    known = c.init or (c.exit.init if c.exit is not None else None)
+    pid = known.pid if known is not None else 0
+    status = STATUS[c.phase]
+    return ended(pid, c.exit) if status == STOPPED and c.exit is not None else Look(status, pid)
+
+
+def look_at_exec(fact: TaskExec, running: Exec | None, exit: Exit | None) -> Look:
+    """One that was never started, or whose start has failed, is created and has no pid."""
+    if exit is not None:
+        return ended(exit.init.pid if exit.init is not None else 0, exit)
+    if not fact.run_as or fact.error or running is None or running.phase is not ExecPhase.RUNNING:
+        return Look(CREATED, 0)
+    return Look(RUNNING, running.init.pid if running.init is not None else 0)
+
+
+def ended(pid: int, exit: Exit) -> Look:
+    return Look(STOPPED, pid, fold(exit.status), exit.at_ns)
+
+
+def of_tombstone(one: Tombstone) -> Look:
+    return Look(STOPPED, one.pid, one.status, one.at_ns)
+
+
+def is_there(c: Container | None) -> bool:
+    """To be seen by clients: made, and not the rest of a create that has failed."""
+    failed = c is not None and c.phase is Phase.REMOVING and c.exit is None
+    return c is not None and c.spec.task is not None and c.phase in STATUS and not failed
+
+
+def check(op: Op, status: process.Status, name: str) -> None:
+    """CallFailed when this cannot be asked now."""
+    code = REFUSALS[op].get(status)
+    if code is NOT_FOUND:
+        raise CallFailed(code, f"{name}: process already finished: not found")
+    if code is not None:
+        raise CallFailed(code, f"{name}: cannot {op} a {WORDS[status]} process")
+
+
+def no_task(id: str) -> CallFailed:
+    return CallFailed(Code.NOT_FOUND, f"{id}: container not created: not found")
+
+
+def no_exec(exec_id: str) -> CallFailed:
+    return CallFailed(Code.NOT_FOUND, f"process does not exist {exec_id}: not found")
+
+
+def failure_of(error: Exception) -> CallFailed | None:
+    """The answer to what a handler raised; None: a bug."""
+    if isinstance(error, CallFailed):
+        return error
+    if not isinstance(error, ExitdError):
+        return None
+    code = code_of(error)
+    return CallFailed(code if code in KNOWN and not isinstance(error, WrongState) else WRONG, str(error))
+
+
+# -- replies
+
+
+def timestamp(ns: int) -> Timestamp | None:
+    return Timestamp(seconds=ns // 10**9, nanos=ns % 10**9) if ns else None
+
+
+def state_reply(id: str, exec_id: str, bundle: str, stdio: Stdio, seen: Look) -> pb.StateResponse:
+    return pb.StateResponse(
+        id=id,
+        bundle=bundle,
+        pid=seen.pid,
+        status=seen.status,
+        stdin=stdio.stdin,
+        stdout=stdio.stdout,
+        stderr=stdio.stderr,
+        terminal=stdio.terminal,
+        exit_status=seen.code,
+        exited_at=timestamp(seen.at_ns),
+        exec_id=exec_id,
+    )
+
+
+def wait_reply(seen: Look) -> pb.WaitResponse:
+    return pb.WaitResponse(exit_status=seen.code, exited_at=timestamp(seen.at_ns))
+
+
+def delete_reply(seen: Look) -> pb.DeleteResponse:
+    return pb.DeleteResponse(pid=seen.pid, exit_status=seen.code, exited_at=timestamp(seen.at_ns))
+
+
+def pids_reply(init: int, pids: Iterable[int], execs: Mapping[int, str]) -> pb.PidsResponse:
+    """Never empty: containerd takes a task without processes for one that was left over, and its exit is lost."""
+    found = tuple(pids) or (init,)
+    return pb.PidsResponse(processes=[process.ProcessInfo(pid=pid, info=_details(execs.get(pid))) for pid in found])
+
+
+def _details(exec_id: str | None) -> Any | None:
+    if exec_id is None:
+        return None
+    message = runc.ProcessDetails(exec_id=exec_id)
+    return Any(type_url=message.DESCRIPTOR.full_name, value=message.SerializeToString())

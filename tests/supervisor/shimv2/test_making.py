@@ -1,0 +1,79 @@
+"""From a Create to a container of ours, and the word that is left in its bundle."""
+
+from pathlib import Path
+
+import pytest
+from google.protobuf.any_pb2 import Any
+
+from protos.containerd import runc_pb2, runtimeoptions_pb2, types_pb2
+from protos.containerd import task_pb2 as pb
+from shim import fields
+from supervisor.errors import BadRequest, ShimFailed
+from supervisor.facts import By, Container, Phase, Process, Spec
+from supervisor.logspecs import LogDriver
+from supervisor.shimv2 import making
+from supervisor.shimv2.callers import Caller, Hello
+from supervisor.taskfacts import RootMount, Stdio, Task
+from supervisor.ttrpc.faults import CallFailed
+from tests.supervisor.fakes import in_loop
+
+CALLER = Caller(Hello("00ff", 1, (1,), 77, "ns", "/run/c.ttrpc"), "00ff/1/3", 0, By(uid=0, pid=77))
+
+
+def options(message: runc_pb2.Options | runtimeoptions_pb2.Options) -> Any:
+    return Any(type_url=message.DESCRIPTOR.full_name, value=message.SerializeToString())
+
+
+@in_loop
+async def test_what_a_create_says_is_in_the_spec() -> None:
+    mount = types_pb2.Mount(type="overlay", source="overlay", options=["lowerdir=/l"])
+    asked = runc_pb2.Options(binary_name="/usr/bin/crun", no_pivot_root=True, io_uid=7, io_gid=8)
+    request = pb.CreateTaskRequest(id="box", bundle="/b", terminal=True, rootfs=[mount], options=options(asked))
+    spec = await making.spec_of(request, CALLER)
+    assert (spec.name, spec.namespace, spec.bundle, spec.runtime) == ("box", "ns", "/b", "/usr/bin/crun")
+    assert (spec.tty, spec.stdin, spec.log.driver) == (True, False, LogDriver.NONE)
+    assert spec.create_options == ("--no-pivot",) and (spec.foreign.uid, spec.foreign.gid) == (7, 8)
+    root = (RootMount("overlay", "overlay", "", ("lowerdir=/l",)),)
+    assert spec.task == Task("/b", root, Stdio(terminal=True), "00ff", "/run/c.ttrpc", "00ff/1/3")
+
+
+@in_loop
+async def test_a_file_of_options_is_read(tmp_path: Path) -> None:
+    (tmp_path / "o.toml").write_text('BinaryName = "crun"\n')
+    asked = options(runtimeoptions_pb2.Options(config_path=str(tmp_path / "o.toml")))
+    spec = await making.spec_of(pb.CreateTaskRequest(id="box", bundle="/b", options=asked), CALLER)
+    assert spec.runtime == "crun"
+    missing = options(runtimeoptions_pb2.Options(config_path=str(tmp_path / "none")))
+    with pytest.raises(BadRequest, match="No such file"):
+        await making.spec_of(pb.CreateTaskRequest(id="box", bundle="/b", options=missing), CALLER)
+
+
+@pytest.mark.parametrize("request_", [pb.CreateTaskRequest(bundle="/b"), pb.CreateTaskRequest(id="box", bundle="b")])
+def test_a_task_has_an_id_and_a_bundle(request_: pb.CreateTaskRequest) -> None:
+    @in_loop
+    async def ask() -> None:
+        with pytest.raises(BadRequest):
+            await making.spec_of(request_, CALLER)
+
+    ask()
+
+
+@in_loop
+async def test_a_restore_is_not_implemented() -> None:
+    with pytest.raises(CallFailed) as failure:
+        await making.spec_of(pb.CreateTaskRequest(id="box", bundle="/b", checkpoint="/c"), CALLER)
+    assert failure.value.code == 12
+
+
+@in_loop
+async def test_the_word_in_the_bundle_names_init_and_the_run_directory(tmp_path: Path) -> None:
+    spec = Spec("box", task=Task(str(tmp_path)))
+    c = Container("c1", spec, Phase.CREATED, 1, 1, init=Process(40, 4))
+    for _ in range(2):  # a create that is asked for again writes it again
+        await making.leave_word(c, "/state")
+    word = fields.decode((tmp_path / "exitd.task").read_bytes(), "task")
+    assert (word.get("directory"), word.number("pid"), word.number("started")) == ("/state/c/c1/1", 40, 4)
+    with pytest.raises(ShimFailed):
+        await making.leave_word(
+            Container("c1", Spec("box", task=Task("/none")), Phase.CREATED, 1, 1, Process(4, 4)), "/s"
+        )

@@ -1,0 +1,119 @@
+"""Two runtimes under one containerd, compared: what ctr says, and what containerd tells its subscribers meanwhile."""
+
+import itertools
+import re
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.supervisor.cli.fake_attach import Pty
+from tests.system.containerdevents import Event, Recorder
+from tests.system.containerdrig import EXITD, RUNC, Box, Containerd, Said
+from tests.system.daemonrig import LIMIT_SECONDS, until
+
+# What containerd brings along is the truth; ours is held against it.
+TRUTH, OURS = RUNC, EXITD
+
+Scenario = Callable[[Box], object]
+
+
+def outcome(rig: Containerd, runtime: str, scenario: Scenario) -> tuple[Any, list[Any]]:
+    """What the scenario returns, and the events of each of its containers."""
+    before = set(rig.keys)
+    try:
+        with rig.events() as events:
+            value = scenario(rig.box(runtime, scenario.__name__.strip("_").replace("_", "-")))
+            ids = sorted(rig.keys - before)
+            told = [_settled(events, id) for id in ids]
+        rig.left_is()
+        assert not rig.wanted("container", "ls", "-q")
+    finally:
+        rig.clear()  # for the next one, when this one has failed
+    return _plain(value, rig, ids), [_plain(list(_normal(one)), rig, ids) for one in told]
+
+
+def _settled(events: Recorder, id: str) -> list[Event]:
+    """Its events, up to the last one; a shim may send them later than it answers."""
+    if events.settled().of(id):
+        events.wait(id, "/tasks/delete")
+    return events.settled().of(id)
+
+
+def _normal(events: list[Event]) -> Iterator[tuple[str, dict[str, object]]]:
+    """Processes by their order of appearance instead of their pids, no times, and no memory kills: of those,
+    containerd's own shim tells again and again, or late, or now and then not at all."""
+    pids: dict[int, int] = {}
+    numbers = itertools.count(1)
+    for event in events:
+        if event.topic != "/tasks/oom":
+            fields = {**event.fields}
+            if "pid" in fields:
+                fields["pid"] = pids.setdefault(fields["pid"], next(numbers))
+            if "exited_at" in fields:
+                fields["exited_at"] = event.seconds - 5 < fields["exited_at"] <= event.seconds
+            for mount in fields.get("rootfs", ()):
+                mount["options"] = sorted(option.partition("=")[0] for option in mount["options"])
+            yield event.topic, fields
+
+
+def _plain(value: Any, rig: Containerd, ids: list[str]) -> Any:
+    """Without what differs from one run to the next: names, directories, fifos."""
+    match value:
+        case str():
+            for number, id in enumerate(ids):
+                value = value.replace(id, f"ID{number}")
+            value = value.replace(str(rig.base), "BASE").replace(rig.own, "OWN")
+            return re.sub(r"fifo/\d+", "fifo/N", re.sub(r'^time="[^"]+"', "TIME", value))
+        case dict():
+            return {_plain(key, rig, ids): _plain(one, rig, ids) for key, one in value.items()}
+        case Said():
+            return tuple(_plain(one, rig, ids) for one in (value.code, value.out, value.err))
+        case list() | tuple():
+            return [_plain(one, rig, ids) for one in value]
+    return value
+
+
+def reason(said: Said) -> tuple[int, str]:
+    """Its code, and of a failure the word for it, which is the error's kind; what is before that is the runtime's own
+    text."""
+    return said.code, said.err.rstrip().rpartition(": ")[2] if said.code else said.out + said.err
+
+
+class Screen:
+    """ctr on a terminal."""
+
+    def __init__(self, rig: Containerd, *words: str, size: tuple[int, int] = (24, 80)) -> None:
+        self.pty, self.text = Pty(), ""
+        self.pty.resize(*size)
+        slave = self.pty.slave
+        self.process = rig.begin(*words, stdin=slave, stdout=slave, stderr=slave)
+
+    def until(self, text: str) -> "Screen":
+        def look() -> bool:
+            self.text += self.pty.shown()
+            return text in self.text
+
+        until(look, f"{text!r} is not on the screen")
+        return self
+
+    def resize(self, rows: int, columns: int, text: str) -> "Screen":
+        """Until this text comes. The kernel tells the foreground of a session, which this terminal is not of: so ctr is
+        told here; again and again, because it listens only after it has passed on the first size."""
+        self.pty.resize(rows, columns)
+
+        def look() -> bool:
+            self.process.send_signal(signal.SIGWINCH)
+            self.text += self.pty.shown()
+            return text in self.text
+
+        until(look, f"{text!r} is not on the screen")
+        return self
+
+    def ended(self) -> tuple[int, str, bool]:
+        """Code, everything that was shown, and whether the terminal is as it was."""
+        code = self.process.wait(LIMIT_SECONDS)
+        while shown := self.pty.shown():
+            self.text += shown
+        restored = self.pty.modes() == self.pty.before
+        self.pty.close()
+        return code, self.text, restored

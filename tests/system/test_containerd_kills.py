@@ -1,0 +1,143 @@
+"""exitd and containerd are killed and stopped while tasks live under a real containerd: no call fails for it,
+no event is missing or told twice, and every end has the code that the program gave itself."""
+
+import itertools
+import os
+import random
+import select
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.system import podluck
+from tests.system.containerdkills import SECONDS, Life, Reviver, judge, ledger
+from tests.system.containerdrig import EXITD, Box, Containerd, containerd
+from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
+from tests.system.gates import Gates, stopped
+from tests.system.test_daemon_kills import calls_of, chosen, traced
+
+SEED = 5_205
+MOMENTS = [f"{command}.{when}" for command in ("create", "start", "delete") for when in ("before", "after")]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Containerd]:
+    with containerd() as made:
+        made.with_exitd()
+        yield made
+
+
+@pytest.fixture
+def rig(running: Containerd) -> Iterator[Containerd]:
+    yield running
+    assert running.process is not None and running.exitd is not None and running.exitd.process is not None
+    for each in (running, running.exitd):
+        if each.process is None or each.process.poll() is not None:  # a test has failed
+            each.start()
+    running.clear()
+
+
+def allowed(rig: Containerd) -> float:
+    """The two seconds, and what this machine takes for a restart and an answer when nothing is going on."""
+    assert rig.exitd is not None
+    plain = Life(rig.box(EXITD, "plain")).live()
+    rig.exitd.kill()
+    begun = time.monotonic()
+    rig.exitd.start()
+    return SECONDS + plain.slowest + time.monotonic() - begun
+
+
+def plain_life(rig: Containerd) -> None:
+    Life(rig.box(EXITD, "learn")).live()
+
+
+def test_exitd_killed_at_any_system_call_of_a_tasks_life_is_not_noticed(rig: Containerd) -> None:
+    limit, daemon = allowed(rig), rig.with_exitd()
+    deaths, latest = 0, 0.0
+    cases = chosen(calls_of(daemon, lambda: plain_life(rig)), 3)
+    for call, number in cases:
+        life = Life(rig.box(EXITD, "call"))
+        with rig.events() as events, Reviver(daemon) as reviver:
+            with traced(
+                daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"
+            ):
+                life.live()
+            told = events.wait(life.box.id, "/tasks/delete") and events.settled().of(life.box.id)
+        judge(life, told, f"{call} {number}")
+        assert life.late(reviver.back) <= limit, f"{call} {number}: {life.steps}, back {reviver.back}"
+        deaths, latest = deaths + len(reviver.back), max(latest, life.late(reviver.back))
+        rig.left_is()
+    print(len(cases), deaths, f"{latest:.2f} of {limit:.2f} s")
+    assert deaths
+
+
+def test_exitd_killed_while_the_runtime_works_is_not_noticed(rig: Containerd) -> None:
+    """Its commands go on, before exitd is there again or after that."""
+    limit, daemon = allowed(rig), rig.with_exitd()
+    cases = list(itertools.product(MOMENTS, (False, True)))
+    for moment, late in cases if SCALE >= 1 else random.Random(SEED).sample(cases, 2):
+        with podluck.gated(daemon) as gates, rig.events() as events, Reviver(daemon) as reviver:
+            options = gates.directory / "options.toml"
+            options.write_text(f'BinaryName = "{gates.runtime}"\n')
+            life = Life(rig.box(EXITD, "gate"), ("--runtime-config-path", str(options)))
+            gates.close(moment)
+            with ThreadPoolExecutor(1) as pool:
+                killing = pool.submit(kill_at, gates, moment, reviver, late)
+                life.live()
+                killing.result(LIMIT_SECONDS)
+            told = events.wait(life.box.id, "/tasks/delete") and events.settled().of(life.box.id)
+        judge(life, told, f"{moment} {late}")
+        assert len(reviver.back) == 1 and life.late(reviver.back) <= limit, f"{moment} {late}: {life.steps}"
+        rig.left_is()
+
+
+def kill_at(gates: Gates, moment: str, reviver: Reviver, late: bool) -> None:
+    gates.reached(moment)
+    reviver.kill(back=late)
+    gates.open()
+
+
+WAITING = "until [ -e /mnt/go ]; do sleep 0.02; done; exit {}"
+STANDS_SECONDS = 60.0 if SCALE >= 1 else 8.0
+
+
+def waiting(rig: Containerd, code: int) -> Box:
+    """One that ends with this code when it finds a file of its name in the rig's directory `go`."""
+    box = rig.box(EXITD, "waiting")
+    (place := rig.base / f"go-{box.id}").mkdir()
+    mount = ("--mount", f"type=bind,src={place},dst=/mnt,options=rbind")
+    return box.started("--null-io", *mount, "--", "sh", "-c", WAITING.format(code))
+
+
+def told_to_go(box: Box) -> None:
+    (box.rig.base / f"go-{box.id}" / "go").touch()
+
+
+def test_while_exitd_stands_still_containerd_may_be_killed_and_no_container_dies(rig: Containerd) -> None:
+    """Who waits meanwhile is answered afterwards, with the true codes."""
+    daemon = rig.with_exitd()
+    boxes = [waiting(rig, code) for code in (11, 12, 13)]
+    pids = [box.pid for box in boxes]
+    over = [os.pidfd_open(pid) for pid in pids]
+    with stopped(daemon.pid):
+        begun = time.monotonic()
+        rig.restart()
+        waits = [rig.begin("task", "attach", box.id) for box in boxes]
+        told_to_go(boxes[0])
+        until(lambda: select.select(over[:1], [], [], 0)[0], "it has not ended")
+        select.select(over[1:], [], [], STANDS_SECONDS - (time.monotonic() - begun))
+        assert not select.select(over[1:], [], [], 0)[0], "a container has died"
+        assert all(each.poll() is None for each in waits), [each.communicate() for each in waits]
+    for box in boxes[1:]:
+        told_to_go(box)
+    said = [each.communicate(timeout=LIMIT_SECONDS) for each in waits]
+    assert [each.returncode for each in waits] == [11, 12, 13], said
+    rows = [[(row.kind, row.code, row.init.pid) for row in ledger(box)] for box in boxes]
+    assert rows == [[("exited", code, pid)] for code, pid in zip((11, 12, 13), pids, strict=True)]
+    for fd in over:
+        os.close(fd)
+    for box in boxes:
+        box.end()
+    rig.left_is()

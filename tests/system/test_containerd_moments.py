@@ -1,0 +1,113 @@
+"""What befalls a task of a real containerd while it is being made: at moments that shims have got wrong."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import pytest
+from google.protobuf.empty_pb2 import Empty
+
+from protos.containerd import task_pb2 as pb
+from supervisor.errors import Code
+from supervisor.ttrpc.blocking import BlockingClient
+from supervisor.ttrpc.faults import CallFailed
+from tests.system.containerdcensus import pids_below
+from tests.system.containerdrig import EXITD, Box, Containerd, containerd
+from tests.system.daemonrig import LIMIT_SECONDS, until
+from tests.system.gates import Gates, killed
+
+# As containerd calls a shim. It halts when the task's relay is there and containerd has not heard of it.
+HALTED = """#!/bin/sh
+containerd-shim-exitd-v2 "$@" || exit
+for word; do :; done
+[ $word = start ] || exit 0
+echo >{place}/here
+read line <{place}/gate
+"""
+
+TASK = "containerd.task.v2.Task"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Containerd]:
+    with containerd() as made:
+        yield made
+
+
+@pytest.fixture
+def rig(running: Containerd) -> Iterator[Containerd]:
+    yield running
+    assert running.process is not None
+    if running.process.poll() is not None:  # a test has failed
+        running.start()
+    running.clear()
+
+
+@contextlib.contextmanager
+def gated(box: Box) -> Iterator[tuple[Gates, tuple[str, ...]]]:
+    """And the flags of `ctr run` for it."""
+    made = Gates(box.rig.base / f"gates-{box.id}")
+    (options := made.directory / "options.toml").write_text(f'BinaryName = "{made.runtime}"\n')
+    try:
+        yield made, ("--runtime-config-path", str(options))
+    finally:
+        made.end()
+
+
+def test_a_create_that_hangs_holds_up_no_other_task_of_its_shim(rig: Containerd) -> None:
+    box = rig.box(EXITD, "slow")
+    rig.keys.add(group := f"group-{box.id}")
+    together = ("--annotation", f"io.containerd.runc.v2.group={group}")
+    other = box.another().started("--null-io", *together, "--", "sleep", "1000")
+    with gated(box) as (gates, flags):
+        gates.close("create.after")
+        slow = box.begun("--rm", *together, *flags, "--", "sh", "-c", "exit 5")
+        gates.reached("create.after")
+        assert (len(rig.shims()), other.state) == (1, "RUNNING")
+        assert other.exec("one", "--", "sh", "-c", "exit 4").code == 4
+        assert (other.end().code, slow.poll()) == (0, None)
+        gates.open()
+        assert (slow.communicate(timeout=LIMIT_SECONDS), slow.returncode) == ((b"", b""), 5)
+    rig.left_is()
+
+
+def test_an_init_that_dies_during_its_create_holds_nobody_up_and_leaves_nothing(rig: Containerd) -> None:
+    box = rig.box(EXITD, "dies")
+    with gated(box) as (gates, flags), rig.events() as events:
+        gates.close("create.after")
+        made = box.begun("--rm", *flags, "--", "sleep", "1000")
+        gates.reached("create.after")
+        (init,) = pids_below(rig.cgroup)
+        killed(init)
+        gates.open()
+        _, err = made.communicate(timeout=LIMIT_SECONDS)
+        assert (made.returncode, b"cannot start a stopped process" in err) == (1, True), err
+        told = events.wait(box.id, "/tasks/delete")
+        assert [event.topic for event in told] == ["/tasks/create", "/tasks/exit", "/tasks/delete"]
+        assert {(event.fields["pid"], event.fields.get("exit_status", 137)) for event in told} == {(init, 137)}
+    rig.left_is()
+
+
+def test_a_shim_whose_containerd_died_before_the_create_says_that_it_has_nothing_and_goes(rig: Containerd) -> None:
+    """containerd 1.7 and later finds it by that; 1.6 keeps it, whatever runtime it is of."""
+    box = rig.box(EXITD, "early")
+    (place := rig.base / f"gate-{box.id}").mkdir()
+    (shim := place / "containerd-shim").write_text(HALTED.format(place=place))
+    shim.chmod(0o755)
+    os.mkfifo(place / "gate")
+    made = Box(rig, str(shim), box.id).begun("-d", "--null-io", "--", "sleep", "1000")
+    until((place / "here").exists, "the shim is not started")
+    rig.kill()
+    (place / "gate").write_text("\n")
+    assert made.wait(LIMIT_SECONDS) == 1
+    with BlockingClient(rig.socket_of(box.id)) as later:
+        assert later.call(f"{TASK}/Connect", pb.ConnectRequest(id=box.id), pb.ConnectResponse, 5).task_pid == 0
+        for method, request in (("Pids", pb.PidsRequest(id=box.id)), ("Delete", pb.DeleteRequest(id=box.id))):
+            with pytest.raises(CallFailed) as refused:
+                later.call(f"{TASK}/{method}", request, Empty, 5)
+            assert refused.value.code == Code.NOT_FOUND
+        later.call(f"{TASK}/Shutdown", pb.ShutdownRequest(id=box.id), Empty, 5)
+    rig.start()
+    assert box.row() == (0, "")
+    rig.wanted("container", "rm", box.id)
+    rig.left_is()

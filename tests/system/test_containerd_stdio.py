@@ -1,0 +1,369 @@
+"""The streams of tasks and execs as containerd names them, under real shims: the first, and the next."""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from shim import programs
+from supervisor import keeper, monitor
+from supervisor.control import Control
+from supervisor.execs import Exec, ExecPhase, ExecSpec
+from supervisor.facts import Container, Phase, Report, RunKey, Spec
+from supervisor.inotify import Inotify
+from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.oci.execs import NativeExecs
+from supervisor.oci.native import NativeContainers
+from supervisor.oci.runplan import Place
+from supervisor.oci.watching import Watching
+from supervisor.shimv2 import stdio
+from supervisor.shimv2.stdio import Words
+from tests.system import shimrig, streamrig
+from tests.system.shimrig import Rig
+
+KEY = RunKey("box", 1)
+ECHOES = 'read a; echo "got $a"; echo "err $a" >&2; read b; echo "got $b"; read c || echo over; exit 43'
+
+
+@dataclass
+class Node:
+    """What a daemon has for its containers, and the one container of a test."""
+
+    rig: Rig
+    watching: Watching
+    containers: NativeContainers
+    execs: NativeExecs
+    container: Container | None = None
+    ends: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    async def create(
+        self, script: str, words: Words, *, owner: tuple[int, int] = (0, 0), runtime: str = "runc"
+    ) -> None:
+        foreign = await settled(words, owner)
+        bundle = self.rig.bundle("/bin/sh", "-c", script)
+        if words.terminal:
+            streamrig.terminal(bundle)
+        spec = Spec(
+            name="box",
+            bundle=str(bundle),
+            runtime=runtime,
+            log=LogSpec(LogDriver.NONE),
+            stdin=bool(foreign.stdin),
+            tty=words.terminal,
+            foreign=foreign,
+        )
+        self.container = Container(KEY.container, spec, Phase.CREATING, KEY.run, 0)
+        await self.containers.create_container(self.container)
+
+    async def start(self) -> None:
+        assert self.container is not None
+        with contextlib.suppress(Exception):  # of one that ends at once; its end is waited for all the same
+            await self.containers.start_process(self.container)
+
+    async def exec(self, script: str, words: Words, *, owner: tuple[int, int] = (0, 0)) -> RunKey:
+        assert self.container is not None
+        foreign = await settled(words, owner)
+        spec = ExecSpec(("/bin/sh", "-c", script), stdin=bool(foreign.stdin), tty=words.terminal, foreign=foreign)
+        e = Exec(RunKey("box", 1, "sh"), spec, ExecPhase.CREATING, "box", "default", "")
+        await self.execs.create_exec(self.container, e)
+        return e.key
+
+    async def replace_shim(self) -> None:
+        """Its shim killed; the next one comes by itself."""
+        watch = self.watching.get(KEY)
+        assert watch is not None and watch.shim is not None
+        before = watch.shim
+        signal.pidfd_send_signal(watch.shim_fd, signal.SIGKILL)
+        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+            while watch.shim == before or watch.shim_fd < 0 or not await self.answers():
+                await asyncio.to_thread(shimrig.wait_readable, watch.init_fd, 0.01)
+
+    async def answers(self) -> bool:
+        """A shim opens its streams before it listens."""
+        watch = self.watching.get(KEY)
+        assert watch is not None
+        try:
+            (await Control.open(watch.directory.path)).close()
+        except Exception:
+            return False
+        return True
+
+    async def close_stdin(self, key: RunKey = KEY) -> None:
+        watch = self.watching.get(key)
+        assert watch is not None
+        control = await Control.open(watch.directory.path)
+        await control.close_stdin()
+        control.close()
+
+    async def ended(self, key: RunKey = KEY) -> None:
+        """It is dead, and its shim has left."""
+        watch = self.watching.get(key)
+        assert watch is not None
+        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+            await self.ends.setdefault(key.exec_id, asyncio.Event()).wait()
+            await watch.shim_gone.wait()
+
+    async def end(self) -> None:
+        watch = self.watching.get(KEY)
+        if watch is not None and watch.init_fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(watch.init_fd, signal.SIGKILL)
+            await self.ended()
+
+    def on_exit(self, key: RunKey, report: Report) -> None:
+        self.ends.setdefault(key.exec_id, asyncio.Event()).set()
+
+
+async def settled(words: Words, owner: tuple[int, int]) -> ForeignStreams:
+    return await asyncio.to_thread(stdio.settle, stdio.parse(words, owner))
+
+
+@contextlib.asynccontextmanager
+async def node(rig: Rig) -> AsyncIterator[Node]:
+    place, watcher, inotify = Place(str(rig.directory / "r"), str(rig.state)), monitor.Monitor(), Inotify()
+    inotify.start()
+    line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: watching.news(), may_start=False)
+    watching = Watching(watcher, line, inotify, zombie=False)
+    made = Node(rig, watching, NativeContainers(place, watching), NativeExecs(place, watching))
+    made.containers.listen(made.on_exit, lambda key, kills: None)
+    try:
+        yield made
+    finally:
+        if made.container is not None:
+            await made.end()
+            await made.containers.settle(made.container)
+            await made.containers.delete_process(made.container)
+            await made.containers.discard(made.container.id)
+        for each in (watching, line, watcher, inotify):
+            each.close()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with shimrig.rig() as made:
+        held = made.keeper()
+        yield made
+        held.close()
+        shutil.rmtree(made.state / "c", ignore_errors=True)
+        shimrig.empty_cgroup(made.cgroup)
+
+
+def run(rig: Rig, act: Callable[[Node], Awaitable[None]]) -> None:
+    async def all_of_it() -> None:
+        async with node(rig) as made:
+            await act(made)
+
+    asyncio.run(all_of_it())
+
+
+class Fifos:
+    """A client's, with their reading ends open, as containerd's clients have them."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.paths = {name: str(directory / f"box-{name}") for name in ("stdin", "stdout", "stderr")}
+        for path in self.paths.values():
+            os.mkfifo(path, 0o700)
+        self.fds: dict[str, int] = {}
+        self.open()
+
+    def open(self) -> None:
+        self.fds = {name: os.open(self.paths[name], os.O_RDONLY | os.O_NONBLOCK) for name in ("stdout", "stderr")}
+
+    def close(self) -> None:
+        for fd in self.fds.values():
+            os.close(fd)
+
+    def words(self, *, terminal: bool = False) -> Words:
+        stdin, stdout, stderr = self.paths.values()
+        return Words("default", "box", stdin, stdout, stderr, terminal)
+
+    def reads(self, text: bytes, name: str = "stdout") -> None:
+        """Returns when exactly this has come."""
+        found = b""
+        while len(found) < len(text):
+            assert shimrig.wait_readable(self.fds[name]), found
+            found += os.read(self.fds[name], len(text) - len(found))
+        assert found == text
+
+    def reads_end(self, name: str) -> None:
+        assert os.read(self.fds[name], 100) == b""
+
+    def types(self, text: bytes) -> None:
+        """As a client that goes afterwards. The shim has it open: this does not wait."""
+        fd = os.open(self.paths["stdin"], os.O_WRONLY | os.O_NONBLOCK)
+        os.write(fd, text)
+        os.close(fd)
+
+
+@pytest.fixture
+def fifos(rig: Rig) -> Iterator[Fifos]:
+    made = Fifos(rig.directory)
+    yield made
+    made.close()
+
+
+def test_fifos_carry_a_task_over_the_loss_of_its_client_and_of_its_shim(rig: Rig, fifos: Fifos) -> None:
+    async def act(node: Node) -> None:
+        await node.create(ECHOES, fifos.words())
+        await node.start()
+        fifos.types(b"one\n")
+        fifos.reads(b"got one\n")
+        fifos.reads(b"err one\n", "stderr")
+        fifos.close()
+        await node.replace_shim()
+        fifos.types(b"two\n")
+        fifos.open()
+        fifos.reads(b"got two\n")
+        await node.close_stdin()
+        await node.ended()
+        fifos.reads(b"over\n")
+        fifos.reads_end("stdout")
+        fifos.reads_end("stderr")
+
+    run(rig, act)
+
+
+def test_an_exec_has_fifos_of_its_own(rig: Rig, fifos: Fifos) -> None:
+    async def act(node: Node) -> None:
+        await node.create("exec sleep 1000", Words("default", "box"))
+        await node.start()
+        key = await node.exec(ECHOES, fifos.words())
+        fifos.types(b"one\ntwo\n")
+        fifos.reads(b"got one\ngot two\n")
+        fifos.reads(b"err one\n", "stderr")
+        await node.close_stdin(key)
+        await node.ended(key)
+        fifos.reads(b"over\n")
+        fifos.reads_end("stdout")
+
+    run(rig, act)
+
+
+def test_a_terminal_comes_out_of_one_fifo(rig: Rig, fifos: Fifos) -> None:
+    async def act(node: Node) -> None:
+        await node.create("read a; echo got $a; echo err >&2", fifos.words(terminal=True))
+        await node.start()
+        fifos.types(b"one\n")
+        fifos.reads(b"one\r\ngot one\r\nerr\r\n")
+        await node.ended()
+
+    run(rig, act)
+
+
+def test_a_create_does_not_wait_for_a_client_that_never_comes(rig: Rig, fifos: Fifos) -> None:
+    fifos.close()
+
+    async def act(node: Node) -> None:
+        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+            await node.create("echo said", fifos.words())
+        await node.start()
+        await node.ended()
+
+    run(rig, act)
+    fifos.open()
+
+
+def test_a_client_that_reads_late_has_all_that_was_written(rig: Rig, fifos: Fifos) -> None:
+    wanted = b"".join(b"%d\n" % n for n in range(1, 30001))  # more than a fifo holds
+
+    async def act(node: Node) -> None:
+        await node.create("seq 1 30000", fifos.words())
+        await node.start()
+        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+            await node.ends.setdefault("", asyncio.Event()).wait()
+        fifos.reads(wanted)
+        await node.ended()
+        fifos.reads_end("stdout")
+
+    run(rig, act)
+
+
+def test_a_file_gets_both_streams_behind_what_it_has_and_goes_on_under_the_next_shim(rig: Rig, fifos: Fifos) -> None:
+    path = rig.directory / "logs" / "task.log"
+    path.parent.mkdir()
+    path.write_text("before\n")
+    words = Words("default", "box", fifos.paths["stdin"], f"file://{path}", f"file://{path}")
+
+    async def act(node: Node) -> None:
+        await node.create(ECHOES, words)
+        await node.start()
+        fifos.types(b"one\n")
+        while len(path.read_bytes()) < len(b"before\ngot one\nerr one\n"):
+            await asyncio.to_thread(shimrig.wait_readable, fifos.fds["stdout"], 0.01)
+        await node.replace_shim()
+        fifos.types(b"two\n")
+        await node.close_stdin()
+        await node.ended()
+
+    run(rig, act)
+    first, *rest = path.read_text().splitlines()
+    assert (first, sorted(rest)) == ("before", ["err one", "got one", "got two", "over"])
+
+
+LOGGER = """exec 5>&-
+echo "$@" >>{0}/args
+env >>{0}/env
+cat <&4 >>{0}/err &
+cat <&3 >>{0}/out
+wait"""
+
+
+def test_a_program_of_its_own_gets_the_streams_also_from_the_next_shim(rig: Rig, fifos: Fifos) -> None:
+    program = rig.script(LOGGER.format(rig.directory))
+    words = Words("k8s.io", "box", fifos.paths["stdin"], f"binary://{program}?a=b%20c&d=")
+
+    async def act(node: Node) -> None:
+        await node.create(ECHOES, words)
+        await node.start()
+        fifos.types(b"one\n")
+        while not (rig.directory / "err").exists() or (rig.directory / "err").read_bytes() != b"err one\n":
+            await asyncio.to_thread(shimrig.wait_readable, fifos.fds["stdout"], 0.01)
+        await node.replace_shim()
+        fifos.types(b"two\n")
+        await node.close_stdin()
+        await node.ended()
+
+    run(rig, act)
+    assert (rig.directory / "out").read_text() == "got one\ngot two\nover\n"
+    assert (rig.directory / "args").read_text() == "a b c d \n" * 2
+    env = (rig.directory / "env").read_text()
+    assert env.count("CONTAINER_ID=box\n") == env.count("CONTAINER_NAMESPACE=k8s.io\n") == 2
+
+
+# runc gives them to the container's user, where it can: what counts is what it got.
+SEES = """case " $* " in *" create "* | *" exec "*)
+	owners=$(stat -L -c '%F %u:%g' /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)
+	echo "$owners" >>{0}/owners ;;
+esac
+exec runc "$@\""""
+
+
+def test_the_pipes_belong_to_whom_the_options_name(rig: Rig, fifos: Fifos) -> None:
+    runtime = rig.script(SEES.format(rig.directory))
+
+    async def act(node: Node) -> None:
+        await node.create("exec sleep 1000", fifos.words(), owner=(1234, 1235), runtime=runtime)
+        await node.start()
+        await node.exec("exec sleep 1000", fifos.words(), owner=(77, 78))
+
+    run(rig, act)
+    assert (rig.directory / "owners").read_text() == "fifo 1234:1235\n" * 3 + "fifo 77:78\n" * 3
+
+
+def test_the_streams_lie_in_the_plan_which_the_next_shim_reads_again(rig: Rig, fifos: Fifos) -> None:
+    plans: list[bytes] = []
+
+    async def act(node: Node) -> None:
+        await node.create("exec sleep 1000", fifos.words())
+        plans.extend(path.read_bytes() for path in rig.state.glob("c/box/1/plan"))
+        await node.start()
+
+    run(rig, act)
+    for key, name in (("sink_out", "stdout"), ("sink_err", "stderr"), ("in_from", "stdin")):
+        assert f"{key}={fifos.paths[name]}".encode() in plans[0]

@@ -1,0 +1,291 @@
+"""exitd is killed, and a relay sends again what was not answered: each request is answered once, and done once."""
+
+import hashlib
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from google.protobuf.message import Message
+
+from protos.containerd import process_pb2
+from protos.containerd import task_pb2 as pb
+from shim import fields
+from supervisor.api.client import Client
+from supervisor.ttrpc.faults import CallFailed
+from supervisor.ttrpc.frames import Frame
+from tests.system import lives
+from tests.system.daemonrig import Daemon, left, remove_all, until, warm_up
+from tests.system.relayrig import BYE, DONE, Relay, Tasks, tasks
+
+CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
+MOMENTS = (0.0, 0.005, 0.015, 0.04)  # from a request to the kill
+
+
+@pytest.fixture
+def t(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
+    with daemon.client() as client:
+        warm_up(client)
+    with tasks(daemon, tmp_path) as made:
+        yield made
+        with daemon.client() as client:
+            remove_all(client)
+    until(lambda: left(daemon).shims == 0 and made.mounts() == 0, f"left behind: {left(daemon)}")
+
+
+def log_of(t: Tasks) -> list[str]:
+    """The types of this relay's events."""
+    with t.daemon.client() as client:
+        return [event.type for event in lives.events(client) if event.namespace == t.relay.namespace]
+
+
+def test_an_answered_request_that_comes_again_gets_the_same_answer_and_does_nothing(t: Tasks) -> None:
+    r = t.relay
+    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
+    asked: list[tuple[str, Message]] = [
+        ("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs)),
+        ("Start", pb.StartRequest(id="box")),
+    ]
+    answers = []
+    for method, request in asked:
+        stream = r.begin(method, request)
+        answers.append((stream, r.answer(stream)))
+        before = log_of(t)
+        t.restart()
+        r.again(*(old for old, _ in answers))
+        for old, answer in answers:
+            assert r.answer(old) == answer
+        assert log_of(t) == before and t.mounts() == 1
+    for verb, status in (("Pause", PAUSED), ("Resume", RUNNING)):
+        stream = r.begin(verb, pb.PauseRequest(id="box"))  # of the same form as a ResumeRequest
+        r.answer(stream)
+        before = log_of(t)
+        t.restart()
+        r.again(stream)
+        r.answer(stream)
+        assert r.state("box").status == status and log_of(t) == before
+    assert r.kill("box") == 0
+    r.wait("box")
+    deleting = r.begin("Delete", pb.DeleteRequest(id="box"))
+    deleted = r.answer(deleting)
+    before = log_of(t)
+    t.restart()
+    r.again(deleting)
+    assert r.answer(deleting) == deleted and deleted.exit_status == 137  # type: ignore[attr-defined]
+    assert log_of(t) == before
+    assert r.code("Delete", pb.DeleteRequest(id="box")) == 5  # another request
+
+
+def test_the_requests_of_an_exec_come_again_too(t: Tasks) -> None:
+    r = t.relay
+    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+    r.start("box")
+    adding = r._next
+    assert r.add_exec("box", "e", "/bin/sleep", "60") == 0
+    t.restart()
+    r.again(adding)
+    r.answer(adding)
+    starting = r.begin("Start", pb.StartRequest(id="box", exec_id="e"))
+    started = r.answer(starting)
+    before = log_of(t)
+    t.restart()
+    r.again(starting)
+    assert r.answer(starting) == started and log_of(t) == before
+    waiting = r.begin("Wait", pb.WaitRequest(id="box", exec_id="e"))
+    t.restart()
+    assert r.kill("box", 15, "e") == 0
+    ended = r.answer(waiting)
+    deleting = r.begin("Delete", pb.DeleteRequest(id="box", exec_id="e"))
+    deleted = r.answer(deleting)
+    t.restart()
+    r.again(waiting, deleting)
+    assert r.answer(deleting) == deleted and r.answer(waiting) == ended
+    assert r.code("Delete", pb.DeleteRequest(id="box", exec_id="e")) == 5
+    r.kill("box")
+    r.wait("box")
+    r.delete("box")
+
+
+@pytest.mark.parametrize("seconds", MOMENTS)
+def test_exitd_killed_during_any_request_answers_it_after_its_return(t: Tasks, seconds: float) -> None:
+    r = t.relay
+    bundle, rootfs = t.mounted("box", "/bin/sh", "-c", "sleep 60")
+    pid = _through_a_kill(t, seconds, "Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs)).pid  # type: ignore[attr-defined]
+    assert pid > 1 and t.mounts() == 1
+    waiting = r.begin("Wait", pb.WaitRequest(id="box"))
+    assert _through_a_kill(t, seconds, "Start", pb.StartRequest(id="box")).pid == pid  # type: ignore[attr-defined]
+    assert r.state("box").status == RUNNING
+    _through_a_kill(t, seconds, "Kill", pb.KillRequest(id="box", signal=9))
+    ended = r.answer(waiting)
+    assert ended.exit_status == 137  # type: ignore[attr-defined]
+    deleted = _through_a_kill(t, seconds, "Delete", pb.DeleteRequest(id="box"))
+    assert (deleted.pid, deleted.exit_status) == (pid, 137)  # type: ignore[attr-defined]
+    told = [each for each in log_of(t) if each in ("create", "start", "exit", "failed")]
+    made = told.index("create")
+    assert told[made:] == ["create", "start", "exit"] and set(told[:made]) <= {"failed"}
+    assert t.mounts() == 0
+
+
+@pytest.mark.parametrize("seconds", MOMENTS)
+def test_exitd_killed_while_an_exec_starts_starts_it_after_its_return(t: Tasks, seconds: float) -> None:
+    r = t.relay
+    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
+    r.create("box", bundle, rootfs=rootfs)
+    r.start("box")
+    assert r.add_exec("box", "e", "/bin/sh", "-c", "echo once >>/count; exit 3") == 0
+    waiting = r.begin("Wait", pb.WaitRequest(id="box", exec_id="e"))
+    _through_a_kill(t, seconds, "Start", pb.StartRequest(id="box", exec_id="e"))
+    assert r.answer(waiting).exit_status == 3  # type: ignore[attr-defined]
+    assert _through_a_kill(t, seconds, "Delete", pb.DeleteRequest(id="box", exec_id="e")).exit_status == 3  # type: ignore[attr-defined]
+    assert log_of(t).count("exit") == 1
+    assert (t.base / "box-upper" / "count").read_text() == "once\n"
+    r.kill("box")
+    r.wait("box")
+    r.delete("box")
+
+
+def _through_a_kill(t: Tasks, seconds: float, method: str, request: Message) -> Message:
+    stream = t.relay.begin(method, request)
+    t.relay.is_answered(stream, seconds)
+    t.restart()
+    return t.relay.answer(stream)
+
+
+def test_an_end_while_exitd_is_away_is_told_to_who_waits_with_its_true_code_and_time(t: Tasks) -> None:
+    r = t.relay
+    go = t.base / "box" / "rootfs" / "go"
+    r.create("box", t.bundle("box", "/bin/sh", "-c", "until test -e /go; do sleep 0.01; done; exit 43"))
+    pid = r.start("box")
+    waiting = [r.begin("Wait", pb.WaitRequest(id="box")) for _ in range(3)]
+    t.daemon.kill()
+    go.touch()
+    until(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
+    t.daemon.start()
+    r.again()
+    ends = [r.answer(stream) for stream in waiting]
+    assert ends[0].exit_status == 43 and ends[0] == ends[1] == ends[2]  # type: ignore[attr-defined]
+    r.delete("box")
+
+
+def test_a_create_that_was_broken_off_leaves_no_mount_when_nobody_asks_again(t: Tasks) -> None:
+    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
+    t.relay.begin("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs))
+    until(lambda: t.mounts() == 1, "its root file system")
+    t.daemon.kill()
+    t.daemon.start()
+    t.relay.connect()
+    with t.daemon.client() as client:
+        _end_if_made(t, client)
+    until(lambda: t.mounts() == 0, "the mount is taken down")
+
+
+def _end_if_made(t: Tasks, client: Client) -> None:
+    """It may have been quicker than the kill."""
+    until(lambda: not any(each.recovering for each in client.list(all_of_them=True)), "the look-ups")
+    remove_all(client)
+
+
+def test_a_connection_that_goes_takes_its_waits_along_and_nothing_else(t: Tasks) -> None:
+    r = t.relay
+    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+    r.start("box")
+    with t.daemon.client() as client:
+        client.info()
+        before = len(os.listdir(f"/proc/{t.daemon.pid}/fd"))
+        other = Relay(t.daemon, r.namespace, number=2).connect()
+        for _ in range(50):
+            other.begin("Wait", pb.WaitRequest(id="box"))
+        until(lambda: client.info().settings["waiters"] == "50", "they wait")
+        other.close()
+        until(lambda: client.info().settings["waiters"] == "0", "they are gone")
+        until(lambda: len(os.listdir(f"/proc/{t.daemon.pid}/fd")) == before, "its descriptor is gone")
+    assert r.state("box").status == RUNNING
+    r.kill("box")
+    r.wait("box")
+    r.delete("box")
+
+
+def test_a_request_is_done_to_its_end_when_its_connection_goes(t: Tasks) -> None:
+    r = t.relay
+    creating = r.begin("Create", pb.CreateTaskRequest(id="box", bundle=str(t.bundle("box", "/bin/sleep", "60"))))
+    r.again()
+    pid = r.answer(creating).pid  # type: ignore[attr-defined]
+    assert pid > 1 and log_of(t).count("create") == 1
+    r.delete("box")
+
+
+def test_an_answer_that_has_arrived_is_forgotten(t: Tasks) -> None:
+    r = t.relay
+    streams = []
+    for n in range(3):
+        r.create(f"box{n}", t.bundle(f"box{n}", "/bin/true"))
+        streams.append(r.begin("Delete", pb.DeleteRequest(id=f"box{n}")))
+        r.answer(streams[-1])
+    r.say(Frame(streams[0], DONE, 0, b""))
+    until(lambda: not known_again(r, streams[0]), "the answer is forgotten")
+    assert known_again(r, streams[1]) and known_again(r, streams[2])
+    r.say(Frame(0, BYE, 0, b""))
+    until(lambda: not known_again(r, streams[1]), "all answers of the connection are forgotten")
+    assert not known_again(r, streams[2])
+
+
+def known_again(r: Relay, stream: int) -> bool:
+    r.again(stream)
+    try:
+        r.answer(stream)
+    except CallFailed as error:
+        assert error.code == 5
+        return False
+    return True
+
+
+def test_a_task_that_containerd_has_given_up_is_ended_and_its_true_end_is_told(t: Tasks) -> None:
+    r = t.relay
+    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
+    pid = r.create("box", bundle, rootfs=rootfs)
+    r.start("box")
+    r.close()
+    helper = Relay(t.daemon, r.namespace).connect(hello=False)
+    told = helper.clean_up("box", bundle)
+    assert (told.pid, told.exit_status) == (pid, 137) and told.exited_at.seconds > 0
+    assert t.mounts() == 0
+    assert helper.clean_up("box", bundle) == told  # as often as it is asked
+    nobody = helper.clean_up("nobody", bundle)
+    assert (nobody.pid, nobody.exit_status) == (0, 255)
+    helper.close()
+
+
+def test_the_word_that_was_left_while_exitd_was_away_is_acted_on(t: Tasks) -> None:
+    r = t.relay
+    bundle = t.bundle("box", "/bin/sleep", "60")
+    r.create("box", bundle)
+    r.start("box")
+    t.daemon.kill()
+    gone = t.daemon.state / "shimv2" / "gone" / hashlib.sha256(f"{r.namespace}/box".encode()).hexdigest()
+    pairs = (("namespace", r.namespace), ("id", "box"), ("bundle", str(bundle)))
+    gone.write_bytes(fields.encode("gone", pairs))
+    t.daemon.start()
+    r.connect()
+    assert r.create("box", bundle) > 1  # a new one, at once
+    until(lambda: not gone.exists(), "the word is taken up")
+    assert r.state("box").status == CREATED
+    r.delete("box")
+
+
+def test_exitd_that_is_told_to_stop_does_not_wait_for_who_waits(t: Tasks) -> None:
+    r = t.relay
+    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+    r.start("box")
+    waiting = r.begin("Wait", pb.WaitRequest(id="box"))
+    begun = time.monotonic()
+    t.daemon.kill(signal.SIGTERM)
+    assert time.monotonic() - begun < 4
+    with pytest.raises(ConnectionError):
+        r.answer(waiting)
+    t.daemon.start()
+    r.again()
+    r.kill("box")
+    assert r.answer(waiting).exit_status == 137  # type: ignore[attr-defined]
+    r.delete("box")
