@@ -1,8 +1,7 @@
 """Health checks between messages and facts. Pure."""
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.values import bad, clean, timestamp
 from supervisor.checks import SECOND_NS, HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.errors import BadRequest
 from supervisor.facts import Exited, Signaled, Unknown
@@ -17,11 +16,11 @@ def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:
     for field in ("interval_ns", "timeout_ns", "start_period_ns"):
         value = getattr(message, field)
         if value and not MIN_NS <= value <= MAX_NS:
-            raise _bad(f"health.{field}", str(value), f"0 or {MIN_NS} (1 ms) to {MAX_NS} (a day)")
+            raise bad(f"health.{field}", str(value), f"0 or {MIN_NS} (1 ms) to {MAX_NS} (a day)")
     if message.retries > RETRIES_MAX:
-        raise _bad("health.retries", str(message.retries), f"at most {RETRIES_MAX}")
+        raise bad("health.retries", str(message.retries), f"at most {RETRIES_MAX}")
     if len(message.args) > 1 and not message.args[0]:
-        raise _bad("health.args", "", "a command, or one empty word for no check")
+        raise bad("health.args", "", "a command, or one empty word for no check")
     return HealthSpec(
         tuple(message.args),
         message.interval_ns,
@@ -36,14 +35,10 @@ def _on_failure(word: str, auto_remove: bool) -> OnUnhealthy:
     try:
         action = OnUnhealthy(word or "none")
     except ValueError as error:
-        raise _bad("health.on_failure", word, " or ".join(OnUnhealthy)) from error
+        raise bad("health.on_failure", word, " or ".join(OnUnhealthy)) from error
     if action is OnUnhealthy.RESTART and auto_remove:
         raise BadRequest("health.on_failure restart and automatic removal exclude each other; drop one of them")
     return action
-
-
-def _bad(field: str, value: str, allowed: str) -> BadRequest:
-    return BadRequest(f"{field} {value[:100]!r}: allowed is {allowed}", field=field)
 
 
 def check_message(spec: HealthSpec | None) -> pb.HealthSpec | None:
@@ -71,8 +66,8 @@ def health_message(status: HealthStatus | None, seen: Health | None) -> pb.Healt
 
 def _result(result: Result) -> pb.HealthResult:
     message = pb.HealthResult(
-        start=_timestamp(result.start_ns),
-        end=_timestamp(result.end_ns),
+        start=timestamp(result.start_ns),
+        end=timestamp(result.end_ns),
         timed_out=result.timed_out,
         output=result.output,
     )
@@ -82,9 +77,5 @@ def _result(result: Result) -> pb.HealthResult:
         case Signaled(number, _):
             message.MergeFrom(pb.HealthResult(kind="signaled", signal=number))
         case Unknown(cause, _):
-            message.MergeFrom(pb.HealthResult(kind="unknown", cause=cause.encode("utf-8", "replace").decode()))
+            message.MergeFrom(pb.HealthResult(kind="unknown", cause=clean(cause)))
     return message
-
-
-def _timestamp(time_ns: int) -> Timestamp:
-    return Timestamp(seconds=time_ns // SECOND_NS, nanos=time_ns % SECOND_NS)

@@ -1,47 +1,24 @@
-"""exitctl's side of the API: one synchronous channel to the daemon's unix socket, and errors by their names.
-
-Whatever goes wrong is an ExitdError: the daemon's own reason words become the daemon's own classes again, told by
-google.rpc.ErrorInfo in the trailing metadata and never by text.
-"""
+"""exitctl's side of the API: every call by its name, over whichever transport. Whatever goes wrong is an ExitdError."""
 
 import os
-import socket
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote
-
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # both are read when grpc is imported
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-import grpc
-from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships no py.typed
+from typing import Any, Protocol, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import errors
-from supervisor.api.attachment import Attachment
-from supervisor.api.rpc import Stub
-from supervisor.errors import ExitdError
+from supervisor.api.answers import Answer, Source, Stream, Waiting
+from supervisor.api.attachment import Attachment, Line
+from supervisor.api.failures import REASONS as REASONS  # whoever has a client gets its errors here, too
+from supervisor.api.failures import Unreachable as Unreachable
 
 DEFAULT_STATE = "/run/exitd"
 CALL_SECONDS = 30.0  # a call that only looks
 WORK_SECONDS = 120.0  # a call that has the runtime work
 IMAGE_SECONDS = 3600.0  # a call that reads a whole image; the daemon's own limits come first
 KILL_SECONDS = 60.0  # how long after the grace period an end by SIGKILL may take
-GREETING_SECONDS = 2.0
 DEFAULT_GRACE_SECONDS = 10
-DETAILS_KEY = "grpc-status-details-bin"
 SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
-
-REASONS: Mapping[str, type[ExitdError]] = {cls.reason: cls for cls in errors.CODES}
-
-
-class Unreachable(ExitdError):
-    """No daemon answers on the socket."""
-
-    reason = "UNREACHABLE"
 
 
 def socket_path(address: str | None, environment: Mapping[str, str]) -> str:
@@ -65,60 +42,41 @@ def socket_path(address: str | None, environment: Mapping[str, str]) -> str:
     return path
 
 
-def translate(error: grpc.RpcError, path: str) -> ExitdError:
-    """What a failed call means. `path` is the socket, for the words to a person."""
-    named = _named(error)
-    if named is not None:
-        return named
-    code, text = error.code(), error.details() or ""
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return Unreachable(f"no daemon answers on {path}: {_next_step(path)}")
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.TimedOut(f"the daemon on {path} did not answer in time; what was asked may still be going on")
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return ExitdError(f"the daemon on {path} does not know this request; is it older than this exitctl?")
-    return ExitdError(text or f"the daemon answered {code.name.lower().replace('_', ' ')}")
+class Transport(Protocol):
+    """What carries the calls. Each raises ExitdError."""
+
+    def call(self, method: str, request: Any, seconds: float) -> Any:
+        """The reply of a unary call."""
+
+    def stream(self, method: str, request: Any, seconds: float | None) -> Source:
+        """Begun when this returns."""
+
+    def wait(self, request: pb.WaitRequest) -> Answer:
+        """Likewise."""
+
+    def attach(self, start: pb.AttachStart) -> Line:
+        """Likewise."""
+
+    def close(self) -> None: ...
 
 
-def _named(error: grpc.RpcError) -> ExitdError | None:
-    """The error as the daemon named it, or None when it did not come from exitd's own code."""
-    packed = next((item.value for item in error.trailing_metadata() or () if item.key == DETAILS_KEY), None)
-    if not isinstance(packed, bytes):
-        return None
-    info = error_details_pb2.ErrorInfo()
-    try:
-        status = status_pb2.Status.FromString(packed)
-        found = any(detail.Unpack(info) for detail in status.details)
-    except DecodeError:
-        return None
-    if not found or info.domain != "exitd":
-        return None
-    named = REASONS.get(info.reason, ExitdError)(error.details() or status.message or info.reason)
-    named.reason = info.reason  # a newer daemon may have words this client has no class for
-    named.metadata = dict(info.metadata)
-    return named
-
-
-def _next_step(path: str) -> str:
-    if not os.path.exists(path):
-        return "start exitd, or name its state directory in EXITD_STATE (its socket: --address, EXITD_ADDRESS)"
-    if not os.access(path, os.R_OK | os.W_OK):
-        return "the socket belongs to root and the group exitd; run this as root"
-    return "it is not running, or too busy to accept; start exitd or look at its log"
+def ttrpc_beside(path: str) -> str | None:
+    """The daemon's ttrpc socket for the address `path`; None where it has none. Where there is no socket at all, it is
+    the one to fail on soonest."""
+    if path.endswith(".ttrpc"):
+        return path
+    directory, name = os.path.split(path)
+    beside = os.path.join(directory, "exitd.ttrpc")
+    return beside if name == "exitd.sock" and (os.path.exists(beside) or not os.path.exists(path)) else None
 
 
 class Client:
-    """One connection to the daemon. Use as a context manager; every method raises ExitdError."""
+    """The way to the daemon. Use as a context manager; every method raises ExitdError."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, ttrpc: str | None = None) -> None:
+        """Over gRPC on `path`, or over ttrpc where that socket is given: then grpc is not even imported."""
         self.path = path
-        self._channel = grpc.insecure_channel(
-            f"unix:{quote(path)}", options=[("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
-        )
-        self._stub = Stub(self._channel)
-        # gRPC cannot tell the daemon who calls. The kernel can, on a socket beside it: the token read there stands for
-        # this process as long as that connection is open.
-        self._identity, self._metadata = _introduce(Path(path).parent / "caller.sock")
+        self._transport = _grpc(path) if ttrpc is None else _ttrpc(path, ttrpc)
 
     def __enter__(self) -> Self:
         return self
@@ -129,9 +87,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._channel.close()
-        if self._identity is not None:
-            self._identity.close()
+        self._transport.close()
 
     def create(self, spec: pb.ContainerSpec) -> pb.Container:
         reply: pb.CreateContainerReply = self._call(
@@ -184,9 +140,9 @@ class Client:
 
     def stop_pod(self, pod_id: str, grace_seconds: int | None = None) -> pb.Pod:
         pod = self.inspect_pod(pod_id)
-        grace = sum(
-            max((self._grace_of(each.spec, grace_seconds) for each in level), default=0) for level in _levels(pod)
-        )
+        # The members together, and behind them the pause container.
+        grace = max((_grace_of(each.spec, grace_seconds) for each in pod.members), default=0.0)
+        grace += _grace_of(pod.pause.spec, grace_seconds)
         request = pb.StopPodRequest(id=pod.id, timeout_seconds=grace_seconds)
         reply: pb.StopPodReply = self._call("StopPod", request, grace + 2 * KILL_SECONDS)
         return reply.pod
@@ -240,7 +196,7 @@ class Client:
         """Follows for ever unless the request says otherwise."""
         return self._stream("Events", request, None)
 
-    def logs(self, request: pb.LogsRequest) -> "Stream":
+    def logs(self, request: pb.LogsRequest) -> Stream:
         """Begun when this returns; follows for ever if the request says so."""
         return self._stream("Logs", request, None)
 
@@ -269,11 +225,7 @@ class Client:
             lossless=lossless,
             size=pb.Winsize(rows=size[0], cols=size[1]) if size else None,
         )
-        return Attachment(
-            start,
-            lambda requests: self._stub.Attach(requests, metadata=self._metadata),
-            lambda error: translate(error, self.path),
-        )
+        return Attachment(self._transport.attach(start))
 
     def resize(self, container_id: str, rows: int, cols: int, *, exec_id: str = "") -> None:
         """WrongState when it has no terminal."""
@@ -287,111 +239,34 @@ class Client:
     def reopen_log(self, container_id: str) -> None:
         self._call("ReopenLog", pb.ReopenLogRequest(id=container_id), CALL_SECONDS)
 
-    def begin_wait(self, container_id: str, *, condition: str = "exited", run: int = 0, exec_id: str = "") -> "Waiting":
+    def begin_wait(self, container_id: str, *, condition: str = "exited", run: int = 0, exec_id: str = "") -> Waiting:
         """Asks now, so that no exit slips by; `Waiting.result` blocks for the answer."""
         request = pb.WaitRequest(id=container_id, condition=condition, run=run, exec_id=exec_id)
-        return Waiting(self._stub.Wait.future(request, metadata=self._metadata), self.path)  # type: ignore[attr-defined]
+        return Waiting(self._transport.wait(request))
 
     def _grace(self, container_id: str, seconds: int | None) -> float:
-        return seconds if seconds is not None else self._grace_of(self.inspect(container_id).spec, None)
-
-    def _grace_of(self, spec: pb.ContainerSpec, seconds: int | None) -> float:
-        if seconds is not None:
-            return seconds
-        return spec.stop_timeout_seconds if spec.HasField("stop_timeout_seconds") else DEFAULT_GRACE_SECONDS
+        return seconds if seconds is not None else _grace_of(self.inspect(container_id).spec, None)
 
     def _call(self, method: str, request: object, seconds: float) -> Any:
-        call: Callable[..., Any] = getattr(self._stub, method)
-        try:
-            return call(request, timeout=seconds, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise translate(error, self.path) from error
+        return self._transport.call(method, request, seconds)
 
-    def _stream(self, method: str, request: object, seconds: float | None) -> "Stream":
-        call: Callable[..., Any] = getattr(self._stub, method)
-        return Stream(call(request, timeout=seconds, metadata=self._metadata), self.path)
+    def _stream(self, method: str, request: object, seconds: float | None) -> Stream:
+        return Stream(self._transport.stream(method, request, seconds))
 
 
-class Stream(Iterator[Any]):
-    """Replies as they come. Ends quietly when cancelled."""
+def _grpc(path: str) -> Transport:
+    from supervisor.api.overgrpc import GrpcTransport  # most of the time of a short command would go into this import
 
-    def __init__(self, call: Any, path: str) -> None:
-        self._call = call
-        self._path = path
-        self._cancelled = False
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._call)
-        except grpc.RpcError as error:
-            if self._cancelled:
-                raise StopIteration from None
-            raise translate(error, self._path) from error
-
-    def cancel(self) -> None:
-        """May be called from any thread."""
-        self._cancelled = True
-        self._call.cancel()
+    return GrpcTransport(path)
 
 
-class Waiting:
-    """An exit somebody has asked for."""
+def _ttrpc(path: str, ttrpc: str) -> Transport:
+    from supervisor.api.overttrpc import TtrpcTransport
 
-    def __init__(self, future: Any, path: str) -> None:
-        self._future = future
-        self._path = path
-
-    def result(self, seconds: float | None = None) -> pb.Exit | None:
-        """The exit, or None when there is none (a container removed before it ever ran).
-
-        Raises TimedOut when `seconds` go by first: the container goes on. Other failures as the daemon names them.
-        """
-        reply = self.reply(seconds)
-        return reply.exit if reply.HasField("exit") else None
-
-    def reply(self, seconds: float | None = None) -> pb.WaitReply:
-        """The whole answer: a pod's has the exits of its members. An empty one after `cancel`."""
-        try:
-            reply: pb.WaitReply = self._future.result(timeout=seconds)
-            return reply
-        except grpc.FutureCancelledError:
-            return pb.WaitReply()
-        except grpc.FutureTimeoutError:
-            self._future.cancel()
-            raise errors.TimedOut(f"it had not happened after {seconds:g} s") from None
-        except grpc.RpcError as error:
-            raise translate(error, self._path) from error
-
-    def cancel(self) -> None:
-        self._future.cancel()
+    return TtrpcTransport(ttrpc, path, otherwise=_grpc)
 
 
-def _levels(pod: pb.Pod) -> tuple[list[pb.Container], list[pb.Container]]:
-    """Who is stopped together, in order: the members, then the pause container."""
-    return list(pod.members), [pod.pause]
-
-
-def _introduce(path: Path) -> tuple[socket.socket | None, tuple[tuple[str, str], ...]]:
-    """The open connection that proves who we are, and the metadata that refers to it. Nothing there: nobody asks."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    connection.settimeout(GREETING_SECONDS)
-    try:
-        connection.connect(os.fspath(path))
-        token = _line(connection)
-    except OSError:
-        token = ""
-    if not token:
-        connection.close()
-        return None, ()
-    return connection, (("exitd-caller", token),)
-
-
-def _line(connection: socket.socket) -> str:
-    received = b""
-    while b"\n" not in received and len(received) < 256:
-        chunk = connection.recv(256)
-        if not chunk:
-            break
-        received += chunk
-    token = received.split(b"\n")[0].strip()
-    return token.decode("ascii") if token.isalnum() else ""
+def _grace_of(spec: pb.ContainerSpec, seconds: int | None) -> float:
+    if seconds is not None:
+        return seconds
+    return spec.stop_timeout_seconds if spec.HasField("stop_timeout_seconds") else DEFAULT_GRACE_SECONDS

@@ -1,4 +1,5 @@
-"""An error as gRPC carries it: canonical code, text, and google.rpc.ErrorInfo in the trailing metadata. Pure.
+"""An error as it is carried: canonical code, text, and google.rpc.ErrorInfo, in ttrpc's answer or gRPC's trailing
+metadata. Pure.
 
 Source: https://google.aip.dev/193 and google/rpc/error_details.proto.
 """
@@ -27,7 +28,13 @@ class Refusal:
 
     code: Code
     text: str
-    details: bytes  # a serialized google.rpc.Status
+    info: Any  # holds an ErrorInfo
+
+    @property
+    def details(self) -> bytes:
+        """A serialized google.rpc.Status."""
+        status: bytes = status_pb2.Status(code=self.code, message=self.text, details=[self.info]).SerializeToString()
+        return status
 
 
 def refusal(error: ExitdError) -> Refusal:
@@ -46,7 +53,7 @@ def _refusal(code: Code, text: str, reason: str, metadata: dict[str, str]) -> Re
     short = {shorten(key, _VALUE_BYTES): shorten(value, _VALUE_BYTES) for key, value in metadata.items()}
     detail = Any()
     detail.Pack(error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=short))
-    return Refusal(code, text, status_pb2.Status(code=code, message=text, details=[detail]).SerializeToString())
+    return Refusal(code, text, detail)
 
 
 def shorten(text: str, size_bytes: int) -> str:

@@ -84,7 +84,7 @@ class Execs(Protocol):
 
 
 class Images(Protocol):
-    """The same for the image store. `users`: container ids by image id."""
+    """The same for the image store."""
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]: ...
     async def pull_image(self, name: str, if_missing: bool) -> Image: ...

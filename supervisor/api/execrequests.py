@@ -3,13 +3,11 @@
 import math
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import requests
+from supervisor.api import requests, values
 from supervisor.errors import BadRequest
 from supervisor.execs import ExecSpec
-from supervisor.facts import Winsize
 
 MOST_SECONDS = 10 * 365 * 24 * 3600.0
-MOST_SIDE = 65_535  # of a terminal, ioctl_tty(2)
 
 
 def spec_of(message: pb.ExecSpec) -> ExecSpec:
@@ -22,13 +20,13 @@ def spec_of(message: pb.ExecSpec) -> ExecSpec:
     return ExecSpec(
         args=tuple(message.args),
         env=requests.env_of(message.env),
-        cwd=requests.absolute("cwd", message.cwd),
+        cwd=values.absolute("cwd", message.cwd),
         user=requests.user_of(message.user),
         tty=message.tty,
         stdin=message.stdin,
         timeout_seconds=_seconds(message.timeout_seconds),
         attach=message.attach,
-        size=_size(message.size) if message.HasField("size") else None,
+        size=values.size_of(message.size) if message.HasField("size") else None,
     )
 
 
@@ -36,13 +34,3 @@ def _seconds(seconds: float) -> float:
     if not math.isfinite(seconds) or not 0 <= seconds <= MOST_SECONDS:
         raise BadRequest(f"timeout_seconds {seconds:g}: 0 (no limit) to ten years", field="timeout_seconds")
     return float(seconds)
-
-
-def _size(size: pb.Winsize) -> Winsize:
-    return Winsize(_side("size.rows", size.rows), _side("size.cols", size.cols))
-
-
-def _side(field: str, cells: int) -> int:
-    if cells > MOST_SIDE:
-        raise BadRequest(f"{field} {cells}: at most {MOST_SIDE}", field=field)
-    return cells

@@ -4,6 +4,7 @@ Written here because grpcio-health-checking's own servicer forgets every other w
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -40,7 +41,14 @@ class Health:
         self.set(False)
         self._final = True
 
-    def _status(self, service: str) -> pb.HealthCheckResponse:
+    async def changes(self, service: str) -> AsyncIterator[pb.HealthCheckResponse]:
+        """How it is, and how it is after each change. Never ends."""
+        while True:
+            changed = self._changed  # taken before the status is read: no change falls between the two
+            yield self.status(service)
+            await changed.wait()
+
+    def status(self, service: str) -> pb.HealthCheckResponse:
         if service not in SERVICES:
             return pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_UNKNOWN)
         serving, not_serving = pb.HealthCheckResponse.SERVING, pb.HealthCheckResponse.NOT_SERVING
@@ -49,14 +57,12 @@ class Health:
     async def Check(self, request: pb.HealthCheckRequest, context: "grpc.aio.ServicerContext[Any, Any]") -> object:
         if request.service not in SERVICES:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r} here")
-        return self._status(request.service)
+        return self.status(request.service)
 
     async def List(self, request: object, context: object) -> object:
         """Only newer releases of grpcio-health-checking have this method in their table."""
-        return pb.HealthListResponse(statuses={service: self._status(service) for service in SERVICES})
+        return pb.HealthListResponse(statuses={service: self.status(service) for service in SERVICES})
 
     async def Watch(self, request: pb.HealthCheckRequest, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-        while True:
-            changed = self._changed  # taken before the status is read: no change falls between the two
-            await context.write(self._status(request.service))
-            await changed.wait()
+        async for status in self.changes(request.service):
+            await context.write(status)

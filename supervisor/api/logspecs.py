@@ -1,6 +1,7 @@
 """Where a container's output is kept: message to fact, checked, and back. Pure."""
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.values import one_of
 from supervisor.errors import BadRequest
 from supervisor.logspecs import LogDriver, LogMode, LogSpec
 
@@ -15,11 +16,11 @@ _MAX_NUMBER = 2**63 - 1
 def log_of(message: pb.LogSpec) -> LogSpec:
     """What is left open stays so: the node fills it in. BadRequest names the field."""
     spec = LogSpec(
-        driver=LogDriver(_one_of("log.driver", message.driver, tuple(LogDriver))) if message.driver else None,
+        driver=LogDriver(one_of("log.driver", message.driver, tuple(LogDriver))) if message.driver else None,
         path=_path(message.path),
         max_bytes=message.max_bytes if message.HasField("max_bytes") else None,
         max_files=_within("log.max_files", message.max_files, 1, MAX_FILES),
-        mode=LogMode(_one_of("log.mode", message.mode or LogMode.BLOCKING, tuple(LogMode))),
+        mode=LogMode(one_of("log.mode", message.mode or LogMode.BLOCKING, tuple(LogMode))),
         buffer_bytes=_within("log.buffer_bytes", message.buffer_bytes, MIN_BUFFER_BYTES, MAX_BUFFER_BYTES),
     )
     _within("log.max_bytes", spec.max_bytes or 0, MIN_FILE_BYTES, _MAX_NUMBER)
@@ -64,9 +65,3 @@ def _within(field: str, value: int, least: int, most: int) -> int:
     if value and not least <= value <= most:
         raise BadRequest(f"{field} {value}: allowed is 0 or {least} to {most}", field=field)
     return value
-
-
-def _one_of(field: str, word: str, words: tuple[str, ...]) -> str:
-    if word not in words:
-        raise BadRequest(f"{field} {word[:100]!r}: allowed is {' or '.join(words)}", field=field)
-    return word

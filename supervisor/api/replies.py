@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline, restart, signals
 from supervisor.api.checks import check_message, health_message
 from supervisor.api.logspecs import log_message
+from supervisor.api.values import clean, timestamp
 from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import By, Counters, Event, Exit, Exited, Pod, Process, Signaled, Spec, Unknown
 from supervisor.images.facts import Image
@@ -249,19 +248,6 @@ def info_message(info: Info) -> pb.InfoReply:
             for each in info.configuration
         ],
     )
-
-
-def timestamp(time_ns: int | None) -> Timestamp | None:
-    """None for a time that is not known: the field stays absent."""
-    if time_ns is None:
-        return None
-    seconds, nanos = divmod(time_ns, 1_000_000_000)
-    return Timestamp(seconds=seconds, nanos=nanos)
-
-
-def clean(text: str) -> str:
-    """A text that protobuf takes: what was no UTF-8 (paths, a runtime's words) becomes '?'."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _process(process: Process | None) -> pb.Process | None:

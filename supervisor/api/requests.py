@@ -11,6 +11,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import restart, signals
 from supervisor.api.checks import check_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
+from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.errors import BadRequest
 from supervisor.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.logs import Wanted
@@ -34,7 +35,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
     and stop signal (0), which are the image's then. Raises BadRequest."""
     refuse_nul(message)
     return Spec(
-        name=_matching("name", message.name, _NAME, _NAME.pattern),
+        name=matching("name", message.name, _NAME, _NAME.pattern),
         args=_args(message),
         env=env_of(message.env),
         cwd=absolute("cwd", message.cwd) or ("" if message.image else "/"),
@@ -48,17 +49,17 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         auto_remove=message.auto_remove,
         stop_signal=_stop_signal(message),
         stop_timeout_seconds=message.stop_timeout_seconds if message.HasField("stop_timeout_seconds") else 10,
-        network=_one_of("network", message.network, _NETWORKS),
+        network=one_of("network", message.network, _NETWORKS),
         labels=_pairs("labels", message.labels),
-        hostname=_matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
+        hostname=matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,
         mounts=tuple(_mount(index, mount) for index, mount in enumerate(message.mounts)),
-        namespace=_matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
+        namespace=matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
         image=message.image,
-        image_id=_matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
+        image_id=matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
         pod=pod_of(message.pod) if message.HasField("pod") else None,
         sandbox=id_of(message.sandbox) if message.sandbox else "",
-        pid=_one_of("pid", message.pid or "own", _PIDS),
+        pid=one_of("pid", message.pid or "own", _PIDS),
         restart_rules=restart.parse_rules(message.restart_rules, auto_remove=message.auto_remove),
         tty=message.tty,
         stdin=message.stdin,
@@ -73,12 +74,12 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
 def pod_of(message: pb.PodSpec) -> Pod:
     """The checked pod. Raises BadRequest."""
     return Pod(
-        name=_matching("pod.name", message.name, _POD_WORD, _POD_WORD.pattern),
-        namespace=_matching("pod.namespace", message.namespace, _POD_WORD, _POD_WORD.pattern) or "default",
-        uid=_matching("pod.uid", message.uid, _POD_WORD, _POD_WORD.pattern),
+        name=matching("pod.name", message.name, _POD_WORD, _POD_WORD.pattern),
+        namespace=matching("pod.namespace", message.namespace, _POD_WORD, _POD_WORD.pattern) or "default",
+        uid=matching("pod.uid", message.uid, _POD_WORD, _POD_WORD.pattern),
         attempt=message.attempt,
-        on_pause_exit=OnPauseExit(_one_of("pod.on_pause_exit", message.on_pause_exit or "stop", tuple(OnPauseExit))),
-        exit_policy=ExitPolicy(_one_of("pod.exit_policy", message.exit_policy or "continue", tuple(ExitPolicy))),
+        on_pause_exit=OnPauseExit(one_of("pod.on_pause_exit", message.on_pause_exit or "stop", tuple(OnPauseExit))),
+        exit_policy=ExitPolicy(one_of("pod.exit_policy", message.exit_policy or "continue", tuple(ExitPolicy))),
         memory_bytes=_memory(message.memory_bytes),
         log_directory=absolute("pod.log_directory", message.log_directory),
     )
@@ -88,7 +89,7 @@ def signal_of(text: str, field: str = "signal") -> int:
     """1 to 64 from SIGTERM, TERM, 15, RTMIN+3 or SIGRTMAX-1, in any case of letters. Raises BadRequest."""
     number = signals.number_of(text)
     if number is None:
-        raise _bad(field, text, "a signal's name (SIGTERM, TERM, RTMIN+1) or its number, 1 to 64")
+        raise bad(field, text, "a signal's name (SIGTERM, TERM, RTMIN+1) or its number, 1 to 64")
     return number
 
 
@@ -119,28 +120,28 @@ def _texts(value: object, path: str) -> Iterable[tuple[str, str]]:
 def id_of(text: str, field: str = "id") -> str:
     """A container's id, its beginning or its name. Raises BadRequest for what can be none of them."""
     if not _NAME.fullmatch(text) and not _ID.fullmatch(text):
-        raise _bad(field, text, "a container's id, the beginning of one, or a name")
+        raise bad(field, text, "a container's id, the beginning of one, or a name")
     return text
 
 
 def user_of(text: str) -> str:
-    return _matching("user", text, _USER, "name|uid[:group|gid]")
+    return matching("user", text, _USER, "name|uid[:group|gid]")
 
 
 def condition_of(text: str) -> str:
-    return _one_of("condition", text or "exited", CONDITIONS)
+    return one_of("condition", text or "exited", CONDITIONS)
 
 
 def only_exited(condition: str) -> None:
     """Raises BadRequest for what an exec can not be waited for."""
     if condition != "exited":
-        raise _bad("condition", condition, "exited, for an exec")
+        raise bad("condition", condition, "exited, for an exec")
 
 
 def number_of(value: int, field: str) -> int:
     """A run or sequence number that the store can hold. Raises BadRequest."""
     if value > MAX_NUMBER:
-        raise _bad(field, str(value), f"at most {MAX_NUMBER}")
+        raise bad(field, str(value), f"at most {MAX_NUMBER}")
     return value
 
 
@@ -148,7 +149,7 @@ def time_of(timestamp: Timestamp, field: str) -> int:
     """CLOCK_REALTIME in ns. Raises BadRequest for nanos out of range and for years that no 64-bit clock can tell."""
     total = timestamp.seconds * 1_000_000_000 + timestamp.nanos
     if not 0 <= timestamp.nanos < 1_000_000_000 or not 0 <= total <= MAX_NUMBER:
-        raise _bad(field, f"{timestamp.seconds}s {timestamp.nanos}ns", "a time since 1970 with nanos below 1e9")
+        raise bad(field, f"{timestamp.seconds}s {timestamp.nanos}ns", "a time since 1970 with nanos below 1e9")
     return total
 
 
@@ -166,28 +167,6 @@ def log_wanted(request: pb.LogsRequest, source: Wanted) -> Wanted:
 def timeout_of(request: pb.StopRequest | pb.RestartRequest | pb.StopPodRequest) -> int | None:
     """Grace in seconds; None: the container's own."""
     return request.timeout_seconds if request.HasField("timeout_seconds") else None
-
-
-def _bad(field: str, value: str, allowed: str) -> BadRequest:
-    return BadRequest(f"{field} {value[:100]!r}: allowed is {allowed}", field=field)
-
-
-def _matching(field: str, value: str, pattern: re.Pattern[str], allowed: str) -> str:
-    if value and not pattern.fullmatch(value):
-        raise _bad(field, value, allowed)
-    return value
-
-
-def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise _bad(field, value, " or ".join(allowed))
-    return value
-
-
-def absolute(field: str, value: str) -> str:
-    if value and not value.startswith("/"):
-        raise _bad(field, value, "an absolute path")
-    return value
 
 
 def _one_root(message: pb.ContainerSpec) -> pb.ContainerSpec:
@@ -217,23 +196,23 @@ def _stop_signal(message: pb.ContainerSpec) -> int:
 def env_of(env: Iterable[str]) -> tuple[str, ...]:
     for text in env:
         if text.find("=") < 1:
-            raise _bad("env", text, "KEY=VALUE")
+            raise bad("env", text, "KEY=VALUE")
     return tuple(env)
 
 
 def _runtime(text: str) -> str:
-    return text if text.startswith("/") else _matching("runtime", text, _NAME, "a plain name or an absolute path")
+    return text if text.startswith("/") else matching("runtime", text, _NAME, "a plain name or an absolute path")
 
 
 def _memory(size_bytes: int) -> int:
     if size_bytes and not MIN_MEMORY_BYTES <= size_bytes <= MAX_NUMBER:
-        raise _bad("memory_bytes", str(size_bytes), f"0 (no limit) or {MIN_MEMORY_BYTES} (4 MiB) to {MAX_NUMBER}")
+        raise bad("memory_bytes", str(size_bytes), f"0 (no limit) or {MIN_MEMORY_BYTES} (4 MiB) to {MAX_NUMBER}")
     return size_bytes
 
 
 def _cpu(field: str, milli: int) -> int:
     if milli and not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
-        raise _bad(field, str(milli), f"0 (no limit) or {MIN_CPU_MILLI} to {MAX_CPU_MILLI} thousandths of a CPU")
+        raise bad(field, str(milli), f"0 (no limit) or {MIN_CPU_MILLI} to {MAX_CPU_MILLI} thousandths of a CPU")
     return milli
 
 
@@ -245,10 +224,10 @@ def _pairs(field: str, pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def _mount(index: int, mount: pb.Mount) -> Mount:
     if mount.empty_dir:
-        _matching(f"mounts[{index}].empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
+        matching(f"mounts[{index}].empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
         destination = absolute(f"mounts[{index}].destination", mount.destination)
         return Mount("", destination, mount.read_only, mount.empty_dir)
     for field, value in (("source", mount.source), ("destination", mount.destination)):
         if not value.startswith("/"):
-            raise _bad(f"mounts[{index}].{field}", value, "an absolute path")
+            raise bad(f"mounts[{index}].{field}", value, "an absolute path")
     return Mount(mount.source, mount.destination, mount.read_only)

@@ -4,15 +4,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
-from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from protos.exitd.v1 import exitd_pb2
+from supervisor.api import table
 
 if TYPE_CHECKING:
     import grpc.aio  # exitctl is synchronous and does not pay for asyncio
 
-EXITD: ServiceDescriptor = exitd_pb2.DESCRIPTOR.services_by_name["Exitd"]
+EXITD = table.EXITD
 
 # A gRPC call object; which messages it takes and gives is known to the descriptor, not to the type checker.
 Call = Callable[..., Any]
@@ -36,14 +35,14 @@ class Stub:
 
 def add(server: "grpc.Server | grpc.aio.Server", servicer: object, service: ServiceDescriptor = EXITD) -> None:
     """Serves `service` with the methods of `servicer`, which must have every method of the table (AttributeError)."""
-    table = {method.name: _handler(method, getattr(servicer, method.name)) for method in service.methods}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, table),))
-    server.add_registered_method_handlers(service.full_name, table)
+    handlers = {method.name: _handler(method, getattr(servicer, method.name)) for method in service.methods}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+    server.add_registered_method_handlers(service.full_name, handlers)
 
 
 def _call(channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor, method: MethodDescriptor) -> Call:
     kind = f"{_kind(method.client_streaming)}_{_kind(method.server_streaming)}"
-    request, reply = _classes(method)
+    request, reply = table.classes(method)
     make: Call = getattr(channel, kind)
     return cast(
         Call,
@@ -58,14 +57,10 @@ def _call(channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor
 
 def _handler(method: MethodDescriptor, behaviour: Call) -> Any:
     kind = f"{_kind(method.client_streaming)}_{_kind(method.server_streaming)}"
-    request, reply = _classes(method)
+    request, reply = table.classes(method)
     make: Call = getattr(grpc, f"{kind}_rpc_method_handler")
     return make(behaviour, request_deserializer=request.FromString, response_serializer=reply.SerializeToString)
 
 
 def _kind(streaming: bool) -> str:
     return "stream" if streaming else "unary"
-
-
-def _classes(method: MethodDescriptor) -> tuple[Any, Any]:
-    return message_factory.GetMessageClass(method.input_type), message_factory.GetMessageClass(method.output_type)

@@ -1,6 +1,7 @@
-"""exitd's API over gRPC on a unix socket, health and reflection beside it."""
+"""exitd's API on two unix sockets, from one service table: gRPC with health and reflection, ttrpc with health."""
 
 import os
+import socket
 from urllib.parse import quote
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read when grpc is imported; the daemon never forks
@@ -9,11 +10,12 @@ import grpc.aio
 import structlog
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # ships no py.typed
 
-from supervisor.api import health, rpc, sockets
+from supervisor.api import grpcdoor, health, rpc, sockets, ttrpcdoor
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls
 from supervisor.api.doors import Doors
 from supervisor.errors import CannotStart
+from supervisor.ttrpc.server import Server
 
 SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
 _LAST_WORDS_SECONDS = 0.5  # for answers on their way out
@@ -23,36 +25,54 @@ _OPTIONS = (
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
     ("grpc.so_reuseport", 0),
 )
-MUTATING = frozenset(
-    {
-        *("CreateContainer", "Start", "Stop", "Kill", "Restart", "Pause", "Resume", "Remove", "Exec"),
-        *("RunPod", "StopPod", "RemovePod", "LoadImage", "PullImage", "ImportImage", "RemoveImage"),
-        *("ResizePty", "CloseStdin", "ReopenLog"),
-    }
-)
 
 log = structlog.get_logger(__name__)
 
 
 class ApiServer:
-    """The gRPC server on one unix socket. `health.set(False)` while the node cannot store what happens."""
+    """The servers. `health.set(False)` while the node cannot store what happens."""
 
-    def __init__(self, path: str, doors: Doors, callers: Callers | None = None) -> None:
+    def __init__(
+        self, path: str, doors: Doors, callers: Callers | None = None, ttrpc: str | socket.socket | None = None
+    ) -> None:
+        """`path` is gRPC's. `ttrpc`: a path, a socket that the service manager has bound, or none."""
         self.path = path
         self.health = health.Health()
         self._doors = doors
-        self._calls = Calls(callers)
+        self._callers = callers
+        self._calls = Calls()
         self._server: grpc.aio.Server | None = None
+        self._where = ttrpc
+        self._ttrpc = Server(ttrpcdoor.table(doors, self._calls, self.health), failure_of=ttrpcdoor.failure_of)
 
     async def start(self) -> None:
         """Binds and serves. gRPC takes a live socket from its owner without a word: hold the daemon's lock first.
 
         Raises CannotStart for a path that cannot be bound.
         """
-        if len(os.fsencode(self.path)) > SOCKET_PATH_LIMIT:
-            raise CannotStart(f"{self.path} is too long for a unix socket, at most {SOCKET_PATH_LIMIT} bytes")
+        _check(self.path)
+        if self._where is not None:
+            await self._listen(self._where)
+        try:
+            self._server = await self._serve()
+        except CannotStart:
+            await self._ttrpc.stop(0)
+            raise
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Who waits is told SHUTTING_DOWN; changes under way get `grace_seconds`. Idempotent; the sockets go, but for
+        the service manager's."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        self.health.shut()
+        await self._calls.close(grace_seconds)
+        await self._ttrpc.stop(_LAST_WORDS_SECONDS)
+        await server.stop(_LAST_WORDS_SECONDS)
+
+    async def _serve(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=_OPTIONS)
-        rpc.add(server, self._calls.bind(self._doors, MUTATING))
+        rpc.add(server, grpcdoor.servicer(self._doors, self._calls, self._callers))
         rpc.add(server, self.health, health.SERVICE)
         names = (rpc.EXITD.full_name, health.SERVICE.full_name, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
@@ -63,13 +83,18 @@ class ApiServer:
             sockets.admit_group(self.path)
         except (RuntimeError, OSError) as error:
             raise CannotStart(f"cannot listen on {self.path}: {error}") from error
-        self._server = server
+        return server
 
-    async def stop(self, grace_seconds: float) -> None:
-        """Who waits is told SHUTTING_DOWN; changes under way get `grace_seconds`. Idempotent; the socket goes."""
-        if self._server is None:
-            return
-        server, self._server = self._server, None
-        self.health.shut()
-        await self._calls.close(grace_seconds)
-        await server.stop(_LAST_WORDS_SECONDS)
+    async def _listen(self, where: str | socket.socket) -> None:
+        path = where if isinstance(where, str) else where.getsockname()
+        _check(path)
+        try:
+            await self._ttrpc.listen(where)
+            sockets.admit_group(path)
+        except OSError as error:
+            raise CannotStart(f"cannot listen on {path}: {error.strerror or error}") from error
+
+
+def _check(path: str) -> None:
+    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+        raise CannotStart(f"{path} is too long for a unix socket, at most {SOCKET_PATH_LIMIT} bytes")

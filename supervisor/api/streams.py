@@ -7,12 +7,12 @@ from typing import Protocol
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import requests
+from supervisor.api.values import size_of
 from supervisor.errors import BadRequest, TimedOut
 from supervisor.facts import By, Container, Counters, Winsize
 from supervisor.streams import Dropped, Item, Output, Session, Wanted
 
 START_SECONDS = 10.0  # for the first request of an attach
-MOST_SIDE = 65_535  # of a terminal, ioctl_tty(2)
 
 
 class Streams(Protocol):
@@ -56,7 +56,7 @@ class StreamDoors:
                 await asyncio.wait((feeding,))
 
     async def ResizePty(self, request: pb.ResizePtyRequest, by: By) -> pb.ResizePtyReply:
-        size = _size(request.size)
+        size = size_of(request.size)
         await self._streams.resize(requests.id_of(request.id), _exec_id(request.exec_id), size)
         return pb.ResizePtyReply()
 
@@ -87,7 +87,7 @@ async def _feed(session: Session, request: AsyncIterator[pb.AttachRequest]) -> N
             case "stdin":
                 await session.write(each.stdin)
             case "resize":
-                await session.resize(_size(each.resize))
+                await session.resize(size_of(each.resize))
             case "close_stdin" if each.close_stdin:
                 await session.close_stdin()
             case "detach" if each.detach:
@@ -111,15 +111,8 @@ def _reply(item: Item) -> pb.AttachReply:
 def _wanted(start: pb.AttachStart) -> Wanted:
     if not (start.stdin or start.stdout or start.stderr):
         raise BadRequest("stdin, stdout, stderr: none of them is asked for", field="stdout")
-    size = _size(start.size) if start.HasField("size") else None
+    size = size_of(start.size) if start.HasField("size") else None
     return Wanted(start.stdin, start.stdout, start.stderr, start.lossless, size)
-
-
-def _size(size: pb.Winsize) -> Winsize:
-    for name, cells in (("rows", size.rows), ("cols", size.cols)):
-        if cells > MOST_SIDE:
-            raise BadRequest(f"size.{name} {cells}: at most {MOST_SIDE}", field=f"size.{name}")
-    return Winsize(size.rows, size.cols)
 
 
 def _exec_id(text: str) -> str:

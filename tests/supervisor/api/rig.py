@@ -50,7 +50,7 @@ async def serving(folder: Path) -> AsyncIterator[Rig]:
     changes.start()
     callers = Callers(str(folder / "caller.sock"))
     await callers.start()
-    server = ApiServer(str(folder / "exitd.sock"), doors_of(node, changes), callers)
+    server = ApiServer(str(folder / "exitd.sock"), doors_of(node, changes), callers, str(folder / "exitd.ttrpc"))
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"unix:{server.path}") as channel:

@@ -1,4 +1,4 @@
-"""Attach over gRPC, from the client's threads to a shim's pipes: both directions, who holds up whom, every end."""
+"""Attach over each transport, from a client's threads to a shim's pipes: both ways, who holds up whom, every end."""
 
 import asyncio
 import errno
@@ -17,7 +17,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import streams
 from supervisor.api import streams as doors
 from supervisor.api.attachment import Attachment
-from supervisor.api.client import Client
+from supervisor.api.client import Client, ttrpc_beside
 from supervisor.errors import BadRequest, NoSuchContainer, ShimFailed, WrongState
 from supervisor.facts import Winsize
 from supervisor.streams import Wanted
@@ -27,6 +27,8 @@ from tests.supervisor.fakeshim import FakeShim
 
 PIPE_BYTES = 64 * 1024
 IN_FLIGHT_BYTES = 16 * 1024 * 1024  # more than pipes, sockets and gRPC hold between the two ends
+
+each_way = pytest.mark.parametrize("ttrpc", [True, False], ids=["ttrpc", "grpc"])
 
 
 class Ends:
@@ -45,11 +47,13 @@ class Ends:
 
 
 @asynccontextmanager
-async def both(folder: Path) -> AsyncIterator[Ends]:
+async def both(folder: Path, *, ttrpc: bool) -> AsyncIterator[Ends]:
     async with asyncio.timeout(LIMIT_SECONDS), serving(folder) as rig:
         rig.node.run_directory = str(folder)
         shim = FakeShim(folder).begin()
-        client = await asyncio.to_thread(lambda: Client(rig.server.path))
+        client = await asyncio.to_thread(
+            lambda: Client(rig.server.path, ttrpc_beside(rig.server.path) if ttrpc else None)
+        )
         try:
             yield Ends(rig, shim, client)
         finally:
@@ -57,9 +61,9 @@ async def both(folder: Path) -> AsyncIterator[Ends]:
             shim.die()
 
 
-def attached(folder: Path, test: Callable[[Ends], Awaitable[None]]) -> None:
+def attached(folder: Path, test: Callable[[Ends], Awaitable[None]], *, ttrpc: bool = False) -> None:
     async def main() -> None:
-        async with both(folder) as ends:
+        async with both(folder, ttrpc=ttrpc) as ends:
             await test(ends)
 
     asyncio.run(main())
@@ -84,7 +88,8 @@ async def sent(fd: int, data: bytes) -> None:
     await asyncio.to_thread(os.write, fd, data)
 
 
-def test_both_directions_and_the_end(tmp_path: Path) -> None:
+@each_way
+def test_both_directions_and_the_end(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach()
         assert (it.tty, it.stdin) == (False, True)
@@ -99,10 +104,11 @@ def test_both_directions_and_the_end(tmp_path: Path) -> None:
         assert not await asyncio.to_thread(it.write, b"nobody is there")
         assert ends.rig.node.asked == [("attach", "c1", "", Wanted())]
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_what_is_wanted_arrives(tmp_path: Path) -> None:
+@each_way
+def test_what_is_wanted_arrives(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach("on-a-tty", exec_id="e1", stdin=False, lossless=False, size=(24, 80))
         assert (it.tty, it.stdin) == (True, False)
@@ -110,10 +116,11 @@ def test_what_is_wanted_arrives(tmp_path: Path) -> None:
         assert ends.rig.node.asked == [("attach", "on-a-tty", "e1", wanted)]
         assert ends.shim.asked == [("attach", "out", "drop"), ("resize", "24", "80")]
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_a_resize_and_the_end_of_the_input_come_behind_what_was_written(tmp_path: Path) -> None:
+@each_way
+def test_a_resize_and_the_end_of_the_input_come_behind_what_was_written(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         on_tty = await ends.attach("on-a-tty")
         assert await asyncio.to_thread(on_tty.resize, 5, 6)
@@ -127,10 +134,11 @@ def test_a_resize_and_the_end_of_the_input_come_behind_what_was_written(tmp_path
         await until(lambda: ("close-stdin",) in ends.shim.asked)
         assert await writing
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_a_client_that_ends_its_input_goes_on_reading(tmp_path: Path) -> None:
+@each_way
+def test_a_client_that_ends_its_input_goes_on_reading(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach()
         await asyncio.to_thread(it.write, b"last")
@@ -143,10 +151,11 @@ def test_a_client_that_ends_its_input_goes_on_reading(tmp_path: Path) -> None:
         assert await reply(it) == pb.AttachReply(stdout=b"still")
         assert ("close-stdin",) not in ends.shim.asked
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_a_client_that_does_not_read_holds_the_shim_up_and_loses_nothing(tmp_path: Path) -> None:
+@each_way
+def test_a_client_that_does_not_read_holds_the_shim_up_and_loses_nothing(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it, out = await ends.attach(), ends.theirs["out"]
         written, pattern = b"", os.urandom(PIPE_BYTES)
@@ -156,7 +165,7 @@ def test_a_client_that_does_not_read_holds_the_shim_up_and_loses_nothing(tmp_pat
         ends.shim.close("out", "err")
         assert b"".join([each.stdout async for each in replies(it)]) == written
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
 async def room(fd: int, seconds: float) -> bool:
@@ -177,7 +186,8 @@ async def replies(it: Attachment) -> AsyncIterator[pb.AttachReply]:
         yield each
 
 
-def test_a_container_that_does_not_read_holds_the_client_up_until_it_detaches(tmp_path: Path) -> None:
+@each_way
+def test_a_container_that_does_not_read_holds_the_client_up_until_it_detaches(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach()
         writing = asyncio.create_task(asyncio.to_thread(it.write, bytes(IN_FLIGHT_BYTES)))
@@ -188,10 +198,11 @@ def test_a_container_that_does_not_read_holds_the_client_up_until_it_detaches(tm
         assert await reply(it) is None
         await until(lambda: ends.shim.open_connections == 0)
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_what_was_written_before_a_client_leaves_reaches_the_container(tmp_path: Path) -> None:
+@each_way
+def test_what_was_written_before_a_client_leaves_reaches_the_container(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach()
         await asyncio.to_thread(it.write, b"last words")
@@ -203,10 +214,13 @@ def test_what_was_written_before_a_client_leaves_reaches_the_container(tmp_path:
         assert await reply(it) is None
         await until(lambda: ends.shim.open_connections == 0)
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_a_client_can_leave_a_container_that_never_reads_and_one_that_never_stops_writing(tmp_path: Path) -> None:
+@each_way
+def test_a_client_can_leave_a_container_that_never_reads_and_one_that_never_stops_writing(
+    tmp_path: Path, ttrpc: bool
+) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach()
         await asyncio.to_thread(it.write, b"unread")
@@ -214,10 +228,11 @@ def test_a_client_can_leave_a_container_that_never_reads_and_one_that_never_stop
         await asyncio.to_thread(it.leave)
         await until(lambda: ends.shim.open_connections == 0)
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_a_client_that_goes_away_is_let_go_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@each_way
+def test_a_client_that_goes_away_is_let_go_and_leaves_nothing_behind(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         with await ends.attach() as it:
             await asyncio.to_thread(it.write, b"x")
@@ -231,10 +246,11 @@ def test_a_client_that_goes_away_is_let_go_and_leaves_nothing_behind(tmp_path: P
             ends.shim.close("in", "out", "err")
         assert len(os.listdir("/proc/self/fd")) == before
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_no_thread_stays_behind_an_attach_that_is_over(tmp_path: Path) -> None:
+@each_way
+def test_no_thread_stays_behind_an_attach_that_is_over(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         before = threading.active_count()
         for _ in range(5):
@@ -243,10 +259,11 @@ def test_no_thread_stays_behind_an_attach_that_is_over(tmp_path: Path) -> None:
             assert await reply(it) is None
         await until(lambda: threading.active_count() <= before + 1)  # the pool's own may have grown
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_errors_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_way
+def test_errors_have_their_names(tmp_path: Path, ttrpc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "BEGIN_SECONDS", 0.1)
 
     async def test(ends: Ends) -> None:
@@ -265,10 +282,11 @@ def test_errors_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ShimFailed, match="no shim listens"):
             await ends.attach()
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
-def test_what_the_container_has_not_got_is_refused_in_the_midst_of_it(tmp_path: Path) -> None:
+@each_way
+def test_what_the_container_has_not_got_is_refused_in_the_midst_of_it(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach()
         assert await asyncio.to_thread(it.resize, 1, 1)
@@ -280,7 +298,7 @@ def test_what_the_container_has_not_got_is_refused_in_the_midst_of_it(tmp_path: 
         with pytest.raises(WrongState, match="ctrl-d"):
             await reply(it)
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
 @pytest.mark.parametrize("first", [pb.AttachRequest(stdin=b"x"), pb.AttachRequest(), None])
@@ -333,7 +351,8 @@ async def endless(first: pb.AttachRequest) -> AsyncIterator[pb.AttachRequest]:
     await asyncio.Event().wait()
 
 
-def test_small_orders_reach_their_owner(tmp_path: Path) -> None:
+@each_way
+def test_small_orders_reach_their_owner(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         await asyncio.to_thread(lambda: ends.client.resize("c1", 5, 6, exec_id="e1"))
         await asyncio.to_thread(ends.client.close_stdin, "c1")
@@ -346,7 +365,7 @@ def test_small_orders_reach_their_owner(tmp_path: Path) -> None:
             ("reopen_log", "c1"),
         ]
 
-    attached(tmp_path, test)
+    attached(tmp_path, test, ttrpc=ttrpc)
 
 
 def test_inspect_has_the_counters(tmp_path: Path) -> None:

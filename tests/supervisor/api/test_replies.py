@@ -6,7 +6,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline
-from supervisor.api import replies
+from supervisor.api import replies, values
 from supervisor.facts import (
     By,
     Container,
@@ -92,8 +92,8 @@ def test_everything_else_of_an_exit_arrives() -> None:
         reason="stop",
         by=pb.By(uid=0, pid=42),
         oom=pb.Oom(init=True, kills=2, limit_bytes=64),
-        at=replies.timestamp(AT_NS),
-        started_at=replies.timestamp(5),
+        at=values.timestamp(AT_NS),
+        started_at=values.timestamp(5),
         name="web",
         namespace="default",
         decision="restart",
@@ -140,12 +140,12 @@ def test_a_container_and_what_the_daemon_knows_of_it_arrive() -> None:
         run=3,
         init=pb.Process(pid=7, started_ticks=99),
         shim=pb.Process(pid=8, started_ticks=98),
-        created_at=replies.timestamp(1),
-        started_at=replies.timestamp(2),
-        finished_at=replies.timestamp(AT_NS),
+        created_at=values.timestamp(1),
+        started_at=values.timestamp(2),
+        finished_at=values.timestamp(AT_NS),
         exit=replies.exit_message(ended(Exited(1))),
         restart_count=2,
-        restart_at=replies.timestamp(10),
+        restart_at=values.timestamp(10),
         recovering=True,
         error="caf?",
         monitored_by="keeper",

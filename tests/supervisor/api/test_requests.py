@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import replies, requests
+from supervisor.api import replies, requests, values
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Policy, RestartPolicy, Spec
@@ -242,7 +242,7 @@ def test_a_log_that_cannot_be_is_refused_by_its_field(field: str, fields: dict[s
 
 @given(st.integers(min_value=0, max_value=2**63 - 1))
 def test_a_time_comes_back_to_the_nanosecond(time_ns: int) -> None:
-    stamp = replies.timestamp(time_ns)
+    stamp = values.timestamp(time_ns)
     assert stamp is not None
     assert requests.time_of(stamp, "since") == time_ns
 

@@ -15,7 +15,8 @@ from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untype
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import errors
 from supervisor.api import rpc
-from supervisor.api.server import MUTATING, ApiServer
+from supervisor.api.server import ApiServer
+from supervisor.api.table import MUTATING
 from supervisor.facts import By
 from supervisor.inotify import Inotify
 from supervisor.logs import Wanted

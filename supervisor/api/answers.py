@@ -1,0 +1,74 @@
+"""What exitctl gets of a call that takes its time: replies as they come, or one that is waited for."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import errors
+from supervisor.errors import ExitdError
+
+
+class Source(Protocol):
+    """Replies of a call, whatever carries it. Ends or raises ExitdError."""
+
+    def __next__(self) -> Any: ...
+    def cancel(self) -> None:
+        """From any thread."""
+
+
+class Answer(Protocol):
+    """The one reply of a call, whatever carries it."""
+
+    def result(self, seconds: float | None) -> Any | None:
+        """None once it is cancelled. Raises ExitdError; TimeoutError after `seconds`."""
+
+    def cancel(self) -> None:
+        """From any thread."""
+
+
+class Stream(Iterator[Any]):
+    """Replies as they come. Ends quietly when cancelled."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._cancelled = False
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._source)
+        except ExitdError:
+            if self._cancelled:
+                raise StopIteration from None
+            raise
+
+    def cancel(self) -> None:
+        """May be called from any thread."""
+        self._cancelled = True
+        self._source.cancel()
+
+
+class Waiting:
+    """An exit somebody has asked for."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def result(self, seconds: float | None = None) -> pb.Exit | None:
+        """The exit, or None when there is none (a container removed before it ever ran).
+
+        Raises TimedOut when `seconds` go by first: the container goes on. Other failures as the daemon names them.
+        """
+        reply = self.reply(seconds)
+        return reply.exit if reply.HasField("exit") else None
+
+    def reply(self, seconds: float | None = None) -> pb.WaitReply:
+        """The whole answer: a pod's has the exits of its members. An empty one after `cancel`."""
+        try:
+            reply: pb.WaitReply | None = self._answer.result(seconds)
+        except TimeoutError:
+            self._answer.cancel()
+            raise errors.TimedOut(f"it had not happened after {seconds:g} s") from None
+        return pb.WaitReply() if reply is None else reply
+
+    def cancel(self) -> None:
+        self._answer.cancel()

@@ -1,0 +1,75 @@
+"""The service table behind gRPC: who asks is told by a token, what is refused by trailing metadata."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any, Never, TypeAlias
+
+import grpc
+import grpc.aio
+
+from supervisor.api import details
+from supervisor.api.callers import METADATA_KEY, Callers
+from supervisor.api.calls import Calls, Method, Refused
+from supervisor.api.table import EXITD, MUTATING
+from supervisor.errors import NotPermitted
+from supervisor.facts import By
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # generic only in its stubs
+
+_STATUS = {status.value[0]: status for status in grpc.StatusCode}
+
+
+def servicer(doors: object, calls: Calls, callers: Callers | None) -> SimpleNamespace:
+    """A gRPC behaviour for every method of the service table; `doors` has each as `name(request, by)`."""
+    behaviours = SimpleNamespace()
+    for method in EXITD.methods:
+        make = _streaming if method.server_streaming else _unary
+        setattr(behaviours, method.name, make(method.name, getattr(doors, method.name), calls, callers))
+    return behaviours
+
+
+def _unary(name: str, call: Method, calls: Calls, callers: Callers | None) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def unary(request: Any, context: Context) -> Any:
+        try:
+            return await calls.answer(name, call, request, lambda: _by(context, callers), changes=name in MUTATING)
+        except Refused as refused:
+            refusal = refused.refusal
+        await _abort(context, refusal)
+
+    return unary
+
+
+def _streaming(
+    name: str, call: Method, calls: Calls, callers: Callers | None
+) -> Callable[[Any, Context], Awaitable[None]]:
+    async def streaming(request: Any, context: Context) -> None:
+        try:
+            with calls.answering(name, waits=True):
+                # Closed here and now when the peer goes away, not whenever the garbage is collected.
+                async with aclosing(call(request, _by(context, callers))) as replies:
+                    async for reply in replies:
+                        await context.write(reply)
+            return
+        except Refused as refused:
+            refusal = refused.refusal
+        await _abort(context, refusal)
+
+    return streaming
+
+
+def _by(context: Context, callers: Callers | None) -> By:
+    """Empty when the peer shows no token: the socket's permissions have let it in."""
+    metadata = context.invocation_metadata() or ()
+    token = next((value for key, value in metadata if key == METADATA_KEY), None)
+    if token is None or callers is None:
+        return By()
+    by = callers.lookup(token.decode("ascii", "replace") if isinstance(token, bytes) else token)
+    if by is None:
+        raise NotPermitted(f"the {METADATA_KEY} token is not valid (any more): its connection has to stay open")
+    return by
+
+
+async def _abort(context: Context, refusal: details.Refusal) -> Never:
+    await context.abort(_STATUS[refusal.code], refusal.text, ((details.KEY, refusal.details),))
+    raise AssertionError("abort always raises")
