@@ -82,10 +82,12 @@ class Commands(click.Group):
 
 
 def connect(ctx: click.Context) -> "Client":
-    """The daemon named by --address or the environment. Closed with the command."""
-    from supervisor.api.client import Client, socket_path
+    """The daemon named by --address or the environment, over ttrpc where it can be. Closed with the command."""
+    from supervisor.api.client import Client, socket_path, ttrpc_beside
 
-    client = Client(socket_path(ctx.find_root().params.get("address"), os.environ))
+    options = ctx.find_root().params
+    path = socket_path(options.get("address"), os.environ)
+    client = Client(path, None if options.get("grpc") else ttrpc_beside(path))
     ctx.call_on_close(client.close)
     return client
 

@@ -5,7 +5,7 @@ import select
 import sys
 from typing import BinaryIO
 
-from supervisor.api.client import Stream
+from supervisor.api.answers import Stream
 
 
 def copy_log(log: Stream) -> None:

@@ -12,7 +12,7 @@ import click
 
 from shim import programs
 from supervisor import probe
-from supervisor.cli import table
+from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
 from supervisor.errors import BadRequest, ExitdError
 from supervisor.probe import Result
@@ -45,7 +45,7 @@ def doctor(ctx: click.Context, state: str | None, format_: str) -> int:
     if format_ not in ("table", "json", "jsonl"):
         raise BadRequest(f"--format {format_!r} is not known here: table, json or jsonl")
     directory = state or os.environ.get("EXITD_STATE") or DEFAULT_STATE
-    findings = [*machine(), *tools(), *evidence(directory), *places(directory), daemon(ctx)]
+    findings = [*machine(), *tools(), *evidence(directory), *places(directory), daemon(ctx), *adapter(directory)]
     if format_ == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=4))
     elif format_ == "jsonl":
@@ -143,6 +143,11 @@ def daemon(ctx: click.Context) -> Finding:
         return Finding("ok", "daemon", f"exitd {client.version().version} answers on {client.path}")
     except ExitdError as error:
         return Finding("warn", "daemon", str(error))
+
+
+def adapter(state: str) -> Iterator[Finding]:
+    """exitd works without containerd, so nothing of it is fatal."""
+    return (_finding(what, result, fatal=False) for what, result in containerd.chain(state))
 
 
 def _finding(what: str, result: Result, *, fatal: bool) -> Finding:

@@ -10,7 +10,17 @@ from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
 from supervisor.errors import ExitdError
 
-HEADINGS = ("CONTAINER ID", "NAME", "COMMAND", "CREATED", "STATUS", "RUNTIME", "RUNS", "POD ID")
+COLUMNS = {
+    "CONTAINER ID": "ID",
+    "NAMESPACE": "Namespace",
+    "NAME": "Name",
+    "COMMAND": "Command",
+    "CREATED": "RunningFor",
+    "STATUS": "Status",
+    "RUNTIME": "Runtime",
+    "RUNS": "Run",
+    "POD ID": "PodID",
+}
 
 
 @click.command()
@@ -35,7 +45,8 @@ def ps(
         return 0
     whole = no_trunc or wanted.kind in ("json", "jsonl")
     documents = [list_document(container, now_ns(), whole=whole) for container in found]
-    output.show(wanted, documents, HEADINGS, _row)
+    shown = _columns(documents)
+    output.show(wanted, documents, tuple(shown), lambda document: [str(document[name]) for name in shown.values()])
     return 0
 
 
@@ -95,6 +106,7 @@ def _pod_id(container: pb.Container) -> str:
     return container.id if container.spec.HasField("pod") else container.spec.sandbox
 
 
-def _row(document: Document) -> list[str]:
-    names = ("ID", "Name", "Command", "RunningFor", "Status", "Runtime", "Run", "PodID")
-    return [str(document[name]) for name in names]
+def _columns(documents: list[Document]) -> dict[str, str]:
+    """The namespace has a column where there is more than exitd's own: of containerd's tasks."""
+    alone = {document["Namespace"] for document in documents} <= {"", "default"}
+    return {heading: name for heading, name in COLUMNS.items() if not (alone and name == "Namespace")}

@@ -11,7 +11,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.client import Client, Unreachable, Waiting
+from supervisor.api.answers import Waiting
+from supervisor.api.client import Client, Unreachable
 from supervisor.cli.app import complain
 from supervisor.cli.fetch import fetch_image, patience
 from supervisor.cli.manifest.container import Member, Pull

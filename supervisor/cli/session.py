@@ -10,8 +10,9 @@ from typing import Self
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.answers import Stream, Waiting
 from supervisor.api.attachment import Attachment
-from supervisor.api.client import Client, Stream, Unreachable, Waiting
+from supervisor.api.client import Client, Unreachable
 from supervisor.cli import keys
 from supervisor.cli.app import complain
 from supervisor.cli.copying import copy_log, pour

@@ -51,7 +51,7 @@ def ago(then: Timestamp, now_ns: int) -> str:
 def precise(ns: int) -> str:
     """A length of time with three digits that count: `12.3 ms`, `4.05 s`, `3 min 5 s`."""
     seconds = ns / SECOND_NS
-    if seconds < 1:
+    if seconds < 0.9995:  # what is rounded to a thousand of them is a second
         return f"{seconds * 1000:.3g} ms"
     if seconds < 60:
         return f"{seconds:.3g} s"

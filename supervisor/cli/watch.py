@@ -3,7 +3,8 @@
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.client import Client, Unreachable, Waiting
+from supervisor.api.answers import Waiting
+from supervisor.api.client import Client, Unreachable
 from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
 from supervisor.cli.copying import copy_log

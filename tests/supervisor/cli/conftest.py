@@ -21,9 +21,10 @@ class Outcome:
 Exitctl = Callable[..., Outcome]
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
-    fake = FakeDaemon(tmp_path)
+@pytest.fixture(params=["ttrpc", "grpc"])
+def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeDaemon]:
+    """Whoever asks it does so once over each: exitctl takes what it finds."""
+    fake = FakeDaemon(tmp_path, request.param)
     yield fake
     fake.stop()
 

@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.ttrpc.faults import CallFailed
 
 LIMIT_SECONDS = 20
 SHORT_SECONDS = 0.05
@@ -57,7 +58,7 @@ class FakeAttach:
                 self.asked.put(request)
                 if request.detach:
                     self.end()
-        except grpc.RpcError:  # the client has gone
+        except (grpc.RpcError, CallFailed):  # the client has gone
             self.end()
         self.asked.put(None)
 

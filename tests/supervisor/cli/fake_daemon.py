@@ -1,4 +1,4 @@
-"""A stand-in for the daemon's socket: the real service table, canned answers, and a record of what was asked."""
+"""A stand-in for the daemon's sockets: the real service table, canned answers, and a record of what was asked."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +12,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import details, rpc
+from supervisor.api.client import Client
 from supervisor.errors import ExitdError, NoSuchContainer
+from tests.supervisor.cli.ttrpc_front import Front
 
 ID = "c0ffee" + "0" * 58
 AT = Timestamp(seconds=1_700_000_004)
@@ -30,9 +32,10 @@ def exit_of(**fields: Any) -> pb.Exit:
 
 
 class FakeDaemon:
-    """Every answer is an attribute of `answers`, a function of the request; it may raise an ExitdError."""
+    """Every answer is an attribute of `answers`, a function of the request; it may raise an ExitdError. `doors`: what
+    it can be asked over; the last one is what its own client takes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *doors: str) -> None:
         self.asked: list[Any] = []
         self.metadata: dict[str, str] = {}
         self.started = threading.Event()
@@ -65,15 +68,31 @@ class FakeDaemon:
             ),
         )
         self.path = str(directory / "exitd.sock")
-        self._server = grpc.server(futures.ThreadPoolExecutor(8))
-        rpc.add(
-            self._server, SimpleNamespace(**{m.name: self._door(m.name, m.server_streaming) for m in rpc.EXITD.methods})
-        )
-        self._server.add_insecure_port(f"unix:{self.path}")
-        self._server.start()
+        self.ttrpc = str(directory / "exitd.ttrpc")
+        self._last = doors[-1] if doors else "grpc"
+        self._front = Front(self.ttrpc, self._answer) if "ttrpc" in doors else None
+        self._server = self._serve() if "grpc" in doors or not doors else None
 
     def stop(self) -> None:
-        self._server.stop(None).wait(LIMIT_SECONDS)
+        if self._server is not None:
+            self._server.stop(None).wait(LIMIT_SECONDS)
+        if self._front is not None:
+            self._front.stop()
+
+    def client(self) -> Client:
+        return Client(self.path, self.ttrpc if self._last == "ttrpc" else None)
+
+    def _serve(self) -> grpc.Server:
+        server = grpc.server(futures.ThreadPoolExecutor(8))
+        doors = {m.name: self._door(m.name, m.server_streaming) for m in rpc.EXITD.methods}
+        rpc.add(server, SimpleNamespace(**doors))
+        server.add_insecure_port(f"unix:{self.path}")
+        server.start()
+        return server
+
+    def _answer(self, name: str, request: Any) -> Any:
+        self.asked.append(request)
+        return getattr(self.answers, name)(request)
 
     def asked_for(self, kind: type) -> list[Any]:
         return [request for request in self.asked if isinstance(request, kind)]
@@ -98,17 +117,15 @@ class FakeDaemon:
 
     def _door(self, name: str, streaming: bool) -> Callable[[Any, grpc.ServicerContext], Any]:
         def unary(request: Any, context: grpc.ServicerContext) -> Any:
-            self.asked.append(request)
             self.metadata = {key: str(value) for key, value in context.invocation_metadata()}
             try:
-                return getattr(self.answers, name)(request)
+                return self._answer(name, request)
             except ExitdError as error:
                 refuse(context, error)
 
         def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            self.asked.append(request)
             try:
-                yield from getattr(self.answers, name)(request)
+                yield from self._answer(name, request)
             except ExitdError as error:
                 refuse(context, error)
 

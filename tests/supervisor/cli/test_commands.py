@@ -192,6 +192,14 @@ def test_ps_shows_a_table_ids_json_and_templates(daemon: FakeDaemon, exitctl: Ex
     assert exitctl("ps", "--format", r"table {{.Name}}\t{{.Runtime}}").out == "NAME   RUNTIME\nweb    runc\n"
 
 
+def test_ps_has_a_column_for_namespaces_where_there_are_several(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    assert "NAMESPACE" not in exitctl("ps").out
+    task = container(spec=pb.ContainerSpec(name="task", namespace="k8s.io", runtime="runc"))
+    daemon.answers.List = lambda request: pb.ListReply(containers=[container(), task])
+    headings, _, line = (line.split("   ") for line in exitctl("ps").out.splitlines())
+    assert headings[1].strip() == "NAMESPACE" and line[1].strip() == "k8s.io"
+
+
 def test_ps_hands_filters_to_the_daemon(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     exitctl("ps", "--filter", "status=exited", "--filter", "label=a=b")
     request = daemon.asked_for(pb.ListRequest)[0]

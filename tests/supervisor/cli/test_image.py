@@ -123,15 +123,16 @@ def test_load_and_import_read_standard_input_and_keep_nothing_of_it(
     monkeypatch.setenv("TMPDIR", str(spool))
     for words, field in ((("load",), "word"), (("load", "-"), "word"), (("import", "-", "me"), "path")):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"tar"), isatty=lambda: False))
-        answer = store.answers.LoadImage if words[0] == "load" else store.answers.ImportImage
+        method = "LoadImage" if words[0] == "load" else "ImportImage"
+        answer = getattr(store.answers, method)
 
         def look(request: Any, answer: Any = answer, field: str = field) -> Any:
             seen.append(Path(getattr(request, field)).read_bytes())
             return answer(request)
 
-        store.answers.LoadImage = store.answers.ImportImage = look
+        setattr(store.answers, method, look)
         assert exitctl("image", *words).code == 0
-        store.answers.LoadImage = store.answers.ImportImage = answer
+        setattr(store.answers, method, answer)
     assert seen == [b"tar"] * 3
     assert os.listdir(spool) == []
 

@@ -88,6 +88,7 @@ def test_a_size_and_a_precise_span_are_short() -> None:
     assert spoken.size(64 << 20) == "64 MiB"
     assert spoken.size(1536) == "1.5 KiB"
     assert spoken.precise(12_300_000) == "12.3 ms"
+    assert [spoken.precise(ns) for ns in (999_400_000, 999_600_000)] == ["999 ms", "1 s"]
     assert spoken.precise(185 * 10**9) == "3 min 5 s"
 
 

@@ -1,0 +1,183 @@
+"""`doctor`'s lines about containerd: it finds the relay, the relay finds exitd, its configuration names the runtime."""
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from protos.containerd import task_pb2 as pb
+from shim import programs
+from supervisor import __version__, probe
+from supervisor.errors import Code
+from supervisor.probe import Result
+from supervisor.ttrpc.blocking import BlockingClient, connected
+from supervisor.ttrpc.faults import CallFailed, Closed
+
+ADDRESS = "/run/containerd/containerd.sock"
+CONFIG = "/etc/containerd/config.toml"
+SOCKETS = "/run/containerd/s"  # of the relays, whatever containerd's own state directory
+STATE = "/run/exitd"  # the relay's, where nothing else is said
+RELAY = "containerd-shim-exitd-v2"
+RUNTIME = "io.containerd.exitd.v2"
+CRI = {"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
+SHARE = "share/exitd/containerd"
+SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Containerd:
+    """The one that runs, as its process was started; pid 0: the one that would be started from here."""
+
+    program: str
+    pid: int = 0
+    config: str = ""  # it was told; empty: its default
+    path: str = ""  # where it looks for shims
+    state: str = STATE  # where its relays look for exitd
+
+
+def chain(state: str) -> Iterator[tuple[str, Result]]:
+    """One quiet line where there is no containerd. `state` is exitd's state directory."""
+    address = os.environ.get("CONTAINERD_ADDRESS") or ADDRESS
+    pid, why = listener(address)
+    found = looked_at(pid, os.environ)
+    if not pid and not found.program:
+        yield "containerd", Result(True, "not on this machine; exitd works without it")
+        return
+    yield "containerd", _alive(found, pid, why or f"listens on {address}")
+    yield "relay", relay(found.path)
+    yield "relay to exitd", answer(state, found.state)
+    yield "relay sockets", sockets()
+    yield "CRI handler", handler(found)
+
+
+def listener(address: str) -> tuple[int, str]:
+    """The process that listens there, or 0 and why it is not known."""
+    try:
+        with connected(address, SECONDS) as connection:
+            size = struct.calcsize("3i")
+            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+            return int(pid), ""
+    except Closed as error:
+        return 0, error.text
+
+
+def looked_at(pid: int, ours: Mapping[str, str]) -> Containerd:
+    """By /proc, as far as we may look; else with what we have ourselves."""
+    try:
+        program = os.readlink(f"/proc/{pid}/exe")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        environ = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return Containerd(shutil.which("containerd") or "", path=ours.get("PATH", ""), state=_state(ours))
+    theirs = dict(pair.split("=", 1) for pair in environ if "=" in pair)
+    path = f"{theirs.get('PATH', '')}:{os.path.dirname(program)}"  # the last place it looks in
+    return Containerd(program, pid, config_of(words), path, _state(theirs))
+
+
+def config_of(words: list[str]) -> str:
+    """The file that a containerd's command line names."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name in ("-c", "--config", "-config"):
+            return value if equals else after
+    return ""
+
+
+def _state(environ: Mapping[str, str]) -> str:
+    """As the relay reads it."""
+    named = environ.get("EXITD_STATE", "")
+    return named if named.startswith("/") else STATE
+
+
+def _alive(found: Containerd, pid: int, said: str) -> Result:
+    if not pid:
+        cure = "start it (systemctl start containerd), or name its socket with CONTAINERD_ADDRESS"
+        return Result(False, f"{found.program} is installed; {said}", cure)
+    if not found.pid:
+        return Result(False, f"process {pid} {said}; how it was started cannot be read", "run exitctl doctor as root")
+    return Result(True, f"{found.program}, process {pid}, {said}")
+
+
+def relay(path: str) -> Result:
+    """The program is where containerd looks, and is of our version."""
+    where = shutil.which(RELAY, path=path)
+    if where is None:
+        try:
+            cure = f"ln -s {programs.find(RELAY)} /usr/local/bin/"
+        except FileNotFoundError as error:
+            cure = str(error)
+        return Result(False, f"{RELAY} is not on containerd's PATH ({path.strip(':')})", cure)
+    try:
+        said = _output(where, "-v").split()
+    except (OSError, subprocess.SubprocessError) as error:
+        return Result(False, f"{where} -v fails: {error}", "install exitd again, and put a link to its relay there")
+    version = said[said.index("Version:") + 1] if "Version:" in said[:-1] else "unknown"
+    if version != __version__:
+        cure = f"put a link there to the {RELAY} of this exitd"
+        return Result(False, f"{where} is of version {version}, exitd is {__version__}", cure)
+    return Result(True, f"{where}, version {version}")
+
+
+def answer(state: str, theirs: str) -> Result:
+    """exitd answers where the relays look for it. A call without a relay's greeting is refused, which is an answer."""
+    if os.path.realpath(state) != os.path.realpath(theirs):
+        cure = f"give containerd EXITD_STATE={state}, or look there: exitctl doctor --state {theirs}"
+        return Result(False, f"containerd's relays look for exitd in {theirs}, not in {state}", cure)
+    path = f"{theirs}/shimv2.sock"
+    try:
+        with BlockingClient(path, SECONDS) as client:
+            client.call("containerd.task.v2.Task/Connect", pb.ConnectRequest(), pb.ConnectResponse, SECONDS)
+    except CallFailed as error:
+        if error.code != Code.FAILED_PRECONDITION:
+            cure = "start exitd (systemctl start exitd); what containerd asks waits until then"
+            return Result(False, f"no answer on {path}: {error.text}", cure)
+    return Result(True, f"exitd answers on {path}")
+
+
+def sockets(place: str = SOCKETS) -> Result:
+    """A relay can make its socket there."""
+    there = place if os.path.lexists(place) else probe.existing_parent(place)
+    if os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK):
+        return Result(True, f"can be made in {place}")
+    return Result(False, f"cannot be made in {place}", f"run as root; {there} must be a directory and writable")
+
+
+def handler(found: Containerd) -> Result:
+    """A runtime of CRI is exitd's, by the configuration that containerd itself puts together."""
+    words = (found.program, *(("-c", found.config) if found.config else ()), "config", "dump")
+    name = found.config or CONFIG
+    try:
+        config = tomllib.loads(_output(*words))
+    except (OSError, subprocess.SubprocessError, tomllib.TOMLDecodeError) as error:
+        return Result(False, f"{name} cannot be read: {error}", f"try it as root: {' '.join(words)}")
+    if {"cri", *CRI} & set(config.get("disabled_plugins", ())):
+        return Result(True, f"CRI is disabled in {name}; ctr and nerdctl need no entry")
+    names = sorted(handlers(config))
+    if not names:
+        cure = f"for kubelet and crictl import {SHARE}/exitd-1.toml (2.x: exitd-2.toml); ctr and nerdctl need no entry"
+        return Result(False, f"no runtime in {name} is of the type {RUNTIME}", cure)
+    return Result(True, f"{', '.join(names)}, in {name} and what it imports")
+
+
+def handlers(config: dict[str, object]) -> Iterator[str]:
+    """The names of CRI's runtimes that are ours, in a version 2 or 3 configuration."""
+    for plugin in CRI:
+        runtimes = _within(config, "plugins", plugin, "containerd", "runtimes")
+        yield from (name for name in runtimes if _within(runtimes, name).get("runtime_type") == RUNTIME)
+
+
+def _within(table: object, *keys: str) -> dict[str, object]:
+    """The table below these keys; an empty one where there is none."""
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
+def _output(*words: str) -> str:
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=True)
+    return done.stdout.decode(errors="replace")
