@@ -38,12 +38,9 @@ class Admission:
 
     async def _pod(self, reference: str) -> Container:
         try:
-            pause = await self._node.get(reference)
+            return await self._node.get_pod(reference)
         except NoSuchContainer as error:
             raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error
-        if pause.spec.pod is None:
-            raise BadRequest(f"{reference} is a container and no pod; `exitctl pods` lists the pods", id=pause.id)
-        return pause
 
     def _member(self, spec: Spec, pause: Container) -> Spec:
         if pause.phase not in (Phase.RUNNING, Phase.PAUSED):

@@ -6,15 +6,16 @@ exitd knows; and only such a one is ever removed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shim import record
 from shim.mark import EXITDS_OWN_ID, ID, MARK, RUN, Mark, Started
+from shim.names import CREATED, FIFO, LOCK, PLAN
 from supervisor.facts import Container, Event, Phase, Process, RunKey, Spec
-from supervisor.lifecycle import Moment
+from supervisor.lifecycle import Moment, events
 
 STARTS_SECONDS = 10.0  # how long whoever makes a directory may take for each step, before it counts as half-made
-FIFO, RECORD, LOCK, PLAN, CREATED = "exit_fifo", "exit.json", "lock", "plan", "created"
 
 
 class Kind(StrEnum):
@@ -29,7 +30,7 @@ NEEDED: Mapping[str, Kind] = {
     MARK: Kind.FILE,
     PLAN: Kind.FILE,
     LOCK: Kind.FILE,
-    RECORD: Kind.FILE,
+    record.NAME: Kind.FILE,
     FIFO: Kind.FIFO,
 }
 
@@ -200,15 +201,13 @@ def container_of(found: Foundling, adopt: Adopt, name: str, state: str) -> Conta
 
 def events_of(container: Container, moment: Moment) -> tuple[Event, ...]:
     """What is told of it besides its exit."""
-    spec = container.spec
-    created = Event("create", container.id, spec.name, spec.namespace, moment.now_ns, attributes=(("adopted", "yes"),))
+    created = events(container, moment, "create", adopted="yes")
     if container.phase is Phase.CREATED:
-        return (created,)
-    return created, replace(created, type="start", attributes=(("adopted", "yes"), ("run", str(container.run))))
+        return created
+    return *created, *events(container, moment, "start", adopted="yes", run=str(container.run))
 
 
 def lost(container: Container, moment: Moment) -> Event:
     """Somebody else removed the run directory of a container that lives."""
-    spec = container.spec
-    attributes = (("run", str(container.run)),)
-    return Event("directory-lost", container.id, spec.name, spec.namespace, moment.now_ns, attributes=attributes)
+    (told,) = events(container, moment, "directory-lost", run=str(container.run))
+    return told

@@ -44,12 +44,13 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def insist(work: Callable[[], Awaitable[None]], what: str, container_id: str) -> None:
+async def insist(work: Callable[[], Awaitable[object]], what: str, container_id: str) -> None:
     """Until it has worked. What fails is told each time, and tried again after a while."""
     attempt = 0
     while True:
         try:
-            return await work()
+            await work()
+            return
         except (ExitdError, OSError) as error:
             log.warning(f"{what} failed, trying again", container=container_id, why=str(error))
         await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])

@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 import signal
+import socket
 import stat
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from pathlib import Path
 import structlog
 
 from shim import programs
-from supervisor import __version__, logplaces, probe, reconcile, recovery, runtimes, sdnotify
+from shim.names import STATE_PATH_LIMIT
+from supervisor import __version__, logplaces, probe, reconcile, recovery, runtimes, sdlisten, sdnotify
 from supervisor.admission import Admission
 from supervisor.api.callers import Callers
 from supervisor.api.doors import Doors
@@ -49,11 +51,11 @@ from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.reload import Configuration, Reloads
 from supervisor.restart import Backoff
+from supervisor.shimv2 import adapter
 from supervisor.store import Store
 from supervisor.streamdesk import StreamDesk
 from supervisor.views import Info
 
-STATE_PATH_LIMIT = 64  # sockets and run directories below it must fit unix(7)'s 108 bytes
 GRACE_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
@@ -153,6 +155,7 @@ def check(settings: Settings) -> None:
 
 async def serve(settings: Settings, configuration: Configuration, inotify: Inotify) -> None:
     """The daemon's life, from the store to the last word. Containers outlive it."""
+    passed = sdlisten.given(frozenset({"ttrpc"}))  # before the first child
     zombie = probe.zombie()
     evidence = Evidence({Source.ZOMBIE: zombie})
     store = Store(Path(settings.root) / "exitd.db")
@@ -187,6 +190,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         operations.execs = execs
         pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
         _keep_checks(stack, node, execs, operations)
+        adapter.mounting(node)
         await execs.load()
         await recovery.recover(node)
         await execs.find_rest()
@@ -194,7 +198,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, operations.target)
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams)
-        await _serve_api(stack, settings, node, doors)
+        await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state))
+        await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         node.spawn(reloads.forever())
@@ -208,14 +213,16 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         desk.stop()
 
 
-async def _serve_api(stack: contextlib.AsyncExitStack, settings: Settings, node: Node, doors: Doors) -> None:
+async def _serve_api(
+    stack: contextlib.AsyncExitStack, settings: Settings, node: Node, doors: Doors, *, ttrpc: socket.socket | None
+) -> None:
     callers = Callers(f"{settings.state}/caller.sock")
     await callers.start()
     stack.push_async_callback(callers.stop)
-    api = ApiServer(f"{settings.state}/exitd.sock", doors, callers)
+    api = ApiServer(f"{settings.state}/exitd.sock", doors, callers, ttrpc or f"{settings.state}/exitd.ttrpc")
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
-    node.on_health = api.health.set
+    node.storing.on_health = api.health.set
     sdnotify.ready(f"{len(node.containers)} containers")
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
 

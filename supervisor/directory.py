@@ -4,7 +4,7 @@ import asyncio
 from typing import TypeVar
 
 from supervisor.changes import Changes, Test
-from supervisor.errors import AmbiguousId, NoSuchContainer, Recovering, TimedOut
+from supervisor.errors import AmbiguousId, BadRequest, NoSuchContainer, Recovering, TimedOut
 from supervisor.facts import LIVE, Container, Exit, Phase, Spec
 
 Key = TypeVar("Key")
@@ -101,6 +101,13 @@ class Directory:
             container = self.resolve(container.id)
         return container
 
+    async def get_pod(self, reference: str) -> Container:
+        """The pod's pause container. BadRequest for a container that is none."""
+        pause = await self.get(reference)
+        if pause.spec.pod is None:
+            raise BadRequest(f"{reference} is a container and no pod; `exitctl pods` lists the pods", id=pause.id)
+        return pause
+
     async def until(self, container_id: str, test: Test, seconds: float | None, what: str) -> Container | None:
         """Waits for a state. TimedOut names what did not come."""
         try:
@@ -108,6 +115,11 @@ class Directory:
                 return await self.changes.until(container_id, self.containers.get(container_id), test)
         except TimeoutError as error:
             raise TimedOut(f"{container_id[:12]}: {what} took longer than {seconds:.0f} s", id=container_id) from error
+
+
+def is_made(container: Container | None) -> bool:
+    """Its create, if one was under way, has come to something."""
+    return container is None or container.phase is not Phase.CREATING
 
 
 def is_ended(container: Container | None) -> bool:

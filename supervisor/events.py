@@ -92,6 +92,11 @@ class EventLog:
         return self._last
 
     @property
+    def oldest_seq(self) -> int:
+        """The number of the oldest event that is kept."""
+        return self._store.oldest_seq()
+
+    @property
     def subscribers(self) -> int:
         return len(self._wakes)
 

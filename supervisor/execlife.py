@@ -8,24 +8,26 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from supervisor import evidence, execs
 from supervisor.background import insist
 from supervisor.clock import boot_now
-from supervisor.errors import ExitdError, NoSuchExec, StoreFailed, TimedOut, WrongState
+from supervisor.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.execs import Exec, ExecHappening, ExecPhase, ExecSpec
 from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, Report, RunKey, Source, Unknown
 from supervisor.lifecycle import SIGKILL
-from supervisor.node import RETRY_SECONDS, Node
+from supervisor.node import Node
 from supervisor.sandbox import ExecManager
 from supervisor.store import AlreadyStored, Change
 
 BEFORE_END_SECONDS = 1.0  # what a container's stored end waits for those of its execs
+BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later containerd must not be told any more
 STUCK_SECONDS = 3.0  # until an exec that has ended with its container is looked after: a stopped shim's zombie is read
 GONE_SECONDS = 20.0  # what one try of a run's clean-up waits for its execs
+NOTHING_ELSE = Change()
 HELD_SECONDS = 12.0  # how long the output of an exec that has ended waits for whoever wanted to attach
 
 log = structlog.get_logger(__name__)
@@ -130,35 +132,32 @@ class Execs:
     async def _surely(self, live: Live, happening: ExecHappening) -> bool:
         """A step that no caller can repeat: tried until it is stored. False: it was refused, something was quicker."""
         name = f"{live.key.container}/{live.key.exec_id}"
-        while True:
-            try:
-                await self._apply(live, happening)
-                self._node.storing(name, True)
-                return True
-            except StoreFailed as error:
-                log.error("commit refused, trying again", exec=name, why=str(error))
-                self._node.storing(name, False)
-                await asyncio.sleep(RETRY_SECONDS)
-            except WrongState as error:
-                log.debug("step refused", exec=name, why=str(error))
-                self._node.storing(name, True)
-                return False
+        try:
+            await self._node.storing.surely(name, lambda: self._apply(live, happening))
+            return True
+        except WrongState as error:
+            log.debug("step refused", exec=name, why=str(error))
+            return False
 
     # -- an exec begins
 
-    async def begin(self, container: Container, spec: ExecSpec, by: By) -> Exec:
-        """It runs when this returns; the row comes first. WrongState when the container cannot have one."""
+    async def begin(
+        self, container: Container, spec: ExecSpec, by: By, id: str = "", beside: Change = NOTHING_ELSE
+    ) -> Exec:
+        """It runs when this returns; the row comes first, with what else is to be stored then. WrongState when the
+        container cannot have one. `id`: a new one."""
         self._refuse_unless_running(container)
-        e = execs.born(container, secrets.token_hex(16), spec, by, self._node.moment())
+        e = execs.born(container, id or secrets.token_hex(16), spec, by, self._node.moment())
         live = Live(e, container, making=True)
         self._add(live)
         try:
-            await self._node.store.commit(Change(execs=(e,)))
+            await self._node.store.commit(replace(beside, execs=(e,)))
         except (ExitdError, asyncio.CancelledError):
             self._drop(live)
             live.over.set()
             live.gone.set()
-            self._node.spawn(self._take_back(e.key))  # the commit may get through yet
+            taken_back = Change(ended_execs=(e.key,))  # the commit may get through yet
+            self._node.spawn(insist(lambda: self._node.store.commit(taken_back), "taking back an exec", container.id))
             raise
         return await self._make(live)
 
@@ -184,17 +183,8 @@ class Execs:
             raise WrongState(f"{name} is paused; resume it first", id=now.id) from cause
         if now.phase is not Phase.RUNNING:
             raise WrongState(f"{name} is {now.phase.value}; an exec needs a running container", id=now.id) from cause
-        ending = RunKey(now.id, now.run) in self._node.pending or self._node.manager.is_ending(now)
-        if now.run != container.run or ending:
+        if now.run != container.run or self._node.is_ending(now):
             raise WrongState(f"{name} has ended", id=now.id) from cause
-
-    async def _take_back(self, key: RunKey) -> None:
-        while not self._node.closing:
-            try:
-                await self._node.store.commit(Change(ended_execs=(key,)))
-                return
-            except StoreFailed:
-                await asyncio.sleep(RETRY_SECONDS)
 
     # -- an exec is to end
 
@@ -271,7 +261,8 @@ class Execs:
         for live in lives:
             with contextlib.suppress(WrongState):
                 await self._manager.signal_exec(live.container, live.exec, SIGKILL, everyone=False)
-        await _within(BEFORE_END_SECONDS, [live.over for live in lives])
+        is_task = any(live.container.spec.task is not None for live in lives)
+        await _within(BEFORE_TASK_END_SECONDS if is_task else BEFORE_END_SECONDS, [live.over for live in lives])
 
     async def before_clean_up(self, container_id: str) -> None:
         """Nothing of the execs is left when this returns: their directories lie in the run's. TimedOut."""
@@ -328,6 +319,11 @@ class Execs:
 
     async def _find(self, live: Live) -> None:
         e, rebooted = live.exec, live.exec.boot_id != self._node.clock.boot_id()
+        again = e.phase is ExecPhase.CREATING and e.spec.name and not rebooted
+        # Who has asked for it asks again: what its shim has begun meanwhile must not begin once more.
+        if again and (begun := await self._manager.begun_exec(e)) is not None:
+            await self._surely(live, execs.Made(begun, None))
+            e = live.exec
         if e.phase is ExecPhase.CREATING:
             why = "the host was rebooted" if rebooted else "the daemon ended"
             await self._surely(live, execs.MakeFailed(f"{why} while it was being made"))

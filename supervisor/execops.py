@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from supervisor.errors import NoSuchContainer, NoSuchExec, WrongState
-from supervisor.execlife import Execs, Live
+from supervisor.execlife import NOTHING_ELSE, Execs, Live
 from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import By, Container, Exit, Phase
 from supervisor.node import GONE_SECONDS
 from supervisor.podkeeper import members_of
 from supervisor.podlife import PodOperations
+from supervisor.store import Change
 from supervisor.streams import Target
 from supervisor.views import View
 
@@ -20,10 +21,11 @@ class ExecOperations(PodOperations):
 
     execs: Execs
 
-    async def exec(self, id: str, spec: ExecSpec, by: By) -> Exec:
+    async def exec(self, id: str, spec: ExecSpec, by: By, exec_id: str = "", beside: Change = NOTHING_ELSE) -> Exec:
+        """`exec_id`, `beside`: see `Execs.begin`."""
         container = await self._node.get(id)
         await self._node.until(container.id, _has_begun, GONE_SECONDS, "its start")
-        return await self.execs.begin(self._node.known(container.id), spec, by)
+        return await self.execs.begin(self._node.known(container.id), spec, by, exec_id, beside)
 
     async def kill_exec(self, id: str, exec_id: str, signal: int, everyone: bool, by: By) -> None:
         container = await self._node.get(id)

@@ -12,7 +12,7 @@ store with its end, which is then in the ledger; what is left until it is gone i
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from supervisor import facts
+from supervisor import facts, notices
 from supervisor.errors import WrongState
 from supervisor.facts import (
     Asked,
@@ -28,9 +28,11 @@ from supervisor.facts import (
     RunKey,
     Signaled,
     Winsize,
+    is_death_by,
     is_own_doing,
 )
 from supervisor.lifecycle import ENDING_SIGNALS, SIGKILL, Moment
+from supervisor.logspecs import ForeignStreams
 
 TIMEOUT = By(policy="timeout")
 CONTAINER_EXIT = By(policy="container-exit")  # its container ended, and took it along
@@ -55,6 +57,9 @@ class ExecSpec:
     timeout_seconds: float = 0.0  # 0: no limit
     attach: bool = False  # its output waits for whoever attaches first
     size: Winsize | None = None  # the terminal's first one
+    foreign: ForeignStreams = field(default_factory=ForeignStreams)
+    process: str = ""  # JSON of the whole process as runtime-spec has it: nothing of the container's is taken over
+    name: str = ""  # what a foreign client calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Exec:
     namespace: str
     boot_id: str  # the boot under which it began
     pod: str = ""  # the container's, for events
+    address: str = ""  # where containerd takes the events of the task that the container is
     init: Process | None = None
     shim: Process | None = None
     started_ns: int | None = None
@@ -127,8 +133,8 @@ class ExecStep:
 
 def born(container: Container, exec_id: str, spec: ExecSpec, by: By, moment: Moment) -> Exec:
     key, of = RunKey(container.id, container.run, exec_id), container.spec
-    pod = container.id if of.pod else of.sandbox
-    return Exec(key, spec, ExecPhase.CREATING, of.name, of.namespace, moment.boot.boot_id, pod, by=by)
+    pod, address = container.id if of.pod else of.sandbox, of.task.address if of.task is not None else ""
+    return Exec(key, spec, ExecPhase.CREATING, of.name, of.namespace, moment.boot.boot_id, pod, address, by=by)
 
 
 def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
@@ -137,7 +143,7 @@ def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
         case ExecPhase.CREATING, Made(init, shim, oom_kills):
             made = replace(e, phase=ExecPhase.RUNNING, init=init, shim=shim, oom_before=oom_kills)
             made = replace(made, started_ns=moment.now_ns, deadline=_deadline(e.spec, moment))
-            return ExecStep(made, events=_events(e, moment, "exec"))
+            return ExecStep(made, events=_told(made, _events(made, moment, "exec")))
         case ExecPhase.CREATING, MakeFailed(error):
             failed = replace(e, phase=ExecPhase.EXITED, error=error)
             return ExecStep(failed, events=_events(e, moment, "failed", error=error))
@@ -147,6 +153,7 @@ def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
         case ExecPhase.RUNNING, Ended():
             exit_ = _exit_of(e, happening)
             told = tuple(replace(event, exit=exit_) for event in _events(e, moment, "exit", run=str(e.key.run)))
+            told = _told(e, told)
             ledger = (exit_,) if not e.by.policy else ()
             return ExecStep(replace(e, phase=ExecPhase.EXITED, exit=exit_, deadline=None), ledger, told)
         case ExecPhase.EXITED, Cleaned():
@@ -157,22 +164,28 @@ def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
 
 def seconds_left(e: Exec, now: BootTime) -> float | None:
     """Until its limit, 0 when that has passed; None: it has none."""
-    if e.deadline is None:
-        return None
-    return max(0.0, (e.deadline.ns - now.ns) / 1e9) if e.deadline.boot_id == now.boot_id else 0.0
+    return e.deadline.seconds_after(now) if e.deadline is not None else None
 
 
 def _deadline(spec: ExecSpec, moment: Moment) -> BootTime | None:
     if not spec.timeout_seconds:
         return None
-    return BootTime(moment.boot.boot_id, moment.boot.ns + round(spec.timeout_seconds * 1e9))
+    return moment.boot.later(round(spec.timeout_seconds * 1e9))
 
 
 def _events(e: Exec, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
     if e.by.policy:
         return ()
+    if e.spec.name:
+        attributes["exec_name"] = e.spec.name
     told, container, id = tuple(sorted(attributes.items())), e.key.container, e.key.exec_id
     return (Event(kind, container, e.name, e.namespace, moment.now_ns, attributes=told, pod_id=e.pod, exec_id=id),)
+
+
+def _told(e: Exec, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Events that containerd is told of, where the exec is of a task of its."""
+    notice = notices.of_exec(e.address, e.spec.name, e.init)
+    return tuple(replace(event, task=notice) for event in events)
 
 
 def _weightier(old: Asked | None, new: Asked) -> Asked:
@@ -211,12 +224,8 @@ def _reason(e: Exec, ended: Ended, by_oom: bool) -> tuple[Reason, By]:
     status = ended.report.status
     if by_oom:
         return Reason.OOM, By()
-    if e.asked is not None and (_ends(e.asked) or status in _deaths_of(e.asked.signal)):
+    if e.asked is not None and (_ends(e.asked) or is_death_by(e.asked.signal, status)):
         return e.asked.reason, e.asked.by
     if ended.with_container and status == Signaled(SIGKILL):
         return Reason.KILL, CONTAINER_EXIT
     return (Reason.SELF if is_own_doing(status) else Reason.UNKNOWN), By()
-
-
-def _deaths_of(signal: int) -> tuple[Signaled, Signaled]:
-    return Signaled(signal), Signaled(signal, core=True)

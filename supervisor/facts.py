@@ -5,7 +5,8 @@ from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from supervisor.checks import HealthSpec, HealthStatus
-from supervisor.logspecs import LogSpec
+from supervisor.logspecs import ForeignStreams, LogSpec
+from supervisor.taskfacts import Notice, Task
 
 START_SECONDS = 10  # what a start may take at most
 UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
@@ -70,6 +71,11 @@ FAULTS = frozenset(map(int, (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, 
 def is_own_doing(status: ExitStatus) -> bool:
     """The program ended by itself, as far as its status can tell."""
     return isinstance(status, Exited) or (isinstance(status, Signaled) and status.signal in FAULTS)
+
+
+def is_death_by(signal: int, status: ExitStatus) -> bool:
+    """That signal ended it, with a core or without."""
+    return isinstance(status, Signaled) and status.signal == signal
 
 
 class Source(StrEnum):
@@ -263,6 +269,9 @@ class Spec:
     entrypoint: tuple[str, ...] = ()  # stands before args instead of the image's; empty once it has been put there
     log: LogSpec = field(default_factory=LogSpec)
     health: HealthSpec | None = None
+    foreign: ForeignStreams = field(default_factory=ForeignStreams)
+    create_options: tuple[str, ...] = ()  # arguments of its runtime's create
+    task: Task | None = None  # containerd has asked for it
 
 
 class Phase(StrEnum):
@@ -285,6 +294,13 @@ class BootTime:
 
     boot_id: str
     ns: int
+
+    def later(self, ns: int) -> "BootTime":
+        return BootTime(self.boot_id, self.ns + ns)
+
+    def seconds_after(self, now: "BootTime") -> float:
+        """Until then; 0 when it has passed, or was in another boot."""
+        return max(0.0, (self.ns - now.ns) / 1e9) if self.boot_id == now.boot_id else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +339,8 @@ class Container:
     sandbox_run: int = 0  # a member's: the run of the pause container whose namespaces the current run has joined
     oom_told: int = 0  # memory kills of the current run that were told while init lived: it was none of their victims
     health: HealthStatus | None = None  # of the newest run that was started with a check
+    start_key: str = ""  # a task's: the requests that have started and removed it
+    delete_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,3 +388,4 @@ class Event:
     pod_id: str = ""
     seq: int = 0
     exec_id: str = ""  # empty: of the container itself
+    task: Notice | None = None  # of a task of containerd's, and containerd is told of it

@@ -25,6 +25,7 @@ class MakeFailed:
 @dataclass(frozen=True, slots=True)
 class StartAsked:
     by: By
+    key: str = ""  # of the request, where it may be sent again: see `taskfacts`
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class Rebooted:
 @dataclass(frozen=True, slots=True)
 class RemoveAsked:
     by: By
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

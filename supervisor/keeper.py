@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import subprocess
@@ -13,14 +12,13 @@ from pathlib import Path
 
 import structlog
 
-from shim import fields, journal, launch
+from shim import fields, journal, launch, prepare
 from shim.record import Record
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 
 ANSWER_SECONDS = 2.0
 AT_ONCE = 32  # requests under way: more would overflow the socket, whose loss would look like the keeper's death
-FIRST_SEAT, SEATS_END = 3, 16  # shim/core/shim.h: STATUS_FD, and what lies behind the last one
 REST_SECONDS = 5.0  # after a keeper did not answer, it is left alone for this long
 
 log = structlog.get_logger(__name__)
@@ -254,7 +252,7 @@ def spawn_directly(program: str, container: str, directory: str, seats: Mapping[
     copies: list[int] = []
     try:
         for fd in seats.values():
-            copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SEATS_END))
+            copies.append(prepare.above_seats(fd))
         actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in zip(seats, copies, strict=True)]
         os.chdir(directory)
         return os.posix_spawn(program, argv, {"PATH": os.defpath}, file_actions=actions)

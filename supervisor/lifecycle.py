@@ -12,7 +12,7 @@ container, its exit and its events are committed together: what a client is told
 
 from dataclasses import dataclass, field, replace
 
-from supervisor import facts, restart
+from supervisor import facts, notices, restart
 from supervisor.checks import HealthStatus, OnUnhealthy
 from supervisor.errors import WrongState
 from supervisor.facts import (
@@ -22,7 +22,6 @@ from supervisor.facts import (
     Container,
     Event,
     Exit,
-    ExitStatus,
     Oom,
     Phase,
     Reason,
@@ -33,6 +32,7 @@ from supervisor.facts import (
     Signaled,
     Spec,
     Unknown,
+    is_death_by,
     is_own_doing,
 )
 from supervisor.happenings import (
@@ -65,6 +65,7 @@ from supervisor.happenings import (
     WakeWaiters,
 )
 from supervisor.restart import Backoff
+from supervisor.taskfacts import Tombstone
 
 __all__ = [
     "Again",
@@ -97,6 +98,7 @@ __all__ = [
     "StopAsked",
     "WakeWaiters",
     "born",
+    "events",
     "step",
 ]
 
@@ -122,6 +124,7 @@ class Step:
     events: tuple[Event, ...] = ()
     effects: tuple[Effect, ...] = ()
     retained: tuple[Retained, ...] = ()
+    tombstones: tuple[Tombstone, ...] = ()
 
 
 def born(container_id: str, spec: Spec, moment: Moment) -> Container:
@@ -135,21 +138,21 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
         case Phase.CREATING, Made(init, shim, sandbox_run, waits_in):
             made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
             made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in)
-            return Step(made, events=_events(c, moment, "create") if c.run == 1 else ())
+            return Step(made, events=events(made, moment, "create") if c.run == 1 else ())
         case Phase.CREATING, MakeFailed(error):
             return _make_failed(c, error, moment)
-        case Phase.CREATED, StartAsked():
-            return Step(replace(c, phase=Phase.STARTING))
+        case Phase.CREATED, StartAsked(_, key):
+            return Step(replace(c, phase=Phase.STARTING, start_key=key))
         case Phase.STARTING, Started(boot_ns):
             running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
             running = replace(running, health=HealthStatus.STARTING if c.spec.health else None)
-            return Step(running, events=_events(c, moment, "start", run=str(c.run)))
+            return Step(running, events=events(c, moment, "start", run=str(c.run)))
         case Phase.STARTING, StartFailed(error):
-            return Step(replace(c, error=error), events=_events(c, moment, "failed", error=error))
+            return Step(replace(c, error=error), events=events(c, moment, "failed", error=error))
         case Phase.RUNNING, Paused():
-            return Step(replace(c, phase=Phase.PAUSED), events=_events(c, moment, "pause"))
+            return Step(replace(c, phase=Phase.PAUSED), events=events(c, moment, "pause"))
         case Phase.PAUSED, Resumed():
-            return Step(replace(c, phase=Phase.RUNNING), events=_events(c, moment, "resume"))
+            return Step(replace(c, phase=Phase.RUNNING), events=events(c, moment, "resume"))
         case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, EndAsked(asked):
             return _end_asked(c, asked, moment)
         case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended():
@@ -157,7 +160,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
         case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills) if run == c.run and kills > c.oom_told:
             return Step(replace(c, oom_told=kills), events=_oom(c, moment, kills, init=False))
         case Phase.RUNNING, HealthSeen(run, status, streak) if run == c.run and status is not c.health:
-            told = _events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
+            told = events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
             return Step(replace(c, health=status), events=told)
         case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
             return _cleaned(c)
@@ -167,7 +170,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _again(c, by, moment)
         case Phase.RESTARTING, StopAsked(_, reason):
             stopped = replace(c, phase=Phase.EXITED, stopped_by_user=True, restart_at=None)
-            told = _events(c, moment, reason.value, cancelled="restart")
+            told = events(c, moment, reason.value, cancelled="restart")
             return Step(stopped, events=told, effects=(CancelTimer(),))
         case Phase.RESTARTING, SandboxGone():
             return Step(replace(c, phase=Phase.EXITED, restart_at=None), effects=(CancelTimer(),))
@@ -175,11 +178,12 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _rebooted(c, moment)
         case Phase.EXITED, StopAsked():
             return Step(replace(c, stopped_by_user=True))
-        case Phase.EXITED | Phase.RESTARTING, RemoveAsked():
-            removing = replace(c, phase=Phase.REMOVING, restart_at=None)
+        case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key):
+            removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key)
             return Step(removing, effects=(CancelTimer(), *((Discard(),) if c.clean else ())))
         case Phase.REMOVING, Removed():
-            return Step(None, events=_events(c, moment, "remove"), effects=(Forget(),), retained=_retained(c, moment))
+            told = events(c, moment, "remove")
+            return Step(None, (), told, (Forget(),), _retained(c, moment), _tombstones(c, moment))
     raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
 
 
@@ -189,20 +193,31 @@ def _retained(c: Container, moment: Moment) -> tuple[Retained, ...]:
     return (Retained(c.id, c.spec.namespace, c.spec.name, moment.boot),) if kept else ()
 
 
-def _events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
+def _tombstones(c: Container, moment: Moment) -> tuple[Tombstone, ...]:
+    """Who asked for the removal may ask once more, if the answer got lost."""
+    if not c.delete_key or c.exit is None:
+        return ()
+    at, pid = c.exit.at_ns, c.exit.init.pid if c.exit.init is not None else 0
+    number, boot = facts.fold(c.exit.status), moment.boot
+    return (Tombstone(c.spec.namespace, c.spec.name, "", c.delete_key, pid, number, at, boot.boot_id, boot.ns),)
+
+
+def events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
+    """The one event that tells this of the container."""
     pod = c.id if c.spec.pod else c.spec.sandbox
     told = tuple(sorted(attributes.items()))
-    return (Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=told, pod_id=pod),)
+    task = notices.of_container(c, kind, attributes.get("exec_name", ""))
+    return (Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=told, pod_id=pod, task=task),)
 
 
 def _oom(c: Container, moment: Moment, kills: int, *, init: bool) -> tuple[Event, ...]:
     """Told once for each count; the last one is the exit's."""
-    return _events(c, moment, "oom", kills=str(kills), init=str(init).lower())
+    return events(c, moment, "oom", kills=str(kills), init=str(init).lower())
 
 
 def _make_failed(c: Container, error: str, moment: Moment) -> Step:
     """The first run: the caller gets the error and nothing stays. A later one: it counts as a failure of the policy."""
-    failed = _events(c, moment, "failed", error=error)
+    failed = events(c, moment, "failed", error=error)
     if c.run == 1:
         gone = replace(c, phase=Phase.REMOVING, error=error)
         return Step(gone, events=failed, effects=(CleanUp(),))
@@ -216,7 +231,7 @@ def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
     stop = c.stopped_by_user or (by_user and (asked.reason is Reason.STOP or stops(c.spec, asked.signal)))
     stop |= asked.reason is Reason.HEALTH and c.spec.health is not None and c.spec.health.on_failure is OnUnhealthy.STOP
     changed = replace(c, asked=_weightier(c, asked), stopped_by_user=stop)
-    return Step(changed, events=_events(c, moment, asked.reason.value, signal=str(asked.signal)))
+    return Step(changed, events=events(c, moment, asked.reason.value, signal=str(asked.signal)))
 
 
 def stops(spec: Spec, signal: int) -> bool:
@@ -244,10 +259,10 @@ def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     after = replace(_decided(c, decision), exit=exit_, clean=False, boot_id=moment.boot.boot_id)
     after = replace(after, init=None, shim=None, asked=None)
     by_rule = {"rule": exit_.rule} if rule else {}
-    events = [replace(_events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
+    told = [replace(events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
     if exit_.oom.kills > c.oom_told:
-        events.insert(0, *_oom(c, moment, exit_.oom.kills, init=exit_.oom.init))
-    return Step(after, (exit_,), tuple(events), (WakeWaiters(exit_), Settle(), CleanUp()))
+        told.insert(0, *_oom(c, moment, exit_.oom.kills, init=exit_.oom.init))
+    return Step(after, (exit_,), tuple(told), (WakeWaiters(exit_), Settle(), CleanUp()))
 
 
 def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[restart.Decision, RestartRule | None]:
@@ -317,13 +332,9 @@ def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
     that nobody sent through us has a sender whom nobody saw."""
     if by_oom:
         return Reason.OOM, By()
-    if c.asked is not None and (_ends(c, c.asked) or report.status in _deaths_of(c.asked.signal)):
+    if c.asked is not None and (_ends(c, c.asked) or is_death_by(c.asked.signal, report.status)):
         return c.asked.reason, c.asked.by
     return (Reason.SELF if is_own_doing(report.status) else Reason.UNKNOWN), By()
-
-
-def _deaths_of(signal: int) -> tuple[ExitStatus, ...]:
-    return Signaled(signal), Signaled(signal, core=True)
 
 
 def _cleaned(c: Container) -> Step:

@@ -15,9 +15,8 @@ from functools import lru_cache
 
 from supervisor.logspecs import LogDriver
 
-MAX_LINE_BYTES = (
-    512 * 1024
-)  # of one log line; what follows in it is skipped. A piece of 64 KiB in json takes 6 times that
+# Of one log line; what follows in it is skipped. A piece of 64 KiB takes 6 times that in JSON.
+MAX_LINE_BYTES = 512 * 1024
 
 _DATE = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)"
 _TIME = re.compile(_DATE)

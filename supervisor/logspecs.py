@@ -34,3 +34,17 @@ class LogSpec:
     @property
     def to_file(self) -> bool:
         return self.driver in (LogDriver.CRI, LogDriver.JSON_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignStreams:
+    """Where a foreign client has a process's streams, beside the log and those who attach. The paths are the shim's to
+    open, whenever one begins: of a fifo both ends, of a file its end. Empty: there is no such client."""
+
+    out: str = ""  # a fifo, or a file that is there
+    err: str = ""
+    stdin: str = ""  # a fifo
+    logger: tuple[str, ...] = ()  # a program that gets the output, instead of `out` and `err`
+    logger_env: tuple[str, ...] = ()  # NAME=value, all that it gets
+    uid: int = 0  # whose the pipes are that the process writes to and reads from
+    gid: int = 0

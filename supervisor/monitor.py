@@ -62,11 +62,12 @@ class Monitor:
                 log.exception("watch callback failed", fd=fd, events=events)
 
 
-def read_ready(pidfd: int) -> bool:
-    """Has the process behind the pidfd ended? (pidfd_open(2): readable then.)"""
+def read_ready(pidfd: int, wait_seconds: float = 0.0) -> bool:
+    """Has the process behind the pidfd ended, by then at the latest? (pidfd_open(2): readable then.) By poll: select
+    cannot name a descriptor beyond 1023."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(wait_seconds * 1000))
 
 
 def open_process(pid: int, started_ticks: int) -> int | None:

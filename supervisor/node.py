@@ -15,13 +15,27 @@ from supervisor.clock import Clock, boot_now
 from supervisor.directory import Directory, is_ended, is_over
 from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.events import EventLog
-from supervisor.facts import LIVE, Asked, By, Container, Event, Exit, Phase, Reason, Report, RunKey, Signaled, Spec
+from supervisor.facts import (
+    LIVE,
+    Asked,
+    BootTime,
+    By,
+    Container,
+    Event,
+    Exit,
+    Phase,
+    Reason,
+    Report,
+    RunKey,
+    Signaled,
+    Spec,
+)
 from supervisor.lifecycle import Happening, Moment, Step
 from supervisor.restart import Backoff
 from supervisor.sandbox import ContainerManager
 from supervisor.store import AlreadyStored, Change, Store
+from supervisor.storing import Storing
 
-RETRY_SECONDS = 1.0  # a refused commit of an exit
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
@@ -44,12 +58,12 @@ class Node(Directory):
         self.manager = manager
         self.clock = clock
         self.pending: set[RunKey] = set()  # exits that are known and not stored yet
-        self.refused: set[str] = set()  # containers with a step that the store refuses
+        self.storing = Storing()
         self.backoff: Callable[[], Backoff] = Backoff
-        self.on_health: Callable[[bool], None] = lambda serving: None
         self.on_change: Callable[[Container], None] = lambda container: None
         self.on_removing: Callable[[str], Awaitable[None]] = _nothing_more
         self.on_discarded: Callable[[str], Awaitable[None]] = _nothing_more
+        self.before_make: Callable[[str], Awaitable[None]] = _nothing_more
         self.on_exec_exit: Callable[[RunKey, Report], None] = lambda key, report: None
         self.before_find: Callable[[str], Awaitable[None]] = _nothing_more
         self.before_end: Callable[[str], Awaitable[None]] = _nothing_more
@@ -82,9 +96,11 @@ class Node(Directory):
         kept = (step.container,) if step.container is not None else ()
         removed = () if kept else (container_id,)
         try:
-            numbered = await self.store.commit(Change(kept, removed, step.exits, step.events, step.retained))
+            change = Change(kept, removed, step.exits, step.events, step.retained, tombstones=step.tombstones)
+            numbered = await self.store.commit(change)
         except AlreadyStored:  # a commit that was thought to have failed: exit and events are in, all but the row
-            numbered = await self.store.commit(Change(kept, removed, retained=step.retained))
+            change = Change(kept, removed, retained=step.retained, tombstones=step.tombstones)
+            numbered = await self.store.commit(change)
         self.events.publish(numbered)
 
     def _show(self, container_id: str, container: Container | None) -> None:
@@ -135,12 +151,7 @@ class Node(Directory):
     async def _take_back(self, container_id: str) -> None:
         """Behind a commit that was given up: whatever came of it, there is no such container."""
         await self._discard(container_id)
-        while not self.closing:
-            try:
-                await self.store.commit(Change(removed=(container_id,)))
-                return
-            except StoreFailed:
-                await asyncio.sleep(RETRY_SECONDS)
+        await insist(lambda: self.store.commit(Change(removed=(container_id,))), "taking it back", container_id)
 
     # -- effects
 
@@ -149,7 +160,7 @@ class Node(Directory):
             case lifecycle.CleanUp():
                 self.spawn(self._clean_up(container_id))
             case lifecycle.ArmTimer(at):
-                self._arm(container_id, at.boot_id, at.ns)
+                self._arm(container_id, at)
             case lifecycle.CancelTimer():
                 self._cancel_timer(container_id)
             case lifecycle.Discard():
@@ -192,31 +203,16 @@ class Node(Directory):
 
     async def _surely(self, container_id: str, happening: Happening) -> bool:
         """A step that no caller can repeat: tried until it is stored, nobody is told before. False: it was refused."""
-        while True:
-            try:
-                await self.apply(container_id, happening)
-                self.storing(container_id, True)
-                return True
-            except StoreFailed as error:
-                log.error("commit refused, trying again", container=container_id, why=str(error))
-                self.storing(container_id, False)
-                await asyncio.sleep(RETRY_SECONDS)
-            except ExitdError as error:
-                log.warning("step refused", container=container_id, why=str(error))
-                self.storing(container_id, True)
-                return False
+        try:
+            await self.storing.surely(container_id, lambda: self.apply(container_id, happening))
+            return True
+        except ExitdError as error:
+            log.warning("step refused", container=container_id, why=str(error))
+            return False
 
-    def storing(self, container_id: str, works: bool) -> None:
-        """Health says NOT_SERVING while something that has happened cannot be stored."""
-        before = bool(self.refused)
-        (self.refused.discard if works else self.refused.add)(container_id)
-        if bool(self.refused) != before:
-            self.on_health(not self.refused)
-
-    def _arm(self, container_id: str, boot_id: str, at_ns: int) -> None:
+    def _arm(self, container_id: str, at: BootTime) -> None:
         self._cancel_timer(container_id)
-        now = boot_now(self.clock)
-        seconds = max(0.0, (at_ns - now.ns) / 1e9) if now.boot_id == boot_id else 0.0
+        seconds = at.seconds_after(boot_now(self.clock))
         loop = asyncio.get_running_loop()
         self._timers[container_id] = loop.call_later(seconds, lambda: self.spawn(self._run_again(container_id)))
 
@@ -242,6 +238,7 @@ class Node(Directory):
         self.hold(container_id)  # an exit that is quicker than the commit of its init
         try:
             container = await self._joining(self.known(container_id))
+            await self.before_make(container_id)
             made = await self.manager.create_container(container)
             await self._surely(container_id, lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in))
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
@@ -262,14 +259,14 @@ class Node(Directory):
             raise WrongState(f"the pod {name} is NotReady, there is nothing to join", id=container.id)
         return replace(container, sandbox_run=pause.run)
 
-    async def launch(self, container_id: str, *, surely: bool = False) -> None:
+    async def launch(self, container_id: str, *, surely: bool = False, key: str = "") -> None:
         """The runtime's start. An exit seen meanwhile waits, so that started comes before exited. `surely`: nobody is
         there to ask again when the store refuses."""
         if container_id in self._held:
             raise WrongState(f"{container_id[:12]} is being started", id=container_id)
         self.hold(container_id)
         try:
-            asked = lifecycle.StartAsked(By())
+            asked = lifecycle.StartAsked(By(), key)
             if not surely:
                 await self.apply(container_id, asked)
             elif not await self._surely(container_id, asked):
@@ -334,6 +331,10 @@ class Node(Directory):
     def _end_soon(self, key: RunKey, report: Report) -> None:
         self.pending.add(key)  # at once: whoever looks meanwhile sees that its phase is not the last word
         self.spawn(self.end(key, report))
+
+    def is_ending(self, container: Container) -> bool:
+        """Its run has ended, whether or not that is stored, or is about to."""
+        return RunKey(container.id, container.run) in self.pending or self.manager.is_ending(container)
 
     def _killed_for_memory(self, key: RunKey, kills: int) -> None:
         self.spawn(self._tell_oom(key, kills))

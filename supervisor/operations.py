@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from supervisor import filters, lifecycle, logs
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
-from supervisor.directory import exit_of, is_ended, is_over
+from supervisor.directory import exit_of, is_ended, is_made, is_over
 from supervisor.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
 from supervisor.events import Item
 from supervisor.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
@@ -38,7 +38,7 @@ class Settings:
 
 
 class Operations:
-    """Implements `supervisor.api.server.Node`."""
+    """Implements `supervisor.api.doors.Node`."""
 
     def __init__(
         self, node: Node, manager: NativeContainers, settings: Settings, info: Callable[[], Info], admission: Admission
@@ -78,6 +78,8 @@ class Operations:
         return self._node.containers.get(container.id, container)
 
     async def _again(self, container: Container, by: By) -> None:
+        if container.spec.task is not None:
+            raise WrongState(f"{container.spec.name} is containerd's: a task runs once; make a new one there")
         await self._node.until(container.id, lambda c: c is None or c.clean, GONE_SECONDS, "the end of the last run")
         await self._node.apply(container.id, lifecycle.Again(by))
         await self._node.make(container.id)
@@ -97,7 +99,7 @@ class Operations:
 
     async def _made(self, container: Container) -> Container:
         """Once a create that is under way has come to something."""
-        await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
+        await self._node.until(container.id, is_made, GONE_SECONDS, "its create")
         return self._node.known(container.id)
 
     async def end_by_policy(self, id: str, reason: Reason, by: By, grace_seconds: float | None = None) -> None:
@@ -322,7 +324,7 @@ class Operations:
 
 def retained_since(retention: Retention, now: BootTime) -> BootTime:
     """The names of containers that removed themselves before then are forgotten."""
-    return BootTime(now.boot_id, now.ns - round(retention.exit_seconds * 1e9))
+    return now.later(-round(retention.exit_seconds * 1e9))
 
 
 def _no_log(container: Container) -> str:
@@ -341,7 +343,3 @@ def _is_up(container: Container) -> bool:
 def _is_stopped(container: Container) -> bool:
     """It neither runs nor will by itself."""
     return container.phase is Phase.REMOVING or (container.phase is Phase.EXITED and container.stopped_by_user)
-
-
-def _is_made(container: Container | None) -> bool:
-    return container is None or container.phase is not Phase.CREATING

@@ -9,7 +9,7 @@ import structlog
 
 from supervisor import filters, pods
 from supervisor.directory import is_over
-from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, RuntimeFailed, WrongState
+from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.facts import By, Container, Exit, Phase, Pod, RunKey, Spec
 from supervisor.node import START_FAILED
 from supervisor.operations import DEATH_SECONDS, Operations
@@ -55,13 +55,13 @@ class PodOperations(Operations):
         ) from failure
 
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:
-        pause = await self._pod(id)
+        pause = await self._node.get_pod(id)
         await self._each_member(pause.id, lambda member: self.stop(member.id, timeout_seconds, by))
         stopped = await self.stop(pause.id, timeout_seconds, by)
         return self._pod_view(stopped)
 
     async def remove_pod(self, id: str, force: bool, by: By) -> None:
-        await self.remove((await self._pod(id)).id, force, by)
+        await self.remove((await self._node.get_pod(id)).id, force, by)
 
     async def remove(self, id: str, force: bool, by: By) -> None:
         found = await self._node.get(id)
@@ -85,7 +85,7 @@ class PodOperations(Operations):
         return shown, self._node.events.last_seq + 1
 
     async def inspect_pod(self, id: str) -> PodView:
-        return self._pod_view(await self._pod(id))
+        return self._pod_view(await self._node.get_pod(id))
 
     async def wait_members(self, id: str) -> tuple[Exit, ...]:
         with contextlib.suppress(NoSuchContainer):
@@ -109,12 +109,6 @@ class PodOperations(Operations):
         for member in members_of(self._node, container.id):
             if member.spec.pid == "pod":
                 self._manager.kill_stopped_shim(RunKey(member.id, member.run))
-
-    async def _pod(self, id: str) -> Container:
-        pause = await self._node.get(id)
-        if pause.spec.pod is None:
-            raise BadRequest(f"{id} is a container and no pod; `exitctl pods` lists the pods", id=pause.id)
-        return pause
 
     def _pod_view(self, pause: Container) -> PodView:
         assert pause.spec.pod is not None

@@ -6,7 +6,6 @@ milliseconds; the daemon calls it outside of its loop.
 
 import errno
 import os
-import select
 import struct
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shim import native, programs
+from supervisor import monitor
 from supervisor.facts import Source
 
 TEST_CODE = 43
@@ -175,7 +175,7 @@ def _ending_child() -> Iterator[tuple[int, int]]:
         fd = os.pidfd_open(child.pid)  # before it may end: afterwards the pid could be another's, were it reaped
         try:
             child.stdin.close()
-            if not _readable(fd, LIMIT_SECONDS):
+            if not monitor.read_ready(fd, LIMIT_SECONDS):
                 raise subprocess.TimeoutExpired("sh", LIMIT_SECONDS)
             yield child.pid, fd
         finally:
@@ -184,10 +184,3 @@ def _ending_child() -> Iterator[tuple[int, int]]:
         child.stdin.close()
         child.kill()  # Popen knows whether it has been reaped
         child.wait(LIMIT_SECONDS)
-
-
-def _readable(fd: int, seconds: float) -> bool:
-    """By poll: select cannot name a descriptor beyond 1023."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

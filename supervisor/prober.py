@@ -14,7 +14,7 @@ import structlog
 from supervisor import health, lifecycle
 from supervisor.checks import HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.errors import ExitdError, NoSuchContainer, StoreFailed, WrongState
-from supervisor.facts import By, Container, Phase, Reason, RunKey
+from supervisor.facts import By, Container, Phase, Reason
 from supervisor.health import DropProbe, Froze, Happening, Health, Probe, Probed, Result, Skipped, Thawed, Tick
 from supervisor.node import Node
 from supervisor.probing import HEALTH
@@ -145,20 +145,17 @@ class Prober:
         try:
             container = self._node.known(container_id)
             result = await self._run_probe(container, check.health.spec)
-            if result is not None and not self._is_ending(container):
+            # What an end has taken along says nothing of health.
+            if result is not None and not self._node.is_ending(container):
                 happening = Probed(result)
         except (WrongState, NoSuchContainer, StoreFailed, OSError) as error:
             log.debug("probe skipped", container=container_id, why=str(error))
-        except Exception:
+        except Exception:  # a bug, and no reason never to probe again
             log.exception("probe failed", container=container_id)
         if check.probing is asyncio.current_task():  # and not dropped just now
             check.probing = None
             self._hear(container_id, check, happening)
             await self._tell(container_id, check)
-
-    def _is_ending(self, container: Container) -> bool:
-        """What an end has taken along says nothing of health."""
-        return RunKey(container.id, container.run) in self._node.pending or self._node.manager.is_ending(container)
 
     async def _tell(self, container_id: str, check: _Check) -> None:
         """What cannot be stored now is told after the next probe."""

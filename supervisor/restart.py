@@ -108,7 +108,7 @@ def by_health(container: Container, now: BootTime, ran_ns: int | None, backoff: 
     if container.stopped_by_user or not _restarts_by_health(container):
         return None
     delay_ns = backoff.after(container.delay_ns, ran_ns)
-    return RestartAt(BootTime(now.boot_id, now.ns + delay_ns), delay_ns, container.failures)
+    return RestartAt(now.later(delay_ns), delay_ns, container.failures)
 
 
 def after_reboot(container: Container, now: BootTime, backoff: Backoff = DOCKERS) -> Decision:
@@ -120,7 +120,7 @@ def after_reboot(container: Container, now: BootTime, backoff: Backoff = DOCKERS
         return no_more(container)
     delay_ns = backoff.after(0, None)
     if container.phase is Phase.RESTARTING:  # decided and counted before the reboot; only the moment is new
-        return RestartAt(BootTime(now.boot_id, now.ns + delay_ns), delay_ns, container.failures)
+        return RestartAt(now.later(delay_ns), delay_ns, container.failures)
     return _restart(container, status, now, delay_ns)
 
 
@@ -220,7 +220,7 @@ def _restart(container: Container, status: ExitStatus, now: BootTime, delay_ns: 
     failures = container.failures + 1 if _failed(status) else 0
     if rule_for(container.spec.restart_rules, status) is not None:
         failures = container.failures
-    return RestartAt(BootTime(now.boot_id, now.ns + delay_ns), delay_ns, failures)
+    return RestartAt(now.later(delay_ns), delay_ns, failures)
 
 
 def no_more(container: Container) -> Decision:

@@ -4,19 +4,17 @@ Those of its execs lie in it, `e/<exec>`, and are made the same way.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shim import fields, record
+from shim import fields, prepare, record
+from shim.names import CREATED, FIFO, LOCK, PLAN
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 
-FIFO, LOCK, PLAN, CREATED = "exit_fifo", "lock", "plan", "created"
-PID_FILE, RUNTIME_LOG, RUNTIME_ROOT = "pid", "runtime.log", "rt"
 PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write into the logs
 EXECS = "e"
 
@@ -67,9 +65,9 @@ def make_in(path: str, plan: bytes) -> RunDirectory:
         directory.fifo_fd = os.open(f"{path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
         directory.record_fd = os.open(f"{path}/{record.NAME}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.posix_fallocate(directory.record_fd, 0, record.RECORD_BYTES)
-        _allocate(f"{path}/{PROGRESS}", PROGRESS_BYTES)
-        os.close(os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        _write(f"{path}/{PLAN}", plan)
+        prepare.allocate(f"{path}/{PROGRESS}", PROGRESS_BYTES)
+        prepare.write_new(f"{path}/{LOCK}", b"")
+        prepare.write_new(f"{path}/{PLAN}", plan)
     except OSError as error:
         directory.close()
         if not isinstance(error, FileExistsError):
@@ -170,27 +168,15 @@ def _is_run(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
+def decode_process(kind: str, data: bytes) -> Process:
+    """BadMessage."""
+    message = fields.decode(data, kind)
+    return Process(message.number("pid"), message.number("started"))
+
+
 def _process(path: str, kind: str) -> Process | None:
     try:
         with open(path, "rb") as file:
-            message = fields.decode(file.read(4096), kind)
-        return Process(message.number("pid"), message.number("started"))
+            return decode_process(kind, file.read(4096))
     except (OSError, fields.BadMessage):
         return None
-
-
-def _allocate(path: str, size: int) -> None:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, size)
-    finally:
-        os.close(fd)
-
-
-def _write(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        if os.write(fd, data) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(fd)

@@ -94,6 +94,10 @@ class ExecManager(Protocol):
     under a key with an exec id."""
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec: ...
+    async def begun_exec(self, e: Exec) -> Process | None:
+        """Of one whose making an earlier daemon did not see the end of: its process, which may have ended, or None when
+        there never was one. Waits for a shim that is at it."""
+
     def connect_exec(self, container: Container, e: Exec) -> None:
         """Finds an exec that ran when an earlier daemon ended. Its end, past or to come, will be reported."""
 

@@ -36,6 +36,16 @@ MIGRATIONS = (
         PRIMARY KEY (container, run, exec)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE task_execs (
+        container TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (container, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE tombstones (
+        relay TEXT NOT NULL, connection INTEGER NOT NULL, stream INTEGER NOT NULL,
+        boot_id TEXT NOT NULL, boot_ns INTEGER NOT NULL, body TEXT NOT NULL,
+        PRIMARY KEY (relay, connection, stream)
+    ) WITHOUT ROWID;
+    """,
 )
 VERSION = len(MIGRATIONS)
 

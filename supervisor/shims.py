@@ -11,7 +11,7 @@ from typing import Self
 
 import structlog
 
-from shim import fields, launch, native, programs
+from shim import fields, launch, native, prepare, programs
 from supervisor import keeper, monitor, rundir
 from supervisor.errors import ShimFailed, TimedOut
 from supervisor.facts import Process
@@ -43,14 +43,16 @@ class Shims:
         joins: Sequence[int] = (),
         stdin: bool = False,
         tty: bool = False,
+        owner: tuple[int, int] = (0, 0),
     ) -> launch.Created | launch.Failed | None:
         """A shim for the run and its word, None when it died without one. ShimFailed, TimedOut.
 
         `joins`: descriptors of namespaces, one for each path of the plan's `join`, in that order. They stay the
         caller's, who keeps them open until this returns. `stdin`: the container's input is open. `tty`: its input and
-        output are a terminal's, which the runtime makes. A replacement gets what the keeper has kept of all that.
+        output are a terminal's, which the runtime makes; else they are pipes, and `owner`'s. A replacement gets what
+        the keeper has kept of all that.
         """
-        wanted = _Wanted(output=not adopt, stdin=stdin, tty=tty, joins=tuple(joins))
+        wanted = _Wanted(output=not adopt, stdin=stdin, tty=tty, joins=tuple(joins), owner=owner)
         try:
             with _Seats(wanted) as seats:
                 if await self._by_keeper(watch, seats, adopt=adopt):
@@ -91,7 +93,7 @@ class Shims:
         if shim is not None and shim_fd is not None:
             watch.watch_shim(shim, shim_fd)
 
-    async def leave(self, watch: Watch | None) -> None:
+    async def leave(self, watch: Watch | None, limit_seconds: float = LEAVES_SECONDS) -> None:
         """Nothing more is to be expected of the run's shim: it goes by itself, or is killed."""
         if watch is None:
             return
@@ -99,7 +101,7 @@ class Shims:
         if watch.shim_fd < 0:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0 if watch.shim_is_stuck else LEAVES_SECONDS):
+            async with asyncio.timeout(0 if watch.shim_is_stuck else limit_seconds):
                 await watch.shim_gone.wait()
         if watch.shim_fd >= 0:
             log.warning("shim did not leave, killing it", container=watch.key.container, run=watch.key.run)
@@ -159,6 +161,7 @@ class _Wanted:
     stdin: bool
     tty: bool
     joins: tuple[int, ...]
+    owner: tuple[int, int]
 
     def pipes(self) -> list[tuple[int, int]]:
         """Where the two ends of each pipe sit. A tty is made by the runtime, and its master stands for three pipes."""
@@ -180,10 +183,12 @@ class _Seats:
 
     def __enter__(self) -> Self:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self.theirs = {keeper.FIRST_SEAT: theirs.detach()}
+        self.theirs = {prepare.FIRST_SEAT: theirs.detach()}
         try:
             for seats in self._wanted.pipes():
                 self.theirs.update(zip(seats, os.pipe(), strict=True))
+                if self._wanted.owner != (0, 0) and seats[0] != STAGE_READ_FD:
+                    os.fchown(self.theirs[seats[0]], *self._wanted.owner)
         except OSError:
             self.__exit__()
             raise

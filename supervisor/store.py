@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from supervisor import rows, schema
+from supervisor import rows, schema, taskrows
 from supervisor.errors import CannotStart, NameTaken, StoreFailed
 from supervisor.execs import Exec
 from supervisor.facts import BootTime, Container, Event, Exit, Retained, RunKey
 from supervisor.groupcommit import Writer
+from supervisor.taskfacts import TaskExec, Tombstone
 
 T = TypeVar("T")
 PAGE = 1000
@@ -46,6 +47,9 @@ class Change:
     retained: tuple[Retained, ...] = ()
     execs: tuple[Exec, ...] = ()
     ended_execs: tuple[RunKey, ...] = ()
+    task_execs: tuple[TaskExec, ...] = ()
+    ended_task_execs: tuple[TaskExec, ...] = ()
+    tombstones: tuple[Tombstone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,23 @@ class Store:
             return tuple(rows.exec_from(body) for (body,) in await self._rows("SELECT body FROM execs"))
         except rows.BadRow as error:
             raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
+
+    async def load_task_execs(self) -> tuple[TaskExec, ...]:
+        """CannotStart, as `load` does."""
+        try:
+            found = await self._rows("SELECT body FROM task_execs")
+            return tuple(rows.decode(TaskExec, body) for (body,) in found)
+        except rows.BadRow as error:
+            raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
+
+    async def tombstones(self, words: str, *values: object) -> list[Tombstone]:
+        """Those for which the SQL expression holds, newest first."""
+        found = await self._rows(f"SELECT body FROM tombstones WHERE {words} ORDER BY boot_ns DESC", *values)
+        return [self._read_row(partial(rows.decode, Tombstone), body) for (body,) in found]
+
+    async def forget_tombstones(self, words: str, *values: object) -> None:
+        statement = f"DELETE FROM tombstones WHERE {words}"
+        await self._write(lambda connection: connection.execute(statement, values).rowcount)
 
     async def exits(
         self,
@@ -287,6 +308,7 @@ def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
     """In the writer thread, inside the change's savepoint."""
     for id in change.removed:
         connection.execute("DELETE FROM containers WHERE id = ?", (id,))
+        connection.execute("DELETE FROM task_execs WHERE container = ?", (id,))
     for key in change.ended_execs:
         values = (key.container, key.run, key.exec_id)
         connection.execute("DELETE FROM execs WHERE container = ? AND run = ? AND exec = ?", values)
@@ -298,6 +320,8 @@ def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
         _put_exit(connection, exit)
     for retained in change.retained:
         _put_retained(connection, retained)
+    for statement, fields in taskrows.statements(change.task_execs, change.ended_task_execs, change.tombstones):
+        connection.execute(statement, fields)
     return tuple(_put_event(connection, event) for event in change.events)
 
 

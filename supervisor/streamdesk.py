@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 
 from supervisor import control
-from supervisor.directory import is_over
+from supervisor.directory import is_made, is_over
 from supervisor.errors import WrongState
-from supervisor.facts import LIVE, Container, Counters, Phase, Winsize
+from supervisor.facts import LIVE, Container, Counters, Winsize
 from supervisor.node import GONE_SECONDS, Node
 from supervisor.rundir import path_of
 from supervisor.streams import Session, Target, Wanted
@@ -53,7 +53,7 @@ class StreamDesk:
 
     async def _target(self, id: str, exec_id: str) -> Target:
         container = await self._node.get(id)
-        await self._node.until(container.id, _is_made, GONE_SECONDS, "its create")
+        await self._node.until(container.id, is_made, GONE_SECONDS, "its create")
         container = self._node.known(container.id)
         if exec_id:
             return await self._execs(container, exec_id)
@@ -67,7 +67,3 @@ class StreamDesk:
             stdin=container.spec.stdin,
             over=lambda: self._node.until(container.id, is_over(run), None, "its exit"),
         )
-
-
-def _is_made(container: Container | None) -> bool:
-    return container is None or container.phase is not Phase.CREATING

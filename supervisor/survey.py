@@ -10,9 +10,11 @@ from typing import TypeVar
 
 from shim import fields, record
 from shim.mark import MARK, STARTED, decode_mark, decode_started
+from shim.names import CREATED, LOCK, PLAN
 from supervisor import monitor
-from supervisor.adoption import CREATED, LOCK, PLAN, RECORD, Entry, Foundling, Kind
+from supervisor.adoption import Entry, Foundling, Kind
 from supervisor.facts import Process
+from supervisor.rundir import decode_process
 
 T = TypeVar("T")
 MOST_BYTES = 65536  # of a file that is read here; the largest, a plan, has half of it
@@ -61,8 +63,8 @@ def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, Entry],
         run_fd = _open(stack, run, own_fd)
         entries = tuple((name, _entry(name, run_fd)) for name in sorted(_names(run_fd)))
         reader = _Reader(run_fd, dict(entries))
-        init = reader.read(CREATED, partial(_process, "exitd-created"))
-        signed = reader.read(LOCK, partial(_process, "exitd-lock"))
+        init = reader.read(CREATED, partial(decode_process, "exitd-created"))
+        signed = reader.read(LOCK, partial(decode_process, "exitd-lock"))
         return Foundling(
             container_id,
             run,
@@ -74,7 +76,7 @@ def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, Entry],
             shim=signed if signed is not None and _lives(signed) else None,
             started=reader.read(STARTED, decode_started),
             init_alive=init is not None and _lives(init),
-            recorded=reader.read(RECORD, record.parse) is not None,
+            recorded=reader.read(record.NAME, record.parse) is not None,
             quiet_seconds=_quiet(run_fd),
             unreadable=reader.unreadable,
         )
@@ -108,11 +110,6 @@ class _Reader:
 def _planned(data: bytes) -> tuple[str, int]:
     message = fields.decode(data, "exitd-plan")
     return message.get("id"), message.number("run")
-
-
-def _process(kind: str, data: bytes) -> Process:
-    message = fields.decode(data, kind)
-    return Process(message.number("pid"), message.number("started"))
 
 
 def _open(stack: contextlib.ExitStack, name: str, dir_fd: int | None) -> int:

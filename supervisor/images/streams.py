@@ -70,6 +70,11 @@ class Slice:
             self.size_bytes -= count
 
 
+def _read_past(source: Source, count: int) -> None:
+    while count > 0 and (data := source.read(min(count, CHUNK_BYTES))):
+        count -= len(data)
+
+
 @dataclass(slots=True)
 class Hashed:
     """What is read from `source`, hashed, counted, and paid for with `spend`, which is told how many bytes."""
@@ -87,8 +92,7 @@ class Hashed:
         return data
 
     def skip(self, count: int) -> None:
-        while count > 0 and (data := self.read(min(count, CHUNK_BYTES))):
-            count -= len(data)
+        _read_past(self, count)
 
     def drain(self) -> str:
         """Reads to the end; the digest of it all."""
@@ -123,8 +127,7 @@ class Gunzip:
         return b""
 
     def skip(self, count: int) -> None:
-        while count > 0 and (data := self.read(min(count, CHUNK_BYTES))):
-            count -= len(data)
+        _read_past(self, count)
 
     def _inflate(self, member: "zlib._Decompress", most: int) -> bytes:
         at_end = not self._ahead
@@ -155,8 +158,7 @@ class Piped:
         return data
 
     def skip(self, count: int) -> None:
-        while count > 0 and (data := self.read(min(count, CHUNK_BYTES))):
-            count -= len(data)
+        _read_past(self, count)
 
 
 @contextmanager

@@ -12,13 +12,13 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html.
 
 import errno
 import os
-import select
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 
+from supervisor import monitor
 from supervisor.errors import ShimFailed, TimedOut
 
 ROOT = "/sys/fs/cgroup"
@@ -198,6 +198,12 @@ def remove(cgroups_path: str, *, limit_seconds: float = 5.0, root: str = ROOT) -
             time.sleep(RETRY_SECONDS)  # empty and yet EBUSY: the kernel lets go of the dead a moment later
 
 
+def remove_if_empty(cgroups_path: str, root: str = ROOT) -> None:
+    """What may be others' too: taken away where nobody is in it. OSError if the kernel refuses for another reason."""
+    for top in paths(cgroups_path, root).values():
+        _remove_tree(top)
+
+
 def _kill_all(tops: dict[str, str], deadline: float) -> bool:
     """One round of SIGKILL for everyone there is, and the wait for their end. Whether there was anyone."""
     _freeze(tops, "FROZEN")  # so that a fork bomb does not outrun the list
@@ -207,9 +213,7 @@ def _kill_all(tops: dict[str, str], deadline: float) -> bool:
     _freeze(tops, "THAWED")  # what is frozen in v1 does not die; v2 kills frozen ones
     try:
         for end_fd in ends:
-            poll = select.poll()
-            poll.register(end_fd, select.POLLIN)
-            poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            monitor.read_ready(end_fd, max(0.0, deadline - time.monotonic()))
     finally:
         for end_fd in ends:
             os.close(end_fd)

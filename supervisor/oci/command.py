@@ -67,20 +67,23 @@ def path_of(env: Iterable[str]) -> str:
     return values[-1] if values else DEFAULT_PATH
 
 
-def blame(command: Command, runtime_error: str) -> CommandNotFound | CommandNotExecutable | RuntimeFailed:
-    """The error of a failed create. `runtime_error` are the runtime's own words, passed on and never read."""
+def blame(
+    command: Command, runtime_error: str, verb: str = "the runtime could not create the container"
+) -> CommandNotFound | CommandNotExecutable | RuntimeFailed:
+    """The error of a failed create or exec. `runtime_error` are the runtime's own words, passed on and never read;
+    `verb` stands before them where the command is not to blame."""
     if not os.path.isdir(command.rootfs):  # nothing there to look into
         return RuntimeFailed(f"the root file system {command.rootfs} is not there: {runtime_error}")
     words = f"{command.argv0!r}: {{}} (the runtime says: {runtime_error or 'nothing'})"
     match find_command(command):
         case NotFound() | NotExecutable() if _may_be_mounted(command):  # what is there only the container would see
-            return RuntimeFailed(f"the runtime could not create the container: {runtime_error or 'it said nothing'}")
+            return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
         case NotFound(because):
             return CommandNotFound(words.format(because), command=command.argv0)
         case NotExecutable(because):
             return CommandNotExecutable(words.format(because), command=command.argv0)
         case Found():
-            return RuntimeFailed(f"the runtime could not create the container: {runtime_error or 'it said nothing'}")
+            return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
 
 
 def find_command(command: Command) -> Lookup:

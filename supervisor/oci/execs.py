@@ -13,17 +13,9 @@ from collections.abc import Collection, Iterator
 
 import structlog
 
-from shim import launch, native, plan
+from shim import launch, names, native, plan, prepare
 from supervisor import monitor, procstate, proctree, rundir
-from supervisor.errors import (
-    CommandNotExecutable,
-    CommandNotFound,
-    ExitdError,
-    RuntimeFailed,
-    ShimFailed,
-    TimedOut,
-    WrongState,
-)
+from supervisor.errors import ExitdError, ShimFailed, WrongState
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
 from supervisor.oci import bundle, cgroups, command, execspec, runplan, runtime, users
@@ -33,6 +25,7 @@ from supervisor.oci.watching import Watching
 from supervisor.sandbox import MadeExec
 
 PROCESS = "process.json"
+LOOK_SECONDS = 0.01  # between two looks at a shim that an earlier daemon has started
 HOLD_MS = 10_000  # how long the output of an exec that is to be attached to waits for that
 
 log = structlog.get_logger(__name__)
@@ -52,12 +45,26 @@ class NativeExecs:
             watch = self._watching.add(e.key, directory)
             _write(f"{directory.path}/{PROCESS}", process)
             status = await self._watching.shims.begin(
-                watch, self._place.create_seconds + 5, adopt=False, stdin=e.spec.stdin, tty=e.spec.tty
+                watch,
+                self._place.create_seconds + 5,
+                adopt=False,
+                stdin=e.spec.stdin,
+                tty=e.spec.tty,
+                owner=(e.spec.foreign.uid, e.spec.foreign.gid),
             )
             if isinstance(status, launch.Created):
                 kills = self._watching.oom_kills(e.key)
                 return MadeExec(self._watching.hold(watch, status), watch.shim, kills)
             raise await asyncio.to_thread(_blame, wanted, container, status, self._place.create_seconds)
+
+    async def begun_exec(self, e: Exec) -> Process | None:
+        path, loop = self.directory_of(e.key), asyncio.get_running_loop()
+        end = loop.time() + self._place.create_seconds + 5
+        while (made := rundir.created(path)) is None:
+            if loop.time() > end or not _is_at_it(path):
+                return rundir.created(path)
+            await asyncio.sleep(LOOK_SECONDS)
+        return made
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
@@ -81,19 +88,17 @@ class NativeExecs:
             signal.pidfd_send_signal(watch.init_fd, number)
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
-        watch = self._watching.get(key)
-        return watch is not None and watch.kill_stopped_shim()
+        return self._watching.kill_stopped_shim(key)
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
-        watch = self._watching.get(key)
-        return watch.shim_gone if watch is not None else None
+        return self._watching.shim_gone(key)
 
     async def settle_exec(self, key: RunKey) -> None:
         await self._watching.keeper.acknowledge(key.container, key.run, key.exec_id)
 
     async def delete_exec(self, container: Container, e: Exec) -> None:
         path, shims = self.directory_of(e.key), self._watching.shims
-        await shims.leave(self._watching.get(e.key))
+        await shims.leave(self._watching.get(e.key), runplan.leaves_seconds(e.spec.foreign))
         async with shims.locked(path):
             if e.init is None:
                 await asyncio.to_thread(self._end_abandoned, container, path)
@@ -132,6 +137,9 @@ class NativeExecs:
 
     def _prepare(self, container: Container, e: Exec, root: str) -> tuple[Document, command.Command]:
         document = bundle.configuration(container, self._place.root)
+        if e.spec.process:
+            process = execspec.whole(e.spec)
+            return process, bundle.command_of(process, root, mounts=())
         shown = f"the container {container.spec.name}"
         user = users.resolve(e.spec.user, root, shown=shown) if e.spec.user else None
         own_env = document_env(document) if container.spec.bundle else container.spec.env
@@ -142,32 +150,37 @@ class NativeExecs:
         path, key = self.directory_of(e.key), e.key
         cgroup = self._watching.cgroup_of(container, self._place.root)
         rt = runplan.runtime_of(container, self._place, cgroup)
-        files = runtime.ExecFiles(f"{path}/{PROCESS}", f"{path}/{rundir.PID_FILE}", f"{path}/{rundir.RUNTIME_LOG}")
-        return plan.encode(
-            plan.Plan(
-                id=key.container,
-                run=key.run,
-                exec_id=key.exec_id,
-                create=tuple(rt.exec(container.id, files, console=plan.CONSOLE if e.spec.tty else "")),
-                remove=(),
-                oom=cgroups.oom_counter_path(cgroup) or "",
-                keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
-                create_ms=int(self._place.create_seconds * 1000),
-                drain_ms=DRAIN_MS,
-                tty=e.spec.tty,
-                rows=e.spec.size.rows if e.spec.size else 0,
-                cols=e.spec.size.cols if e.spec.size else 0,
-                hold_ms=HOLD_MS if e.spec.attach else 0,
-            )
+        files = runtime.ExecFiles(f"{path}/{PROCESS}", f"{path}/{names.PID_FILE}", f"{path}/{names.RUNTIME_LOG}")
+        wanted = plan.Plan(
+            id=key.container,
+            run=key.run,
+            exec_id=key.exec_id,
+            create=tuple(rt.exec(container.id, files, console=plan.CONSOLE if e.spec.tty else "")),
+            remove=(),
+            oom=cgroups.oom_counter_path(cgroup) or "",
+            keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
+            create_ms=int(self._place.create_seconds * 1000),
+            drain_ms=DRAIN_MS,
+            tty=e.spec.tty,
+            rows=e.spec.size.rows if e.spec.size else 0,
+            cols=e.spec.size.cols if e.spec.size else 0,
+            hold_ms=HOLD_MS if e.spec.attach else 0,
         )
+        return plan.encode(runplan.with_foreign(wanted, e.spec.foreign))
 
     def _end_abandoned(self, container: Container, path: str) -> None:
         """What a shim or a daemon that was killed in the middle has made, and nobody was told of. A runtime that was
         killed before it had written the pid leaves one that ends with its container."""
         cgroup = self._watching.cgroup_of(container, self._place.root)
-        process = rundir.created(path) or _in_pid_file(f"{path}/{rundir.PID_FILE}", cgroup)
+        process = rundir.created(path) or _in_pid_file(f"{path}/{names.PID_FILE}", cgroup)
         if process is not None:
             proctree.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
+
+
+def _is_at_it(path: str) -> bool:
+    """A shim has the lock of this directory. One that comes only now finds it taken, and leaves."""
+    with rundir.locked(path) as free:
+        return not free
 
 
 def document_env(document: Document) -> tuple[str, ...]:
@@ -188,10 +201,8 @@ def _in_pid_file(path: str, cgroup: str) -> Process | None:
 
 
 def _write(path: str, document: Document) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(json.dumps(document))
+        prepare.write_new(path, json.dumps(document).encode())
     except OSError as error:
         raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
 
@@ -200,19 +211,8 @@ def _blame(
     wanted: command.Command, container: Container, status: launch.Failed | None, create_seconds: float
 ) -> ExitdError:
     """Why nothing runs: by stage and error number, or by a look into the root; never by the runtime's words."""
-    name = container.spec.runtime
     if status is None:
         return ShimFailed(f"the exitd-shim of an exec in {container.spec.name} died before it ran; try again")
-    words = runtime.last_error(status.text)
-    if status.stage == "runtime" and status.errno == 110:  # ETIMEDOUT
-        return TimedOut(f"{name} exec did not end in {create_seconds:g} s")
-    if status.stage != "runtime":
-        return RuntimeFailed(f"{name} exec: {status.stage}: {os.strerror(status.errno)}. {words}")
-    text = f"{wanted.argv0!r}: {{}} (the runtime says: {words or 'nothing'})"
-    match command.find_command(wanted):
-        case command.NotFound(because):
-            return CommandNotFound(text.format(because), command=wanted.argv0)
-        case command.NotExecutable(because):
-            return CommandNotExecutable(text.format(because), command=wanted.argv0)
-        case command.Found():
-            return RuntimeFailed(f"{name} exec: {words or 'it said nothing'}")
+    verb = f"{container.spec.runtime} exec"
+    told = runplan.blame_stage(verb, status, create_seconds)
+    return told or command.blame(wanted, runtime.last_error(status.text), verb)

@@ -34,6 +34,15 @@ def process(document: Document, wanted: ExecSpec, user: Ids | None, own_env: Ite
     return result
 
 
+def whole(wanted: ExecSpec) -> Document:
+    """What a client gave as a whole. Whether there is a terminal is the client's other word. Raises BadRequest."""
+    result: Document = json.loads(wanted.process)
+    result["terminal"] = wanted.tty
+    if not wanted.tty:
+        result.pop("consoleSize", None)
+    return result
+
+
 def _names(env: Iterable[str], name: str) -> bool:
     return any(line.startswith(f"{name}=") for line in env)
 

@@ -4,8 +4,8 @@ namespaces(7), proc_pid_ns(5).
 """
 
 import os
-import select
 
+from supervisor import monitor
 from supervisor.errors import WrongState
 from supervisor.facts import Process, Spec
 
@@ -35,16 +35,10 @@ def open_all(process: Process, pidfd: int, kinds: tuple[str, ...]) -> list[int]:
     try:
         for kind in kinds:
             found.append(os.open(f"/proc/{process.pid}/ns/{FILES[kind]}", os.O_RDONLY))
-        if _has_ended(pidfd):
+        if monitor.read_ready(pidfd):
             raise ProcessLookupError
     except OSError as error:
         for fd in found:
             os.close(fd)
         raise WrongState("the pod's pause container has ended; start the pod again") from error
     return found
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

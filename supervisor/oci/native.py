@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from shim import launch
+from shim import launch, names
 from supervisor import monitor, procstate, rundir
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import Container, Process, RunKey
@@ -19,6 +19,8 @@ from supervisor.oci import bundle, cgroups, namespaces, runplan, runtime
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
+
+RESOURCES = "resources.json"
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +73,7 @@ class NativeContainers:
                 joins=joins,
                 stdin=container.spec.stdin,
                 tty=container.spec.tty,
+                owner=(container.spec.foreign.uid, container.spec.foreign.gid),
             )
         if isinstance(status, launch.Created):
             init = self._watching.hold(watch, status)
@@ -119,7 +122,7 @@ class NativeContainers:
 
     async def start_process(self, container: Container) -> None:
         path = rundir.path_of(self._place.state, container.id, container.run)
-        rt, log_file = self._runtime(container), f"{path}/{rundir.RUNTIME_LOG}"
+        rt, log_file = self._runtime(container), f"{path}/{names.RUNTIME_LOG}"
         result = await runtime.run(rt.start(container.id, log_file), timeout_seconds=self._place.runtime_seconds)
         if result.returncode:
             words = runtime.last_error(result.stderr)
@@ -146,6 +149,12 @@ class NativeContainers:
     async def resume_container(self, container: Container) -> None:
         await self._simple(container, self._runtime(container).resume(container.id), "resume")
 
+    async def update_container(self, container: Container, resources: str) -> None:
+        """`resources`: JSON of runtime-spec's linux.resources."""
+        path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
+        await asyncio.to_thread(_write, path, resources)
+        await self._simple(container, self._runtime(container).update(container.id, path), "update")
+
     async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
         result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
         if result.returncode:
@@ -162,6 +171,9 @@ class NativeContainers:
 
     async def pids(self, container: Container) -> tuple[int, ...]:
         return cgroups.pids(self._cgroup(container))
+
+    def cgroup_of(self, container: Container) -> str:
+        return self._cgroup(container)
 
     # -- a run is found again
 
@@ -191,11 +203,13 @@ class NativeContainers:
         a shim that a stopped keeper starts only now must not find a run to begin."""
         key = RunKey(container.id, container.run)
         path = rundir.path_of(self._place.state, container.id, container.run)
-        await self._watching.shims.leave(self._watching.get(key))
+        await self._watching.shims.leave(self._watching.get(key), runplan.leaves_seconds(container.spec.foreign))
         async with self._watching.shims.locked(path):
-            if await asyncio.to_thread(os.path.isdir, f"{path}/{rundir.RUNTIME_ROOT}/{container.id}"):
+            if await asyncio.to_thread(os.path.isdir, f"{path}/{names.RUNTIME_ROOT}/{container.id}"):
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
+            if container.spec.task is not None:  # named for it alone, as a rule
+                await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
             self.forget(container)
             rundir.remove(path)
 
@@ -229,13 +243,10 @@ class NativeContainers:
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
         """Set when the run's output is complete in its log: its shim has left."""
-        watch = self._watching.get(key)
-        return watch.shim_gone if watch is not None else None
+        return self._watching.shim_gone(key)
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
-        """The run's shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
-        watch = self._watching.get(key)
-        return watch is not None and watch.kill_stopped_shim()
+        return self._watching.kill_stopped_shim(key)
 
     def look_at_all(self) -> None:
         """For the reconcile loop: an end that nothing woke us for is found here."""
@@ -259,6 +270,21 @@ class NativeContainers:
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Likewise: what the keeper keeps for nobody."""
         return await self._watching.acknowledge_strangers(needed)
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        cgroups.remove_if_empty(path)
+    except OSError as error:
+        raise ShimFailed(f"cgroup {path}: {error.strerror}") from error
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
 
 
 def _cgroup_exists(path: str) -> bool:

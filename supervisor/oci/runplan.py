@@ -1,18 +1,21 @@
 """What the shim of a run is told to do, and what its failure means to the caller."""
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from shim import launch, plan, programs
+from shim import launch, names, plan, programs
 from supervisor import rundir
 from supervisor.config import Limits
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.facts import Container
-from supervisor.logspecs import LogDriver
+from supervisor.logspecs import ForeignStreams, LogDriver
 from supervisor.oci import bundle, cgroups, command, runtime
 
 DRAIN_MS = 1_000
+FOREIGN_DRAIN_MS = 2_000  # what containerd's own shims give a client, to read the last of it
+LOGGER_DRAIN_MS = 10_000  # and a program of its own, to write that down
 REST_MS = 6  # the runtime's delete would take the cores from those who are being told of the exit
 
 
@@ -38,16 +41,17 @@ def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runti
     path = rundir.path_of(place.state, container.id, container.run)
     return runtime.Runtime(
         runtime.resolve(container.spec.runtime_path or container.spec.runtime),
-        f"{path}/{rundir.RUNTIME_ROOT}",
+        f"{path}/{names.RUNTIME_ROOT}",
         container.spec.runtime_options,
         systemd_cgroup=cgroups.is_scope(cgroup),
+        create_options=container.spec.create_options,
     )
 
 
 def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place: Place) -> bytes:
     """The plan of the container's current run."""
     path = rundir.path_of(place.state, container.id, container.run)
-    files = (f"{path}/{rundir.PID_FILE}", container.id, f"{path}/{rundir.RUNTIME_LOG}")
+    files = (f"{path}/{names.PID_FILE}", container.id, f"{path}/{names.RUNTIME_LOG}")
     create = rt.create(own.path, *files, console=plan.CONSOLE if container.spec.tty else "")
     wanted = plan.Plan(
         id=container.id,
@@ -62,7 +66,32 @@ def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place:
         drain_ms=DRAIN_MS,
         rest_ms=REST_MS,
     )
-    return plan.encode(with_log(wanted, container, place.root))
+    return plan.encode(with_foreign(with_log(wanted, container, place.root), container.spec.foreign))
+
+
+def drain_ms(foreign: ForeignStreams) -> int:
+    """How long a shim waits for the end of the output, once the process has ended."""
+    if foreign.logger:
+        return LOGGER_DRAIN_MS
+    return FOREIGN_DRAIN_MS if foreign.out or foreign.err else DRAIN_MS
+
+
+def leaves_seconds(foreign: ForeignStreams) -> float:
+    """After the end of the process its shim has left by then, unless it is stuck."""
+    return drain_ms(foreign) / 1000 + 1
+
+
+def with_foreign(wanted: plan.Plan, foreign: ForeignStreams) -> plan.Plan:
+    """The plan with the streams of a foreign client, who takes the place of a program of the log's: one of them gets a
+    stream. It lies in the run directory: a shim that takes over reads it again, and so has the same ones."""
+    if foreign == ForeignStreams():
+        return wanted
+    wanted = replace(wanted, in_from=foreign.stdin, drain_ms=drain_ms(foreign))
+    if foreign.logger:
+        return replace(wanted, logger=foreign.logger, logger_env=foreign.logger_env)
+    if foreign.out or foreign.err:
+        return replace(wanted, sink_out=foreign.out, sink_err=foreign.err, logger=(), logger_env=())
+    return wanted
 
 
 def with_log(wanted: plan.Plan, container: Container, root: str) -> plan.Plan:
@@ -98,11 +127,17 @@ def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None
     are only quoted."""
     if status is None:
         return ShimFailed(f"exitd-shim of {container.id} died during create; try again")
-    words = runtime.last_error(status.text)
-    if status.stage == "runtime" and status.errno == 110:  # ETIMEDOUT
-        return TimedOut(f"{container.spec.runtime} create did not end in {create_seconds:g} s")
+    verb, words = f"{container.spec.runtime} create", runtime.last_error(status.text)
+    if told := blame_stage(verb, status, create_seconds):
+        return told
+    return RuntimeFailed(f"{verb}: {words}") if own.command is None else command.blame(own.command, words)
+
+
+def blame_stage(verb: str, status: launch.Failed, limit_seconds: float) -> ExitdError | None:
+    """None when the runtime itself refused: then the root tells more."""
     if status.stage != "runtime":
-        return RuntimeFailed(f"{container.spec.runtime} create: {status.stage}: {os.strerror(status.errno)}. {words}")
-    if own.command is None:
-        return RuntimeFailed(f"{container.spec.runtime} create: {words}")
-    return command.blame(own.command, words)
+        words = runtime.last_error(status.text)
+        return RuntimeFailed(f"{verb}: {status.stage}: {os.strerror(status.errno)}. {words}")
+    if status.errno == errno.ETIMEDOUT:
+        return TimedOut(f"{verb} did not end in {limit_seconds:g} s")
+    return None

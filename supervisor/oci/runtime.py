@@ -49,11 +49,12 @@ class Runtime:
     root: str  # where the runtime keeps its state
     options: tuple[str, ...] = ()  # arguments of its own, before everything else
     systemd_cgroup: bool = False
+    create_options: tuple[str, ...] = ()  # more arguments of its create
 
     def create(self, bundle: str, pid_file: str, container_id: str, log: str, *, console: str = "") -> list[str]:
         """`console`: the socket that gets the master of the container's terminal, which must want one then."""
-        with_console = ["--console-socket", console] if console else []
-        return [*self._to(log), "create", "--bundle", bundle, "--pid-file", pid_file, *with_console, container_id]
+        more = [*self.create_options, *(["--console-socket", console] if console else [])]
+        return [*self._to(log), "create", "--bundle", bundle, "--pid-file", pid_file, *more, container_id]
 
     def exec(self, container_id: str, files: "ExecFiles", *, console: str = "") -> list[str]:
         terminal = ["--console-socket", console] if console else []
@@ -77,6 +78,10 @@ class Runtime:
 
     def resume(self, container_id: str) -> list[str]:
         return [*self._to(), "resume", container_id]
+
+    def update(self, container_id: str, resources: str) -> list[str]:
+        """`resources`: a file with linux.resources of runtime-spec."""
+        return [*self._to(), "update", "--resources", resources, container_id]
 
     def _to(self, log: str = "") -> list[str]:
         logging = ["--log", log, "--log-format", "json"] if log else []

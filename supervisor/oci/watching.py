@@ -56,6 +56,16 @@ class Watching:
     def get(self, key: RunKey) -> Watch | None:
         return self._watches.get(key)
 
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        """Set when nobody takes its output any more; None for what is not watched."""
+        watch = self._watches.get(key)
+        return watch.shim_gone if watch is not None else None
+
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        """Its shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
+        watch = self._watches.get(key)
+        return watch is not None and watch.kill_stopped_shim()
+
     def add(self, key: RunKey, directory: rundir.RunDirectory, init: Process | None = None) -> Watch:
         """A watch that has not begun."""
         watch = self._watches[key] = Watch(key, directory, self._senses, init=init)
