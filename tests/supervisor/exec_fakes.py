@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import execlife, recovery
+from supervisor import recovery
 from supervisor.execlife import Execs, Live
 from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import Container, ExitStatus, Process, Report, RunKey, Source, Spec
@@ -32,6 +32,7 @@ class FakeExecManager:
         self.on_signal: Callable[[Exec, int, bool], None] = lambda e, number, everyone: None
         self.shims: dict[RunKey, asyncio.Event] = {}
         self.deleted: list[Exec] = []
+        self.begun: Process | None = None  # what an earlier daemon's shim has made
         self.known: list[set[str]] = []  # whose directories were no leftovers
 
     async def _call(self, name: str, key: RunKey) -> None:
@@ -51,6 +52,10 @@ class FakeExecManager:
         self.on_create(e)
         await self._call("create", e.key)
         return MadeExec(Process(50, 5), Process(51, 5), 2)
+
+    async def begun_exec(self, e: Exec) -> Process | None:
+        await self._call("begun", e.key)
+        return self.begun
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         self._note("connect", e.key)
@@ -138,7 +143,6 @@ async def again(directory: Path, *, boot: str = "boot") -> AsyncIterator[ExecWor
 @pytest.fixture
 def at_once(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries come at once."""
-    monkeypatch.setattr(execlife, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(recovery, "AGAIN_SECONDS", (0.01,))
 
 

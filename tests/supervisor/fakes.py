@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from supervisor import background
+from supervisor import background, storing
 from supervisor import node as node_module
 from supervisor.errors import StoreFailed
 from supervisor.events import EventLog
@@ -179,7 +179,7 @@ class World:
         self.manager = FakeManager()
         self.node = Node(self.store, self.events, self.manager, self.clock)
         self.health: list[bool] = []
-        self.node.on_health = self.health.append
+        self.node.storing.on_health = self.health.append
 
     async def running(self, spec: Spec) -> str:
         """The id of a container that was added, made and launched."""
@@ -210,7 +210,7 @@ async def world(directory: Path, *, boot: str = "boot") -> AsyncIterator[World]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries come at once."""
-    monkeypatch.setattr(node_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(storing, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(background, "RETRY_SECONDS", (0.01,))
     monkeypatch.setattr(node_module, "END_SEEN_SECONDS", 0.05)
 

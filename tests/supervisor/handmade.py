@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shim import fields, mark, plan, prepare
+from shim import fields, mark, names, plan, prepare
 from shim.mark import Mark, Started
 from supervisor.clock import SystemClock
 from supervisor.facts import Process
@@ -23,16 +23,16 @@ class Handmade:
         (self.path / mark.MARK).write_bytes(mark.encode_mark(self.mark))
         os.mkfifo(self.path / "exit_fifo", 0o600)
         prepare.make_record(str(self.path / "exit.json"))
-        prepare.write_new(str(self.path / prepare.LOCK), b"")
+        prepare.write_new(str(self.path / names.LOCK), b"")
         words = ("/runc", "create")
-        prepare.write_new(str(self.path / prepare.PLAN), plan.encode(plan.Plan(id, 1, words, words)))
+        prepare.write_new(str(self.path / names.PLAN), plan.encode(plan.Plan(id, 1, words, words)))
 
     def made(self, init: Process) -> "Handmade":
         """A shim has made a container."""
-        return self._write(prepare.CREATED, "exitd-created", init)
+        return self._write(names.CREATED, "exitd-created", init)
 
     def signed(self, shim: Process) -> "Handmade":
-        return self._write(prepare.LOCK, "exitd-lock", shim)
+        return self._write(names.LOCK, "exitd-lock", shim)
 
     def started(self) -> "Handmade":
         (self.path / mark.STARTED).write_bytes(mark.encode_started(Started(5, 6)))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from shim.names import STATE_PATH_LIMIT
 from supervisor.__main__ import main
-from supervisor.daemon import STATE_PATH_LIMIT, check, claimed
+from supervisor.daemon import check, claimed
 from supervisor.errors import CannotStart
 from supervisor.operations import Settings
 from tests.supervisor.children import descriptors

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import ShimFailed
-from supervisor.execs import Exec, ExecSpec
-from supervisor.facts import Exited, Phase, Unknown
+from supervisor.execs import Exec, ExecPhase, ExecSpec
+from supervisor.facts import Exited, Phase, Process, Unknown
 from supervisor.store import Change
 from tests.supervisor.exec_fakes import SPEC, again, at_once, looked_up, running, settled
 from tests.supervisor.fakes import hasty, in_loop, until
@@ -143,3 +143,23 @@ async def test_rows_of_containers_that_are_gone_are_dropped(tmp_path: Path) -> N
     async with again(tmp_path) as x:
         await x.execs.load()
         assert (x.execs._live, await x.stored()) == ({}, [])
+
+
+@in_loop
+async def test_what_a_shim_has_begun_for_one_who_asks_again_goes_on(tmp_path: Path) -> None:
+    """Nobody saw the end of its making; begun once more it would run twice."""
+    async with running(tmp_path) as x:
+        x.manager.gates["create"] = asyncio.Event()
+        making = asyncio.ensure_future(x.begin(replace(SPEC, name="e")))
+        await until(lambda: x.manager.calls, "its making")
+        making.cancel()
+    async with again(tmp_path) as x:
+        x.manager.begun = Process(50, 5)
+        await looked_up(x)
+        await until(lambda: not x.w.node.recovering, "the look-up")
+        (e,) = x.execs.of(x.id)
+        assert (e.phase, e.init) == (ExecPhase.RUNNING, Process(50, 5))
+        assert x.manager.names().count("connect") == 1
+        x.ends(e.key, Exited(3))
+        await settled(x)
+        assert [kind for kind, exec_id in await x.log() if exec_id] == ["exec", "exit"]

@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
+from shim import prepare
 from supervisor import keeper
 from supervisor.errors import ShimFailed
 from tests.supervisor.children import descriptors
 
-SEATS = range(keeper.FIRST_SEAT, keeper.SEATS_END)
+SEATS = range(prepare.FIRST_SEAT, prepare.SEATS_END)
 LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >seats; true"
 # Files at the numbers that are given, and their seats, in a process of its own: in this one the seats belong to others.
 SPAWNS = """
@@ -39,7 +40,7 @@ def found(directory: pathlib.Path, numbers: list[int], seats: list[int]) -> dict
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     lines = (directory / "seats").read_text().splitlines()
-    return {seat: os.path.basename(line) for seat, line in enumerate(lines, keeper.FIRST_SEAT) if line}
+    return {seat: os.path.basename(line) for seat, line in enumerate(lines, prepare.FIRST_SEAT) if line}
 
 
 @pytest.mark.parametrize(

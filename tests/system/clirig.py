@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 
+from tests.system import warmctl
 from tests.system.daemonrig import Daemon, until
 
 EXITCTL = str(pathlib.Path(sys.executable).with_name("exitctl"))
@@ -21,19 +22,21 @@ class Said:
 
 @dataclass
 class Cli:
-    """exitctl as a person has it, for one daemon; `environment` as that person's shell has it."""
+    """exitctl as a person has it, for one daemon; `environment` as that person's shell has it. The `program` speaks
+    ttrpc unless it has an option of its own."""
 
     daemon: Daemon
     environment: dict[str, str] = field(default_factory=dict)
+    program: tuple[str, ...] = (EXITCTL,)
 
     def __post_init__(self) -> None:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("EXITD_")}
         self.environment = {**kept, "EXITD_STATE": str(self.daemon.state), **self.environment}
 
     def __call__(self, *words: str) -> Said:
-        process = self.begin(*words)
-        out, err = process.communicate(timeout=SECONDS)
-        return Said(process.returncode, out, err)
+        """From beginning to end, without a start of its own, see warmctl."""
+        code, out, err = warmctl.run(words, self.environment, SECONDS)
+        return Said(code, _text(out), _text(err))
 
     def ok(self, *words: str) -> str:
         """What it printed, without the last newline; it must have worked and not complained."""
@@ -42,8 +45,9 @@ class Cli:
         return said.out.removesuffix("\n")
 
     def begin(self, *words: str) -> "subprocess.Popen[str]":
+        """The program as it is installed."""
         return subprocess.Popen(
-            [EXITCTL, *words],
+            [*self.program, *words],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -64,3 +68,12 @@ class Cli:
 
     def until_status(self, container: str, status: str) -> None:
         until(lambda: self.field(container, ".State.Status") == status, f"{container} is not {status}")
+
+
+def _text(output: bytes) -> str:
+    """As `begin` reads it."""
+    return output.decode(errors="surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def over(transport: str, daemon: Daemon) -> Cli:
+    return Cli(daemon, program=(EXITCTL, "--grpc") if transport == "grpc" else (EXITCTL,))

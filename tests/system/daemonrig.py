@@ -4,9 +4,9 @@ import contextlib
 import glob
 import os
 import pathlib
-import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim import native
 from supervisor.api.client import Client, Unreachable
 from supervisor.errors import NoSuchContainer
 
 LIMIT_SECONDS = 30.0
+WARM_SECONDS = 3.0
 SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 
 
@@ -37,7 +39,7 @@ def until(look: Callable[[], T], what: str, seconds: float = LIMIT_SECONDS) -> T
     while not (answer := look()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
         select.select([], [], [], pause)
-        pause = min(pause * 1.3, 0.012)
+        pause = min(pause * 1.3, 0.02)
     return answer
 
 
@@ -49,6 +51,7 @@ class Daemon:
     wrapper: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
+    warmed: tuple[int, float] = (0, 0.0)  # which process, and when
 
     @property
     def state(self) -> pathlib.Path:
@@ -76,6 +79,8 @@ class Daemon:
 
     def answers(self) -> bool:
         assert self.process is not None and self.process.poll() is None, self.log.read_text()[-3000:]
+        if not self._listens():
+            return False
         try:
             with self.client() as client:
                 client.version()
@@ -83,8 +88,20 @@ class Daemon:
             return False
         return True
 
+    def _listens(self) -> bool:
+        """Next to nothing to ask, and a start is asked for dozens of times; a client is thousands of objects."""
+        with socket.socket(socket.AF_UNIX) as line:
+            return line.connect_ex(f"{self.state}/exitd.sock") == 0
+
     def client(self) -> Client:
         return Client(f"{self.state}/exitd.sock")
+
+    def warm(self, client: Client) -> None:
+        """Connected, and `warm_up` where it was not a moment ago: a keeper with nothing to keep ends after 10 s."""
+        if self.warmed[0] != self.pid or time.monotonic() - self.warmed[1] > WARM_SECONDS:
+            warm_up(client)
+            self.warmed = self.pid, time.monotonic()
+        client.version()
 
     @property
     def pid(self) -> int:
@@ -168,8 +185,8 @@ NOTHING = Left(0, 0, 0, 0, 0, 0, 0)
 def left(daemon: Daemon) -> Left:
     base, log = str(daemon.base), daemon.log.read_text()
     return Left(
-        shims=sum(command.startswith(b"exitd-shim\0") and _cwd(pid).startswith(base) for pid, command in commands()),
-        zombies=sum(_is_zombie_of(pid, {daemon.pid, daemon.keeper_pid()}) for pid, _ in commands()),
+        shims=sum(command.startswith(b"exitd-shim\0") and cwd_of(pid).startswith(base) for pid, command in commands()),
+        zombies=len(zombies_of({daemon.pid, daemon.keeper_pid()})),
         mounts=pathlib.Path("/proc/self/mountinfo").read_text().count(f" {base}/"),
         # Other daemons' containers are not in its log.
         cgroups=sum(path.name.removeprefix("pod-") in log for path in cgroups()),
@@ -185,17 +202,29 @@ def cgroups() -> list[pathlib.Path]:
     return [pathlib.Path(path) for path in found if os.path.isdir(path)]
 
 
-def _cwd(pid: int) -> str:
+def cwd_of(pid: int) -> str:
+    """Empty when it has gone."""
     try:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         return ""
 
 
-def _is_zombie_of(pid: int, parents: set[int]) -> bool:
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    match = re.match(r".*\) (\S) (\d+)", stat, flags=re.S)
-    return bool(match and match[1] == "Z" and int(match[2]) in parents)
+def private_kb(pid: int) -> int:
+    """What it has written and shares with nobody."""
+    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in rollup if line.startswith("Private_Dirty"))
+
+
+def children_of(pid: int) -> list[int]:
+    """Of its first thread, zombies included."""
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def zombies_of(parents: set[int]) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(ProcessLookupError):
+            state, parent, _, _ = native.process_stat(int(name))
+            found += [int(name)] if state == "Z" and parent in parents else []
+    return found

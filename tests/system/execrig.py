@@ -1,24 +1,11 @@
 """Execs of a real daemon in a line each."""
 
-import os
 import pathlib
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.oci import cgroups
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, cwd_of
 from tests.system.lives import ended
-from tests.system.test_oci_spec import CRUN_ON_HYBRID
-
-
-def runtime_of(d: Daemon, name: str) -> str:
-    """The runtime as it works on this host."""
-    if name == "crun" and cgroups.mode() is cgroups.Mode.HYBRID:
-        wrapper = d.base / "crun"
-        wrapper.write_text(CRUN_ON_HYBRID)
-        wrapper.chmod(0o755)
-        return str(wrapper)
-    return name
 
 
 def begin(client: Client, id: str, *args: str, **fields: object) -> str:
@@ -39,7 +26,8 @@ def script(client: Client, id: str, text: str, **fields: object) -> pb.Exit:
 
 def shims_of(d: Daemon, exec_id: str) -> list[int]:
     """The pids of the exec's shims, by the directory that they work in."""
-    return [pid for pid, _ in commands() if _cwd(pid).endswith(f"/e/{exec_id}") and _cwd(pid).startswith(str(d.base))]
+    places = {pid: cwd_of(pid) for pid, command in commands() if b"exitd-shim" in command}
+    return [pid for pid, cwd in places.items() if cwd.endswith(f"/e/{exec_id}") and cwd.startswith(str(d.base))]
 
 
 def shim_of(d: Daemon, exec_id: str) -> int:
@@ -54,13 +42,6 @@ UNTIL_LET_GO = "until [ -e /go ]; do sleep 0.02; done; "
 def let_go(d: Daemon, id: str) -> None:
     """What waits in that container with UNTIL_LET_GO goes on."""
     (d.root / "c" / id / "rootfs" / "merged" / "go").touch()
-
-
-def _cwd(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/cwd") if b"exitd-shim" in command_of(pid) else ""
-    except OSError:
-        return ""
 
 
 def command_of(pid: int) -> bytes:

@@ -3,13 +3,13 @@
 import contextlib
 import os
 import pathlib
-import select
 import shutil
 import signal
 from collections.abc import Iterator
 
 from shim import native
 from tests.system.daemonrig import until
+from tests.system.shimrig import wait_readable
 
 
 def killed(pid: int, number: int = signal.SIGKILL) -> None:
@@ -17,15 +17,9 @@ def killed(pid: int, number: int = signal.SIGKILL) -> None:
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, number)
-        until(lambda: ended(pidfd), f"{pid} does not die")
+        assert wait_readable(pidfd), f"{pid} does not die"
     finally:
         os.close(pidfd)
-
-
-def ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 GATED = """#!/bin/sh
@@ -82,6 +76,13 @@ class Gates:
 def gone(pid: int) -> bool:
     """Not even a zombie of it is left."""
     return not pathlib.Path(f"/proc/{pid}").exists()
+
+
+def in_mask(pid: int, mask: str, number: int) -> bool:
+    """Whether the process ignores (SigIgn), catches (SigCgt), ... this signal."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    found = next(int(line.split()[1], 16) for line in lines if line.startswith(f"{mask}:"))
+    return bool(found & 1 << number - 1)
 
 
 def state_of(pid: int) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import select
 import shutil
 import signal
 import subprocess
@@ -151,9 +150,7 @@ class Shim:
 
     def told(self, seconds: float = LIMIT_SECONDS) -> int | None:
         """The four bytes, as a C int; None when the fifo was hung up without any."""
-        poll = select.poll()
-        poll.register(self.fifo_fd, select.POLLIN)
-        assert poll.poll(seconds * 1000), f"{self.id}: nothing in {seconds} s"
+        assert wait_readable(self.fifo_fd, seconds), f"{self.id}: nothing in {seconds} s"
         data = os.read(self.fifo_fd, 64)
         assert len(data) in (0, 4)
         return int.from_bytes(data, sys.byteorder, signed=True) if data else None

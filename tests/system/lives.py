@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +105,21 @@ def ended(exit_: pb.Exit | None) -> pb.Exit:
 def last_exit(client: Client, container: str) -> pb.Exit:
     """The exit of the newest run; waits for it."""
     return ended(client.begin_wait(container).result(LIMIT_SECONDS))
+
+
+def first_exit(client: Client, container: str) -> pb.Exit:
+    """Of the first run; waits for it. For a pod its pause container's: a wait without a run is one for its members."""
+    return ended(client.begin_wait(container, run=1).result(LIMIT_SECONDS))
+
+
+def backing_off(client: Client, container: str, seconds: float) -> pb.Container:
+    """Between two runs, and the next one at least so far away."""
+
+    def far(c: pb.Container) -> bool:
+        return c.phase == pb.PHASE_RESTARTING and c.restart_at.ToNanoseconds() - time.time_ns() > seconds * 1e9
+
+    until(lambda: far(client.inspect(container)), "a long back-off")
+    return client.inspect(container)
 
 
 def word(exit_: pb.Exit) -> str:

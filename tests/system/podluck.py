@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.names import PID_FILE
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, NameTaken
-from supervisor.rundir import PID_FILE
 from tests.system import oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import Gates

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shim import programs
-from supervisor.oci import cgroups
-from tests.system import shimrig
+from tests.system import crun, shimrig
+from tests.system.gates import in_mask
 from tests.system.shimrig import Keeper, Rig, Run
-from tests.system.test_oci_spec import CRUN_ON_HYBRID
 
 FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # of /proc/PID/ns, by their names in config.json
 SHARED = ("network", "ipc", "uts")
@@ -43,16 +42,6 @@ def pause_bundle(rig: Rig, name: str) -> pathlib.Path:
     config["linux"]["cgroupsPath"] = f"{rig.cgroup}/{name}"
     (directory / "config.json").write_text(json.dumps(config))
     return directory
-
-
-def runtime_program(rig: Rig, name: str) -> str:
-    """The runtime as it works on this host."""
-    if name == "crun" and cgroups.mode() is cgroups.Mode.HYBRID:
-        wrapper = rig.directory / "crun"
-        wrapper.write_text(CRUN_ON_HYBRID)
-        wrapper.chmod(0o755)
-        return str(wrapper)
-    return name
 
 
 @dataclass(frozen=True)
@@ -102,20 +91,15 @@ class Pod:
 
 def listening(pid: int, pidfd: int) -> None:
     """Returns when exitd-pause has set its signals up: before that the kernel drops those for a first process."""
-    for _ in range(int(shimrig.LIMIT_SECONDS * 200)):
-        lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
-        ignored = next(int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:"))
-        if ignored & 1 << signal.SIGCHLD - 1:
-            return
-        assert not shimrig.wait_readable(pidfd, 0.005), "it ended by itself"
-    raise TimeoutError("exitd-pause does not come to wait")
+    ready = shimrig.before_the_end(pidfd, lambda: in_mask(pid, "SigIgn", signal.SIGCHLD))
+    assert ready, "exitd-pause ended by itself, or does not come to wait"
 
 
 @contextlib.contextmanager
 def pod(rig: Rig, keeper: Keeper, runtime: str = "runc") -> Iterator[Pod]:
     """A pod whose pause runs; it is ended and forgotten after the block, and the keeper's descriptors are counted."""
     files = shimrig.open_files(keeper.process.pid).keys()
-    program = runtime_program(rig, runtime)
+    program = crun.program(runtime, rig.directory)
     run = keeper.make("pause", pause_bundle(rig, "pause"), runtime=program)
     assert run.created.keeper_knows
     run.start()

@@ -11,7 +11,8 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shim import fields, journal, launch, native, plan, programs, record
@@ -40,27 +41,25 @@ def wait_readable(fd: int, seconds: float = LIMIT_SECONDS) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
+def before_the_end(pidfd: int, look: Callable[[], bool]) -> bool:
+    """True once `look` is; False when this process has ended before, or that takes too long."""
+    deadline, pause = time.monotonic() + LIMIT_SECONDS, 0.005
+    while not look():
+        if time.monotonic() > deadline or wait_readable(pidfd, pause):
+            return False
+        pause = min(pause * 1.3, 0.02)
+    return True
+
+
 def wait_state(pid: int, pidfd: int, states: str) -> bool:
     """True once the process is in one of these states (proc(5)), False when it has gone or takes too long."""
-    for _ in range(int(LIMIT_SECONDS * 200)):
-        if wait_readable(pidfd, 0.005):
-            return False
-        if native.process_stat(pid)[0] in states:
-            return True
-    return False
+    return before_the_end(pidfd, lambda: not wait_readable(pidfd, 0) and native.process_stat(pid)[0] in states)
 
 
 def wait_gone(pid: int, meanwhile_pidfd: int) -> bool:
     """True once nothing is left of the process, not even a zombie; False when that takes too long, or when the process
     of `meanwhile_pidfd` has ended before."""
-    for _ in range(int(LIMIT_SECONDS * 200)):
-        try:
-            native.process_stat(pid)
-        except ProcessLookupError:
-            return True
-        if wait_readable(meanwhile_pidfd, 0.005):
-            return False
-    return False
+    return before_the_end(meanwhile_pidfd, lambda: not os.path.exists(f"/proc/{pid}"))
 
 
 def open_files(pid: int | str = "self") -> dict[int, str]:

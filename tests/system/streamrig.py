@@ -198,6 +198,10 @@ def control(run: Run) -> Iterator[Control]:
         made.close()
 
 
+def log_of(run: Run) -> bytes:
+    return (run.directory / "log").read_bytes()
+
+
 def texts(log: bytes, stream: str = "stdout") -> bytes:
     """A stream's bytes, out of a log in the CRI's format."""
     assert not log or log.endswith(b"\n"), log[-200:]

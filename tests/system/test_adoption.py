@@ -10,36 +10,23 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import probe
 from tests.system import byhandrig, lives, oracle
 from tests.system.byhandrig import adopted, begun, by_hand, refusals, run_directory
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, until
 from tests.system.gates import gone, killed
-from tests.system.oracle import AT_ONCE, Revived, Subject, down, end_and_judge, inspect
+from tests.system.oracle import AT_ONCE, BY_KERNEL, Revived, Subject, down, end_and_judge, inspect
 from tests.system.shimrig import cgroup_directories
 from tests.system.test_daemon_kills import CALLS, chosen, traced
 
-BY_KERNEL = {"exited by zombie", "exited by pidfd" if probe.pidfd().works else "unknown by none"}
+pytestmark = pytest.mark.observed()
+
 NOBODY = 65534
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with oracle.warm_daemon() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def clear(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    if "daemon" in request.fixturenames:
-        oracle.clear(request.getfixturevalue("daemon"))
 
 
 def no_cgroup(daemon: Daemon, *subjects: Subject) -> None:
@@ -248,11 +235,7 @@ def test_one_that_was_made_and_not_started_can_be_started_by_exitd(daemon: Daemo
 
 def _starts(daemon: Daemon, pid: int) -> bool:
     """The maker waits for the runtime's start."""
-    return any(b"sleep\x001000" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes() for child in _children(pid))
-
-
-def _children(pid: int) -> list[str]:
-    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return any(b"sleep\x001000" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes() for child in children_of(pid))
 
 
 def test_a_name_that_is_taken_is_no_reason_not_to_watch(daemon: Daemon) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,26 +11,10 @@ from supervisor.api.client import Client
 from supervisor.errors import WrongState
 from tests.system import lives
 from tests.system.attachrig import Reader, attached, created, taken
-from tests.system.daemonrig import Daemon, left, remove_all, scaled, until, warm_up
+from tests.system.daemonrig import scaled, until
 from tests.system.lives import last_exit, word
 
 ENOUGH_BYTES = 32 << 20  # more than a client that does not read has room for on its way
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        warm_up(made)
-        before = left(daemon)
-        yield made
-        remove_all(made)
-        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
 
 
 def test_the_first_and_the_last_byte_and_everything_between(client: Client) -> None:

@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,24 +13,8 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.errors import ShuttingDown
 from tests.system import lives
 from tests.system.attachrig import Reader, attached, created, kill_shim, taken
-from tests.system.daemonrig import Daemon, left, remove_all, scaled, until, warm_up
+from tests.system.daemonrig import scaled, until
 from tests.system.lives import last_exit, word
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        warm_up(made)
-        before = left(daemon)
-        yield made
-        remove_all(made)
-        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
@@ -80,6 +63,29 @@ def test_input_is_complete_although_shims_are_killed_meanwhile(client: Client, t
     assert kills == 3
     assert word(last_exit(client, container)) == "exited 0"
     assert hashlib.sha256((tmp_path / "all").read_bytes()).digest() == sent.digest()
+
+
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
+def test_output_goes_on_without_the_daemon_and_is_complete_when_its_shim_dies_as_well(
+    tmp_path: pathlib.Path, tty: bool
+) -> None:
+    last, end = scaled(1_000_000, least=30_000), "\r\n" if tty else "\n"
+    os.mkfifo(tmp_path / "go")
+    mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
+    with lives.daemon() as daemon:
+        with daemon.client() as client:
+            script = f"seq 1 {last}; read go </mnt/go; seq 1 {last}; exit 43"
+            box = lives.up(client, "sh", "-c", script, tty=tty, mounts=mounts)
+            log = pathlib.Path(client.inspect(box.id).log_path)
+        daemon.kill()
+        until(lambda: log.read_bytes().endswith(f" {last}{end}".encode()), "the first half")
+        os.kill(box.shim.pid, signal.SIGKILL)
+        (tmp_path / "go").write_text("\n")
+        daemon.start()
+        with daemon.client() as client:
+            assert word(last_exit(client, box.id)) == "exited 43"
+            logged = b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=box.id)))
+            assert logged == "".join(f"{number}{end}" for number in range(1, last + 1)).encode() * 2
 
 
 def test_a_shim_that_does_not_answer_keeps_no_inspect(client: Client) -> None:

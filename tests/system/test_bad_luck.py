@@ -14,7 +14,7 @@ from shim import journal, programs
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, ExitdError
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until, warm_up
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
 from tests.system.lives import last_exit, ledger, types, up, word
 
 NO_SIGCHLD = ("sh", "-c", "trap '' CHLD TERM INT HUP PIPE USR1; exec \"$@\"", "sh")
@@ -31,16 +31,10 @@ NO_PLACE = ("sh", "-c", 'd=$(mktemp -d); cd $d; rmdir $d; exec "$@"', "sh")
 FEW_FILES = ("prlimit", "--nofile=16:")
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
-        warm_up(made)
+        daemon.warm(made)
         yield made
     with daemon.client() as made:  # it may be another daemon by now
         remove_all(made)

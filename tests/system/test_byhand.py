@@ -1,9 +1,9 @@
 """`python -m shim.byhand` itself: what it refuses, what it takes back, what it leaves to exitd."""
 
 import json
+import pathlib
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,17 +13,7 @@ from tests.system.daemonrig import Daemon
 from tests.system.gates import killed
 from tests.system.oracle import end_and_judge
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with oracle.warm_daemon() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def clear(daemon: Daemon) -> Iterator[None]:
-    yield
-    oracle.clear(daemon)
+pytestmark = pytest.mark.observed()
 
 
 @pytest.mark.parametrize(
@@ -78,13 +68,12 @@ def test_an_id_that_is_taken_is_refused_and_its_owner_untouched(daemon: Daemon) 
     assert end_and_judge(daemon, subject) == ["exited by record"]
 
 
-def test_a_start_that_fails_is_told_and_the_exit_is_in_the_ledger(daemon: Daemon) -> None:
-    runtime = daemon.base / "cannot-start"
-    runtime.write_text('#!/bin/sh\nfor w; do [ "$w" = start ] && { echo no >&2; exit 1; }; done\nexec runc "$@"\n')
-    runtime.chmod(0o755)
+def test_a_start_that_fails_is_told_and_the_exit_is_in_the_ledger(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+    runtime = lives.Wrapper.make(tmp_path)
+    runtime.on("start", "echo no >&2; exit 1")
     subject, bundle = byhandrig.observed(daemon)
     id = oracle.fresh_name()
-    done = by_hand(daemon, "--id", id, "--runtime", str(runtime), str(bundle))
+    done = by_hand(daemon, "--id", id, "--runtime", runtime.name, str(bundle))
     assert done.returncode == 1 and f"start of {id}: no; it was killed" in done.stderr
     subject.id = id
     adopted(daemon, subject)

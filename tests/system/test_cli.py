@@ -7,11 +7,10 @@ import pathlib
 import re
 import signal
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from tests.system.clirig import Cli
+from tests.system.clirig import Cli, over
 from tests.system.daemonrig import Daemon, until
 
 FAULT = "import ctypes; ctypes.string_at(0)"
@@ -19,11 +18,9 @@ OBEDIENT = 'trap "echo told; exit 12" TERM; echo up; while :; do sleep 0.05; don
 MEBIBYTE = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    daemon = Daemon(tmp_path_factory.mktemp("cli")).start()
-    yield Cli(daemon)
-    daemon.end()
+@pytest.fixture(scope="module", params=["ttrpc", "grpc"])
+def cli(request: pytest.FixtureRequest, daemon: Daemon) -> Cli:
+    return over(request.param, daemon)
 
 
 # -- run

@@ -1,19 +1,11 @@
 """Options of exitctl that need a real container to show what they do."""
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
-from tests.system import lives
 from tests.system.clirig import SECONDS, Cli
 from tests.system.daemonrig import until
-
-
-@pytest.fixture(scope="module")
-def cli() -> Iterator[Cli]:
-    with lives.daemon() as daemon:
-        yield Cli(daemon)
 
 
 def test_nothing_can_be_written_into_a_read_only_root(cli: Cli) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.supervisor.cli.fake_attach import Pty
-from tests.system.clirig import EXITCTL, SECONDS, Cli, Said
+from tests.system.clirig import SECONDS, Cli, Said, over
 from tests.system.daemonrig import Daemon, scaled, until
 
 LOOP = "while :; do sleep 0.05; done"
@@ -18,11 +18,9 @@ OBEDIENT = f'trap "echo told; exit 12" TERM INT; echo up; {LOOP}'
 SHELL = "export PS1='% '; exec sh"
 
 
-@pytest.fixture(scope="module")
-def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    daemon = Daemon(tmp_path_factory.mktemp("tty")).start()
-    yield Cli(daemon)
-    daemon.end()
+@pytest.fixture(scope="module", params=["ttrpc", "grpc"])
+def cli(request: pytest.FixtureRequest, daemon: Daemon) -> Cli:
+    return over(request.param, daemon)
 
 
 @pytest.fixture
@@ -35,7 +33,12 @@ def pty() -> Iterator[Pty]:
 def on_terminal(cli: Cli, pty: Pty, *words: str) -> "subprocess.Popen[str]":
     """exitctl, all three ends on the terminal."""
     return subprocess.Popen(
-        [EXITCTL, *words], stdin=pty.slave, stdout=pty.slave, stderr=subprocess.PIPE, text=True, env=cli.environment
+        [*cli.program, *words],
+        stdin=pty.slave,
+        stdout=pty.slave,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=cli.environment,
     )
 
 
@@ -59,7 +62,7 @@ def ended(process: "subprocess.Popen[str]", pty: Pty) -> tuple[int, str]:
 
 
 def with_input(cli: Cli, data: bytes, *words: str) -> tuple[int, bytes, bytes]:
-    done = subprocess.run([EXITCTL, *words], input=data, capture_output=True, env=cli.environment, timeout=SECONDS)
+    done = subprocess.run([*cli.program, *words], input=data, capture_output=True, env=cli.environment, timeout=SECONDS)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -193,6 +196,12 @@ def test_output_that_is_not_logged_comes_complete(cli: Cli) -> None:
     assert said == Said(5, lines + "end", lines)
 
 
+@pytest.mark.parametrize("options", [(), ("--log-driver", "json-file"), ("--log-driver", "none"), ("-t",)])
+def test_output_of_a_run_that_ends_at_once_is_complete(cli: Cli, options: tuple[str, ...]) -> None:
+    for _ in range(3):
+        assert cli.run("--rm", *options, "echo", "here") == Said(0, "here\n", "")
+
+
 # -- attach
 
 
@@ -240,7 +249,9 @@ def test_who_does_not_read_holds_nobody_up_and_is_told_what_was_missed(cli: Cli)
 
 def with_pipes(cli: Cli, *words: str) -> "subprocess.Popen[str]":
     pipe = subprocess.PIPE
-    return subprocess.Popen([EXITCTL, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=cli.environment)
+    return subprocess.Popen(
+        [*cli.program, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=cli.environment
+    )
 
 
 def next_line(process: "subprocess.Popen[str]") -> str:

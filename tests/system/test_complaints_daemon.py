@@ -16,6 +16,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.errors import ExitdError
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, left, spec, until, warm_up
+from tests.system.lives import last_exit, up
 
 
 @pytest.fixture
@@ -23,16 +24,6 @@ def daemon(tmp_path: pathlib.Path) -> Iterator[Daemon]:
     daemon = Daemon(tmp_path)
     yield daemon
     daemon.end()
-
-
-def begin(client: Client, *args: str, **wanted: object) -> pb.Container:
-    return client.start(client.create(spec(*args, **wanted)).id)
-
-
-def end_of(client: Client, container_id: str) -> pb.Exit:
-    exit_ = client.begin_wait(container_id).result(LIMIT_SECONDS)
-    assert exit_ is not None
-    return exit_
 
 
 def test_a_created_container_can_be_started_after_the_daemon_was_killed(daemon: Daemon) -> None:
@@ -43,7 +34,7 @@ def test_a_created_container_can_be_started_after_the_daemon_was_killed(daemon: 
     with daemon.client() as client:
         assert client.inspect(container.id).phase == pb.PHASE_CREATED
         client.start(container.id)
-        assert (end_of(client, container.id).code, client.inspect(container.id).run) == (11, 1)
+        assert (last_exit(client, container.id).code, client.inspect(container.id).run) == (11, 1)
         client.remove(container.id, force=False)
 
 
@@ -55,7 +46,7 @@ def test_a_waiting_client_is_told_when_the_daemon_dies_and_gets_the_code_from_th
     mounts = [pb.Mount(source=str(tmp_path / "go"), destination="/run/go")]
     daemon.start()
     with daemon.client() as client:
-        container = begin(client, "sh", "-c", "read code </run/go; exit $code", mounts=mounts).id
+        container = up(client, "sh", "-c", "read code </run/go; exit $code", mounts=mounts).id
         waiting = client.begin_wait(container)
         until(lambda: client.info().settings.get("waiters") == "1", "the wait has not arrived")
         daemon.kill()
@@ -64,7 +55,7 @@ def test_a_waiting_client_is_told_when_the_daemon_dies_and_gets_the_code_from_th
     go.write_text("9\n")
     daemon.start()
     with daemon.client() as client:
-        assert end_of(client, container).code == 9
+        assert last_exit(client, container).code == 9
         client.remove(container, force=False)
 
 
@@ -84,8 +75,8 @@ def test_an_exit_is_seen_on_descriptors_beyond_a_thousand(daemon: Daemon) -> Non
     with daemon.client() as client:
         warm_up(client)
         before = left(daemon)
-        container = begin(client, "sh", "-c", "exit 21")
-        assert (end_of(client, container.id).code, end_of(client, container.id).source) == (21, "record")
+        container = up(client, "sh", "-c", "exit 21")
+        assert (last_exit(client, container.id).code, last_exit(client, container.id).source) == (21, "record")
         client.remove(container.id, force=False)
         until(lambda: left(daemon) == before, f"before: {before}, left: {left(daemon)}")
 
@@ -106,8 +97,8 @@ def test_signals_raining_on_the_daemon_cost_no_exit(daemon: Daemon) -> None:
         until(daemon.answers, "exitd does not answer")
         with daemon.client() as client:
             for code in range(8):
-                container = begin(client, "sh", "-c", f"exit {code}")
-                assert end_of(client, container.id).code == code
+                container = up(client, "sh", "-c", f"exit {code}")
+                assert last_exit(client, container.id).code == code
                 client.remove(container.id, force=False)
     finally:
         dry.set()
@@ -175,7 +166,7 @@ def live(client: Client, directory: pathlib.Path) -> str:
     except ExitdError:
         return container
     # A start that was broken off leaves an end of the runtime's own making.
-    assert end_of(client, container).code == 5 or not (directory / "ran").exists()
+    assert last_exit(client, container).code == 5 or not (directory / "ran").exists()
     return container
 
 
@@ -184,15 +175,15 @@ def test_a_slow_unmount_delays_the_removal_and_nothing_else(daemon: Daemon) -> N
     with daemon.client() as client:
         warm_up(client)
         before = left(daemon)
-        slow = begin(client, "true").id
-        end_of(client, slow)
+        slow = up(client, "true").id
+        last_exit(client, slow)
         with Traced(daemon, "umount2:delay_enter=2000000", threads=True) as trace:
             removing = client.begin_wait(slow, condition="removed")
             removal = threading.Thread(target=client.remove, args=(slow,), kwargs={"force": False})
             removal.start()
             until(lambda: client.inspect(slow).phase == pb.PHASE_REMOVING, "its removal has not begun")
-            other = begin(client, "sh", "-c", "exit 8").id
-            assert end_of(client, other).code == 8
+            other = up(client, "sh", "-c", "exit 8").id
+            assert last_exit(client, other).code == 8
             assert removal.is_alive()
             assert removing.result(LIMIT_SECONDS) is not None
             removal.join(LIMIT_SECONDS)

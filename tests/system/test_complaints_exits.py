@@ -12,10 +12,13 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.client import Client, Waiting
+from supervisor.api.answers import Waiting
+from supervisor.api.client import Client
 from supervisor.errors import ExitdError
 from tests.system import shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, spec, until, warm_up
+from tests.system.gates import in_mask, killed
+from tests.system.lives import Wrapper, ended
 from tests.system.shimrig import wait_readable
 
 
@@ -49,17 +52,7 @@ def begin(client: Client, *args: str, **fields: object) -> tuple[pb.Container, W
 
 
 def wait_for(waiting: Waiting) -> pb.Exit:
-    exit_ = waiting.result(LIMIT_SECONDS)
-    assert exit_ is not None
-    return exit_
-
-
-def kill_by_pidfd(pid: int) -> None:
-    """SIGKILL to a process that somebody else will reap, and the wait for its death."""
-    pidfd = os.pidfd_open(pid)
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    assert wait_readable(pidfd)
-    os.close(pidfd)
+    return ended(waiting.result(LIMIT_SECONDS))
 
 
 @pytest.mark.parametrize(
@@ -76,14 +69,8 @@ def test_a_command_that_cannot_run_has_the_number_a_shell_would_give(
 
 def test_the_shim_ignores_sigpipe_by_itself_and_its_container_does_not(client: Client) -> None:
     container, waiting = begin(client, "sleep", "1000")
-
-    def ignores_sigpipe(pid: int) -> bool:
-        status = pathlib.Path(f"/proc/{pid}/status").read_text()
-        mask = next(line for line in status.splitlines() if line.startswith("SigIgn:"))
-        return bool(int(mask.split()[1], 16) & 1 << signal.SIGPIPE - 1)
-
-    assert ignores_sigpipe(container.shim.pid)
-    assert not ignores_sigpipe(container.init.pid)
+    assert in_mask(container.shim.pid, "SigIgn", signal.SIGPIPE)
+    assert not in_mask(container.init.pid, "SigIgn", signal.SIGPIPE)
     client.remove(container.id, force=True)
     assert wait_for(waiting).signal == signal.SIGKILL
 
@@ -102,18 +89,13 @@ def test_a_wait_for_a_run_gives_that_runs_code_although_the_next_one_runs(
     client.remove(container.id, force=True)
 
 
-def runtime_failing_at(directory: pathlib.Path, verb: str) -> str:
-    path = directory / "runtime"
-    path.write_text(f'#!/bin/sh\nfor word; do [ "$word" = {verb} ] && exit 1; done\nexec runc "$@"\n')
-    path.chmod(0o755)
-    return str(path)
-
-
 @pytest.mark.parametrize("verb", ["create", "start"])
 def test_a_start_that_fails_is_told_and_cleaned_up_once(client: Client, tmp_path: pathlib.Path, verb: str) -> None:
     name, after = f"fails-at-{verb}", client.info().seq
+    wrapper = Wrapper.make(tmp_path)
+    wrapper.on(verb, "exit 1")
     with pytest.raises(ExitdError):
-        begin(client, "true", name=name, runtime=runtime_failing_at(tmp_path, verb))
+        begin(client, "true", name=name, runtime=wrapper.name)
     if verb == "start":
         assert wait_for(client.begin_wait(name)).signal == signal.SIGKILL
         client.remove(name, force=False)
@@ -157,7 +139,7 @@ def test_the_time_of_an_exit_is_true_although_the_daemon_was_stopped(daemon: Dae
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
         before = time.time_ns()
-        kill_by_pidfd(container.init.pid)
+        killed(container.init.pid)
         assert wait_readable(shim_fd)  # the shim has told all it knows and left
         after = time.time_ns()
     finally:

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from shim import native
 from supervisor.errors import WrongState
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, spec, until, warm_up, zombies_of
+from tests.system.lives import last_exit
 from tests.system.shimrig import wait_readable
 
 # clone3(2) with set_tid makes a process with a pid of our choice, once nobody has it any more.
@@ -77,8 +77,7 @@ def test_a_reused_pid_is_neither_taken_for_the_container_nor_signalled(daemon: D
         strangers = [stack.enter_context(stranger(pid)) for pid in (container.init.pid, container.shim.pid, keeper)]
         daemon.start()
         with daemon.client() as client:
-            exit_ = client.begin_wait(container.id).result(LIMIT_SECONDS)
-            assert exit_ is not None
+            exit_ = last_exit(client, container.id)
             expected = ("signaled", "keeper", "") if evidence == "kept" else ("unknown", "none", "monitors-killed")
             assert (exit_.kind, exit_.source, exit_.cause) == expected
             with pytest.raises(WrongState):
@@ -88,28 +87,15 @@ def test_a_reused_pid_is_neither_taken_for_the_container_nor_signalled(daemon: D
         assert [wait_readable(pidfd, 0) for pidfd in strangers] == [False, False, False]
 
 
-def zombies_below(parents: set[int]) -> list[tuple[int, str]]:
-    """pid and name of every zombie whose parent is one of these."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            state, parent, _, _ = native.process_stat(int(path.name))
-            if state == "Z" and parent in parents:
-                found.append((int(path.name), (path / "comm").read_text().strip()))
-        except (ProcessLookupError, FileNotFoundError):
-            continue
-    return found
-
-
 @pytest.fixture
 def first(daemon: Daemon) -> Iterator[int]:
     """The pid of an exitd that is PID 1 of its own pid namespace."""
     daemon.wrapper = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     daemon.extra = ("--reconcile-seconds", "0.2")
     daemon.start()
-    children = pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
-    yield int(children[0])
-    os.kill(int(children[0]), signal.SIGTERM)
+    pid = children_of(daemon.pid)[0]
+    yield pid
+    os.kill(pid, signal.SIGTERM)
     assert daemon.process is not None
     daemon.process.wait(LIMIT_SECONDS)  # and with it everything in the namespace ends
 
@@ -122,8 +108,8 @@ def test_exitd_is_a_good_pid_1(daemon: Daemon, first: int) -> None:
         client.start(container.id)
         os.kill(daemon.keeper_pid(), signal.SIGKILL)  # it and its children, the shims, are PID 1's now
         client.kill(container.id, "KILL")
-        exit_ = client.begin_wait(container.id).result(LIMIT_SECONDS)
-        assert exit_ is not None and (exit_.kind, exit_.signal) == ("signaled", signal.SIGKILL)
+        exit_ = last_exit(client, container.id)
+        assert (exit_.kind, exit_.signal) == ("signaled", signal.SIGKILL)
         client.remove(container.id, force=False)
         warm_up(client)
-        until(lambda: not zombies_below({first}), "not reaped")
+        until(lambda: not zombies_of({first}), "not reaped")

@@ -22,6 +22,8 @@ from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, scaled, until
 from tests.system.gates import killed
 from tests.system.oracle import Revived, Subject
 
+pytestmark = pytest.mark.observed()
+
 SEED = 20_263
 # What changes something outside of the process, or tells it to somebody.
 CALLS = (
@@ -29,18 +31,6 @@ CALLS = (
     *("mount", "umount2", "pwrite64", "write", "fdatasync", "fsync", "ftruncate", "flock", "vfork", "clone3"),
     *("sendmsg", "recvmsg", "epoll_ctl", "pidfd_open", "pidfd_send_signal", "kill", "wait4", "waitid", "close"),
 )
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with oracle.warm_daemon() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def clear(daemon: Daemon) -> Iterator[None]:
-    yield
-    oracle.clear(daemon)
 
 
 @contextlib.contextmanager

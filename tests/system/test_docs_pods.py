@@ -44,6 +44,7 @@ def test_the_page_shows_the_founding_documents_command_lines_and_its_file() -> N
         ("```\n$ echo 0123456789ab\nba9876543210\n$ echo 0123456789ac\nba9876543210\n```\n", "another id"),
         ("```\n$ echo 0123456789ab\nba9876543210\n$ echo 0123456789ab\nba9876543211\n```\n", "shown as another"),
         ("```\n$ cat note.json\n{}\n```\n", "note.json"),
+        ("```\n$ printf '# '; read word; echo \"$word\"\n# yes\nno\n```\n", "read word"),
     ],
 )
 def test_a_page_that_says_something_else_is_found_out(tmp_path: pathlib.Path, page: str, why: str) -> None:
@@ -55,6 +56,7 @@ def test_a_page_that_says_what_happens_is_believed(tmp_path: pathlib.Path) -> No
     page = (
         '`note.json`:\n\n```json\n{"a": 1}\n```\n\n```\n$ cat note.json; echo up >&2\n{"a": 1}\nup\n'
         "$ echo 0123456789abcdef 3 seconds ago\nfedcba9876543210 12 seconds ago\n"
-        "$ echo fedcba987654 | cut -c 1-4\n0123\n```\n"
+        "$ echo fedcba987654 | cut -c 1-4\n0123\n"
+        "$ printf '# '; read word; echo \"$word\"\n# yes\nyes\n```\n"
     )
     Session(Cli(Daemon(tmp_path)), tmp_path).play(page)

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,28 +11,14 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, NoSuchContainer, WrongState
 from tests.system import lives, shimrig
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until, warm_up
-from tests.system.lives import ended, last_exit, ledger, types, word
+from tests.system.daemonrig import LIMIT_SECONDS, spec, until
+from tests.system.lives import last_exit, ledger, types, word
 
 HARMLESS = {"SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
 DEADLY = [number.name for number in signal.Signals if number.name not in HARMLESS]
 READY = "/tmp/ready"
 OBEDIENT = f"trap 'exit 4' TERM; trap 'exit 5' USR1; : >{READY}; while :; do sleep 0.05; done"
 STUBBORN = f"trap '' TERM; : >{READY}; while :; do sleep 0.05; done"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        warm_up(made)
-        yield made
-        remove_all(made)
 
 
 def ready(client: Client, script: str, **fields: object) -> str:
@@ -214,5 +199,5 @@ def test_two_stops_at_once_are_both_answered(client: Client) -> None:
     with ThreadPoolExecutor(2) as pool:
         for result in [pool.submit(client.stop, container, grace) for grace in (1, 2)]:
             result.result(LIMIT_SECONDS)
-    assert ended(client.begin_wait(container).result(LIMIT_SECONDS)).reason == "stop"
+    assert last_exit(client, container).reason == "stop"
     assert len(ledger(client, container)) == 1

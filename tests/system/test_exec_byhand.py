@@ -1,7 +1,5 @@
 """An exec in a container whose shim was started by hand: its bundle is its caller's, its runtime's root that shim's."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.system import oracle
@@ -11,11 +9,7 @@ from tests.system.execrig import script
 from tests.system.lives import last_exit, word
 from tests.system.oracle import down
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with oracle.warm_daemon() as made:
-        yield made
+pytestmark = pytest.mark.observed()
 
 
 def test_an_adopted_container_takes_execs_as_any_other(daemon: Daemon) -> None:

@@ -32,12 +32,6 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def registry(shelf: pathlib.Path) -> Iterator[imagerig.Registry]:
-    with imagerig.registry(shelf / "layout") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def up(shelf: pathlib.Path, registry: imagerig.Registry) -> Iterator[Daemon]:
     with daemon(wrapper=imagerig.plain_http(shelf, registry)) as made:
         yield made

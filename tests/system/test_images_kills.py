@@ -14,43 +14,21 @@ import pytest
 
 from supervisor.api.client import Client, Unreachable
 from supervisor.errors import ExitdError, ImageInUse, NameTaken, NoSuchContainer, NoSuchImage, RuntimeFailed, WrongState
-from tests.system import imagerig, lives, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, warm_up
+from tests.system import imagerig, oracle
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled
 from tests.system.imagerig import SMALL_IMAGES, check, on, small
 from tests.system.oracle import Revived
 from tests.system.test_daemon_kills import CALLS, chosen, traced
 
 SEED = 20_264
 
-
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return imagerig.small_shelf(tmp_path_factory.mktemp("shelf"))
-
-
-@pytest.fixture(scope="module")
-def registry(shelf: pathlib.Path) -> Iterator[imagerig.Registry]:
-    with imagerig.registry(shelf / "layout") as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("no_image_left")
 
 
 @pytest.fixture(scope="module")
 def daemon(shelf: pathlib.Path, registry: imagerig.Registry) -> Iterator[Daemon]:
-    again = ("--reconcile-seconds", "0.2")  # what a kill leaves of a create is found by the next round
-    with lives.daemon(wrapper=imagerig.plain_http(shelf, registry), extra=again) as made:
-        with made.client() as client:
-            warm_up(client)
+    with oracle.warm_daemon(wrapper=imagerig.plain_http(shelf, registry)) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def cleared(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    if "daemon" in request.fixturenames:
-        made = request.getfixturevalue("daemon")
-        Revived(made).revive()
-        imagerig.clear(made)
-        oracle.nothing_left(made)
 
 
 class Life:

@@ -8,22 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.system import isuladrig
 from tests.system.isuladrig import Daemon
 from tests.system.shimrig import LIMIT_SECONDS, cgroup_directories, wait_readable
 
 CODES = [0, 1, 43, 129, 255]
 ORPHANS = 24
-
-
-@pytest.fixture
-def isulad() -> Iterator[Daemon]:
-    with isuladrig.daemon() as made:
-        yield made
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -7,20 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system import isuladrig, tinyroot
+from tests.system import tinyroot
+from tests.system.daemonrig import SCALE
 from tests.system.isuladclient import command, outcome
 from tests.system.isuladrig import Daemon, Shim
 from tests.system.shimrig import cgroup_pids, end_process, wait_readable
 
-SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 BYTES = int(500_000_000 * SCALE)
 DETACHED = 12
-
-
-@pytest.fixture
-def isulad() -> Iterator[Daemon]:
-    with isuladrig.daemon() as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,27 +4,20 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.system import isuladrig, tinyroot
+from tests.system import tinyroot
+from tests.system.daemonrig import SCALE
 from tests.system.isuladclient import Client, attach, attached
 from tests.system.isuladrig import Daemon, Shim
 from tests.system.shimrig import wait_readable
 
-SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 COUNT = max(20_000, int(1_000_000 * SCALE))
 COUNTED = "".join(f"{n}\n" for n in range(1, COUNT + 1)).encode()
 MOST_ATTACHED = 16
 MOST_BYTES = 262_144
-
-
-@pytest.fixture
-def isulad() -> Iterator[Daemon]:
-    with isuladrig.daemon() as made:
-        yield made
 
 
 def with_client(box: Shim) -> Client:

@@ -21,19 +21,6 @@ UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of seats:
 LOOPBACK_UP = "0x9"  # IFF_UP and IFF_LOOPBACK
 
 
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def keeper(rig: Rig) -> Iterator[Keeper]:
-    started = rig.keeper()
-    yield started
-    started.close()
-
-
 @pytest.fixture(params=["runc", "crun"])
 def pod(rig: Rig, keeper: Keeper, request: pytest.FixtureRequest) -> Iterator[Pod]:
     with podrig.pod(rig, keeper, request.param) as made:

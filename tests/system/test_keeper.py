@@ -7,7 +7,6 @@ import resource
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,30 +14,11 @@ from hypothesis import strategies as st
 
 from shim import fields, journal, launch, programs
 from tests.system import shimrig
-from tests.system.shimrig import Keeper, Rig, Run
+from tests.system.daemonrig import children_of
+from tests.system.shimrig import Keeper, Rig
+from tests.system.streamrig import finish
 
 CLIENTS_MAX, FDS_MAX = 512, 13
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def keeper(rig: Rig) -> Iterator[Keeper]:
-    started = rig.keeper()
-    yield started
-    started.close()
-
-
-def finish(rig: Rig, keeper: Keeper, *runs: Run) -> None:
-    for run in runs:
-        run.clean()
-        keeper.acknowledge(run.id)
-    shimrig.empty_cgroup(rig.cgroup)
-    assert keeper.entries() == []
 
 
 def reconnect(keeper: Keeper) -> None:
@@ -378,13 +358,11 @@ def test_an_orphan_that_nobody_registered_is_reaped_without_an_entry(rig: Rig, k
     run = keeper.make("box", rig.bundle("/bin/sh", "-c", script, host_pids=True))
     run.start()
     run.kill_shim()
-    children = pathlib.Path(f"/proc/{keeper.process.pid}/task/{keeper.process.pid}/children")
     keeper.settle()
-    inherited = {int(pid) for pid in children.read_text().split()}
-    assert run.created.pid in inherited
+    assert run.created.pid in children_of(keeper.process.pid)
     for pid in shimrig.cgroup_pids(rig.cgroup):
         shimrig.end_process(pid)
     keeper.settle()
-    assert children.read_text().split() == []
+    assert children_of(keeper.process.pid) == []
     assert [entry.signal for entry in keeper.entries()] == [signal.SIGKILL]
     finish(rig, keeper, run)

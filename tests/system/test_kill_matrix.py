@@ -19,10 +19,10 @@ import pytest
 
 from shim import fields, launch, native
 from tests.system import shimrig
+from tests.system.daemonrig import SCALE
 from tests.system.shimrig import Keeper, Rig, Run
 
 CODE = 43
-SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 SEED = 20_261
 KILL, STOP = "KILL", "STOP"
 

@@ -1,31 +1,17 @@
 """Out of memory: who was killed, told before the exit, and told apart from every other 137."""
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from tests.system import lives
-from tests.system.daemonrig import Daemon, remove_all, scaled, until
+from tests.system.daemonrig import scaled, until
 from tests.system.lives import events, last_exit, ledger, types, word
 
 LIMIT_BYTES = 16 << 20
 BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        yield made
-        remove_all(made)
 
 
 def test_an_init_that_is_killed_for_memory_ends_by_oom_and_the_event_comes_first(client: Client) -> None:

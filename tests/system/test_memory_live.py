@@ -10,30 +10,15 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.oci import cgroups
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, scaled, spec, until
+from tests.system import crun, lives
+from tests.system.daemonrig import LIMIT_SECONDS, children_of, scaled, spec, until
 from tests.system.gates import killed
 from tests.system.lives import ended, events, last_exit, ledger, types, word
-from tests.system.test_oci_spec import CRUN_ON_HYBRID
 
 LIMIT_BYTES = 16 << 20
 BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
 # A bomb each time it is told to.
 BOMBS = "while read line; do [ $line = end ] && exit 5; tail /dev/zero; done </mnt/go"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        yield made
-        remove_all(made)
 
 
 class Bomber:
@@ -103,8 +88,7 @@ def test_a_kill_while_the_daemon_was_away_is_told_by_the_next_one_and_none_is_to
             assert told(client, bomber.id) == [("1", "false")]
         daemon.kill()
         bomber.bomb()
-        path = pathlib.Path(f"/proc/{bomber.container.init.pid}/task/{bomber.container.init.pid}/children")
-        until(lambda: not path.read_text(), "the second bomb")
+        until(lambda: not children_of(bomber.container.init.pid), "the second bomb")
         daemon.start()
         with daemon.client() as client:
             until(lambda: len(told(client, bomber.id)) == 2, "the second event")
@@ -143,15 +127,6 @@ def test_an_init_killed_for_memory_whose_shim_was_killed_before_is_still_told_as
     assert types(client, container.id) == ["create", "start", "oom", "exit"]
 
 
-def runtime_program(directory: pathlib.Path, name: str) -> str:
-    """As it works on this host."""
-    if name == "crun" and cgroups.mode() is cgroups.Mode.HYBRID:
-        (directory / "crun").write_text(CRUN_ON_HYBRID)
-        (directory / "crun").chmod(0o755)
-        return str(directory / "crun")
-    return name
-
-
 def member_bombed(client: Client, pod: str, **fields: object) -> pb.Exit:
     """A member that is killed for memory, and its exit."""
     made = client.create(spec("sh", "-c", f"exec {BOMB}", sandbox=pod, **fields)).id
@@ -166,7 +141,7 @@ def test_a_pods_limit_neither_hides_nor_replaces_the_kill_of_its_member(
     client: Client, tmp_path: pathlib.Path, runtime: str, own: int, pods: int
 ) -> None:
     """With equal limits it is the pod's cgroup that runs out, and the member's that counts."""
-    program = runtime_program(tmp_path, runtime)
+    program = crun.program(runtime, tmp_path)
     pod = client.run_pod(pb.ContainerSpec(image="pause", runtime=program, pod=pb.PodSpec(memory_bytes=pods)))
     exit_ = member_bombed(client, pod.id, memory_bytes=own)
     assert (word(exit_), exit_.reason) == ("signaled 9", "oom")

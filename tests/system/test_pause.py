@@ -6,38 +6,18 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from shim import native, programs
 from tests.system import podrig, shimrig
-from tests.system.daemonrig import until
+from tests.system.daemonrig import children_of, until
 from tests.system.podrig import Pod
 from tests.system.shimrig import Rig
 from tests.system.test_kill_matrix import calls
 
 PAUSE = str(programs.find("exitd-pause"))
 ORPHANS = 200
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def pod(rig: Rig) -> Iterator[Pod]:
-    keeper = rig.keeper()
-    with podrig.pod(rig, keeper) as made:
-        yield made
-    keeper.close()
-
-
-def children(pid: int) -> list[int]:
-    """Zombies included."""
-    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -77,7 +57,7 @@ def test_orphans_leave_no_zombie_not_even_while_it_is_stopped(pod: Pod, stopped:
             pidfd = os.pidfd_open(orphan)
             assert shimrig.wait_readable(pidfd)
             os.close(pidfd)
-    until(lambda: children(pid) == [], "its last zombie")
+    until(lambda: children_of(pid) == [], "its last zombie")
     if stopped:
         assert native.process_stat(pid)[0] == "T"
         signal.pidfd_send_signal(pod.pause.created.pidfd, signal.SIGCONT)
@@ -96,7 +76,7 @@ def test_a_child_that_ended_before_it_looked_is_reaped_too() -> None:
     assert process.stdout is not None and process.stderr is not None
     assert int(process.stdout.readline()) > 1
     process.stderr.readline()
-    assert children(process.pid) == []
+    assert children_of(process.pid) == []
     process.terminate()
     assert process.wait(shimrig.LIMIT_SECONDS) == 0
     process.stdout.close()

@@ -5,14 +5,14 @@ import os
 import pathlib
 import signal
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
+from supervisor.api.client import Client
 from tests.system import lives
 from tests.system.clirig import EXITCTL, Cli, Said
-from tests.system.daemonrig import Daemon, left, remove_all, until, warm_up
+from tests.system.daemonrig import Daemon, left, until
 from tests.system.test_pods_cli import quota_percent
 
 # One pod with an init container that leaves something for the others.
@@ -49,12 +49,6 @@ spec:
   - {name: data, emptyDir: {}}
 """
 SLEEP = "{name: s, image: /, command: [sleep, '1000']}"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
 
 
 @dataclass(frozen=True)
@@ -95,13 +89,8 @@ def shell(name: str, script: str, **fields: str) -> str:
 
 
 @pytest.fixture
-def stage(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Stage]:
-    with daemon.client() as client:
-        warm_up(client)
-        before = left(daemon)
-        yield Stage(Cli(daemon), tmp_path)
-        remove_all(client)
-        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
+def stage(daemon: Daemon, tmp_path: pathlib.Path, client: Client) -> Stage:
+    return Stage(Cli(daemon), tmp_path)
 
 
 def nothing_there(stage: Stage) -> bool:

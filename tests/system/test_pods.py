@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,26 +9,11 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, NoSuchContainer, WrongState
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, spec, until, warm_up
-from tests.system.lives import events, last_exit, ledger, run, word
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
+from tests.system.gates import in_mask
+from tests.system.lives import events, first_exit, last_exit, ledger, run, word
 
 SHARED = ("net", "ipc", "uts")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        warm_up(made)
-        before = left(daemon)
-        yield made
-        remove_all(made)
-        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
 
 
 def pod(client: Client, **fields: object) -> pb.Pod:
@@ -40,13 +24,6 @@ def pod(client: Client, **fields: object) -> pb.Pod:
 def up(client: Client, *args: str, **fields: object) -> pb.Container:
     """A container that runs. What it runs by default is deaf to SIGTERM: its grace is short."""
     return lives.up(client, *args, **{"stop_timeout_seconds": 1, **fields})
-
-
-def pause_exit(client: Client, pod: pb.Pod) -> pb.Exit:
-    """Of the pause container itself: a wait without a run would be one for its members."""
-    exit_ = client.begin_wait(pod.id, run=1).result(LIMIT_SECONDS)
-    assert exit_ is not None
-    return exit_
 
 
 def namespaces(container: pb.Container, kinds: tuple[str, ...] = SHARED) -> list[str]:
@@ -153,7 +130,7 @@ def test_when_the_pause_container_ends_its_members_end_and_say_why(client: Clien
         client, "sh", "-c", "trap '' TERM; while :; do sleep 1; done", sandbox=made.id, stop_timeout_seconds=1
     )
     polite = up(client, "sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done", sandbox=made.id)
-    until(lambda: polite.init.pid and _catches(polite.init.pid, signal.SIGTERM), "the trap is not set")
+    until(lambda: polite.init.pid and in_mask(polite.init.pid, "SigCgt", signal.SIGTERM), "the trap is not set")
     client.kill(made.id, "KILL")
     assert word(last_exit(client, polite.id)) == "exited 5"
     assert word(last_exit(client, stubborn.id)) == "signaled 9"
@@ -161,7 +138,7 @@ def test_when_the_pause_container_ends_its_members_end_and_say_why(client: Clien
         told = last_exit(client, each.id)
         assert (told.reason, told.by.policy) == ("pause-exit", "pause-exit")
         assert len(ledger(client, each.id)) == 1
-    assert pause_exit(client, made).reason == "kill"
+    assert first_exit(client, made.id).reason == "kill"
     assert client.inspect_pod(made.id).state == "SANDBOX_NOTREADY"
 
 
@@ -177,7 +154,7 @@ def test_members_that_are_to_be_kept_live_on_without_their_pause_container(clien
     made = pod(client, pod=pb.PodSpec(on_pause_exit="keep"))
     member = up(client, sandbox=made.id)
     client.kill(made.id, "KILL")
-    pause_exit(client, made)
+    first_exit(client, made.id)
     shown = client.inspect_pod(made.id)
     assert (shown.state, shown.members[0].phase) == ("SANDBOX_NOTREADY", pb.PHASE_RUNNING)
     client.kill(member.id, "KILL")
@@ -209,7 +186,7 @@ def test_a_pod_that_is_to_end_with_its_last_member_does(client: Client) -> None:
     assert word(last_exit(client, first)) == "exited 3"
     assert client.inspect_pod(made.id).state == "SANDBOX_READY"
     client.start(second)
-    told = pause_exit(client, made)
+    told = first_exit(client, made.id)
     assert (word(told), told.reason, told.by.policy) == ("exited 0", "stop", "last-member")
 
 
@@ -241,7 +218,7 @@ def test_a_pod_is_removed_with_its_members_but_not_while_it_is_ready(client: Cli
     assert last_exit(client, member.id).reason == "stop"
     client.remove_pod(made.id, force=False)
     assert not client.list(all_of_them=True)
-    assert word(pause_exit(client, made)) == "exited 0"
+    assert word(first_exit(client, made.id)) == "exited 0"
 
 
 def test_a_pods_memory_limit_is_that_of_all_its_containers_together(client: Client) -> None:
@@ -252,28 +229,11 @@ def test_a_pods_memory_limit_is_that_of_all_its_containers_together(client: Clie
     assert client.inspect_pod(made.id).state == "SANDBOX_READY"
 
 
-def _catches(pid: int, number: int) -> bool:
-    with open(f"/proc/{pid}/status") as file:
-        caught = next(line for line in file if line.startswith("SigCgt"))
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
-
-
 def test_a_pod_whose_members_shim_is_stopped_can_be_killed_all_the_same(client: Client) -> None:
     made = pod(client)
     member = up(client, sandbox=made.id, pid="pod")
     os.kill(member.shim.pid, signal.SIGSTOP)
     client.stop_pod(made.id, 0)
-    assert word(pause_exit(client, made)) == "signaled 9"
+    assert word(first_exit(client, made.id)) == "signaled 9"
     assert word(last_exit(client, member.id)) == "signaled 9"
     assert len(ledger(client, member.id)) == 1
-
-
-def test_a_pause_process_killed_by_somebody_else_does_not_hang_on_a_stopped_shim() -> None:
-    with lives.daemon(extra=("--reconcile-seconds", "0.2")) as daemon, daemon.client() as client:
-        made = pod(client)
-        member = up(client, sandbox=made.id, pid="pod")
-        os.kill(member.shim.pid, signal.SIGSTOP)
-        os.kill(made.pause.init.pid, signal.SIGKILL)
-        assert word(pause_exit(client, made)) == "signaled 9"
-        told = last_exit(client, member.id)
-        assert (word(told), told.reason) == ("signaled 9", "pause-exit")

@@ -19,35 +19,19 @@ from supervisor.rundir import lock_holder
 from tests.system import oracle, podluck
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
 from tests.system.gates import Gates, gone, killed, stopped
-from tests.system.lives import last_exit, ledger, types, word
+from tests.system.lives import first_exit, last_exit, ledger, types, word
 from tests.system.oracle import Revived
 from tests.system.podluck import NOT_READY, Pod
+
+pytestmark = pytest.mark.observed()
 
 SEED = 20_264
 PIDS = ("own", "pod")
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with oracle.warm_daemon() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def clear(daemon: Daemon) -> Iterator[None]:
-    yield
-    oracle.clear(daemon)
-
-
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
-        yield made
-
-
-@pytest.fixture
-def gates(daemon: Daemon) -> Iterator[Gates]:
-    with podluck.gated(daemon) as made:
         yield made
 
 
@@ -62,16 +46,10 @@ def settled(daemon: Daemon, *pods: Pod) -> Counter[str]:
     return said
 
 
-def ended_pause(client: Client, pod: Pod) -> pb.Exit:
-    exit_ = client.begin_wait(pod.id, run=1).result(LIMIT_SECONDS)
-    assert exit_ is not None
-    return exit_
-
-
 def kill_pause(client: Client, pod: Pod) -> None:
     """By nobody that exitd knows; its end is stored when this returns."""
     killed(client.inspect(pod.id).init.pid)
-    assert (word(ended_pause(client, pod)), ended_pause(client, pod).reason) == ("signaled 9", "unknown")
+    assert (word(first_exit(client, pod.id)), first_exit(client, pod.id).reason) == ("signaled 9", "unknown")
 
 
 @pytest.mark.parametrize("restart", ["no", "always"])
@@ -142,7 +120,7 @@ def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_m
     else:
         assert isinstance(refused, WrongState) and pod.id[:12] in str(refused), refused
         assert ledger(client, member.id) == []
-    assert word(ended_pause(client, pod)) == "signaled 9"
+    assert word(first_exit(client, pod.id)) == "signaled 9"
     assert client.inspect_pod(pod.id).state == NOT_READY
     settled(daemon, pod)
 
@@ -248,7 +226,7 @@ def test_a_stopped_shim_of_a_member_does_not_make_its_pod_unkillable(
         began = time.monotonic()
         if way == "kill":
             client.kill(pod.id, "KILL")
-            ended_pause(client, pod)
+            first_exit(client, pod.id)
         elif way == "stop":
             client.stop_pod(pod.id, 0)
         else:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from supervisor.api.client import Client
 from tests.system import lives, tinyroot
 from tests.system.clirig import Cli, Said
-from tests.system.daemonrig import Daemon, left, remove_all, until, warm_up
+from tests.system.daemonrig import Daemon, until
 
 # The last lines of the first founding document, with runc and the placeholders filled in, and nothing else changed.
 SANDBOX = "run -tid --runtime runc --network none --annotation io.kubernetes.docker.type=podsandbox {image} {command}"
@@ -48,13 +49,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def cli(daemon: Daemon) -> Iterator[Cli]:
-    with daemon.client() as client:
-        warm_up(client)
-        before = left(daemon)
-        yield Cli(daemon)
-        remove_all(client)
-        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
+def cli(daemon: Daemon, client: Client) -> Cli:
+    return Cli(daemon)
 
 
 def typed(cli: Cli, line: str, **words: str) -> str:

@@ -19,30 +19,14 @@ from tests.system.oracle import Revived
 from tests.system.podluck import NOT_READY, READY, Pod
 from tests.system.test_races import together
 
+pytestmark = pytest.mark.observed()
+
 ENDED_BY_POD = {"stop", "kill", "pause-exit"}
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with oracle.warm_daemon() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def clear(daemon: Daemon) -> Iterator[None]:
-    yield
-    oracle.clear(daemon)
 
 
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
-        yield made
-
-
-@pytest.fixture
-def gates(daemon: Daemon) -> Iterator[Gates]:
-    with podluck.gated(daemon) as made:
         yield made
 
 

@@ -12,15 +12,15 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, NoSuchContainer, WrongState
-from tests.system import lives
+from tests.system import lives, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
-from tests.system.lives import ended, events, last_exit, ledger, types, word
+from tests.system.lives import backing_off, ended, events, last_exit, ledger, types, word
 
 
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
+@pytest.fixture(autouse=True)
+def nothing_stays(daemon: Daemon) -> Iterator[None]:
+    yield
+    oracle.clear(daemon)
 
 
 @pytest.fixture
@@ -37,16 +37,6 @@ def settled(client: Client, container: str) -> pb.Container:
 
 def runs(client: Client, container: str) -> list[tuple[int, str, str]]:
     return [(e.run, word(e), e.decision) for e in ledger(client, container)]
-
-
-def backing_off(client: Client, container: str, seconds: float) -> pb.Container:
-    """Between two runs, and the next one at least so far away."""
-
-    def far(c: pb.Container) -> bool:
-        return c.phase == pb.PHASE_RESTARTING and c.restart_at.ToNanoseconds() - time.time_ns() > seconds * 1e9
-
-    until(lambda: far(client.inspect(container)), "a long back-off")
-    return client.inspect(container)
 
 
 def test_on_failure_tries_as_often_as_it_was_told(client: Client) -> None:

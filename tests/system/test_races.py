@@ -15,12 +15,6 @@ from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scal
 from tests.system.lives import ended, events, last_exit, ledger, types, word
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[Client]:
     """Whatever a test does: afterwards the machine is as it was before."""

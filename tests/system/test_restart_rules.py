@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,24 +10,11 @@ from supervisor.api.client import Client
 from supervisor.errors import BadRequest
 from tests.system import lives
 from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, remove_all, spec, until
+from tests.system.daemonrig import Daemon, spec, until
 from tests.system.lives import events, ledger, word
 
 # Each run ends with one less than the one before it; it remembers in what is mounted.
 COUNTDOWN = "n=$(cat /mnt/n); echo $((n - 1)) >/mnt/n; exit $n"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        yield made
-        remove_all(made)
 
 
 def counting_down(daemon: Daemon, client: Client, begin: int, **fields: object) -> str:

@@ -11,7 +11,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, RuntimeFailed, RuntimeMissing, TimedOut
 from tests.system import lives
-from tests.system.daemonrig import Daemon, Left, left, remove_all, scaled, spec, until, warm_up
+from tests.system.daemonrig import Daemon, Left, left, remove_all, scaled, spec, until
 from tests.system.lives import Wrapper, last_exit, types, word
 
 LIMIT = 0.5  # of a runtime command; a create has four times as long
@@ -27,7 +27,7 @@ def daemon() -> Iterator[Daemon]:
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:
-        warm_up(made)
+        daemon.warm(made)
         yield made
 
 

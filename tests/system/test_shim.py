@@ -18,29 +18,9 @@ from shim import launch, native, programs, record
 from tests.system import shimrig
 from tests.system.daemonrig import until
 from tests.system.shimrig import Keeper, Rig, Run
+from tests.system.streamrig import finish
 
 MEGABYTE = 1_000_000
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def keeper(rig: Rig) -> Iterator[Keeper]:
-    with_clients = rig.keeper()
-    yield with_clients
-    with_clients.close()
-
-
-def finish(rig: Rig, keeper: Keeper, *runs: Run) -> None:
-    for run in runs:
-        run.clean()
-        keeper.acknowledge(run.id)
-    shimrig.empty_cgroup(rig.cgroup)
-    assert keeper.entries() == []
 
 
 def whole_life(rig: Rig, keeper: Keeper, id: str, *args: str) -> tuple[Run, record.Record]:

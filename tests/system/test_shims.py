@@ -5,8 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,26 +12,12 @@ from shim import launch, plan, programs
 from supervisor import keeper, monitor, rundir
 from supervisor.facts import Process, RunKey
 from supervisor.shims import Shims
-from supervisor.witness import Senses, Watch
-from tests.system import podrig, shimrig
+from supervisor.witness import Watch
+from tests.system import shimrig
 from tests.system.podrig import ALL, SHARED, Pod, namespace, namespace_descriptors
-from tests.system.shimrig import Rig
+from tests.system.test_shim_streams import senses
 
 KEY = RunKey("member", 1)
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def pod(rig: Rig) -> Iterator[Pod]:
-    held = rig.keeper()
-    with podrig.pod(rig, held) as made:
-        yield made
-    held.close()
 
 
 def written_plan(pod: Pod, state: pathlib.Path) -> bytes:
@@ -57,18 +41,7 @@ async def whole_life(pod: Pod, state: pathlib.Path) -> tuple[launch.Created, boo
     """Begun, looked at, killed, gone. What the shim said, and whether the keeper was its parent."""
     watcher = monitor.Monitor()
     line = keeper.Keeper(str(state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
-    senses = Senses(
-        monitor=watcher,
-        zombie_readable=False,
-        now_ns=time.time_ns,
-        entry=lambda key: None,
-        oom_kills=lambda key: 0,
-        on_exit=lambda key, report: None,
-        on_shim_lost=lambda key: None,
-        on_begin=lambda key: None,
-        on_over=lambda key: None,
-    )
-    watch = Watch(KEY, rundir.make(str(state), "member", 1, written_plan(pod, state)), senses)
+    watch = Watch(KEY, rundir.make(str(state), "member", 1, written_plan(pod, state)), senses(watcher))
     mine = [pod.fds[kind] for kind in SHARED]
     try:
         status = await Shims(watcher, line).begin(watch, shimrig.LIMIT_SECONDS, adopt=False, joins=mine)

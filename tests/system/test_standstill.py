@@ -4,7 +4,6 @@ waits for ever, nothing is touched late, nothing is told twice."""
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,26 +13,9 @@ from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import Gates, gone, killed, stopped
 from tests.system.oracle import Revived, begun, end_and_judge, inspect, shim_of
 
+pytestmark = pytest.mark.observed("--runtime-seconds", "1")
+
 FIRST_WAITS = "[ $code -gt 43 ] || read line </mnt/go"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with oracle.warm_daemon("--runtime-seconds", "1") as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def clear(daemon: Daemon) -> Iterator[None]:
-    yield
-    oracle.clear(daemon)
-
-
-@pytest.fixture
-def gates(daemon: Daemon) -> Iterator[Gates]:
-    made = Gates(daemon.base / f"gates{oracle.fresh_name()}")
-    yield made
-    made.end()
 
 
 def test_ends_while_the_daemon_stands_still_have_their_codes_and_the_times_at_which_they_happened(

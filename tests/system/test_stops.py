@@ -15,26 +15,10 @@ from supervisor.api.client import Client
 from supervisor.errors import WrongState
 from supervisor.oci import cgroups
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until, warm_up
-from tests.system.lives import events, last_exit, ledger, types, word
+from tests.system.daemonrig import until
+from tests.system.lives import backing_off, events, first_exit, last_exit, ledger, types, word
 
 PROMPT_SECONDS = 8.0  # the grace below, and a busy machine; the limits of what could hang here are longer
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[Client]:
-    with daemon.client() as made:
-        warm_up(made)
-        before = left(daemon)
-        yield made
-        remove_all(made)
-        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
 
 
 @contextlib.contextmanager
@@ -130,19 +114,10 @@ def test_a_stop_of_an_init_in_the_hosts_pid_namespace_takes_its_children_along(c
     until(lambda: not members_of_the_cgroup(container.id), "its children live on")
 
 
-def backing_off(client: Client, container: str) -> None:
-    """Half a second at least to its next run."""
-
-    def far(c: pb.Container) -> bool:
-        return c.phase == pb.PHASE_RESTARTING and c.restart_at.ToNanoseconds() - time.time_ns() > 5e8
-
-    until(lambda: far(client.inspect(container)), "a long back-off")
-
-
 @pytest.mark.parametrize("number", ["KILL", "TERM"])
 def test_a_kill_cancels_a_planned_restart_and_says_so(client: Client, number: str) -> None:
     container = lives.up(client, "false", restart="always").id
-    backing_off(client, container)
+    backing_off(client, container, 0.5)
     with pytest.raises(WrongState, match="is restarting, there is nothing to signal"):
         client.kill(container, "HUP")
     planned = client.inspect(container)
@@ -161,7 +136,7 @@ def test_a_cancelled_restart_stays_cancelled_for_the_next_daemon() -> None:
     with lives.daemon() as daemon:
         with daemon.client() as client:
             container = lives.up(client, "false", restart="always").id
-            backing_off(client, container)
+            backing_off(client, container, 0.5)
             client.kill(container, "KILL")
             runs = client.inspect(container).run
         daemon.restart()
@@ -194,8 +169,7 @@ def test_a_pod_with_stopped_shims_dies_and_every_exit_is_true(who: str) -> None:
             client.kill(made.id, "KILL")
         else:
             os.kill(made.pause.init.pid, signal.SIGKILL)
-        pause = client.begin_wait(made.id, run=1).result(LIMIT_SECONDS)
-        assert pause is not None and word(pause) == "signaled 9"
+        assert word(first_exit(client, made.id)) == "signaled 9"
         for member in members:
             last_exit(client, member.id)
             (exit_,) = ledger(client, member.id)

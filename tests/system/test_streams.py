@@ -2,37 +2,18 @@
 
 import errno
 import os
-import pathlib
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from tests.system import shimrig, streamrig
-from tests.system.daemonrig import until
+from tests.system.daemonrig import private_kb, until
 from tests.system.shimrig import Keeper, Rig
-from tests.system.streamrig import attached, control, finish, make, texts
+from tests.system.streamrig import attached, control, finish, log_of, make, texts
 
 COUNT = "seq 1 100000"
 COUNTED = b"".join(b"%d\n" % i for i in range(1, 100001))
 NEVER = "exec sleep 1000"
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def keeper(rig: Rig) -> Iterator[Keeper]:
-    made = rig.keeper()
-    yield made
-    made.close()
-
-
-def log_of(run: shimrig.Run) -> bytes:
-    return (run.directory / "log").read_bytes()
 
 
 def test_an_attached_client_and_the_log_both_get_every_byte_and_then_the_end(rig: Rig, keeper: Keeper) -> None:
@@ -283,9 +264,22 @@ def test_a_logger_that_hangs_is_killed_with_the_drain_limit_and_holds_nobody_up(
     finish(rig, keeper, run)
 
 
-def private_kb(pid: int) -> int:
-    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in rollup if line.startswith("Private_Dirty"))
+def test_a_logger_that_dies_stops_nobody_and_the_log_has_all(rig: Rig, keeper: Keeper) -> None:
+    """Although the container would wait for it as long as it lives."""
+    program = rig.script(f"exec 5>&-; head -n 1 <&3 >{rig.directory}/logger.out")
+    script = f"{COUNT}; while [ ! -e /go ]; do sleep 0.02; done; {COUNT}; exit 43"
+    bundle = rig.bundle("/bin/sh", "-c", script)
+    run = make(keeper, "box", bundle, logger=(program,), log_mode="blocking", buffer=65_536)
+    run.start()
+    until(lambda: log_of(run).endswith(b" 100000\n"), "the first half")
+    assert texts(log_of(run)) == COUNTED
+    assert (rig.directory / "logger.out").read_bytes() == b"1\n"
+    (bundle / "rootfs/go").touch()
+    assert shimrig.wait_readable(run.shim_pidfd)
+    assert texts(log_of(run)) == COUNTED * 2
+    written = run.record()
+    assert written is not None and written.code == 43
+    finish(rig, keeper, run)
 
 
 def test_the_memory_that_output_took_is_given_back(rig: Rig, keeper: Keeper) -> None:

@@ -18,19 +18,6 @@ COUNT = "seq 1 30000"
 COUNTED = b"".join(b"%d\n" % i for i in range(1, 30001))
 
 
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def keeper(rig: Rig) -> Iterator[Keeper]:
-    made = rig.keeper()
-    yield made
-    made.close()
-
-
 def sizes(path: pathlib.Path) -> dict[str, int]:
     return {each.name.removeprefix(path.name): each.stat().st_size for each in path.parent.glob(f"{path.name}*")}
 

@@ -2,41 +2,23 @@
 
 import errno
 import os
+import pathlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from tests.system import shimrig, streamrig, tinyroot
+from tests.system.daemonrig import SCALE
 from tests.system.shimrig import Keeper, Rig
-from tests.system.streamrig import attached, control, finish, terminal, texts
+from tests.system.streamrig import attached, control, finish, log_of, terminal, texts
 
-SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 COUNT = max(20_000, int(1_000_000 * SCALE))
 COUNTED = b"".join(b"%d\r\n" % i for i in range(1, COUNT + 1))
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def keeper(rig: Rig) -> Iterator[Keeper]:
-    made = rig.keeper()
-    yield made
-    made.close()
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def make(rig: Rig, keeper: Keeper, script: str, **streams: Any) -> shimrig.Run:
     bundle = terminal(rig.bundle("/bin/sh", "-c", script))
     return streamrig.make(keeper, "box", bundle, tty=True, **streams)
-
-
-def log_of(run: shimrig.Run) -> bytes:
-    return (run.directory / "log").read_bytes()
 
 
 def size_seen(said: bytes) -> str:
@@ -65,6 +47,26 @@ def test_what_a_client_types_is_echoed_and_read(rig: Rig, keeper: Keeper) -> Non
         assert client.read_to_end() == b"hello\r\ngot hello\r\n"
     assert shimrig.wait_readable(run.shim_pidfd)
     finish(rig, keeper, run)
+
+
+def test_a_terminal_that_nobody_has_open_waits_for_the_next_without_work(rig: Rig, keeper: Keeper) -> None:
+    """It is hung up in between: poll(2) says so at once, as often as it is asked."""
+    script = "echo one; exec 0<&- 1>&- 2>&-; sleep 0.5; exec 1<>/dev/console; echo two; exit 43"
+    run = make(rig, keeper, script)
+    with attached(run, "out") as client:
+        run.start()
+        client.read_until(b"one\r\n")
+        before = worked(run.shim_pid)
+        client.read_until(b"two\r\n")
+        assert worked(run.shim_pid) - before < 0.05
+    assert shimrig.wait_readable(run.shim_pidfd)
+    assert texts(log_of(run)) == b"one\r\ntwo\r\n"
+    finish(rig, keeper, run)
+
+
+def worked(pid: int) -> float:
+    """Seconds of a processor's time."""
+    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[11:13])) / TICKS
 
 
 def test_much_input_with_a_reader_that_is_late_arrives_whole(rig: Rig, keeper: Keeper) -> None:

@@ -29,6 +29,8 @@ def test_argv_of_every_command() -> None:
     log = ["--log", "/l", "--log-format", "json"]
     assert RUNC.create("/b", "/p", "id", "/l") == [*head, *log, "create", "--bundle", "/b", "--pid-file", "/p", "id"]
     assert RUNC.create("/b", "/p", "id", "/l", console="/c")[-3:] == ["--console-socket", "/c", "id"]
+    choosy = Runtime("/usr/sbin/runc", "/run/r", create_options=("--no-pivot",))
+    assert choosy.create("/b", "/p", "id", "/l")[-4:] == ["--pid-file", "/p", "--no-pivot", "id"]
     files = ExecFiles("/process", "/p", "/l")
     named = ["exec", "--process", "/process", "--pid-file", "/p", "--detach"]
     assert RUNC.exec("id", files) == [*head, *log, *named, "id"]
