@@ -15,6 +15,9 @@ PROTO_FILES := $(wildcard protos/*/*.proto protos/*/*/*.proto)
 BUILD_FILES := setup.py shim/build_native.py
 # So that the exitd and exitctl that tests start by name are this tree's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+UNIT := $(RUN) $(PY) -m pytest --ignore tests/system -m "not system and not slow_build"
+# Named, since every process of the run reads the files of all tests.
+SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
 .PHONY: help deps venv bytecode demo test unit system check bench rig api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -52,17 +55,16 @@ demo: deps venv ## the main job on real containers: seven ways to end, each with
 test: unit system ## the whole test suite (root, runc)
 
 unit: bytecode ## the tests that need neither root nor runc
-	@$(RUN) $(PY) -m pytest -m 'not system and not slow_build'
+	@$(UNIT)
 
 system: deps bytecode ## the tests on real containers, and those that build whole distributions (root, runc)
-	@$(RUN) $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile -m 'system or slow_build'
+	@$(RUN) $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile -m 'system or slow_build' $(SYSTEM_TESTS)
 
-check: venv ## lint, types, the tests without root, all C with musl, glibc and sanitizers
+check: bytecode ## lint, types, the tests without root, all C with musl, glibc and sanitizers
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy supervisor shim tests .ci $(wildcard bench/__main__.py)
-	@.ci/check-c $(PY)
-	@$(MAKE) --no-print-directory unit
+	@.ci/beside '$(UNIT)' \
+		'$(PY) -m mypy supervisor shim tests .ci $(wildcard bench/__main__.py) && .ci/check-c $(PY)'
 
 bench: deps bytecode ## measure, beside other shims (root)
 	@.ci/deps --bench
