@@ -32,10 +32,10 @@ from bench.machine import (
 from bench.peers import Container
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields, launch, plan, programs
+from shim.prepare import FIRST_SEAT
 from supervisor import rundir, shims
 from supervisor.api.client import Client, Unreachable
 from supervisor.api.rpc import Stub
-from supervisor.keeper import FIRST_SEAT
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 AT_ONCE = 4  # containers made at a time, where it is not what is measured
