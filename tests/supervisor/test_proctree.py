@@ -61,13 +61,15 @@ def test_a_family_is_closed_and_reached_from_its_root(table: dict[int, Kin], roo
 def tree() -> Iterator["subprocess.Popen[bytes]"]:
     """A shell that leads a session, with two levels of children, one of them with a session of its own."""
     process = subprocess.Popen(["sh", "-c", TREE], start_new_session=True)
+    until(lambda: _sleepers(process.pid) == 4, "the children")
+    members = [os.pidfd_open(pid) for pid in family(look(_everyone()), process.pid)]  # some lose their parent
     try:
-        until(lambda: _sleepers(process.pid) == 4, "the children")
         yield process
     finally:
-        for pid in family(look(_everyone()), process.pid):
+        for member in members:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                signal.pidfd_send_signal(member, signal.SIGKILL)
+            os.close(member)
         process.wait()
 
 
