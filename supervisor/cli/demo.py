@@ -21,7 +21,7 @@ from supervisor import monitor
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import spoken, table
 from supervisor.cli.shape import number_of, status_of, time_text
-from supervisor.cli.stage import Stage, StageFailed
+from supervisor.cli.stage import INTERRUPTS, Stage, StageFailed
 from supervisor.cli.watch import event_line
 from supervisor.errors import ExitdError, ShuttingDown
 from supervisor.facts import Exited, ExitStatus, Signaled
@@ -167,7 +167,7 @@ def main() -> None:
     except (StageFailed, ExitdError, OSError) as error:
         say(f"The demo could not go on: {error}\n{_last_lines(stage.log())}")
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in INTERRUPTS:
             signal.signal(number, signal.SIG_IGN)  # clearing up is not interrupted
         code = _clear(stage) or code
     sys.exit(code)

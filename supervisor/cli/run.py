@@ -18,6 +18,7 @@ from supervisor.cli.session import Manner, Session, Target
 from supervisor.cli.spec import Options, container_spec
 from supervisor.errors import BadRequest, ExitdError, NoSuchContainer
 
+GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
 LOGS_OF_OURS = ("", "cri", "json-file")  # the drivers whose log the daemon can show; the others' output is not kept
 SHORT = {
     "name": (),
@@ -119,6 +120,8 @@ def run(
             _start(client, container, pidfile)
         followed.begin()
         followed.follow()
+        if container.spec.auto_remove and not followed.was_left:
+            _gone(client, container)
     return followed.code()
 
 
@@ -173,6 +176,16 @@ def _remove(client: Client, container_id: str) -> None:
         pass  # the daemon was quicker
     except ExitdError as error:
         complain(f"and it could not be removed: {error}")
+
+
+def _gone(client: Client, container: pb.Container) -> None:
+    """Its name is free, and nothing of it is left, when --rm returns."""
+    try:
+        client.begin_wait(container.id, condition="removed").result(GONE_SECONDS)
+    except NoSuchContainer:
+        pass  # gone before the question came in
+    except ExitdError as error:
+        complain(f"it ended, and is not removed yet: {error}")
 
 
 def _write_pid(container: pb.Container, pidfile: str) -> None:

@@ -158,6 +158,11 @@ class Session:
         return number_of(exit_)
 
     @property
+    def was_left(self) -> bool:
+        """By the detach keys: it goes on."""
+        return self._detached
+
+    @property
     def reason(self) -> str:
         """Why it ended, in the daemon's word."""
         return self._exit.reason if self._exit is not None else ""

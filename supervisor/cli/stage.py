@@ -23,7 +23,22 @@ from supervisor.oci import bundle, cgroups, rootfs
 ANSWER_SECONDS = 15.0
 LEAVE_SECONDS = 10.0
 MNT_DETACH = 2
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PARENT_CGROUP = bundle.CGROUP_PARENT
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Whoever wants to interrupt waits until what is begun here is known: half made, it would be nobody's to end."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 class StageFailed(Exception):
@@ -69,7 +84,7 @@ class Stage:
     def raise_daemon(self) -> None:
         """Starts exitd and returns when it answers. Raises StageFailed."""
         words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json")
-        with (self.base / "exitd.log").open("ab") as log:
+        with (self.base / "exitd.log").open("ab") as log, held_back():
             self._daemon = subprocess.Popen(
                 (sys.executable, "-m", "supervisor", *words),
                 stdin=subprocess.DEVNULL,

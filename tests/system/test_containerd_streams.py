@@ -1,6 +1,7 @@
 """What goes in and out of containers and execs under a real containerd: with exitd as with containerd's own runtime."""
 
 import hashlib
+import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -136,24 +137,28 @@ def an_execs_child_keeps_its_output(box: Box) -> object:
     return said, box.end()
 
 
+def whole(box: Box, file: pathlib.Path, said: str) -> bool:
+    """Ours has all of it. containerd's own runtime now and then loses the last lines."""
+    return box.runtime == RUNC or sorted(file.read_text()) == sorted(said)
+
+
 def log_to_a_file(box: Box) -> object:
     """The lines of both streams; what is there already stays."""
-    file = box.rig.base / box.id / "deep" / "log"
+    said, file = "out\nerr\nend", box.rig.base / box.id / "deep" / "log"
     box.started("--log-uri", f"file://{file}", "--", "sh", "-c", "echo out; echo err >&2; echo -n end >&2")
     box.until("STOPPED")
-    first = box.task("rm"), sorted(file.read_text())
+    first = box.task("rm"), whole(box, file, said)
     assert box.task("start", "-d", "--log-uri", f"file://{file}") == Said(0, "", "")
     box.until("STOPPED")
     ended = box.end()
-    assert len(file.read_text()) == 2 * len("out\nerr\nend")
-    return first, sorted(file.read_text()), file.stat().st_mode, ended
+    return first, whole(box, file, 2 * said), file.stat().st_mode, ended
 
 
 def log_of_an_exec(box: Box) -> object:
     (place := box.rig.base / box.id).mkdir()
     box.started("--null-io", "--", "sleep", "1000")
     said = box.exec("one", "--log-uri", f"file://{place}/log", "--", "sh", "-c", "echo out; exit 3")
-    return said, (place / "log").read_text(), box.end()
+    return said, whole(box, place / "log", "out\n"), box.end()
 
 
 def log_to_a_program(box: Box) -> object:
@@ -164,9 +169,8 @@ def log_to_a_program(box: Box) -> object:
     box.until("STOPPED")
     ended = box.end()
     until((place / "done").exists, "the logger does not end")
-    text = (place / "out").read_text()
-    assert (len(text.splitlines()), (place / "err").read_text()) == (50000, "err\n")
-    return (place / "called").read_text(), ended
+    complete = whole(box, place / "out", "".join(f"{n}\n" for n in range(1, 50001))), whole(box, place / "err", "err\n")
+    return (place / "called").read_text(), complete, ended
 
 
 def log_to_nowhere(box: Box) -> object:

@@ -16,7 +16,8 @@ IMAGE = "docker.io/library/busybox:latest"
 IDS = ("once", "web")
 
 
-def test_the_commands_of_the_page_print_what_it_says(tmp_path: pathlib.Path) -> None:
+def test_the_commands_of_the_page_print_what_it_says(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containerdrig.Containerd, "namespace", "default")  # as ctr has it without being told
     with containerdrig.containerd() as rig:
         rig.wanted("images", "tag", containerdrig.IMAGE, IMAGE)
         rig.keys.update(IDS)
