@@ -14,7 +14,7 @@ from supervisor.logspecs import ForeignStreams, LogDriver
 from supervisor.oci import bundle, cgroups, command, runtime
 
 DRAIN_MS = 1_000
-FOREIGN_DRAIN_MS = 2_000  # what containerd's own shims give a client, to read the last of it
+FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine are slow readers; containerd gives a delete 10 s
 LOGGER_DRAIN_MS = 10_000  # and a program of its own, to write that down
 REST_MS = 6  # the runtime's delete would take the cores from those who are being told of the exit
 

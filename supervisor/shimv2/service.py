@@ -144,12 +144,19 @@ class TaskService:
         c = await self._task(caller, request.id)
         if not 0 < request.signal <= MOST_SIGNAL:
             raise BadRequest(f"signal {request.signal}: there is no such signal")
+        try:
+            await self._signal(c, request, caller.by)
+        except CallFailed as error:
+            if not (caller.attempt and error.code == Code.NOT_FOUND):
+                raise  # otherwise it was this very request that ended it, before an exitd that has died could say so
+        return Empty()
+
+    async def _signal(self, c: Container, request: pb.KillRequest, by: By) -> None:
         if request.exec_id:
-            await self.execs.kill(c, request.exec_id, request.signal, request.all, caller.by)
+            await self.execs.kill(c, request.exec_id, request.signal, request.all, by)
         elif not (request.all and look(c).status == STOPPED):  # whoever it has left behind is gone by then
             with self._allowed(Op.KILL, c):
-                await self._operations.kill(c.id, request.signal, request.all, caller.by)
-        return Empty()
+                await self._operations.kill(c.id, request.signal, request.all, by)
 
     async def delete(self, request: pb.DeleteRequest, caller: Caller) -> pb.DeleteResponse:
         c = await self._settled(caller.namespace, request.id)

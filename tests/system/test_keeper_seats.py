@@ -1,5 +1,6 @@
 """exitd-keeper and the seats of a shim: who sits where, what is kept for its successor, and until when."""
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -267,7 +268,9 @@ def test_a_terminal_goes_on_when_its_shim_is_killed_and_is_hung_up_when_the_run_
     said, says = os.pipe()
     before = box.held()
     shim = box.begin(STAYS, {seat: box.files[seat] for seat in (3, 14, 15)})
-    with subprocess.Popen([sys.executable, "-c", ON_TERMINAL], stdin=slave, stdout=says) as process:
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen([sys.executable, "-c", ON_TERMINAL], stdin=slave, stdout=says))
+        stack.callback(process.kill)  # before it is waited for, whatever has gone wrong
         for fd in (slave, says):
             os.close(fd)
         assert os.read(said, 100) == b"ready\n"
