@@ -1,6 +1,5 @@
 """What goes in and out of containers and execs under a real containerd: with exitd as with containerd's own runtime."""
 
-import hashlib
 import pathlib
 from collections.abc import Iterator
 
@@ -33,17 +32,22 @@ def rig() -> Iterator[Containerd]:
         yield made
 
 
+def numbers(last: int) -> str:
+    """What seq says."""
+    return "".join(f"{number}\n" for number in range(1, last + 1))
+
+
 def output_to_the_byte(box: Box) -> object:
     """More than a pipe holds, on both streams, and no newline at the end."""
     said = box.run("--rm", "--", "sh", "-c", "seq 200000; seq 50000 >&2; echo -n end")
-    assert said.out.endswith("200000\nend") and said.err.endswith("50000\n")
-    return [(len(text), hashlib.sha256(text.encode()).hexdigest()) for text in (said.out, said.err)]
+    # Of this much containerd's own runtime cuts off the end where the machine is busy: ours may not.
+    return box.runtime == RUNC or said == Said(0, numbers(200000) + "end", numbers(50000))
 
 
 def input_to_its_end(box: Box) -> object:
     text = BYTES.hex().encode()
     said = box.run("--rm", "--", "cat", stdin=text)
-    assert said == Said(0, text.decode(), "")
+    assert box.runtime == RUNC or said == Said(0, text.decode(), "")
     short = box.another().run("--rm", "--", "sh", "-c", "read x; read y; echo $x-$y", stdin=b"one\ntwo\nthree\n")
     return short
 
@@ -98,7 +102,8 @@ def exec_(box: Box) -> object:
     said += [box.exec("two", "--user", "1000", "--", "id", "-u"), box.exec("two", "--", "cat", stdin=b"in\n")]
     text = box.exec("two", "--", "sh", "-c", "seq 100000").out
     missing = box.exec("two", "--", "no-such-program")
-    return said, len(text), missing.out, reason(missing), box.exec("two", "--", "sh", "-c", "kill -9 $$"), box.end()
+    assert box.runtime == RUNC or text == numbers(100000)
+    return said, missing.out, reason(missing), box.exec("two", "--", "sh", "-c", "kill -9 $$"), box.end()
 
 
 def exec_where_nothing_runs(box: Box) -> object:
@@ -169,7 +174,7 @@ def log_to_a_program(box: Box) -> object:
     box.until("STOPPED")
     ended = box.end()
     until((place / "done").exists, "the logger does not end")
-    complete = whole(box, place / "out", "".join(f"{n}\n" for n in range(1, 50001))), whole(box, place / "err", "err\n")
+    complete = whole(box, place / "out", numbers(50000)), whole(box, place / "err", "err\n")
     return (place / "called").read_text(), complete, ended
 
 
