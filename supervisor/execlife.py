@@ -151,7 +151,7 @@ class Execs:
         live = Live(e, container, making=True)
         self._add(live)
         try:
-            await self._node.store.commit(replace(beside, execs=(e,)))
+            await self._node.store.commit(replace(beside, execs=(e,), ahead=not beside.events))
         except (ExitdError, asyncio.CancelledError):
             self._drop(live)
             live.over.set()

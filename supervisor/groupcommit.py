@@ -1,4 +1,8 @@
-"""One thread that owns the writing connection: whatever waits is committed together, with one flush for all."""
+"""One thread that owns the writing connection: whatever waits is committed together, with one flush for all.
+
+A change that nobody has been told of need not be flushed: SQLite's log keeps it when exitd is killed, though not when
+the host loses power (sqlite.org/pragma.html#pragma_synchronous, NORMAL with a write-ahead log).
+"""
 
 import asyncio
 import contextlib
@@ -30,6 +34,7 @@ class Job(Generic[T]):
     work: Callable[[sqlite3.Connection], T]
     stored: Callable[[T], None]
     future: asyncio.Future[T]
+    flush: bool
 
 
 class Writer:
@@ -42,17 +47,22 @@ class Writer:
         self._connection: sqlite3.Connection | None = schema.open_database(path, lock_seconds)
         self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._closed = False
+        self._flushing = True  # as schema.connect leaves it
         self._merged = 0  # of the rows this connection wrote, those a checkpoint has covered
         self._thread = threading.Thread(target=self._run, name="exitd-store", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None]) -> asyncio.Future[T]:
-        """Queues the work; the future resolves once it is durable. Cancelling the future does not undo the work."""
+    def submit(
+        self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None], *, flush: bool = True
+    ) -> asyncio.Future[T]:
+        """Queues the work; the future resolves once it is durable. Cancelling the future does not undo the work.
+
+        Without `flush` that means: for every exitd after this one, until the host goes down."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(StoreFailed(f"{self._path}: closed; nothing more is stored"))
         else:
-            self._queue.put(Job(work, stored, future))
+            self._queue.put(Job(work, stored, future, flush))
         return future
 
     def stop(self) -> None:
@@ -105,21 +115,28 @@ class Writer:
         connection = self._connection
         if connection is None:
             connection = self._connection = schema.connect(self._path, self._lock_seconds)
+        self._set_flushing(connection, any(job.flush for job in batch))
         connection.execute("BEGIN IMMEDIATE")
         attempt = _attempt_alone if len(batch) == 1 else _attempt
         outcomes = [attempt(connection, job.work) for job in batch]
         if connection.in_transaction:
             begun = time.perf_counter()
             connection.execute("COMMIT")
-            self.flush_seconds = time.perf_counter() - begun
+            if self._flushing:
+                self.flush_seconds = time.perf_counter() - begun
         for job, outcome in zip(batch, outcomes, strict=True):
             if not isinstance(outcome, Exception):
                 job.stored(outcome)
         return outcomes
 
+    def _set_flushing(self, connection: sqlite3.Connection, flushing: bool) -> None:
+        if flushing is not self._flushing:
+            connection.execute(f"PRAGMA synchronous={'FULL' if flushing else 'NORMAL'}")
+            self._flushing = flushing
+
     def _drop_connection(self) -> None:
         """Closing rolls back. A fresh connection holds no opinion from before the disk failed."""
-        connection, self._connection, self._merged = self._connection, None, 0
+        connection, self._connection, self._merged, self._flushing = self._connection, None, 0, True
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()

@@ -117,7 +117,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`container` None: it is gone. Everything but the effects is one transaction."""
+    """`container` None: it is gone. Everything but the effects is one transaction.
+
+    `ahead`: an intention, of which nobody hears before a later step; it must outlive exitd, not the host.
+    """
 
     container: Container | None
     exits: tuple[Exit, ...] = ()
@@ -125,6 +128,7 @@ class Step:
     effects: tuple[Effect, ...] = ()
     retained: tuple[Retained, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
+    ahead: bool = False
 
 
 def born(container_id: str, spec: Spec, moment: Moment) -> Container:
@@ -142,7 +146,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
         case Phase.CREATING, MakeFailed(error):
             return _make_failed(c, error, moment)
         case Phase.CREATED, StartAsked(_, key):
-            return Step(replace(c, phase=Phase.STARTING, start_key=key))
+            return Step(replace(c, phase=Phase.STARTING, start_key=key), ahead=True)
         case Phase.STARTING, Started(boot_ns):
             running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
             running = replace(running, health=HealthStatus.STARTING if c.spec.health else None)
@@ -180,7 +184,9 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return Step(replace(c, stopped_by_user=True))
         case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key):
             removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key)
-            return Step(removing, effects=(CancelTimer(), *((Discard(),) if c.clean else ())))
+            # What it has on the disk goes before anybody hears of it; what containerd asks for has nothing there.
+            effects = (CancelTimer(), *((Discard(),) if c.clean else ()))
+            return Step(removing, effects=effects, ahead=c.spec.task is not None)
         case Phase.REMOVING, Removed():
             told = events(c, moment, "remove")
             return Step(None, (), told, (Forget(),), _retained(c, moment), _tombstones(c, moment))
@@ -342,10 +348,10 @@ def _cleaned(c: Container) -> Step:
     match c.phase:
         case Phase.RESTARTING:
             assert c.restart_at is not None
-            return Step(cleaned, effects=(ArmTimer(c.restart_at),))
+            return Step(cleaned, effects=(ArmTimer(c.restart_at),), ahead=True)
         case Phase.REMOVING:
-            return Step(cleaned, effects=(Discard(),))
-    return Step(cleaned)
+            return Step(cleaned, effects=(Discard(),), ahead=True)
+    return Step(cleaned, ahead=True)
 
 
 def _again(c: Container, by: By | None, moment: Moment) -> Step:
@@ -368,5 +374,5 @@ def _again(c: Container, by: By | None, moment: Moment) -> Step:
         health=None,
     )
     if by is None:
-        return Step(replace(fresh, restart_count=c.restart_count + 1))
-    return Step(replace(fresh, restart_count=0, failures=0, delay_ns=0), effects=(CancelTimer(),))
+        return Step(replace(fresh, restart_count=c.restart_count + 1), ahead=True)
+    return Step(replace(fresh, restart_count=0, failures=0, delay_ns=0), effects=(CancelTimer(),), ahead=True)

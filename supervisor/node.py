@@ -96,7 +96,8 @@ class Node(Directory):
         kept = (step.container,) if step.container is not None else ()
         removed = () if kept else (container_id,)
         try:
-            change = Change(kept, removed, step.exits, step.events, step.retained, tombstones=step.tombstones)
+            told = (step.exits, step.events, step.retained)
+            change = Change(kept, removed, *told, tombstones=step.tombstones, ahead=step.ahead)
             numbered = await self.store.commit(change)
         except AlreadyStored:  # a commit that was thought to have failed: exit and events are in, all but the row
             change = Change(kept, removed, retained=step.retained, tombstones=step.tombstones)
@@ -126,7 +127,7 @@ class Node(Directory):
         self.containers[container.id] = container  # before the commit: whoever looks meanwhile finds the name taken
         self.manager.begin_preparing(container)
         try:
-            await self.store.commit(Change((container,)))
+            await self.store.commit(Change((container,), ahead=True))
         except (ExitdError, asyncio.CancelledError):
             del self.containers[container.id]
             self.spawn(self._take_back(container.id))  # the commit may get through yet, and would hold the name

@@ -38,7 +38,11 @@ class AlreadyStored(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is stored together or not at all. Removals come first, so a name can pass on within one change."""
+    """What is stored together or not at all. Removals come first, so a name can pass on within one change.
+
+    `ahead`: written for the next exitd before something is done of which nobody has been told; kept when exitd is
+    killed, and need not outlive the host.
+    """
 
     containers: tuple[Container, ...] = ()
     removed: tuple[str, ...] = ()
@@ -50,6 +54,7 @@ class Change:
     task_execs: tuple[TaskExec, ...] = ()
     ended_task_execs: tuple[TaskExec, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Store:
         return self._last
 
     async def commit(self, change: Change) -> tuple[Event, ...]:
-        """Stores the change; returns its events, numbered, once they are durable.
+        """Stores the change; returns its events, numbered, once they are durable (but for `ahead`).
 
         Raises NameTaken, AlreadyStored (then nothing of this change is stored, others are not disturbed) or StoreFailed
         (then try again: a retry of an exit that did get through answers AlreadyStored).
@@ -101,7 +106,7 @@ class Store:
 
     def commit_soon(self, change: Change) -> asyncio.Future[tuple[Event, ...]]:
         """`commit` without its limit. Changes are stored, and their futures resolved, in the order of the calls."""
-        return self._writer.submit(partial(_apply, change), self._note_events)
+        return self._writer.submit(partial(_apply, change), self._note_events, flush=not change.ahead)
 
     async def set_meta(self, key: str, value: str) -> None:
         statement = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -141,7 +146,7 @@ class Store:
 
     async def forget_tombstones(self, words: str, *values: object) -> None:
         statement = f"DELETE FROM tombstones WHERE {words}"
-        await self._write(lambda connection: connection.execute(statement, values).rowcount)
+        await self._write(lambda connection: connection.execute(statement, values).rowcount, flush=False)
 
     async def exits(
         self,
@@ -262,9 +267,13 @@ class Store:
         self._oldest += deleted  # the numbers have no holes
 
     async def _write(
-        self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None] = lambda result: None
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        stored: Callable[[T], None] = lambda result: None,
+        *,
+        flush: bool = True,
     ) -> T:
-        return await self._within_limit(self._writer.submit(work, stored))
+        return await self._within_limit(self._writer.submit(work, stored, flush=flush))
 
     async def _within_limit(self, future: asyncio.Future[T]) -> T:
         try:

@@ -205,10 +205,10 @@ class NativeContainers:
         path = rundir.path_of(self._place.state, container.id, container.run)
         await self._watching.shims.leave(self._watching.get(key), runplan.leaves_seconds(container.spec.foreign))
         async with self._watching.shims.locked(path):
-            if await asyncio.to_thread(os.path.isdir, f"{path}/{names.RUNTIME_ROOT}/{container.id}"):
+            if _is_there(f"{path}/{names.RUNTIME_ROOT}/{container.id}"):
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
-            if container.spec.task is not None:  # named for it alone, as a rule
+            if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # its own, as a rule
                 await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
             self.forget(container)
             rundir.remove(path)
@@ -285,6 +285,11 @@ def _write(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
+
+
+def _is_there(path: str) -> bool:
+    """In the state directory, which is in memory."""
+    return os.path.isdir(path)
 
 
 def _cgroup_exists(path: str) -> bool:

@@ -35,9 +35,11 @@ def mounting(node: Node) -> None:
         await making.mount(node.known(container_id))
 
     async def unmount(container_id: str) -> None:
-        if (container := node.containers.get(container_id)) is not None:
+        container = node.containers.get(container_id)
+        if container is not None:
             await making.unmount(container)
-        await discarded(container_id)
+        if container is None or container.spec.task is None:  # a task holds no image
+            await discarded(container_id)
 
     node.before_make, node.on_discarded = mount, unmount
     node.before_find, node.on_change = hold, release

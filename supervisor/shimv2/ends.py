@@ -73,7 +73,8 @@ class Ends:
 
     async def word_of(self, namespace: str, id: str) -> None:
         """Whatever word there is of such a task is acted on. To be called in the task's turn."""
-        if (one := await asyncio.to_thread(_read, self._place(namespace, id))) is not None:
+        place = self._place(namespace, id)
+        if place.exists() and (one := await asyncio.to_thread(_read, place)) is not None:
             await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns)
 
     async def _take_up(self, one: Gone) -> None:

@@ -211,7 +211,7 @@ class TaskExecs:
             except TimeoutError as error:
                 raise TimedOut(f"exec {name} is not gone after {GONE_SECONDS:g} s", id=c.id) from error
         tombstones = (self._tombstone(c, name, caller.key, seen),) if caller.key else ()
-        await self._node.store.commit(Change(ended_task_execs=(kept.fact,), tombstones=tombstones))
+        await self._node.store.commit(Change(ended_task_execs=(kept.fact,), tombstones=tombstones, ahead=True))
         self._of.get(c.id, {}).pop(name, None)
         kept.begun.set()
         return seen

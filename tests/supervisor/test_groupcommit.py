@@ -5,12 +5,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from supervisor.errors import StoreFailed
+from supervisor.groupcommit import Writer
 from supervisor.store import AlreadyStored, Change, Store
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
@@ -118,8 +120,43 @@ def test_a_commit_that_the_disk_does_not_answer_fails_within_its_limit(path: Pat
     asyncio.run(main())
 
 
+def test_only_what_is_written_ahead_alone_spares_the_disk_a_flush(path: Path) -> None:
+    """The words for it are SQLite's: 1 is NORMAL, 2 FULL."""
+
+    async def main() -> None:
+        writer = Writer(path, 2.0)
+        begun, go_on = threading.Event(), threading.Event()
+
+        def hold(connection: sqlite3.Connection) -> int:
+            begun.set()
+            assert go_on.wait(60)
+            return _synchronous(connection)
+
+        async def asked(*flushes: bool) -> list[int]:
+            jobs = [writer.submit(_synchronous, lambda number: None, flush=flush) for flush in flushes]
+            return list(await asyncio.gather(*jobs))
+
+        assert await asked(True) == [2]
+        assert await asked(False) == [1]
+        first = writer.submit(hold, lambda number: None, flush=False)
+        assert await asyncio.to_thread(begun.wait, 60)
+        together = asyncio.gather(*(writer.submit(_synchronous, lambda number: None, flush=f) for f in (False, True)))
+        go_on.set()
+        assert await first == 1
+        assert await together == [2, 2]
+        writer.stop()
+        assert await asyncio.to_thread(writer.wait_ended, 60)
+
+    asyncio.run(main())
+
+
+def _synchronous(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+
+
 PROGRAM = """
 import asyncio, resource, sys
+from dataclasses import replace
 from pathlib import Path
 from supervisor.errors import StoreFailed
 from supervisor.store import Change, Store
@@ -133,7 +170,7 @@ def change(number):
 COMMIT_FOR_EVER = """
 async def one(store, lane):
     for number in range(lane, 10**9, 8):
-        (stored,) = await store.commit(change(number))
+        (stored,) = await store.commit(replace(change(number), ahead=number % 3 > 0))
         print(number, stored.seq, flush=True)
 
 async def main():

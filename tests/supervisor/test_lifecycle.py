@@ -1,3 +1,4 @@
+import itertools
 import re
 from dataclasses import replace
 
@@ -93,6 +94,15 @@ def test_the_table_is_complete_and_everything_else_is_the_wrong_state(phase: Pha
     stepped = life.step(before, happening, moment())
     following = TABLE[phase, name_of(happening)]
     assert (stepped.container.phase if stepped.container else None) is following
+
+
+def test_what_need_not_outlive_the_host_is_just_what_nobody_hears_of() -> None:
+    ahead = {"StartAsked", "Cleaned", "Again by somebody", "Again by its timer"}
+    for phase, happening in itertools.product(Phase, ALL):
+        if (phase, name_of(happening)) in TABLE:
+            stepped = life.step(container(phase), happening, moment())
+            assert stepped.ahead is (name_of(happening) in ahead), (phase, happening)
+            assert not (stepped.ahead and (stepped.exits or stepped.events or stepped.retained or stepped.tombstones))
 
 
 def test_the_diagram_names_every_phase_and_every_happening_that_changes_one() -> None:
