@@ -135,11 +135,13 @@ class NativeContainers:
         watch = self._watching.get(RunKey(container.id, container.run))
         if watch is None or watch.init_fd < 0:
             raise WrongState(f"{container.id} has no process", id=container.id)
-        if everyone:
-            for pid in cgroups.pids(self._cgroup(container)):
-                _kill_one(pid, signal_number, self._cgroup(container))
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # before the others: their ends may be what init waits for
             signal.pidfd_send_signal(watch.init_fd, signal_number)
+        if everyone:
+            first = container.init.pid if container.init is not None else 0
+            for pid in cgroups.pids(self._cgroup(container)):
+                if pid != first:
+                    _kill_one(pid, signal_number, self._cgroup(container))
         if signal_number == signal.SIGKILL:
             cgroups.thaw(self._cgroup(container))
 

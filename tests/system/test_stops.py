@@ -5,6 +5,7 @@ import itertools
 import os
 import pathlib
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ from supervisor.api.client import Client
 from supervisor.errors import WrongState
 from supervisor.oci import cgroups
 from tests.system import lives
-from tests.system.daemonrig import until
+from tests.system.daemonrig import LIMIT_SECONDS, until
 from tests.system.lives import backing_off, events, first_exit, last_exit, ledger, types, word
 
 PROMPT_SECONDS = 8.0  # the grace below, and a busy machine; the limits of what could hang here are longer
@@ -81,6 +82,27 @@ def test_a_paused_container_dies_without_the_help_of_its_runtime(client: Client,
 
 
 LEAVES_CHILDREN = "sleep 1000 & sleep 1000 & setsid sleep 1000 & exit 3"
+
+
+def test_a_kill_of_all_comes_to_init_before_it_hears_of_the_others_ends(client: Client, tmp_path: pathlib.Path) -> None:
+    """Whose pids may be lower than its own: those begin anew at some time."""
+    os.mkfifo(tmp_path / "line")
+    earlier = [subprocess.Popen(["sh", "-c", f"exec sleep 1000 >{tmp_path}/line"])]
+    earlier += [subprocess.Popen(["sleep", "1000"]) for _ in range(40)]
+    try:
+        mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
+        container = lives.up(client, "sh", "-c", "exec </mnt/line; : >/mnt/up; read line; exit 16", mounts=mounts)
+        until((tmp_path / "up").exists, "it does not begin")
+        for path in set(cgroups.paths(f"/exitd/{container.id}").values()):
+            for one in earlier:
+                pathlib.Path(f"{path}/cgroup.procs").write_text(f"{one.pid}\n")
+        client.kill(container.id, "KILL", everyone=True)
+        assert word(last_exit(client, container.id)) == "signaled 9"
+        assert [one.wait(LIMIT_SECONDS) for one in earlier] == [-signal.SIGKILL] * len(earlier)
+    finally:
+        for one in earlier:
+            one.kill()
+            one.wait(LIMIT_SECONDS)
 
 
 def test_children_that_outlive_an_init_in_the_hosts_pid_namespace_are_killed_with_its_cgroup(client: Client) -> None:
