@@ -131,13 +131,14 @@ class Operations:
         """Init does not die of SIGKILL. Nothing here could keep it; see `PodOperations` and `ExecOperations`."""
 
     async def _signal(self, container: Container, asked: Asked, *, everyone: bool = False) -> None:
-        """Recorded first: should the daemon die in between, the exit still carries its reason."""
+        """Recorded first: should the daemon die in between, the exit still carries its reason. Nothing is signalled
+        whose end is on its way; that may be of before this daemon, and there was never anybody to signal."""
         try:
             current = await self._node.apply(container.id, lifecycle.EndAsked(asked))
             assert current is not None
             await self._manager.kill_process(current, asked.signal, everyone=everyone)
         except WrongState:
-            if not is_ended(self._node.containers.get(container.id)):
+            if not (is_ended(self._node.containers.get(container.id)) or self._node.is_ending(container)):
                 raise
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:

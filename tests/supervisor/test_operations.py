@@ -253,6 +253,26 @@ def test_kill_signals_only_what_lives(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_who_has_ended_and_is_not_yet_told_of_can_be_killed_and_removed(tmp_path: Path) -> None:
+    """As after a daemon's absence: there is no process to signal, and its end is on its way."""
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            w.manager.fails["kill"] = [WrongState("it has no process") for _ in range(3)]
+            with pytest.raises(WrongState, match="no process"):
+                await o.kill(id, 9, False, USER)
+            w.manager.ending.add(id)
+            await o.kill(id, 9, False, USER)
+            removing = asyncio.create_task(o.remove(id, True, USER))
+            await until(lambda: not w.manager.fails["kill"])
+            w.manager.ends(id)
+            await removing
+            assert phase(w, id) is None
+
+    asyncio.run(scenario())
+
+
 def test_pause_and_resume_want_the_right_state(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as (w, o):
