@@ -39,6 +39,7 @@ class Task:
     relay: str = ""  # the relay process it was made through
     address: str = ""  # where containerd takes its events, over ttrpc
     create_key: str = ""
+    oom_score_adj: int = 0  # of that process: what init has unless its configuration says otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,11 +165,12 @@ def links(container: Container, state: str) -> dict[str, str]:
     return namespaces.links(path, namespaces.joined(container.spec))
 
 
-def _host() -> spec.Host:
+def _host(container: Container) -> spec.Host:
     return spec.Host(
         cgroup_v2=cgroups.mode() is cgroups.Mode.V2,
         swap_limit=cgroups.counts_swap(),
         hard_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        oom_score_adj=container.spec.task.oom_score_adj if container.spec.task is not None else 0,
     )
 
 
@@ -208,7 +209,7 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
 
 def _document(container: Container, merged: str, root: str, joins: dict[str, str]) -> spec.Document:
     wanted, path = _with_sources(container, root), default_cgroup(container)
-    shared, host = _shared(container, root, joins), _host()
+    shared, host = _shared(container, root, joins), _host(container)
     if merged:
         user = users.resolve(wanted.user, merged)
         return spec.config(

@@ -43,8 +43,26 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller) -> Spec:
         stdin=bool(streams.stdin),
         foreign=streams,
         create_options=asked.create_words,
-        task=Task(request.bundle, root, words, caller.hello.relay, caller.hello.address, caller.key),
+        task=Task(
+            request.bundle,
+            root,
+            words,
+            caller.hello.relay,
+            caller.hello.address,
+            caller.key,
+            oom_score_of(caller.by.pid or 0),
+        ),
     )
+
+
+def oom_score_of(relay: int) -> int:
+    """What a task inherits where its configuration names none: from the process that containerd has started for it, as
+    with containerd's own runtime. ShimFailed when that has gone, and with it whoever asked."""
+    try:
+        with open(f"/proc/{relay}/oom_score_adj", encoding="ascii") as file:
+            return int(file.read())
+    except OSError as error:
+        raise ShimFailed(f"the OOM score of the relay, process {relay}: {error.strerror}") from error
 
 
 async def settled(words: Stdio, namespace: str, id: str, owner: tuple[int, int] = (0, 0)) -> ForeignStreams:

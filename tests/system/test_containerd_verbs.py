@@ -13,6 +13,7 @@ from tests.system.shimrig import cgroup_directories
 
 CHILD = "sleep 1000 & echo up; wait $!; echo code $?; exit 5"
 MEGABYTE = 1 << 20
+SCORE = "/proc/self/oom_score_adj"
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +58,13 @@ def run_with_everything(box: Box) -> object:
 
 
 def the_oom_score(box: Box) -> object:
-    """Of a container that asks for none. Not alike, and meant so: with containerd's own shim it is inherited, that is,
-    containerd's and one more, which protects whatever containerd is protected from. Ours have the kernel's default."""
-    score = int(box.run("--rm", "--", "cat", "/proc/self/oom_score_adj").out)
+    """Of a container that asks for none, and of an exec in it: its shim's, which is containerd's and one more. exitd's
+    own, and the keeper's, is another."""
+    box.started("--", "sleep", "1000")
+    said = pathlib.Path(f"/proc/{box.pid}/oom_score_adj").read_text(), box.exec("e", "--", "cat", SCORE).out
     inherited = int(pathlib.Path(f"/proc/{box.rig.pid}/oom_score_adj").read_text()) + 1
-    assert score == (min(inherited, 1000) if box.runtime == RUNC else 0)
-    return None
+    assert said == (f"{min(inherited, 1000)}\n",) * 2
+    return said, box.end()
 
 
 def run_detached(box: Box) -> object:

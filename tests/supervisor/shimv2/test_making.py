@@ -1,5 +1,7 @@
 """From a Create to a container of ours, and the word that is left in its bundle."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,11 @@ from supervisor.taskfacts import RootMount, Stdio, Task
 from supervisor.ttrpc.faults import CallFailed
 from tests.supervisor.fakes import in_loop
 
-CALLER = Caller(Hello("00ff", 1, (1,), 77, "ns", "/run/c.ttrpc"), "00ff/1/3", 0, By(uid=0, pid=77))
+CALLER = Caller(Hello("00ff", 1, (1,), 77, "ns", "/run/c.ttrpc"), "00ff/1/3", 0, By(uid=0, pid=os.getpid()))
+
+
+def _own_score() -> int:
+    return int(Path("/proc/self/oom_score_adj").read_text())
 
 
 def options(message: runc_pb2.Options | runtimeoptions_pb2.Options) -> Any:
@@ -34,7 +40,14 @@ async def test_what_a_create_says_is_in_the_spec() -> None:
     assert (spec.tty, spec.stdin, spec.log.driver) == (True, False, LogDriver.NONE)
     assert spec.create_options == ("--no-pivot",) and (spec.foreign.uid, spec.foreign.gid) == (7, 8)
     root = (RootMount("overlay", "overlay", "", ("lowerdir=/l",)),)
-    assert spec.task == Task("/b", root, Stdio(terminal=True), "00ff", "/run/c.ttrpc", "00ff/1/3")
+    assert spec.task == Task("/b", root, Stdio(terminal=True), "00ff", "/run/c.ttrpc", "00ff/1/3", _own_score())
+
+
+@in_loop
+async def test_the_create_of_a_relay_that_has_gone_makes_nothing() -> None:
+    gone = replace(CALLER, by=By(uid=0, pid=(1 << 22) + 1))  # above the kernel's largest
+    with pytest.raises(ShimFailed, match="No such file"):
+        await making.spec_of(pb.CreateTaskRequest(id="box", bundle="/b"), gone)
 
 
 @in_loop
