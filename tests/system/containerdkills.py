@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import pathlib
 import select
 import threading
 import time
@@ -117,6 +118,37 @@ class Life:
         return max((over - at[-1] for at, (_, over) in zip(seen, self.steps.values(), strict=True) if at), default=0.0)
 
 
+EXEC = f"echo here >>/count; read word; echo out $word; echo err >&2; exit {EXEC_CODE}"
+
+
+@dataclass
+class Execs:
+    """Of one task that goes on: each says what it was told, and leaves a line in a file that all have in common."""
+
+    box: Box
+    names: list[str] = field(default_factory=list)
+
+    def live(self) -> None:
+        """The next one, from its adding to its deletion."""
+        self.names.append(name := f"e{len(self.names)}")
+        said = self.box.exec(name, "--", "sh", "-c", EXEC, stdin=b"in\n")
+        assert said == Said(EXEC_CODE, "out in\n", "err\n"), said
+
+    def judge(self, events: list[Event], case: str) -> None:
+        """Of the last one: as often as it was asked for it ran once, and containerd was told each thing, in order."""
+        name = self.names[-1]
+        told = [event for event in events if name in (event.fields.get("exec_id"), event.fields.get("id"))]
+        again = [(one, two) for one, two in itertools.pairwise(told) if (one, one.seconds) == (two, two.seconds)]
+        assert len(again) <= 1, f"{case}: {again}"
+        topics = [event.topic for number, event in enumerate(told) if not number or event != told[number - 1]]
+        assert topics == ["/tasks/exec-added", "/tasks/exec-started", "/tasks/exit"], f"{case}: {topics}"
+        assert told[-1].fields["exit_status"] == EXEC_CODE, f"{case}: {told[-1]}"
+        count = pathlib.Path(f"/proc/{self.box.pid}/root/count").read_text()
+        assert count == "here\n" * len(self.names), f"{case}: {count}"
+        rows = [row.code for row in ledger(self.box, execs=True)]
+        assert rows == [EXEC_CODE] * len(self.names), f"{case}: {rows}"
+
+
 def judge(life: Life, events: list[Event], case: str) -> None:
     """containerd was told each thing in order; exitd's ledger has one end, the true one. What exitd was telling when it
     was killed may be told once more, word for word (docs/decisions/0024): whether it had arrived nobody knows."""
@@ -133,9 +165,9 @@ def judge(life: Life, events: list[Event], case: str) -> None:
     assert [(row.kind, row.code) for row in rows] == [("exited", CODE)], f"{case}: {rows}"
 
 
-def ledger(box: Box) -> list[pb.Exit]:
-    """What `exitctl exits` knows of the task's init."""
+def ledger(box: Box, *, execs: bool = False) -> list[pb.Exit]:
+    """What `exitctl exits` knows of the task's init, or of its execs."""
     assert box.rig.exitd is not None
     with box.rig.exitd.client() as client:
         rows = list(client.exits(pb.ExitsRequest()))
-    return [row for row in rows if (row.namespace, row.name, row.exec_id) == (box.rig.namespace, box.id, "")]
+    return [row for row in rows if (row.namespace, row.name, bool(row.exec_id)) == (box.rig.namespace, box.id, execs)]

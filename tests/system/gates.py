@@ -23,7 +23,7 @@ def killed(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 GATED = """#!/bin/sh
-for verb; do case $verb in create|start|state|delete) break ;; esac; done
+for verb; do case $verb in create|start|state|delete|exec) break ;; esac; done
 gate={gates}/$verb
 if [ -p $gate.before ]; then echo $$ >$gate.here; read line <$gate.before; fi
 if [ -p $gate.after ]; then

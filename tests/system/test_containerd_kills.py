@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.system import podluck
-from tests.system.containerdkills import SECONDS, Life, Reviver, judge, ledger
+from tests.system.containerdkills import SECONDS, Execs, Life, Reviver, judge, ledger
 from tests.system.containerdrig import EXITD, Box, Containerd, containerd
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
 from tests.system.gates import Gates, stopped
@@ -91,6 +91,50 @@ def test_exitd_killed_while_the_runtime_works_is_not_noticed(rig: Containerd) ->
         judge(life, told, f"{moment} {late}")
         assert len(reviver.back) == 1 and life.late(reviver.back) <= limit, f"{moment} {late}: {life.steps}"
         rig.left_is()
+
+
+def test_exitd_killed_at_any_system_call_of_an_execs_life_runs_it_once_and_nobody_notices(rig: Containerd) -> None:
+    limit, daemon = allowed(rig), rig.with_exitd()
+    box = rig.box(EXITD, "execs").started("--null-io", "--", "sleep", "1000")
+    execs, deaths = Execs(box), 0
+    cases = chosen(calls_of(daemon, execs.live), 4)
+    for call, number in cases:
+        with rig.events() as events, Reviver(daemon) as reviver:
+            inject = f"inject={call}:signal=KILL:when={number}"
+            with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", inject):
+                execs.live()
+            over = time.monotonic()
+            told = events.wait(box.id, "/tasks/exit") and events.settled().of(box.id)
+        execs.judge(told, f"{call} {number}")
+        late = max((over - at for at in reviver.back[-1:]), default=0.0)
+        assert late <= limit, f"{call} {number}: {late:.2f} s"
+        deaths += len(reviver.back)
+    print(len(cases), deaths, f"limit {limit:.2f} s")
+    assert deaths
+    box.end()
+    rig.left_is()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("moment", ["exec.before", "exec.after"])
+def test_exitd_killed_while_the_runtime_begins_an_exec_runs_it_once_and_nobody_notices(
+    rig: Containerd, moment: str, late: bool
+) -> None:
+    """Before it has begun its shim has opened its fifos already."""
+    with podluck.gated(rig.with_exitd()) as gates:
+        (options := gates.directory / "options.toml").write_text(f'BinaryName = "{gates.runtime}"\n')
+        words = ("--null-io", "--runtime-config-path", str(options), "--", "sleep", "1000")
+        execs = Execs(box := rig.box(EXITD, "execs").started(*words))
+        gates.close(moment)
+        with rig.events() as events, Reviver(rig.with_exitd()) as reviver, ThreadPoolExecutor(1) as pool:
+            killing = pool.submit(kill_at, gates, moment, reviver, late)
+            execs.live()
+            killing.result(LIMIT_SECONDS)
+            told = events.wait(box.id, "/tasks/exit") and events.settled().of(box.id)
+        execs.judge(told, f"{moment} {late}")
+        assert len(reviver.back) == 1
+        box.end()
+    rig.left_is()
 
 
 def kill_at(gates: Gates, moment: str, reviver: Reviver, late: bool) -> None:
