@@ -15,7 +15,7 @@
 
 #include "daemon.h"
 
-enum { BATCH = 32 };
+enum { BATCH = 32, LEAVE_MS = 1000 };
 
 static int64_t now(void)
 {
@@ -70,7 +70,8 @@ static int prepare(struct relay *r)
 		return -1;
 	end_watch(r, &r->signals, EPOLLIN);
 	end_watch(r, &r->listener, EPOLLIN);
-	r->idle_ms = now() + IDLE_MS;
+	r->idle_ms = r->awaited_ms = now() + IDLE_MS;
+	r->awaited = 1;
 	if (write(r->ready_fd, "", 1) != 1)
 		return -1;
 	close(r->ready_fd);
@@ -104,10 +105,23 @@ static int left(const struct relay *r, int64_t now_ms)
 	return at_ms <= now_ms ? 0 : at_ms - now_ms > 60000 ? 60000 : (int)(at_ms - now_ms);
 }
 
+/* Each `start` is followed by a connection with a request, unless containerd ends before. */
+static void reckon(struct relay *r, int promised, int64_t now_ms)
+{
+	if (now_ms >= r->awaited_ms)
+		r->awaited = 0;
+	if (promised > 0)
+		r->awaited_ms = now_ms + IDLE_MS;
+	r->awaited += promised;
+	if (r->awaited < 0)
+		r->awaited = 0;
+}
+
 static void settle(struct relay *r, int64_t now_ms)
 {
 	struct connection *next;
 
+	reckon(r, 0, now_ms);
 	if (!r->listener.events && now_ms >= r->next_accept_ms)
 		end_watch(r, &r->listener, EPOLLIN);
 	for (struct connection *c = r->first; c; c = next) {
@@ -115,6 +129,8 @@ static void settle(struct relay *r, int64_t now_ms)
 		connection_settle(r, c, now_ms);
 		r->is_leaving |= c->session.is_leaving != 0;
 		c->session.is_leaving = 0;
+		reckon(r, c->session.promised, now_ms);
+		c->session.promised = 0;
 		if (connection_is_dead(c, now_ms))
 			connection_free(r, c);
 	}
@@ -146,7 +162,35 @@ static int may_leave(struct relay *r)
 
 	for (const struct connection *c = r->first; c; c = c->next)
 		stays |= session_stays(&c->session, &r->is_leaving);
+	r->is_leaving &= !r->awaited;
 	return r->is_leaving && !stays;
+}
+
+static void remove_socket(struct relay *r)
+{
+	struct stat file;
+
+	if (!stat(r->socket, &file) && file.st_ino == r->inode)
+		unlink(r->socket);
+	r->inode = 0;
+}
+
+/* 1: nobody is given this address any more, and nobody who was given it is about to come. The lock is that of `start`
+ * and is kept to the end. */
+static int leave(struct relay *r)
+{
+	struct epoll_event event;
+	int lock_fd = place_lock(LEAVE_MS);
+
+	if (lock_fd == -EINTR)
+		return 0;
+	if (epoll_wait(r->epoll_fd, &event, 1, 0) == 0) {
+		remove_socket(r);
+		return 1;
+	}
+	if (lock_fd >= 0)
+		close(lock_fd);
+	return 0;
 }
 
 static void loop(struct relay *r)
@@ -164,7 +208,7 @@ static void loop(struct relay *r)
 			if (!dispatch(r, &events[i], now_ms))
 				return;
 		settle(r, now_ms);
-		if (is_ready && !count)
+		if (is_ready && !count && leave(r))
 			return;
 		is_ready = may_leave(r);
 	}
@@ -173,13 +217,10 @@ static void loop(struct relay *r)
 /* Exit status. The socket's file goes, unless it is somebody else's by now. */
 int daemon_run(struct relay *r)
 {
-	struct stat file;
-
 	int error = prepare(r);
 
 	if (!error)
 		loop(r);
-	if (!stat(r->socket, &file) && file.st_ino == r->inode)
-		unlink(r->socket);
+	remove_socket(r);
 	return error ? 1 : 0;
 }

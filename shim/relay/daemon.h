@@ -64,6 +64,8 @@ struct relay {
 	int64_t next_try_ms;		/* exitd was not there */
 	int64_t next_accept_ms;		/* there was no descriptor left */
 	int64_t idle_ms;		/* when to ask whether any task is left, unless somebody connects */
+	int awaited;			/* how many connections `start` has promised that did not come yet, */
+	int64_t awaited_ms;		/* and until when they are believed in */
 	int is_away;
 	int is_leaving;
 };
@@ -76,7 +78,7 @@ int place_find(const struct words *w, char *group, char *socket);
 int place_lock(int limit_ms);
 int place_dial(const char *path);
 int place_dial_exitd(const char *state);
-int place_is_served(const char *socket);
+int place_is_served(const char *socket, int is_promised);
 
 /* start.c, delete.c, info.c */
 int start_main(const struct words *w, char *action);

@@ -44,7 +44,7 @@ static void remove_stale_socket(const char *bundle)
 	lock_fd = place_lock(LOCK_MS);
 	if (lock_fd < 0)
 		return;
-	if (!place_is_served(socket))
+	if (!place_is_served(socket, 0))
 		unlink(socket);
 	close(lock_fd);
 }

@@ -116,12 +116,16 @@ int place_dial_exitd(const char *state)
 	return -EPERM;
 }
 
-/* Whether somebody listens there. A full queue is somebody's. */
-int place_is_served(const char *path)
+/* Whether somebody listens there. A full queue is somebody's. `is_promised`: he is told that containerd will come. */
+int place_is_served(const char *path, int is_promised)
 {
-	int fd = place_dial(path);
+	int fd = place_dial(path), is_told = 1;
+	char soon[FRAME_HEAD];
 
+	frame_head(soon, 0, 0, FRAME_SOON);
+	if (fd >= 0 && is_promised)
+		is_told = send(fd, soon, sizeof soon, MSG_NOSIGNAL) == sizeof soon;
 	if (fd >= 0)
 		close(fd);
-	return fd >= 0 || fd == -EAGAIN;
+	return (fd >= 0 && is_told) || fd == -EAGAIN;
 }

@@ -18,6 +18,7 @@ enum {
 	FRAME_AGAIN = 0x81,		/* ... the next request was sent before */
 	FRAME_DONE = 0x82,		/* ... a reply marked KEEP has been given to containerd */
 	FRAME_BYE = 0x83,		/* ... containerd's connection is closed */
+	FRAME_SOON = 0x84,		/* `start` -> relay: containerd has this address now, and is going to connect */
 	REPLY_KEEP = 0x80,		/* exitd -> relay: a DONE is wanted */
 	REPLY_CACHEABLE = 0x40,		/* ... may be given again while exitd is away */
 	REPLY_LEAVE = 0x20,		/* ... and after this one the relay ends */
@@ -157,6 +158,7 @@ struct session {
 	int64_t look_ms;		/* when the silence is to be looked at; 0: nothing to look at */
 	int is_up;
 	int is_used;			/* a request came */
+	int promised;			/* connections that are to come, less the one that has; until the relay looks */
 	int is_over;			/* containerd is gone */
 	int is_broken;			/* containerd does not read, or there is no memory: to be closed */
 	int is_leaving;			/* the reply that ends the relay has been given, or there was nobody to give it to */

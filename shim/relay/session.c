@@ -99,6 +99,7 @@ static void request(struct session *s, struct reader *in, int64_t now_ms)
 	in->data = NULL;
 	if (!r)
 		return refuse(s, in->stream, CODE_RESOURCE_EXHAUSTED, "no memory");
+	s->promised -= !s->is_used;
 	s->is_used = 1;
 	pending_add(&s->pending, r);
 	if (!s->is_up && from_cache(s, r))
@@ -119,6 +120,7 @@ void session_ask(struct session *s, const char *data, size_t size, int64_t now_m
 			continue;
 		if (in->type == FRAME_REQUEST)
 			request(s, in, now_ms);
+		s->promised += in->type == FRAME_SOON;
 		reader_next(in);
 	}
 }

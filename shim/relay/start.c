@@ -32,7 +32,7 @@ static int listen_at(const char *path)
 	snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
 	if (fd < 0)
 		return -errno;
-	if (place_is_served(path)) {
+	if (place_is_served(path, 1)) {
 		close(fd);
 		return -EEXIST;
 	}

@@ -19,6 +19,7 @@ from tests.shim.relaywords import (
     KEEP,
     REQUEST,
     RESPONSE,
+    SOON,
     Frame,
     call,
     code_of,
@@ -139,7 +140,7 @@ def test_an_even_stream_or_one_in_use_is_refused_with_3(stream: int) -> None:
         assert types(s.hear()) == [(HELLO, 0), (REQUEST, 1)]
 
 
-@pytest.mark.parametrize("type_", [0, 2, 3, 4, HELLO, AGAIN, DONE, BYE, 255])
+@pytest.mark.parametrize("type_", [0, 2, 3, 4, HELLO, AGAIN, DONE, BYE, SOON, 255])
 def test_no_frame_of_another_type_gets_through(type_: int) -> None:
     with session() as s:
         s.up()

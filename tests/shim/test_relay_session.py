@@ -16,6 +16,7 @@ from tests.shim.relaywords import (
     LEAVE,
     REQUEST,
     RESPONSE,
+    SOON,
     Frame,
     call,
     code_of,
@@ -315,6 +316,16 @@ def test_the_word_to_leave_is_put_off_by_what_is_unanswered_and_taken_back_by_a_
         assert after_the_word_to_leave(s) == found
         s.answer(1, b"")
         assert after_the_word_to_leave(s) == (False, True)
+
+
+def test_a_connection_that_start_has_promised_is_counted_and_the_first_request_of_one_keeps_the_promise() -> None:
+    with session() as promise, session() as s:
+        promise.from_containerd(encode(Frame(0, SOON, 0, b"")), piece=3)
+        promise.over()
+        assert (promise.c.promised, promise.c.is_used) == (1, 0)
+        s.ask(1, "Connect", C1)
+        s.ask(3, "State", C1)
+        assert s.c.promised == -1
 
 
 def test_a_relay_without_containerd_asks_by_itself_until_exitd_has_answered() -> None:

@@ -1,7 +1,9 @@
 """The relay as a program: what `start` makes, and how it ends."""
 
+import fcntl
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -15,6 +17,7 @@ from tests.shim.relaywords import (
     LEAVE,
     REQUEST,
     RESPONSE,
+    SOON,
     Frame,
     call,
     number,
@@ -23,7 +26,7 @@ from tests.shim.relaywords import (
     text,
 )  # fmt: skip
 from tests.system.gates import killed
-from tests.system.relaychain import Rig, chain, rig_in
+from tests.system.relaychain import LIMIT_SECONDS, SOCKETS, Rig, chain, rig_in
 from tests.system.shimrig import open_files
 
 C1 = of_task("c1")
@@ -164,6 +167,75 @@ def test_a_relay_leaves_when_a_call_that_was_on_its_way_has_been_answered(rig: R
     assert c.client.next() is None
     rig.gone(c.pid)
     assert not rig.socket("c1").exists()
+
+
+def test_a_relay_whose_address_was_given_out_waits_for_who_has_it(rig: Rig) -> None:
+    """A container comes into the pod whose last one goes."""
+    c = chain(rig, **{GROUP: "pod"})
+    member = rig.bundle("c2", **{GROUP: "pod"})
+    assert rig.start(member) == c.bundle.address
+    c.ask(3, "Shutdown", C1, b"", LEAVE)
+    assert c.client.silent()
+    other = rig.connect(member.address)
+    other.ask(1, "Create", of_task("c2"))
+    up, hello = c.exitd.greeted()
+    assert (hello.number("pid"), up.next()) == (c.pid, Frame(1, REQUEST, 0, call("Create", of_task("c2"))))
+    up.send(Frame(1, RESPONSE, 0, PID))
+    assert other.next() == Frame(1, RESPONSE, 0, PID)
+    c.ask(5, "Shutdown", C1, b"", LEAVE)
+    assert (c.client.next(), other.next()) == (None, None)
+    rig.gone(c.pid)
+
+
+def test_delete_promises_nobody(rig: Rig) -> None:
+    c = chain(rig)
+    c.exitd.listener.close()
+    rig.delete(c.bundle)
+    c.ask(3, "Shutdown", C1, b"", LEAVE)
+    assert c.client.next() is None
+    rig.gone(c.pid)
+
+
+def test_a_relay_does_not_leave_between_a_starts_look_and_its_word(rig: Rig) -> None:
+    """Both have the same lock."""
+    c = chain(rig)
+    lock = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        c.ask(3, "Shutdown", C1, b"", LEAVE)
+        assert c.client.silent()
+        start = rig.connect(c.bundle.address)  # as `start` does it
+        start.send(Frame(0, SOON, 0, b""))
+        start.close()
+    finally:
+        os.close(lock)
+    assert c.client.silent()
+    other = rig.connect(c.bundle.address)
+    other.ask(1, "Create", of_task("c2"))
+    up, hello = c.exitd.greeted()
+    assert (hello.number("pid"), up.next()) == (c.pid, Frame(1, REQUEST, 0, call("Create", of_task("c2"))))
+
+
+def test_whoever_is_given_an_address_in_the_moment_of_an_end_finds_a_relay_there(rig: Rig) -> None:
+    exitd = rig.exitd()
+    client = rig.connect(rig.start(rig.bundle("c0", **{GROUP: "pod"})))
+    client.ask(1, "Wait", of_task("c"))
+    up, _ = exitd.greeted()
+    up.next()
+    for turn in range(1, 40):
+        client.ask(3, "Shutdown", C1)
+        up.next()
+        starting = rig.begin(bundle := rig.bundle(f"c{turn}", **{GROUP: "pod"}))
+        if turn % 2:
+            assert starting.stdout is not None
+            select.select([starting.stdout], [], [], turn / 5000)  # somewhere in its few milliseconds
+        up.send(Frame(3, RESPONSE, LEAVE, b""))
+        said, _ = starting.communicate(timeout=LIMIT_SECONDS)
+        assert (starting.returncode, said.decode().strip()) == (0, bundle.address), said
+        client = rig.connect(bundle.address)
+        client.ask(1, "Wait", of_task("c"))
+        up, _ = exitd.greeted()
+        assert up.next() == Frame(1, REQUEST, 0, call("Wait", of_task("c")))
 
 
 def test_a_relay_that_nobody_is_connected_to_asks_whether_it_is_needed(rig: Rig) -> None:
