@@ -198,7 +198,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, operations.target)
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams)
-        await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state))
+        await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state), inotify)
         await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))

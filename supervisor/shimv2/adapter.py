@@ -4,6 +4,7 @@ with its files; what is held open after a create that was broken off."""
 import contextlib
 
 from supervisor.facts import Container, Phase
+from supervisor.inotify import Inotify
 from supervisor.node import Node
 from supervisor.shimv2 import making
 from supervisor.shimv2.callers import Turns
@@ -45,7 +46,7 @@ def mounting(node: Node) -> None:
     node.before_find, node.on_change = hold, release
 
 
-async def serve(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
+async def serve(stack: contextlib.AsyncExitStack, parts: Parts, inotify: Inotify) -> None:
     """CannotStart. When the containers are listed; ends with the stack. containerd is told of its tasks from when it is
     known which of them it has given up."""
     publisher = Publisher(parts.node.events, parts.state, parts.node.clock.boot_id())
@@ -64,6 +65,6 @@ async def serve(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     ends.on_given_up = publisher.drop
     door.on_hello = lambda hello: publisher.wake(hello.address)
     await execs.load()
-    await door.start()
+    await door.start(inotify)
     stack.push_async_callback(door.stop)
     publisher.begin()

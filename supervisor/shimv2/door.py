@@ -26,6 +26,7 @@ from protos.exitd.shimv2 import relay_pb2
 from supervisor.background import insist
 from supervisor.errors import BadRequest, CannotStart, Code
 from supervisor.facts import By
+from supervisor.inotify import Inotify
 from supervisor.node import Node
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.callers import Caller, Hello, Turns, key_of, read_hello
@@ -77,9 +78,9 @@ class Door:
         }
         self._server = Server(services, check=_is_us, failure_of=tasks.failure_of, on_frame=self._frame)
 
-    async def start(self) -> None:
+    async def start(self, inotify: Inotify) -> None:
         """CannotStart."""
-        self._ends.begin()
+        self._ends.begin(inotify)
         try:
             await self._server.listen(self.path)
         except OSError as error:

@@ -17,6 +17,7 @@ import structlog
 from shim import fields
 from supervisor.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.facts import UNKNOWN_NUMBER, By, Container
+from supervisor.inotify import IN_MOVED_TO, Inotify
 from supervisor.node import Node
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.callers import Turns
@@ -51,23 +52,34 @@ class Ends:
         self._places = Path(state) / "shimv2" / "gone"
         self.on_given_up: Callable[[Container], None] = lambda container: None
 
-    def begin(self) -> None:
-        """CannotStart. What was left while exitd was away is taken up behind this."""
+    def begin(self, inotify: Inotify) -> None:
+        """CannotStart. What was left while exitd was away is taken up behind this, as what is left from now on."""
         try:
             for directory in (self._places.parent, self._places):
                 directory.mkdir(mode=0o700, exist_ok=True)
-            found = [one for path in sorted(self._places.iterdir()) if (one := _read(path)) is not None]
+            self._watch(inotify)
+            self._look()
         except OSError as error:
             raise CannotStart(f"{self._places}: {error.strerror}") from error
-        for one in found:
-            self._tell_given_up(one.namespace, one.id, one.bundle, one.written_ns)
-            self._node.spawn(self._take_up(one))
         for c in list(self._node.containers.values()):
             if c.spec.task is not None:
                 self._node.spawn(self._end_rebooted(c.id))
 
+    def _watch(self, inotify: Inotify) -> None:
+        try:
+            inotify.watch(str(self._places), IN_MOVED_TO, lambda item: self._look())
+        except OSError as error:
+            log.warning("not watched, looked at when exitd starts", path=str(self._places), why=error.strerror)
+
+    def _look(self) -> None:
+        for path in sorted(self._places.iterdir()):
+            if (one := _read(path)) is not None:
+                self._tell_given_up(one.namespace, one.id, one.bundle, one.written_ns)
+                self._node.spawn(self._take_up(one))
+
     async def clean_up(self, namespace: str, id: str, bundle: str) -> Look:
         """How the task ended; nothing of it is left. One that nobody knows has an end that nobody knows."""
+        self._tell_given_up(namespace, id, bundle, self._node.clock.now_ns())  # not when a create that hangs is over
         name = (namespace, id, "")
         return await self._turns.run("", name, lambda: self._clean_up(namespace, id, bundle, self._node.clock.now_ns()))
 

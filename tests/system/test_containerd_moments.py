@@ -2,6 +2,9 @@
 
 import contextlib
 import os
+import pathlib
+import shutil
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +14,7 @@ from protos.containerd import task_pb2 as pb
 from supervisor.errors import Code
 from supervisor.ttrpc.blocking import BlockingClient
 from supervisor.ttrpc.faults import CallFailed
-from tests.system.containerdcensus import pids_below
+from tests.system.containerdcensus import NOTHING, pids_below
 from tests.system.containerdrig import EXITD, Box, Containerd, containerd
 from tests.system.daemonrig import LIMIT_SECONDS, until
 from tests.system.gates import Gates, killed
@@ -69,6 +72,50 @@ def test_a_create_that_hangs_holds_up_no_other_task_of_its_shim(rig: Containerd)
         gates.open()
         assert (slow.communicate(timeout=LIMIT_SECONDS), slow.returncode) == ((b"", b""), 5)
     rig.left_is()
+
+
+@pytest.mark.parametrize("moment", ["create.before", "create.after"])
+def test_of_a_create_that_hangs_when_its_relay_dies_nothing_is_left_and_nothing_told(
+    rig: Containerd, moment: str
+) -> None:
+    """`delete` waits for three seconds, and leaves word then. The runtime comes to its end after that."""
+    box = rig.box(EXITD, "hangs")
+    with gated(box) as (gates, flags), rig.events() as events:
+        gates.close(moment)
+        made = box.begun("--rm", *flags, "--", "sleep", "1000")
+        gates.reached(moment)
+        (relay,) = rig.shims(box.id)
+        killed(relay)
+        _, err = made.communicate(timeout=LIMIT_SECONDS)
+        assert (made.returncode, b"ttrpc: closed" in err) == (1, True), err
+        words = pathlib.Path(rig.with_exitd().state) / "shimv2" / "gone"
+        until(lambda: list(words.iterdir()), "`delete` has left no word")
+        gates.open()
+        until(lambda: not list(words.iterdir()), "the word is not taken up")
+        rig.left_is()
+        assert events.settled().of(box.id) == []
+
+
+def test_of_a_create_that_hangs_when_its_client_dies_nothing_is_left(rig: Containerd) -> None:
+    """containerd asks for a Delete, for five seconds; then for a Shutdown, and has `delete` run. Of a task that it has
+    not made it wants to hear nothing."""
+    box = rig.box(EXITD, "hangs")
+    with gated(box) as (gates, flags), rig.events() as events:
+        gates.close("create.after")
+        made = box.begun(*flags, "--", "sleep", "1000")
+        gates.reached("create.after")
+        (relay,) = rig.shims(box.id)
+        killed(made.pid)
+        until(lambda: not rig.left().bundles, "containerd does not give up", LIMIT_SECONDS * 2)
+        gates.open()
+        until(lambda: not rig.left().rows, "it is still there")
+        assert events.settled().of(box.id) == []
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(relay, signal.SIGTERM)  # it would ask by itself whether it is needed, 30 s after its last connection
+    rig.left_is(NOTHING, "fifos")  # of ctr, which was killed
+    rig.wanted("container", "rm", box.id)
+    shutil.rmtree(rig.fifos)
+    rig.fifos.mkdir()
 
 
 def test_an_init_that_dies_during_its_create_holds_nobody_up_and_leaves_nothing(rig: Containerd) -> None:

@@ -263,15 +263,34 @@ def test_the_word_that_was_left_while_exitd_was_away_is_acted_on(t: Tasks) -> No
     r.create("box", bundle)
     r.start("box")
     t.daemon.kill()
-    gone = t.daemon.state / "shimv2" / "gone" / hashlib.sha256(f"{r.namespace}/box".encode()).hexdigest()
-    pairs = (("namespace", r.namespace), ("id", "box"), ("bundle", str(bundle)))
-    gone.write_bytes(fields.encode("gone", pairs))
+    gone = leave_word(t, bundle)
     t.daemon.start()
     r.connect()
     assert r.create("box", bundle) > 1  # a new one, at once
     until(lambda: not gone.exists(), "the word is taken up")
     assert r.state("box").status == CREATED
     r.delete("box")
+
+
+def leave_word(t: Tasks, bundle: pathlib.Path) -> pathlib.Path:
+    """As the relay's `delete` does it."""
+    gone = t.daemon.state / "shimv2" / "gone" / hashlib.sha256(f"{t.relay.namespace}/box".encode()).hexdigest()
+    made = gone.with_suffix(".1")
+    pairs = (("namespace", t.relay.namespace), ("id", "box"), ("bundle", str(bundle)))
+    made.write_bytes(fields.encode("gone", pairs))
+    return made.rename(gone)
+
+
+def test_the_word_of_who_could_not_reach_exitd_is_acted_on_while_it_is_there(t: Tasks) -> None:
+    """It is stopped, say, for longer than `delete` waits."""
+    r = t.relay
+    r.create("box", bundle := t.bundle("box", "/bin/sleep", "60"))
+    r.start("box")
+    waiting = r.begin("Wait", pb.WaitRequest(id="box"))
+    gone = leave_word(t, bundle)
+    assert r.answer(waiting).exit_status == 137  # type: ignore[attr-defined]
+    until(lambda: not gone.exists(), "the word is taken up")
+    assert r.code("State", pb.StateRequest(id="box")) == 5
 
 
 def test_exitd_that_is_told_to_stop_does_not_wait_for_who_waits(t: Tasks) -> None:
