@@ -18,6 +18,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client, Unreachable
 from supervisor.errors import NoSuchContainer
+from tests.system.warm import Forked
 
 LIMIT_SECONDS = 30.0
 WARM_SECONDS = 3.0
@@ -45,12 +46,17 @@ def until(look: Callable[[], T], what: str, seconds: float = LIMIT_SECONDS) -> T
 
 @dataclass
 class Daemon:
-    """exitd as a child process. `wrapper` words go before the program (strace, setpriv, ...)."""
+    """exitd as a child process. `wrapper` words go before the program (strace, setpriv, ...).
+
+    It is forked from one that is loaded, see warm, but for a wrapper, where the start itself is looked at (`wait` is
+    false) or its memory (`forked` is).
+    """
 
     base: pathlib.Path
     wrapper: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
-    process: subprocess.Popen[bytes] | None = None
+    forked: bool = True
+    process: subprocess.Popen[bytes] | Forked | None = None
     warmed: tuple[int, float] = (0, 0.0)  # which process, and when
 
     @property
@@ -66,13 +72,15 @@ class Daemon:
         return self.base / "exitd.log"
 
     def start(self, *, wait: bool = True) -> "Daemon":
-        command = [
-            *self.wrapper,
-            *(sys.executable, "-m", "supervisor", "--root", str(self.root), "--state", str(self.state)),
-            *("--log-format", "json", "--debug", *self.extra),
-        ]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        program = (sys.executable, "-m", "supervisor")
+        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *self.extra)
+        with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
+            if self.forked and wait and not self.wrapper:
+                stdio = (nothing.fileno(), log.fileno(), log.fileno())
+                self.process = Forked("exitd", program, words, stdio, os.environ)
+            else:
+                command = (*self.wrapper, *program, *words)
+                self.process = subprocess.Popen(command, stdin=nothing, stdout=log, stderr=log)
         if wait:
             until(self.answers, "exitd does not answer")
         return self

@@ -276,7 +276,7 @@ def many(client: Client, box: str, count: int, at_once: int = 8) -> None:
 
 
 def test_thousands_of_execs_leave_no_process_descriptor_directory_or_row() -> None:
-    with daemon() as d, d.client() as client:
+    with daemon(forked=False) as d, d.client() as client:
         warm_up(client)
         container = up(client)
         box, monitors = container.id, (d.keeper_pid(), container.shim.pid)
