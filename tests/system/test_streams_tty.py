@@ -4,6 +4,7 @@ import errno
 import os
 import pathlib
 import re
+import signal
 from typing import Any
 
 from tests.system import shimrig, streamrig, tinyroot
@@ -51,14 +52,15 @@ def test_what_a_client_types_is_echoed_and_read(rig: Rig, keeper: Keeper) -> Non
 
 def test_a_terminal_that_nobody_has_open_waits_for_the_next_without_work(rig: Rig, keeper: Keeper) -> None:
     """It is hung up in between: poll(2) says so at once, as often as it is asked."""
-    script = "echo one; exec 0<&- 1>&- 2>&-; sleep 0.5; exec 1<>/dev/console; echo two; exit 43"
-    run = make(rig, keeper, script)
+    last = "trap 'exit 43' USR1; echo two; while :; do sleep 0.05; done"
+    run = make(rig, keeper, f"echo one; exec 0<&- 1>&- 2>&-; sleep 0.5; exec 1<>/dev/console; {last}")
     with attached(run, "out") as client:
         run.start()
         client.read_until(b"one\r\n")
         before = worked(run.shim_pid)
         client.read_until(b"two\r\n")
         assert worked(run.shim_pid) - before < 0.05
+        os.kill(run.created.pid, signal.SIGUSR1)
     assert shimrig.wait_readable(run.shim_pidfd)
     assert texts(log_of(run)) == b"one\r\ntwo\r\n"
     finish(rig, keeper, run)
