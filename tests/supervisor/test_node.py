@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor import lifecycle
+from supervisor.clock import boot_now
 from supervisor.directory import exit_of, is_ended, is_over
 from supervisor.errors import (
     RuntimeFailed,
@@ -12,6 +13,7 @@ from supervisor.errors import (
     WrongState,
 )
 from supervisor.facts import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec
+from supervisor.restart import Backoff
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, until, world
 from tests.supervisor.happenings import STOP, USER
 
@@ -233,20 +235,27 @@ def test_files_are_removed_until_it_works_and_the_id_is_free_only_then(tmp_path:
     asyncio.run(main())
 
 
+async def waiting_for_its_timer(w: World) -> str:
+    """The id of a container that has ended and begins again when a test says so: by itself only after a day."""
+    w.node.backoff = lambda: Backoff(max_ns=10**15)
+    id = await w.running(ALWAYS)
+    w.node.containers[id] = replace(w.node.containers[id], delay_ns=10**14)
+    w.manager.ends(id)
+    await until(lambda: w.node._timers, "its timer")
+    return id
+
+
 def test_a_restart_timer_survives_the_daemon(tmp_path: Path) -> None:
     async def first() -> str:
         async with world(tmp_path) as w:
-            id = await w.running(ALWAYS)
-            w.manager.ends(id)
-            await until(lambda: w.node._timers)
-            return id
+            return await waiting_for_its_timer(w)
 
     async def second(id: str) -> None:
         async with world(tmp_path) as w:
             (container,) = await w.store.load()
             assert (container.phase, container.clean) == (Phase.RESTARTING, True)
-            w.node.containers[id] = container
-            w.node.resume_effects(container)
+            w.node.containers[id] = due = replace(container, restart_at=boot_now(w.clock))
+            w.node.resume_effects(due)
             await until(lambda: phase(w, id) is Phase.RUNNING)
             assert w.node.containers[id].run == 2
 
@@ -256,9 +265,7 @@ def test_a_restart_timer_survives_the_daemon(tmp_path: Path) -> None:
 def test_a_timer_that_a_stop_was_quicker_than_begins_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
-            id = await w.running(ALWAYS)
-            w.manager.ends(id)
-            await until(lambda: w.node._timers)
+            id = await waiting_for_its_timer(w)
             # The timer fires while the stop is being stored.
             await asyncio.gather(w.node.apply(id, lifecycle.StopAsked(USER)), w.node._run_again(id))
             assert phase(w, id) is Phase.EXITED
@@ -271,10 +278,9 @@ def test_a_timer_that_a_stop_was_quicker_than_begins_nothing(tmp_path: Path) -> 
 def test_a_restart_that_the_store_refuses_is_begun_all_the_same(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
-            id = await w.running(ALWAYS)
-            w.manager.ends(id)
-            await until(lambda: w.node._timers)
+            id = await waiting_for_its_timer(w)
             w.store.refusals = 2
+            w.node.spawn(w.node._run_again(id))
             await until(lambda: w.manager.count("create") == 2)
             w.store.refusals = 2
             await until(lambda: phase(w, id) is Phase.RUNNING)
