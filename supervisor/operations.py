@@ -17,7 +17,7 @@ from supervisor.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, 
 from supervisor.health import Health
 from supervisor.logline import READERS
 from supervisor.logspecs import LogDriver
-from supervisor.node import GONE_SECONDS, Node
+from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
 from supervisor.oci.native import NativeContainers
 from supervisor.rundir import path_of
@@ -103,8 +103,13 @@ class Operations:
         return self._node.known(container.id)
 
     async def end_by_policy(self, id: str, reason: Reason, by: By, grace_seconds: float | None = None) -> None:
-        """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own."""
+        """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own. One that is
+        ending by itself is not said to have been ended by the policy."""
         container = await self._made(await self._node.get(id))
+        if self._node.is_ending(container):
+            with contextlib.suppress(TimedOut):
+                await self._node.until(container.id, is_over(container.run), END_SEEN_SECONDS, "its end")
+                return
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
             await self._end(container, reason, by, grace)

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from supervisor import node
 from supervisor.admission import Admission
 from supervisor.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.facts import (
@@ -36,7 +37,7 @@ from supervisor.podkeeper import PodKeeper
 from supervisor.podlife import PodOperations
 from supervisor.pods import State
 from supervisor.views import Info
-from tests.supervisor.fakes import World, hasty, in_loop, until, world
+from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 
 __all__ = ["hasty"]
@@ -44,6 +45,12 @@ pytestmark = pytest.mark.usefixtures("hasty")
 
 PAUSE = Spec("", rootfs="/", args=("/pause",), runtime="", network="")
 MEMBER = replace(PAUSE, name="m")
+
+
+@pytest.fixture
+def patient(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a pause process is waited for, however long the disk takes to store it."""
+    monkeypatch.setattr(node, "END_SEEN_SECONDS", LIMIT_SECONDS)
 
 
 def no_info() -> Info:
@@ -220,6 +227,7 @@ async def test_a_member_with_a_policy_waits_for_the_next_sandbox_and_comes_back_
         assert o._pod_view(now(w, pause)).pod.attempt == 1
 
 
+@pytest.mark.usefixtures("patient")
 @in_loop
 async def test_who_is_killed_with_the_pid_namespace_of_its_pod_says_so_and_nobody_else_does(tmp_path: Path) -> None:
     async with serving(tmp_path) as (w, o):
@@ -251,6 +259,7 @@ async def test_a_pause_process_that_takes_long_to_die_does_not_keep_its_members_
         assert now(w, made).phase is Phase.RUNNING
 
 
+@pytest.mark.usefixtures("patient")
 @in_loop
 async def test_an_end_long_before_that_of_the_pause_process_is_none_of_its_doing(tmp_path: Path) -> None:
     """Both were found when a daemon came back."""
@@ -264,6 +273,19 @@ async def test_an_end_long_before_that_of_the_pause_process_is_none_of_its_doing
         await asyncio.sleep(0)
         w.manager.ends(made.id, status=Signaled(9))
         await until(lambda: (e := now(w, shares).exit) and e.reason is Reason.UNKNOWN)
+
+
+@in_loop
+async def test_a_policy_is_not_blamed_for_an_end_that_was_under_way_before_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (w, o):
+        made = await pod(o)
+        w.manager.ending.add(made.id)
+        ending = asyncio.ensure_future(o.end_by_policy(made.id, Reason.HEALTH, USER))
+        await asyncio.sleep(0)
+        w.manager.ends(made.id, status=Signaled(9))
+        await ending
+        exit_ = now(w, made).exit
+        assert exit_ is not None and exit_.reason is Reason.UNKNOWN and w.manager.count("kill") == 0
 
 
 @in_loop
