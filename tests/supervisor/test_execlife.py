@@ -1,4 +1,5 @@
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,10 +88,11 @@ async def test_an_end_that_is_quicker_than_the_commit_of_the_beginning_comes_aft
 async def test_an_end_waits_for_a_store_that_refuses_and_nobody_is_told_before(tmp_path: Path) -> None:
     async with running(tmp_path) as x:
         live = await x.begin()
-        x.w.store.refusals = 3
+        x.w.store.refusals = sys.maxsize
         x.ends(live.key)
         await until(lambda: x.w.health == [False], "bad health")
         assert (live.over.is_set(), live.key in x.w.node.pending) == (False, True)
+        x.w.store.refusals = 0
         await x.execs.wait(live)
         assert x.w.health == [False, True]
         await settled(x)

@@ -1,4 +1,5 @@
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,12 +165,13 @@ def test_a_refused_commit_keeps_the_exit_pending_and_health_down_until_it_is_sto
         async with world(tmp_path) as w:
             id = await w.running(WEB)
             waiting = asyncio.create_task(w.node.until(id, is_ended, LIMIT_SECONDS, "its exit"))
-            w.store.refusals = 5
+            w.store.refusals = sys.maxsize
             w.manager.ends(id, status=Exited(43))
             await until(lambda: w.health == [False])
             assert w.node.pending == {RunKey(id, 1)}
             assert not waiting.done()
             assert phase(w, id) is Phase.RUNNING
+            w.store.refusals = 0
             assert exit_of(await waiting) == (await w.store.exits())[0]
             await until(lambda: w.health == [False, True])
             await until(lambda: not w.node.pending)

@@ -279,13 +279,12 @@ async def test_a_run_that_is_over_cannot_be_attached_to(tmp_path: Path) -> None:
 
 
 def test_without_a_shim_an_attach_is_given_up_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "BEGIN_SECONDS", 0.1)
-    monkeypatch.setattr(streams, "REPLACED_SECONDS", 0.1)
-
     @in_loop
     async def test() -> None:
         async with running(tmp_path) as run:
             async with Session(run.target(), Wanted()) as session:
+                monkeypatch.setattr(streams, "BEGIN_SECONDS", 0.1)
+                monkeypatch.setattr(streams, "REPLACED_SECONDS", 0.1)
                 run.shim.die()
                 with pytest.raises(ShimFailed, match="no shim listens"):
                     await collected(session)

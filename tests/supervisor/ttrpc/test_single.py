@@ -1,6 +1,7 @@
 """One call on a connection of its own, used by many threads."""
 
 import os
+import select
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -32,6 +33,14 @@ def in_thread(act: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         return pool.submit(act, *arguments)
     finally:
         pool.shutdown(wait=False)
+
+
+def arrived(words: Words) -> None:
+    """The server has begun a call, in its own thread."""
+    deadline = time.monotonic() + SECONDS
+    while not words.calls:
+        assert time.monotonic() < deadline, "no call has come"
+        select.select([], [], [], 0.001)
 
 
 def test_every_kind_of_call_gets_its_answers_and_then_none(tmp_path: Path) -> None:
@@ -69,6 +78,7 @@ def test_a_wait_that_was_too_short_can_be_repeated(tmp_path: Path) -> None:
         waiting = call(tmp_path / "s", "Wait", Kind.UNARY, word("a"))
         with pytest.raises(TimeoutError):
             waiting.receive(SHORT_SECONDS)
+        arrived(words)
         words.calls[0].connection._loop.call_soon_threadsafe(words.go.set)
         assert waiting.receive(SECONDS) == word("a")
 
@@ -93,6 +103,7 @@ def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> 
         deaf = call(tmp_path / "s", "Deaf", Kind.CLIENT)
         reading = in_thread(deaf.receive)
         writing = in_thread(lambda: all(deaf.send(word("x" * 100_000)) for _ in range(MUCH // 100_000)))
+        arrived(words)
         assert not wait((reading, writing), timeout=SHORT_SECONDS).done
         deaf.cancel()
         deaf.cancel()
