@@ -14,8 +14,10 @@ from bench.machine import facts, idle_share, load, memory_place, scratch
 from bench.podrows import POD_ROWS
 from bench.rows import ROWS, Bench
 from bench.streamrows import STREAM_ROWS
+from bench.taskrows import TASK_ROWS
 
-ALL_ROWS = {**ROWS, **POD_ROWS, **STREAM_ROWS}
+ALL_ROWS = {**ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS}
+LOOK_SECONDS, QUICK_LOOK_SECONDS = 2.0, 0.1  # how long the cores are watched before a row
 QUIET_SHARE = 0.9  # of the cores idle before a row: below that the row is called `loaded`
 
 
@@ -32,18 +34,23 @@ def main(quick: bool, only: tuple[str, ...], state_on: str, root_on: str, out: s
     with scratch(state_on, root_on) as place:
         about = facts(place)
         bench = Bench(place, quick, lambda text: click.echo(text, err=True))
-        for name in only or ALL_ROWS:
-            idle = idle_share()
-            bench.load = "quiet" if idle >= QUIET_SHARE else "loaded"
-            about[f"before {name}"] = f"{idle:.0%} of the cores idle, load average {load()}"
-            begun = time.monotonic()
-            ALL_ROWS[name](bench)
-            bench.say(f"{name}: {time.monotonic() - begun:.0f} s")
+        with bench.kept:
+            for name in only or ALL_ROWS:
+                _row(bench, name, about)
     about["load average after"] = load()
     click.echo("".join(f"{name}: {value}\n" for name, value in about.items()))
     click.echo(table(bench.figures))
     if out is not None:
         _write(pathlib.Path(out), about, bench)
+
+
+def _row(bench: Bench, name: str, about: dict[str, str]) -> None:
+    idle = idle_share(QUICK_LOOK_SECONDS if bench.quick else LOOK_SECONDS)
+    bench.load = "quiet" if idle >= QUIET_SHARE else "loaded"
+    about[f"before {name}"] = f"{idle:.0%} of the cores idle, load average {load()}"
+    begun = time.monotonic()
+    ALL_ROWS[name](bench)
+    bench.say(f"{name}: {time.monotonic() - begun:.0f} s")
 
 
 def _write(directory: pathlib.Path, about: dict[str, str], bench: Bench) -> None:

@@ -105,7 +105,7 @@ def load() -> str:
     return " ".join(pathlib.Path("/proc/loadavg").read_text().split()[:3])
 
 
-def idle_share(seconds: float = 2.0) -> float:
+def idle_share(seconds: float) -> float:
     """How much of all cores nobody used in the next `seconds`, from /proc/stat; 1.0 is all."""
     before = _core_ticks()
     time.sleep(seconds)

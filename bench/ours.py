@@ -248,10 +248,17 @@ class Daemon:
             self.remove_many(everyone)
             self.process.terminate()
             self.process.wait()
+        for pid in self._keepers():
+            end_process(pid)
+
+    def keeper(self) -> int:
+        """Its pid."""
+        (found,) = self._keepers()
+        return found
+
+    def _keepers(self) -> list[int]:
         wanted = [b"--state", self.state.encode()]
-        for pid, line in command_lines():
-            if b"exitd-keeper" in line[0] and list(line[1:3]) == wanted:
-                end_process(pid)
+        return [pid for pid, line in command_lines() if b"exitd-keeper" in line[0] and list(line[1:3]) == wanted]
 
     def _is_ours(self, pid: int) -> bool:
         with contextlib.suppress(OSError):

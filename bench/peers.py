@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -77,7 +78,11 @@ class Bare:
 
     def exec(self, id: str, *args: str) -> None:
         """To its end."""
-        self._runc("exec", id, *args)
+        run(*self.exec_words(id, *args))
+
+    def exec_words(self, id: str, *args: str) -> tuple[str, ...]:
+        """The command."""
+        return ("runc", "--root", self._root, "exec", id, *args)
 
     def clean(self, container: Container) -> None:
         container.close()
@@ -194,7 +199,7 @@ class Containerd:
 
     name = "containerd"
 
-    def __init__(self, scratch: Scratch, *, tells: bool = True) -> None:
+    def __init__(self, scratch: Scratch, *, tells: bool = True, environment: Mapping[str, str] | None = None) -> None:
         self._scratch = scratch
         self._place = scratch.state_place("ctd")
         self._address = f"{self._place}/sock"
@@ -204,13 +209,14 @@ class Containerd:
             f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{self._address}"\n'
         )
         with open(f"{self._place}/log", "wb") as log:
-            self._process = subprocess.Popen(["containerd", "-c", config], stdin=subprocess.DEVNULL, stderr=log)
+            command = ["containerd", "-c", str(config)]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
         until(lambda: os.path.exists(self._address), "containerd's socket")
         until(lambda: self._ctr_works(), "containerd's answer", step=0.05)
         self._events: subprocess.Popen[bytes] | None = None
         if tells:
-            command = self._command("events")
-            self._events = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
+            ctr = self._command("events")
+            self._events = subprocess.Popen(ctr, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
         self._ids: set[str] = set()
 
     def start(self, id: str) -> Container:

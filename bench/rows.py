@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from bench.figures import EXITD, Figure
 from bench.machine import LIMIT_SECONDS, Scratch, busy_cores, killed, private_kb, status_kb, until
@@ -24,6 +25,16 @@ CONNECTIONS = 10
 BUSY = "busy"
 
 
+class Stage(Protocol):
+    """What takes time to set up."""
+
+    def __init__(self, scratch: Scratch) -> None: ...
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=Stage)
+
+
 @dataclass(slots=True)
 class Bench:
     """What rows share: where to work, how much of it, and what they found."""
@@ -34,12 +45,22 @@ class Bench:
     load: str = "quiet"  # or `loaded`, when others keep the machine busy
     figures: list[Figure] = field(default_factory=list)
     ids: Iterator[int] = field(default_factory=itertools.count)
+    kept: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # closed after the last row
+    _shared: dict[type[Stage], Stage] = field(default_factory=dict)
 
     def id(self) -> str:
         return f"bench{os.getpid()}n{next(self.ids)}"
 
     def count(self, whole: int, quick: int) -> int:
         return quick if self.quick else whole
+
+    def shared(self, kind: type[S]) -> S:
+        """What several rows use: made by the first one, kept until the last."""
+        if kind not in self._shared:
+            self._shared[kind] = self.kept.enter_context(contextlib.closing(kind(self.scratch)))
+        found = self._shared[kind]
+        assert isinstance(found, kind)
+        return found
 
     def loads(self) -> Iterator[str]:
         """Once as the machine is found, and once with every core busy."""

@@ -11,6 +11,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 120
 PEERS = frozenset({"podman", "containerd"})
 EXECS = {"podman exec": "podman", "ctr task exec": "containerd"}
+TASK_UNITS = {
+    "task-memory": {"kB"},
+    "task-run": {"ms", "x"},
+    "task-exec": {"ms", "x"},
+    "task-event": {"ms", "x"},
+    "task-wait": {"ms"},
+    "task-pods": {"s", "x"},
+}
 STREAM_UNITS = {"log-throughput": {"MB/s", "ms"}, "echo": {"ms"}, "stream-memory": {"kB"}, "exec": {"ms"}}
 
 
@@ -63,4 +71,24 @@ def test_streams_are_measured_of_exitd_and_of_everybody_who_is_here(tmp_path: pa
     }
     assert units == STREAM_UNITS
     assert {each["what"][:9] for each in figures if each["at_least"]} == {"MB/s over" for _ in conmon}
+    assert "something is still mounted" not in said
+
+
+def test_tasks_of_both_runtimes_are_measured_under_one_containerd(tmp_path: pathlib.Path) -> None:
+    said = bench(tmp_path, *TASK_UNITS).stderr
+    figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
+    who = {row: {each["who"] for each in figures if each["row"] == row} for row in TASK_UNITS}
+    both = {"exitd", "containerd"}
+    assert who == {
+        "task-memory": both,
+        "task-run": {*both, "bare runc"},
+        "task-exec": {*both, "bare runc"},
+        "task-event": {*both, "bare pidfd"},
+        "task-wait": {"exitd: API", "exitd: relay", "containerd"},
+        "task-pods": both,
+    }
+    assert {row: {each["unit"] for each in figures if each["row"] == row} for row in TASK_UNITS} == TASK_UNITS
+    with_goals = {each["row"] for each in figures if each["goal"] is not None}
+    assert with_goals == TASK_UNITS.keys()
+    assert all(value > 0 for each in figures for value in each["values"] if each["row"] != "task-memory")
     assert "something is still mounted" not in said

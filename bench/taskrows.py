@@ -1,0 +1,181 @@
+"""The rows about containerd's tasks: exitd behind its relay beside containerd's own shim, under the same containerd."""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from bench.figures import EXITD, Figure
+from bench.machine import Work, private_kb, run, status_kb, until
+from bench.peers import Bare, Containerd, Peer
+from bench.rows import Bench, in_turns, settle
+from bench.tasks import Node, Told, Waited, WaitedApi, at_once
+
+PAIR = (EXITD, Containerd.name)
+BARE = "bare runc"
+REST_SECONDS = 0.05  # what goes on behind a command counts as its processor time, too
+TRUE = Work(args=("/usr/bin/true",))
+STAYS = {EXITD: 4, Containerd.name: 1}  # processes with a pod of pause and two: relay and shims, or one shim
+Command = Callable[[str], Sequence[str]]
+Samples = dict[str, list[float]]
+
+
+def task_run(bench: Bench, node: Node) -> None:
+    """`ctr run --rm` of `true`, and what all that take part in it use of the processor."""
+    bundle = bench.scratch.bundle("task-true", work=TRUE)
+    config, root = f"{bundle}/config.json", bench.scratch.state_place("bare-run")
+    ways: dict[str, Command] = {BARE: lambda id: ("runc", "--root", root, "run", "--bundle", bundle, id)}
+    for who in PAIR:
+        ways[who] = lambda id, who=who: node.ctr_run(who, id, config)  # type: ignore[misc]  # bound now
+    took, used = _commands(bench, node, ways)
+    _compared(bench, "task-run", "`ctr run --rm` of `true`", took, used, 0.9)
+
+
+def task_exec(bench: Bench, node: Node) -> None:
+    """`ctr task exec` of `true` in a running task, the same way."""
+    bare = Bare(bench.scratch)
+    with contextlib.ExitStack() as stack:
+        slept = bare.start(bench.id())
+        stack.callback(bare.clean, slept)
+        ways: dict[str, Command] = {BARE: lambda _: bare.exec_words(slept.id, *TRUE.args)}
+        for who in PAIR:
+            task = node.run_one(who, bench.id())
+            stack.callback(node.end_one, task)
+            ways[who] = lambda _, id=task.id: node.ctr_exec(id, *TRUE.args)  # type: ignore[misc]  # bound now
+        took, used = _commands(bench, node, ways)
+    _compared(bench, "task-exec", "`ctr task exec` of `true`", took, used, 1.0)
+
+
+def _commands(bench: Bench, node: Node, ways: dict[str, Command]) -> tuple[Samples, Samples]:
+    """Each once per round, a different one first each time: milliseconds, and milliseconds of the processor."""
+    took: Samples = {who: [] for who in ways}
+    used: Samples = {who: [] for who in ways}
+    order = list(ways)
+    for number in range(bench.count(60, 2) + 1):
+        for who in (*order[number % len(order) :], *order[: number % len(order)]):
+            command = ways[who](bench.id())
+            settle()
+            before, begun = node.used_ms(), time.perf_counter()
+            run(*command)
+            milliseconds = (time.perf_counter() - begun) * 1000
+            time.sleep(REST_SECONDS)
+            if number:  # the first round only warms up
+                took[who].append(milliseconds)
+                used[who].append(node.used_ms() - before)
+    return took, used
+
+
+def _compared(bench: Bench, row: str, what: str, took: Samples, used: Samples, goal: float | None) -> None:
+    """`took` as it is and as a quotient, then `used`, the same way."""
+    for name, samples, limit in ((what, took, goal), (f"{what}: processor time of all", used, None)):
+        for who, values in samples.items():
+            note = "runc alone" if who == BARE else ""
+            bench.figures.append(Figure(row, name, who, bench.load, "ms", tuple(values), note=note))
+        _quotient(bench, row, name, samples, limit)
+
+
+def _quotient(bench: Bench, row: str, what: str, samples: Samples, goal: float | None, load: str = "") -> None:
+    """Of two of the same round."""
+    over = tuple(ours / theirs for ours, theirs in zip(samples[EXITD], samples[Containerd.name], strict=True))
+    what = f"{what}, over containerd's shim"
+    bench.figures.append(Figure(row, what, EXITD, load or bench.load, "x", over, goal))
+
+
+def task_memory(bench: Bench, node: Node) -> None:
+    """All that stays with a pod of pause and two: its own processes, and what daemon and keeper have grown by."""
+    count = bench.count(10, 2)
+    for who in PAIR:
+        node.end_pod(node.run_pod(who, bench.id(), 2))  # whatever is needed only once is there now
+        until(lambda: not node.shims_of(who), "the end of its shims")  # noqa: B023  # used at once
+        behind = (node.daemon.process.pid, node.daemon.keeper()) if who == EXITD else ()
+        before = [_sizes(pid) for pid in behind]
+        pods = [node.run_pod(who, bench.id(), 2) for _ in range(count)]
+        time.sleep(REST_SECONDS)
+        grown = [(new[0] - old[0], new[1] - old[1]) for new, old in zip(map(_sizes, behind), before, strict=True)]
+        own = [_sizes(pid) for pid in node.shims_of(who)]
+        if len(own) != count * STAYS[who]:
+            raise RuntimeError(f"{who}: {len(own)} processes stay with {count} pods, not {STAYS[who]} with each")
+        for kind, name in enumerate(("private memory", "RSS")):
+            mine, more = (sum(size[kind] for size in sizes) / count for sizes in (own, grown))
+            note = f"relay and three shims {mine:.0f} + daemon and keeper {more:.0f}" if behind else "one shim"
+            what = f"{name} of all that stays with a pod of pause and 2, {count} running"
+            goal = 250 if who == EXITD and kind == 0 else None
+            bench.figures.append(Figure("task-memory", what, who, bench.load, "kB", (mine + more,), goal, note))
+        for pod in pods:
+            node.end_pod(pod)
+
+
+def _sizes(pid: int) -> tuple[int, int]:
+    """Private memory and RSS."""
+    return sum(private_kb(pid)), status_kb(pid, "VmRSS")
+
+
+def task_event(bench: Bench, node: Node) -> None:
+    """A task's init killed until a subscriber of containerd has its `/tasks/exit`."""
+    what = "init killed until a subscriber has /tasks/exit"
+    with contextlib.closing(node.api.exits()) as exits:
+        peers: list[Peer] = [*(Told(node, who, exits) for who in PAIR), Bare(bench.scratch)]
+        for load in bench.loads():
+            took = in_turns(bench, peers, bench.count(100, 2))
+            for who, values in took.items():
+                note = "" if who in PAIR else "the end alone, no containerd"
+                bench.figures.append(Figure("task-event", what, who, load, "ms", tuple(values), note=note))
+            _quotient(bench, "task-event", what, took, 1.0, load)
+
+
+def task_wait(bench: Bench, node: Node) -> None:
+    """Init killed until a pending Wait is answered over ttrpc: by exitd's API, by the relay, by containerd's shim."""
+    what = "init killed until Wait is answered over ttrpc"
+    api = WaitedApi(node, "exitd: API")
+    others = [Waited(node, EXITD, "exitd: relay"), Waited(node, Containerd.name, Containerd.name)]
+    rounds = bench.count(100, 2)
+    for load in bench.loads():
+        took = in_turns(bench, [api, *others], rounds)
+        flushes = tuple(api.flushes[-rounds:])
+        for who, values in took.items():
+            note = f"flush {statistics.median(flushes):.2f} of it" if who == api.name else ""
+            goal = 0.9 if who.startswith(EXITD) else None
+            bench.figures.append(Figure("task-wait", what, who, load, "ms", tuple(values), goal, note))
+        condition = "goals' condition; the relay's is of the same kind"
+        flush = Figure("task-wait", "the store's flush in it", api.name, load, "ms", flushes, 0.3, condition)
+        bench.figures.append(flush)
+
+
+def task_pods(bench: Bench, node: Node) -> None:
+    """Pods of pause and one, all asked for at once over containerd's API, until all run, and until all are gone."""
+    count = bench.count(100, 4)
+    names = ("until all run", "until all are gone again", "processor time of all")
+    found: dict[str, Samples] = {name: {who: [] for who in PAIR} for name in names}
+    for number in range(bench.count(5, 1)):
+        for who in PAIR if number % 2 == 0 else PAIR[::-1]:
+            ids = [bench.id() for _ in range(count)]
+            before = node.used_ms()
+            running, pods = at_once(lambda id: node.run_pod(who, id, 1), ids)  # noqa: B023  # used at once
+            ending, _ = at_once(node.end_pod, pods)
+            until(lambda: not node.shims_of(who), "the end of the shims")  # noqa: B023
+            measured = (running, running + ending, (node.used_ms() - before) / 1000)
+            for name, value in zip(names, measured, strict=True):
+                found[name][who].append(value)
+    for name, samples in found.items():
+        what = f"{count} pods of pause and 1 at once, {name}"
+        for who, values in samples.items():
+            bench.figures.append(Figure("task-pods", what, who, bench.load, "s", tuple(values)))
+        _quotient(bench, "task-pods", what, samples, 0.9 if name == names[1] else None)
+
+
+def _on_node(row: Callable[[Bench, Node], None]) -> Callable[[Bench], None]:
+    def on_node(bench: Bench) -> None:
+        if bench.has(Containerd.name):
+            row(bench, bench.shared(Node))
+
+    return on_node
+
+
+TASK_ROWS: dict[str, Callable[[Bench], None]] = {
+    "task-memory": _on_node(task_memory),  # the first one: it wants a daemon that has not done much
+    "task-run": _on_node(task_run),
+    "task-exec": _on_node(task_exec),
+    "task-event": _on_node(task_event),
+    "task-wait": _on_node(task_wait),
+    "task-pods": _on_node(task_pods),
+}

@@ -1,0 +1,263 @@
+"""Tasks of two runtimes under one containerd of our own: exitd behind its relay, and containerd's own shim."""
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from bench.containerdapi import Api, Exits
+from bench.cpumeter import metered
+from bench.figures import EXITD
+from bench.machine import CGROUP, LIMIT_SECONDS, SLEEP, Scratch, command_lines, end_process
+from bench.ours import Daemon
+from bench.peers import Container, Containerd
+from bench.pods import SANDBOX_ID, SHARED, pause_root
+from protos.containerd import task_pb2
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim import programs
+from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.single import SingleCall
+
+RELAY = "containerd-shim-exitd-v2"
+RUNTIMES = {EXITD: "io.containerd.exitd.v2", Containerd.name: "io.containerd.runc.v2"}
+KIND = "io.kubernetes.cri.container-type"
+NAMESPACE_TYPES = {"net": "network", "ipc": "ipc", "uts": "uts"}
+SOCKETS = "/run/containerd/s"  # of the shims of every containerd
+PENDING_SECONDS = 0.02  # until a Wait that was sent is pending
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Node(Containerd):
+    """The containerd and the exitd that its relays find. What all of it uses of the processor is metered."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        with contextlib.ExitStack() as steps:  # the last one first
+            self.used_ms = steps.enter_context(metered())
+            self.daemon = steps.enter_context(contextlib.closing(Daemon(scratch, "t")))
+            path = f"{programs.find(RELAY).parent}:{os.environ['PATH']}"
+            environment = {**os.environ, "PATH": path, "EXITD_STATE": self.daemon.state}
+            super().__init__(scratch, tells=False, environment=environment)
+            steps.callback(self._end_relays)
+            steps.callback(super().close)
+            self.client = steps.enter_context(self.daemon.client())
+            self.api = steps.enter_context(contextlib.closing(Api(self._address, "exitd-bench", f"{self._place}/runc")))
+            self._pause_root = pause_root(scratch)
+            self._numbers = iter(range(1_000_000))
+            self._steps = steps.pop_all()
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def ctr(self, *words: str) -> tuple[str, ...]:
+        """The command."""
+        return tuple(self._command(*words))
+
+    def ctr_run(self, who: str, id: str, config: str) -> tuple[str, ...]:
+        """The command that runs a config.json to its end and leaves nothing."""
+        root = ("--runc-root", f"{self._place}/runc") if who != EXITD else ()
+        how = ("--rm", "--runtime", RUNTIMES[who], "--fifo-dir", f"{self._place}/fifo")
+        return self.ctr("run", *how, *root, "--config", config, id)
+
+    def ctr_exec(self, id: str, *args: str) -> tuple[str, ...]:
+        exec_id = f"e{next(self._numbers)}"
+        return self.ctr("task", "exec", "--fifo-dir", f"{self._place}/fifo", "--exec-id", exec_id, id, *args)
+
+    def run_one(self, who: str, id: str) -> Container:
+        """One that sleeps."""
+        self._ids.add(id)
+        return Container(id, self.api.run(RUNTIMES[who], id, self._spec(id, {}))).hold()
+
+    def end_one(self, container: Container) -> None:
+        """Killed, if it lives, and removed."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        container.close()
+        self._removed(container.id)
+
+    def run_pod(self, who: str, id: str, members: int) -> "Pod":
+        """A pause container and members in its network, ipc and uts namespaces, with the annotations that CRI gives."""
+        names = [f"{id}-{number}" for number in range(members + 1)]
+        self._ids.update(names)
+        annotations = {SANDBOX_ID: names[0], KIND: "sandbox"}
+        spec = self._spec(names[0], annotations)
+        spec["root"]["path"], spec["process"]["args"] = self._pause_root, ["/pause"]
+        pause = self.api.run(RUNTIMES[who], names[0], spec)
+        for name in names[1:]:
+            spec = self._spec(name, {**annotations, KIND: "container"})
+            spec["linux"]["namespaces"] = list(_joined(spec["linux"]["namespaces"], pause))
+            self.api.run(RUNTIMES[who], name, spec)
+        return Pod(tuple(names))
+
+    def end_pod(self, pod: "Pod") -> None:
+        for name in reversed(pod.names):  # a shim leaves with its first container
+            self.api.kill(name, signal.SIGKILL)
+            self._removed(name)
+
+    def shims_of(self, who: str) -> list[int]:
+        """The processes that containerd has started for tasks of this runtime, and what stands behind them."""
+        return [*self.daemon.shims(), *self._relays()] if who == EXITD else self.monitors()
+
+    def socket_of(self, id: str) -> str:
+        """Where the shim that was started for this task listens."""
+        return f"{SOCKETS}/{hashlib.sha256(f'{self._address}/exitd-bench/{id}'.encode()).hexdigest()}"
+
+    def flush_ms(self) -> float:
+        """How long exitd's last commit took."""
+        return float(self.client.info().settings["flush_seconds"]) * 1000
+
+    def _end_relays(self) -> None:
+        for pid in self._relays():
+            end_process(pid)
+
+    def _relays(self) -> list[int]:
+        address = self._address.encode()
+        return [pid for pid, line in command_lines() if RELAY.encode() in line[0] and address in line]
+
+    def _removed(self, id: str) -> None:
+        code = self.api.remove(id)
+        self._ids.discard(id)
+        if code != 128 + signal.SIGKILL:
+            raise RuntimeError(f"containerd says that {id} ended with {code}")
+
+    def _spec(self, id: str, annotations: dict[str, str]) -> dict[str, Any]:
+        """Of a container that sleeps, on the host's programs."""
+        spec: dict[str, Any] = json.loads(json.dumps(self._scratch.config))
+        spec["linux"]["cgroupsPath"] = f"{CGROUP}/{id}"
+        spec["process"].update(terminal=False, args=list(SLEEP.args))
+        spec["annotations"] = annotations
+        return spec
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """Its tasks, the pause container first."""
+
+    names: tuple[str, ...]
+
+
+def _joined(namespaces: Iterable[dict[str, str]], pid: int) -> Iterator[dict[str, str]]:
+    shared = {NAMESPACE_TYPES[kind]: kind for kind in SHARED}
+    for one in namespaces:
+        kind = shared.get(one["type"])
+        yield {**one, "path": f"/proc/{pid}/ns/{kind}"} if kind else one
+
+
+class Told:
+    """A Peer: a task of one runtime, its end told by containerd's event."""
+
+    def __init__(self, node: Node, who: str, exits: Exits) -> None:
+        self.name = who
+        self._node, self._exits = node, exits
+
+    def start(self, id: str) -> Container:
+        return self._node.run_one(self.name, id)
+
+    def end(self, container: Container) -> float:
+        begun = time.perf_counter()
+        signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        at, code = self._exits.of(container.id)
+        _check(code)
+        return (at - begun) * 1000
+
+    def clean(self, container: Container) -> None:
+        self._node.end_one(container)
+
+    def monitors(self) -> list[int]:
+        return self._node.shims_of(self.name)
+
+    def close(self) -> None:
+        pass
+
+
+class Waited:
+    """A Peer: the end is the reply to a Wait over ttrpc, of whoever containerd has started for the task."""
+
+    def __init__(self, node: Node, who: str, name: str) -> None:
+        self.name = name
+        self._node, self._who = node, who
+
+    def start(self, id: str) -> Container:
+        return self._node.run_one(self._who, id)
+
+    def end(self, container: Container) -> float:
+        request = task_pb2.WaitRequest(id=container.id)
+        socket = self._node.socket_of(container.id)
+        took, reply = answered(socket, "containerd.task.v2.Task/Wait", request, task_pb2.WaitResponse, container)
+        _check(reply.exit_status)
+        return took
+
+    def clean(self, container: Container) -> None:
+        self._node.end_one(container)
+
+    def monitors(self) -> list[int]:
+        return self._node.shims_of(self._who)
+
+    def close(self) -> None:
+        pass
+
+
+class WaitedApi:
+    """A Peer: the same of exitd's own API, without containerd."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.name = name
+        self.flushes: list[float] = []
+        self._daemon, self._client, self._node = node.daemon, node.client, node
+
+    def start(self, id: str) -> Container:
+        return self._daemon.start_one(self._client)
+
+    def end(self, container: Container) -> float:
+        request = pb.WaitRequest(id=container.id)
+        socket = f"{self._daemon.state}/exitd.ttrpc"
+        took, reply = answered(socket, "exitd.v1.Exitd/Wait", request, pb.WaitReply, container)
+        _check(128 + reply.exit.signal)
+        self.flushes.append(self._node.flush_ms())
+        return took
+
+    def clean(self, container: Container) -> None:
+        container.close()
+        self._client.remove(container.id, force=True)
+
+    def monitors(self) -> list[int]:
+        return self._daemon.shims()
+
+    def close(self) -> None:
+        pass
+
+
+def answered(
+    socket: str, name: str, request: Message, reply_type: type[Any], container: Container
+) -> tuple[float, Any]:
+    """Asks for a Wait, lets it arrive, kills init; milliseconds until the reply, and the reply."""
+    call: SingleCall[Any] = SingleCall(socket, name, Kind.UNARY, reply_type, request, seconds=LIMIT_SECONDS)
+    try:
+        time.sleep(PENDING_SECONDS)
+        begun = time.perf_counter()
+        signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        reply = call.receive()
+        return (time.perf_counter() - begun) * 1000, reply
+    finally:
+        call.cancel()
+
+
+def at_once(work: Callable[[T], R], things: Sequence[T]) -> tuple[float, list[R]]:
+    """Seconds until all is done, each by a thread of its own."""
+    with ThreadPoolExecutor(len(things)) as pool:
+        begun = time.perf_counter()
+        results = list(pool.map(work, things))
+        return time.perf_counter() - begun, results
+
+
+def _check(code: int) -> None:
+    if code != 128 + signal.SIGKILL:
+        raise ValueError(f"{code} is told of a SIGKILL")
