@@ -36,6 +36,8 @@ def signals_name_a_process() -> Generator[None, None, None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if (root := item.get_closest_marker("root")) is not None and os.geteuid() != 0:
+        pytest.skip(root.args[0])
     if item.get_closest_marker("system") is None:
         return
     if os.geteuid() != 0:

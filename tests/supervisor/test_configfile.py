@@ -208,7 +208,7 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: pathlib.Path, mode: i
         read_file(str(path))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.root("only root can give a file away")
 def test_a_file_of_somebody_else_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "config.toml"
     path.touch()

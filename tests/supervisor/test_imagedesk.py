@@ -18,7 +18,7 @@ from supervisor.images.store import Images
 from tests.supervisor.images.building import write_layout
 from tests.supervisor.images.stores import PLAIN, TALL
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="layers need root")
+pytestmark = pytest.mark.root("layers need root")
 
 LIMIT_SECONDS = 30.0
 

@@ -29,7 +29,7 @@ from supervisor.images.store import Images
 from tests.supervisor.images.building import Made, docker_archive, link, tar, tree, write_layout
 from tests.supervisor.images.stores import ABOVE, ABOVE_HEX, BASE, PLAIN, TALL, layers_on_disk, opened, written
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="layers need root")
+pytestmark = pytest.mark.root("layers need root")
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from supervisor.images.unpack import MOST_DEPTH, OPAQUE_XATTR, safe_path, unpack
 from tests.supervisor.images.building import entry, folder, hard, link, tar, tree
 from tests.supervisor.images.test_tar import Trickle
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners, devices and trusted xattrs need root")
-pytestmark = needs_root
+pytestmark = pytest.mark.root("owners, devices and trusted xattrs need root")
 
 
 class Place:

@@ -12,7 +12,7 @@ from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
 from supervisor.oci import rootfs
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+needs_root = pytest.mark.root("mounts need root")
 
 
 @pytest.fixture
