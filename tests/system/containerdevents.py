@@ -45,6 +45,7 @@ class Event:
     topic: str
     fields: dict[str, Any]  # those that are set
     seconds: float = field(compare=False)  # when the shim says that it was
+    data: bytes = field(compare=False, default=b"")  # the event's own message
 
     @property
     def container(self) -> str:
@@ -109,7 +110,7 @@ class Recorder:
                     continue
                 told = getattr(EVENTS, envelope.event.type_url.removeprefix("containerd.events."))
                 fields = plain(told.FromString(envelope.event.value))
-                self._events.append(Event(envelope.topic, fields, plain(envelope)["timestamp"]))
+                self._events.append(Event(envelope.topic, fields, plain(envelope)["timestamp"], envelope.event.value))
         except grpc.RpcError as error:
             if error.code() not in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):  # we, or it, went away
                 raise
