@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from shim import fields
+from supervisor.background import insist
 from supervisor.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.inotify import IN_MOVED_TO, Inotify
@@ -90,9 +91,13 @@ class Ends:
             await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns)
 
     async def _take_up(self, one: Gone) -> None:
+        """Nobody asks for it again."""
+
+        async def clean_up() -> Look:
+            return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns)
+
         name = (one.namespace, one.id, "")
-        with contextlib.suppress(ExitdError):  # another one will be told
-            await self._turns.run("", name, lambda: self._clean_up(one.namespace, one.id, one.bundle, one.written_ns))
+        await insist(lambda: self._turns.run("", name, clean_up), "ending a task that containerd has given up", one.id)
 
     async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> Look:
         self._tell_given_up(namespace, id, bundle, before_ns)

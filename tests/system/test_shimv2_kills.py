@@ -12,12 +12,14 @@ from google.protobuf.message import Message
 
 from protos.containerd import process_pb2
 from protos.containerd import task_pb2 as pb
+from protos.exitd.v1.exitd_pb2 import ExitsRequest
 from shim import fields
 from supervisor.api.client import Client
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame
 from tests.system import lives
 from tests.system.daemonrig import Daemon, left, remove_all, until, warm_up
+from tests.system.gates import killed
 from tests.system.relayrig import BYE, DONE, Relay, Tasks, tasks
 
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
@@ -291,6 +293,22 @@ def test_the_word_of_who_could_not_reach_exitd_is_acted_on_while_it_is_there(t: 
     assert r.answer(waiting).exit_status == 137  # type: ignore[attr-defined]
     until(lambda: not gone.exists(), "the word is taken up")
     assert r.code("State", pb.StateRequest(id="box")) == 5
+
+
+def test_the_word_of_a_task_that_was_ended_too_while_exitd_was_away_is_acted_on(t: Tasks) -> None:
+    """As it is when a relay has died. Nobody asks for the task any more."""
+    r, bundle = t.relay, t.bundle("box", "/bin/sleep", "60")
+    init = r.create("box", bundle)
+    r.start("box")
+    t.daemon.kill()
+    killed(init)
+    gone = leave_word(t, bundle)
+    t.daemon.start()
+    until(lambda: not gone.exists(), "the word is taken up")
+    with t.daemon.client() as client:
+        assert not client.list(all_of_them=True)
+        (end,) = [row for row in client.exits(ExitsRequest()) if row.namespace == r.namespace]
+    assert (end.kind, end.signal, end.init.pid) == ("signaled", signal.SIGKILL, init)
 
 
 def test_exitd_that_is_told_to_stop_does_not_wait_for_who_waits(t: Tasks) -> None:
