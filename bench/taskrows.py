@@ -143,7 +143,7 @@ def task_wait(bench: Bench, node: Node) -> None:
 
 def task_pods(bench: Bench, node: Node) -> None:
     """Pods of pause and one, all asked for at once over containerd's API, until all run, and until all are gone."""
-    count = bench.count(100, 4)
+    count = bench.count(100, 2)
     names = ("until all run", "until all are gone again", "processor time of all")
     found: dict[str, Samples] = {name: {who: [] for who in PAIR} for name in names}
     for number in range(bench.count(5, 1)):
