@@ -136,10 +136,10 @@ class NativeExecs:
                 os.close(root_fd)
 
     def _prepare(self, container: Container, e: Exec, root: str) -> tuple[Document, command.Command]:
-        document = bundle.configuration(container, self._place.root)
         if e.spec.process:
             process = execspec.whole(e.spec)
             return process, bundle.command_of(process, root, mounts=())
+        document = bundle.configuration(container, self._place.root)
         shown = f"the container {container.spec.name}"
         user = users.resolve(e.spec.user, root, shown=shown) if e.spec.user else None
         own_env = document_env(document) if container.spec.bundle else container.spec.env
