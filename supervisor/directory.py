@@ -12,16 +12,17 @@ RECOVERY_SECONDS = 60.0  # how long a call waits for a container that is being l
 
 
 class Containers(dict[str, Container]):
-    """By id, and found by name and by pod without a look at all of them. Changed by item, `del` and `pop` alone."""
+    """By id, and found by name and by pod without a look at all of them. Changed by item, `del` and `pop` alone. The
+    names of containerd's tasks are a space of their own: its namespaces are not exitd's, but both have a `default`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._named: dict[tuple[str, str], dict[str, None]] = {}
+        self._named: dict[tuple[str, str, bool], dict[str, None]] = {}
         self._members: dict[str, dict[str, None]] = {}
 
-    def named(self, namespace: str, name: str) -> Container | None:
+    def named(self, namespace: str, name: str, *, task: bool = False) -> Container | None:
         """Whoever has had the name longest."""
-        return next((self[id] for id in self._named.get((namespace, name), ())), None)
+        return next((self[id] for id in self._named.get((namespace, name, task), ())), None)
 
     def members(self, pod: str) -> list[Container]:
         """Of the pod with this id, by creation."""
@@ -32,7 +33,7 @@ class Containers(dict[str, Container]):
         if old is not None and old.spec is not spec:
             self._forget(id, old.spec)
         if old is None or old.spec is not spec:
-            self._named.setdefault((spec.namespace, spec.name), {})[id] = None
+            self._named.setdefault(_name(spec), {})[id] = None
             if spec.sandbox:
                 self._members.setdefault(spec.sandbox, {})[id] = None
         super().__setitem__(id, container)
@@ -48,8 +49,12 @@ class Containers(dict[str, Container]):
         return found
 
     def _forget(self, id: str, spec: Spec) -> None:
-        _drop(self._named, (spec.namespace, spec.name), id)
+        _drop(self._named, _name(spec), id)
         _drop(self._members, spec.sandbox, id)
+
+
+def _name(spec: Spec) -> tuple[str, str, bool]:
+    return spec.namespace, spec.name, spec.task is not None
 
 
 def _drop(index: dict[Key, dict[str, None]], key: Key, id: str) -> None:
@@ -73,12 +78,12 @@ class Directory:
             raise NoSuchContainer(f"no container {container_id}", id=container_id)
         return container
 
-    def by_name(self, namespace: str, name: str) -> Container | None:
-        return self.containers.named(namespace, name) if name else None
+    def by_name(self, namespace: str, name: str, *, task: bool = False) -> Container | None:
+        return self.containers.named(namespace, name, task=task) if name else None
 
     def resolve(self, reference: str) -> Container:
         """By full id, by name, or by a prefix of the id that only one has."""
-        exact = self.containers.get(reference) or self.by_name("default", reference)
+        exact = self.containers.get(reference) or self._named(reference)
         if exact is not None:
             return exact
         found = [c for c in self.containers.values() if reference and c.id.startswith(reference)]
@@ -87,6 +92,13 @@ class Directory:
         if not found:
             raise NoSuchContainer(f"no container {reference}; `exitctl ps -a` lists all", id=reference)
         return found[0]
+
+    def _named(self, name: str) -> Container | None:
+        own, task = (self.by_name("default", name, task=which) for which in (False, True))
+        if own is not None and task is not None:
+            which = f"{name} is a container of exitd's, {own.id[:12]}, and a task of containerd's, {task.id[:12]}"
+            raise AmbiguousId(f"{which}; give the id of the one that is meant", id=name)
+        return own or task
 
     async def get(self, reference: str) -> Container:
         """`resolve`, once the container has been looked up after a daemon start."""

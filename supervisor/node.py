@@ -116,10 +116,10 @@ class Node(Directory):
 
     async def add(self, spec: Spec, container_id: str = "") -> Container:
         """A container in its first phase. A name whose holder is being removed is waited for."""
-        holder = self.by_name(spec.namespace, spec.name)
+        holder = self.by_name(spec.namespace, spec.name, task=spec.task is not None)
         if holder is not None and holder.phase is Phase.REMOVING:
             await self.until(holder.id, lambda c: c is None, GONE_SECONDS, "the removal of its name's last holder")
-            holder = self.by_name(spec.namespace, spec.name)
+            holder = self.by_name(spec.namespace, spec.name, task=spec.task is not None)
         if holder is not None:
             raise NameTaken(f"the name {spec.name} is taken by {holder.id[:12]}; remove it or choose another")
         container = lifecycle.born(container_id or secrets.token_hex(32), spec, self.moment())

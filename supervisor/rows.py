@@ -45,7 +45,10 @@ EventRow = tuple[int, str]  # time_ns, body; the number is the row's own
 
 
 def container_row(container: Container) -> ContainerRow:
-    return container.id, container.spec.namespace, container.spec.name, encode(container)
+    """A name is taken once in a namespace: containerd's namespaces are others than ours of the same name."""
+    spec = container.spec
+    namespace = spec.namespace if spec.task is None else f"containerd/{spec.namespace}"
+    return container.id, namespace, spec.name, encode(container)
 
 
 def exit_row(exit: Exit) -> ExitRow:

@@ -113,13 +113,13 @@ class Ends:
 
     def _tell_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
         """At once, and not when it has been looked up: its end may be in the log already."""
-        c = self._node.by_name(namespace, id)
+        c = self._node.by_name(namespace, id, task=True)
         if c is not None and c.spec.task is not None and _same(c, bundle) and c.created_ns <= before_ns:
             self.on_given_up(c)
 
     async def _known(self, namespace: str, id: str) -> Container | None:
         """Once it has been looked up after a daemon start."""
-        c = self._node.by_name(namespace, id)
+        c = self._node.by_name(namespace, id, task=True)
         if c is not None and c.spec.task is not None:
             with contextlib.suppress(NoSuchContainer):
                 return await self._node.get(c.id)

@@ -58,12 +58,12 @@ class TaskService:
 
     def find(self, namespace: str, id: str) -> Container | None:
         """As clients see it."""
-        c = self._node.by_name(namespace, id)
+        c = self._node.by_name(namespace, id, task=True)
         return c if tasks.is_there(c) else None
 
     async def _look(self, caller: Caller, id: str) -> Container:
         """For a question: at once, or nearly."""
-        c = self._node.by_name(caller.namespace, id)
+        c = self._node.by_name(caller.namespace, id, task=True)
         if c is not None and (found := self._node.recovering.get(c.id)) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -74,11 +74,11 @@ class TaskService:
 
     async def _settled(self, namespace: str, id: str) -> Container | None:
         """For a change: once it has been looked up after a daemon start."""
-        c = self._node.by_name(namespace, id)
+        c = self._node.by_name(namespace, id, task=True)
         if c is not None and c.id in self._node.recovering:
             with contextlib.suppress(NoSuchContainer):
                 await self._node.get(c.id)
-        c = self._node.by_name(namespace, id)
+        c = self._node.by_name(namespace, id, task=True)
         return c if c is not None and c.spec.task is not None else None
 
     async def _task(self, caller: Caller, id: str) -> Container:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from supervisor.directory import Containers
 from supervisor.facts import Container, Phase, Spec
+from supervisor.taskfacts import Task
 
 IDS, NAMES, PODS = ("a", "b", "c", "d"), ("x", "y"), ("", "a", "p")
 KEPT = st.tuples(
@@ -53,4 +54,8 @@ def test_a_container_with_another_spec_is_found_by_the_new_one_alone() -> None:
     assert (containers.named("default", "x"), containers.members("p")) == (None, [])
     assert containers.named("default", "y") is containers["a"] and containers.members("q") == [containers["a"]]
     del containers["a"]
+    containers["t"] = Container("t", Spec(name="y", task=Task("/b")), Phase.CREATED, 1, 0)
+    assert containers.named("default", "y") is None
+    assert containers.named("default", "y", task=True) is containers["t"]
+    del containers["t"]
     assert not any(containers.__dict__.values())  # nothing is kept of who is gone

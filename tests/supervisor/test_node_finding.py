@@ -8,6 +8,7 @@ from supervisor import directory, lifecycle
 from supervisor.directory import is_ended
 from supervisor.errors import AmbiguousId, NameTaken, NoSuchContainer, Recovering, StoreFailed, TimedOut
 from supervisor.facts import Spec
+from supervisor.taskfacts import Task
 from tests.supervisor.fakes import hasty, until, world
 
 __all__ = ["hasty"]
@@ -28,6 +29,23 @@ def test_names_are_taken_once_and_given_to_who_has_none(tmp_path: Path) -> None:
             assert w.node.resolve("web") is w.node.containers[first.id]
             assert w.node.resolve(elsewhere.id) is w.node.containers[elsewhere.id]
             assert w.node.by_name("default", "") is None
+
+    asyncio.run(main())
+
+
+def test_a_task_of_containerds_has_a_name_of_its_own_and_a_word_that_names_both_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            own, task = await w.node.add(WEB), await w.node.add(replace(WEB, task=Task("/bundle")))
+            with pytest.raises(NameTaken):
+                await w.node.add(replace(WEB, task=Task("/other")))
+            with pytest.raises(AmbiguousId, match=f"{own.id[:12]}.* task .*{task.id[:12]}"):
+                w.node.resolve("web")
+            assert [w.node.resolve(each.id[:12]).id for each in (own, task)] == [own.id, task.id]
+            elsewhere = await w.node.add(replace(WEB, name="box", task=Task("/bundle")))
+            assert w.node.resolve("box").id == elsewhere.id
+            assert w.node.by_name("default", "box") is None
+            assert {each.id for each in await w.store.load()} == {own.id, task.id, elsewhere.id}
 
     asyncio.run(main())
 

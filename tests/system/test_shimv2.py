@@ -10,9 +10,11 @@ from google.protobuf.any_pb2 import Any
 
 from protos.containerd import cgroups1_pb2, cgroups2_pb2, process_pb2, runc_pb2
 from protos.containerd import task_pb2 as pb
+from protos.exitd.v1 import exitd_pb2 as pb_exitd
 from protos.ttrpc.v1.ttrpc_pb2 import Request
 from shim import fields
 from supervisor.api.client import Client
+from supervisor.errors import AmbiguousId
 from supervisor.ttrpc.faults import CallFailed
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left
@@ -70,6 +72,25 @@ def test_a_task_shows_in_exitds_own_api_with_its_namespace(t: Tasks, client: Cli
     assert t.relay.kill("box") == 0
     assert lives.word(lives.ended(waiting.result(LIMIT_SECONDS))) == "signaled 9"
     t.relay.delete("box")
+
+
+def test_a_task_may_have_the_name_of_a_container_and_a_word_that_means_both_is_refused(
+    t: Tasks, client: Client
+) -> None:
+    """`default` is the name of a namespace of both."""
+    t.relay.close()
+    relay = Relay(t.daemon, "default").connect()
+    bundle = t.bundle("box", "/bin/sleep", "60")
+    own = client.create(pb_exitd.ContainerSpec(image="pause", name="box")).id
+    relay.create("box", bundle)
+    relay.start("box")
+    with pytest.raises(AmbiguousId, match=own[:12]):
+        client.kill("box", "KILL")
+    client.remove(own, force=False)
+    client.kill("box", "KILL")
+    assert relay.wait("box").exit_status == 137
+    relay.delete("box")
+    relay.close()
 
 
 def test_version_3_of_the_service_is_the_same_one(t: Tasks) -> None:
