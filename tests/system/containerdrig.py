@@ -116,6 +116,8 @@ class Containerd:
     def start(self) -> "Containerd":
         """Returns when it answers."""
         (self.base / "config.toml").write_text(self._config())
+        # One that was killed in the middle of a fork has a child for a moment that holds its socket.
+        pathlib.Path(self.address).unlink(missing_ok=True)
         command = ["containerd", "-c", f"{self.base}/config.toml"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
