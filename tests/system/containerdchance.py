@@ -199,11 +199,11 @@ class Chance:
         life.ended.append(who)
         by = self.pick.choice((0, TERM, KILL))
         if not by:
-            self.doomed.append(Doomed(time.monotonic(), who, own))
+            self.doomed.append(Doomed(time.time(), who, own))
             life.program.go(who.exec)
             return None
         code = life.program.term if by == TERM and not who.exec else 128 + by
-        self.doomed.append(Doomed(time.monotonic(), who, code))
+        self.doomed.append(Doomed(time.time(), who, code))
         return self.client.begin("kill", who, signal=by)
 
     # -- what befalls them
@@ -224,7 +224,7 @@ class Chance:
     def _befall(self, outer: str, inner: str, victims: list[Life], pending: list[Pending]) -> None:
         if outer or inner:
             self._moment(pending)
-        begun, daemon = time.monotonic(), self.daemon
+        begun, daemon = time.time(), self.daemon
         if outer == "exitd":
             daemon.kill()
             self._moment(pending)
@@ -238,10 +238,10 @@ class Chance:
         else:
             self._strike(inner, victims)
         if outer:
-            self.struck.append(Struck(begun, time.monotonic(), outer))
+            self.struck.append(Struck(begun, time.time(), outer))
 
     def _strike(self, what: str, victims: list[Life]) -> None:
-        begun, tasks = time.monotonic(), frozenset(life.program.id for life in victims)
+        begun, tasks = time.time(), frozenset(life.program.id for life in victims)
         match what:
             case "containerd":
                 self.rig.restart()
@@ -256,7 +256,7 @@ class Chance:
                 end_process(self.daemon.keeper_pid())
             case _:  # there is none
                 return
-        self.struck.append(Struck(begun, time.monotonic(), what, tasks))
+        self.struck.append(Struck(begun, time.time(), what, tasks))
 
     # -- what is answered
 
@@ -314,7 +314,7 @@ class Chance:
 
     def _finish(self, life: Life) -> None:
         """How far it has come is not known: it is ended in any case."""
-        self.doomed.append(Doomed(time.monotonic(), life.who, 128 + KILL))
+        self.doomed.append(Doomed(time.time(), life.who, 128 + KILL))
         for verb, fields in (("resume", {}), ("kill", {"signal": KILL, "all": True}), ("wait", {}), ("delete", {})):
             self.calls.append(self.client.begin(verb, life.who, **fields).call())
         self.calls += [one.call() for one in life.waits.values()]

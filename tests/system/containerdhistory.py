@@ -1,7 +1,7 @@
 """What was asked of a containerd, answered and told while misfortunes befell it, and what cannot be true of that. Pure.
 
 Every process has an end that is known beforehand: whoever makes it end says so (`Doomed`) before he does. A number that
-is told of a process and is of none of its ends is made up.
+is told of a process and is of none of its ends is made up. All times are seconds of the day's clock.
 """
 
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ TOPICS = {
 SILENT_SECONDS, LATE_SECONDS = 1.0, 5.0  # the latter: until every relay has found exitd again, at the very most
 BECOMES = {"create": CREATED, "start": RUNNING, "pause": PAUSED, "resume": RUNNING}
 NO_TRACE = ("wait", "state")  # calls that change nothing
+CLOCK_SECONDS = 0.01  # the kernel's clock has ticks
 # What ends a connection of containerd's clients, or of containerd with a relay.
 LOST = ("UNAVAILABLE", "CANCELLED", "UNKNOWN")
 
@@ -151,7 +152,7 @@ class History:
 
 def violations(history: History) -> list[str]:
     """In words; none of a history that may be."""
-    rules = (failures, states, numbers, ends, orders, completeness, repetitions, orphans, ledger)
+    rules = (failures, states, numbers, ends, times, orders, completeness, repetitions, orphans, ledger)
     return [words for rule in rules for words in rule(history)]
 
 
@@ -239,6 +240,16 @@ def ends(h: History) -> Iterator[str]:
             yield f"two ends: {who} {[(end, where) for _, end, _, where in said]}"
         if len({pid for _, _, pid, _ in said if pid}) > 1:
             yield f"two pids: {who} {[(pid, where) for _, _, pid, where in said]}"
+
+
+def times(h: History) -> Iterator[str]:
+    """It ended behind its first reason to, and before anybody heard of it."""
+    for who in everybody(h):
+        reasons = [one.at for one in h.doomed if one.who in (who, who.init)]
+        reasons += [one.begun for one in [h.orphaned(who.task)] if one is not None]
+        for at, end, _, where in sayings(h, who):
+            if reasons and not min(reasons) - CLOCK_SECONDS <= end.at_ns / 1e9 <= at + CLOCK_SECONDS:
+                yield f"no such time: {who} {end} by {where}, between {min(reasons)} and {at}"
 
 
 def ledger(h: History) -> Iterator[str]:

@@ -131,4 +131,4 @@ def event(topic: str, data: bytes, payload: bytes = b"") -> Told:
     exec_id = getattr(message, "exec_id", "") or getattr(message, "id", "")
     who = Who(message.container_id, "" if exec_id == message.container_id else exec_id)
     end = End(message.exit_status, message.exited_at.ToNanoseconds()) if word in ("exit", "delete") else None
-    return Told(time.monotonic(), who, word, payload, getattr(message, "pid", 0), end)
+    return Told(time.time(), who, word, payload, getattr(message, "pid", 0), end)

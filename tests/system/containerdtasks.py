@@ -96,7 +96,7 @@ class Pending:
         return self._over(pid=pid, end=_end(answer) if self.verb in ("wait", "delete", "delete exec") else None)
 
     def _over(self, **found: Any) -> Call:
-        return Call(self.begun, time.monotonic(), self.who, self.verb, **found)
+        return Call(self.begun, time.time(), self.who, self.verb, **found)
 
 
 def _end(answer: Any) -> End:
@@ -118,7 +118,7 @@ class Tasks:
         path = f"/{WIRE.package}.Tasks/{method}"
         call: Any = self._channel.unary_unary(path, ask_bytes, getattr(WIRE, answer).FromString)
         seconds = FOREVER if verb == "wait" else LIMIT_SECONDS
-        return Pending(who, verb, time.monotonic(), call.future(request, metadata=self._metadata, timeout=seconds))
+        return Pending(who, verb, time.time(), call.future(request, metadata=self._metadata, timeout=seconds))
 
     def mounts(self, id: str) -> list[Any]:
         """Of the container's root file system."""

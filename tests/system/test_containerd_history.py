@@ -21,7 +21,8 @@ from tests.system.containerdhistory import (
 )
 
 INIT, EXEC = Who("a"), Who("a", "e")
-ENDS = {INIT: End(43, 1_000), EXEC: End(5, 500)}
+AT = {INIT: 8_300_000_000, EXEC: 5_100_000_000}
+ENDS = {INIT: End(43, AT[INIT]), EXEC: End(5, AT[EXEC])}
 PIDS = {INIT: 100, EXEC: 200}
 EXITD, CONTAINERD = Struck(5.5, 6.5, "exitd"), Struck(5.5, 6.5, "containerd")
 
@@ -92,13 +93,16 @@ FALSE = {
     "a call that fails": (with_call(5, error="UNKNOWN"), "fails"),
     "a call that is not answered": (with_call(5, error="NO_ANSWER"), "fails"),
     "a kill that finds nothing": (with_call(7, error="NOT_FOUND", begun=7.9), "fails"),
-    "a made-up code of a Wait": (with_call(8, end=End(137, 1_000)), "made up"),
-    "an invented 0": (with_call(8, end=End(0, 1_000)), "made up"),
-    "an unknown one without a reason": (with_call(8, end=End(255, 1_000)), "made up"),
+    "a made-up code of a Wait": (with_call(8, end=End(137, AT[INIT])), "made up"),
+    "an invented 0": (with_call(8, end=End(0, AT[INIT])), "made up"),
+    "an unknown one without a reason": (with_call(8, end=End(255, AT[INIT])), "made up"),
     "an end before there was a reason": (replace(TRUE, doomed=(*TRUE.doomed[:1], Doomed(9.9, INIT, 43))), "made up"),
     "an end of nobody's doing": (replace(TRUE, doomed=TRUE.doomed[1:]), "made up"),
-    "another time": (with_call(10, end=End(43, 1_001)), "two ends"),
-    "another code in an event": (changed(7, end=End(44, 1_000)), "made up"),
+    "another time": (with_call(10, end=End(43, AT[INIT] + 1)), "two ends"),
+    "a time of before": (with_call(10, end=End(43, 7_900_000_000)), "no such time"),
+    "a time to come": (with_call(8, end=End(43, 8_800_000_000)), "no such time"),
+    "no time": (with_call(8, end=End(43, 0)), "no such time"),
+    "another code in an event": (changed(7, end=End(44, AT[INIT])), "made up"),
     "another pid": (with_call(10, pid=101), "two pids"),
     "an event that is not told": (without(6), "too early"),
     "an end that is not told": (without(7), "no end told"),
@@ -158,7 +162,10 @@ def test_a_kill_may_come_too_late_for_who_was_to_end_anyway() -> None:
 
 def orphan() -> History:
     """Its relay dies at 6.6: containerd says that it is dead, and exitd nothing more."""
-    ended = (Told(7, INIT, "exit", end=End(137, 700), pid=100), Told(7, INIT, "delete", end=End(137, 700), pid=100))
+    ended = (
+        Told(7, INIT, "exit", end=End(137, 6_800_000_000), pid=100),
+        Told(7, INIT, "delete", end=End(137, 6_800_000_000), pid=100),
+    )
     calls = (*CALLS[:6], call(6.5, "wait", error="UNKNOWN"))
     struck = (Struck(6.6, 6.7, "relay", frozenset({"a"})),)
     rows = (TRUE.rows[0], Row(INIT, 137))
@@ -171,16 +178,16 @@ def test_the_task_of_a_dead_relay_is_told_dead_once_and_by_containerd() -> None:
     assert violations(replace(true, published=()))
     assert violations(replace(true, published=(*true.published, true.published[1])))
     assert violations(replace(true, told=(*true.told, told(6.9, "exit"), told(7, "delete"))))
-    nobody_knows = tuple(replace(one, end=End(255, 999)) for one in true.published)
+    nobody_knows = tuple(replace(one, end=End(255, 6_900_000_000)) for one in true.published)
     assert violations(replace(true, published=nobody_knows)) == []
-    invented = tuple(replace(one, end=End(0, 700)) for one in true.published)
+    invented = tuple(replace(one, end=End(0, 6_800_000_000)) for one in true.published)
     assert any("made up" in one for one in violations(replace(true, published=invented)))
-    two = (true.published[0], replace(true.published[1], end=End(137, 701)))
+    two = (true.published[0], replace(true.published[1], end=End(137, 6_800_000_001)))
     assert any("two ends" in one for one in violations(replace(true, published=two)))
 
 
 def test_an_end_that_neither_shim_nor_keeper_lived_to_see_may_be_unknown() -> None:
-    unknown = End(255, 1_000)
+    unknown = End(255, AT[INIT])
     calls = tuple(replace(one, end=unknown) if one.end == ENDS[INIT] else one for one in CALLS)
     events = tuple(replace(one, end=unknown) if one.end == ENDS[INIT] else one for one in TOLD)
     shim, keeper = Struck(5, 5.1, "shim", frozenset({"a"})), Struck(6, 6.1, "keeper")
@@ -193,7 +200,7 @@ def test_an_end_that_neither_shim_nor_keeper_lived_to_see_may_be_unknown() -> No
 
 
 def test_an_exec_ends_with_its_init_or_by_itself() -> None:
-    taken = End(137, 999)
+    taken = End(137, 8_200_000_000)
     calls = tuple(replace(one, begun=8.1, over=8.5, end=taken) if one == CALLS[4] else one for one in CALLS)
     events = (*TOLD[:4], *TOLD[5:7], replace(TOLD[4], at=8.3, end=taken), *TOLD[7:])
     history = History(calls, events, doomed=TRUE.doomed[1:], rows=(Row(EXEC, 137), TRUE.rows[1]))
