@@ -100,15 +100,12 @@ class Chance:
 
     def settle(self) -> None:
         """Returns when containerd has been told everything: exitd may be waiting for it to take events again."""
-        ids = {life.program.id for life in self.lives if life.state == "deleted" and self._was_told(life)}
+        deleted = {call.who.task for call in self.calls if call.verb == "delete" and not call.error}
 
         def told() -> bool:
-            return ids <= {one.who.task for one in self.tap.told if one.topic == "delete" and one.is_taken}
+            return deleted <= {one.who.task for one in self.tap.told if one.topic == "delete" and one.is_taken}
 
         until(told, "containerd is not told of every deletion")
-
-    def _was_told(self, life: Life) -> bool:
-        return any(one.who == life.who for one in self.tap.told)
 
     def story(self) -> str:
         """All that was, in its order."""
