@@ -264,6 +264,7 @@ class Chance:
         self.calls.append(call := one.call())
         who, exec = one.who, one.who.exec
         if call.error and deed != "state":
+            life.ended = [other for other in life.ended if other != who]  # nobody knows whether it is to
             if exec:
                 life.execs[exec] = "doubtful"
             else:
