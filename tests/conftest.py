@@ -6,9 +6,13 @@ import shutil
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 SYSTEM_TESTS = pathlib.Path(__file__).parent / "system"
 LAST_CHARACTERS = 1500  # of a failure's report, told at once
+# Hypothesis knows a slow example, but not that it was the machine which was slow; where it sees CI it does the same.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def in_ci() -> bool:
