@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -55,6 +55,7 @@ class Daemon:
     base: pathlib.Path
     wrapper: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)  # besides the test's own
     forked: bool = True
     process: subprocess.Popen[bytes] | Forked | None = None
     warmed: tuple[int, float] = (0, 0.0)  # which process, and when
@@ -74,13 +75,14 @@ class Daemon:
     def start(self, *, wait: bool = True) -> "Daemon":
         program = (sys.executable, "-m", "supervisor")
         words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *self.extra)
+        environment = {**os.environ, **self.environment}
         with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
             if self.forked and wait and not self.wrapper:
                 stdio = (nothing.fileno(), log.fileno(), log.fileno())
-                self.process = Forked("exitd", program, words, stdio, os.environ)
+                self.process = Forked("exitd", program, words, stdio, environment)
             else:
                 command = (*self.wrapper, *program, *words)
-                self.process = subprocess.Popen(command, stdin=nothing, stdout=log, stderr=log)
+                self.process = subprocess.Popen(command, stdin=nothing, stdout=log, stderr=log, env=environment)
         if wait:
             until(self.answers, "exitd does not answer")
         return self

@@ -151,12 +151,12 @@ def registry(layout: pathlib.Path) -> Iterator[Registry]:
         server.server_close()
 
 
-def plain_http(directory: pathlib.Path, server: Registry) -> tuple[str, ...]:
-    """The words before exitd after which skopeo may ask this registry without TLS."""
+def plain_http(directory: pathlib.Path, server: Registry) -> dict[str, str]:
+    """The environment of exitd in which skopeo may ask this registry without TLS."""
     file = directory / ".config/containers/registries.conf"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f'[[registry]]\nlocation = "{server.host}"\ninsecure = true\n')
-    return "env", f"HOME={directory}"
+    return {"HOME": str(directory)}
 
 
 def holds(daemon: Daemon) -> dict[str, str]:

@@ -33,7 +33,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def up(shelf: pathlib.Path, registry: imagerig.Registry) -> Iterator[Daemon]:
-    with daemon(wrapper=imagerig.plain_http(shelf, registry)) as made:
+    with daemon(environment=imagerig.plain_http(shelf, registry)) as made:
         yield made
         until(lambda: replace(left(made), descriptors=0) == NOTHING, f"left: {left(made)}")
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_image_left")
 
 @pytest.fixture(scope="module")
 def daemon(shelf: pathlib.Path, registry: imagerig.Registry) -> Iterator[Daemon]:
-    with oracle.warm_daemon(wrapper=imagerig.plain_http(shelf, registry)) as made:
+    with oracle.warm_daemon(environment=imagerig.plain_http(shelf, registry)) as made:
         yield made
 
 
