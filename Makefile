@@ -4,6 +4,8 @@ PYTHON ?= python3
 EXITD_SCALE ?= 0.02
 # How many files of system tests run at once: each test has directories, daemons and containers of its own.
 WORKERS ?= 3
+# Of the others a part waits for a disk or a clock: with two at once no processor is idle beside the C of `make check`.
+UNIT_WORKERS ?= 2
 
 export PYTHON EXITD_SCALE
 
@@ -15,7 +17,8 @@ PROTO_FILES := $(wildcard protos/*/*.proto protos/*/*/*.proto)
 BUILD_FILES := setup.py shim/build_native.py
 # So that the exitd and exitctl that tests start by name are this tree's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
-UNIT := $(RUN) $(PY) -m pytest --ignore tests/system -m "not system and not slow_build"
+UNIT := $(RUN) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile --ignore tests/system \
+	-m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
 .PHONY: help deps venv bytecode demo test unit system check bench rig api clean
