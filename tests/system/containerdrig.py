@@ -220,7 +220,8 @@ class Containerd:
     def shims(self, id: str = "") -> list[int]:
         """The processes that serve tasks; only those begun for this one, if named."""
         found = ((pid, text.split()) for pid, text in self.processes())
-        return [pid for pid, words in found if "containerd-shim" in words[0] and (not id or id in words)]
+        # One in the middle of an exec has no words.
+        return [pid for pid, words in found if "containerd-shim" in "".join(words[:1]) and (not id or id in words)]
 
     def left(self) -> Left:
         mounts = re.findall(
