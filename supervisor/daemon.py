@@ -32,6 +32,7 @@ from supervisor.execlife import Execs
 from supervisor.execops import ExecOperations
 from supervisor.facts import Phase, Source, Spec
 from supervisor.foundlings import Foundlings
+from supervisor.groupcommit import ROOM_BYTES
 from supervisor.imagedesk import ImageDesk, pause_root
 from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
@@ -158,7 +159,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
     passed = sdlisten.given(frozenset({"ttrpc"}))  # before the first child
     zombie = probe.zombie()
     evidence = Evidence({Source.ZOMBIE: zombie})
-    store = Store(Path(settings.root) / "exitd.db")
+    store = Store(Path(settings.root) / "exitd.db", room_bytes=ROOM_BYTES)
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(store.close)

@@ -6,6 +6,7 @@ the host loses power (sqlite.org/pragma.html#pragma_synchronous, NORMAL with a w
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -15,13 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import structlog
+
 from supervisor import schema
 from supervisor.errors import StoreFailed
 
+log = structlog.get_logger(__name__)
+
 T = TypeVar("T")
 BATCH = 2000  # changes per flush; beyond that the flush no longer dominates
-CHECKPOINT_ROWS = 1500  # written since the last one: some 10 MB of log when each came alone. Taken when nobody waits
+CHECKPOINT_ROWS = 500  # written since the last one: some 3 MB of log when each came alone. Taken when nobody waits
 CHECKPOINT_ROWS_MAX = 20 * CHECKPOINT_ROWS  # taken even when somebody waits: the log must not grow for ever
+
+ROOM_BYTES = 4 << 20  # of log that is there from the beginning: more than what one checkpoint leaves to the next
+ROOM_SHARE = 16  # of what is free on the disk
+PAGE_BYTES = 4096
+FILLER = "INSERT INTO meta VALUES ('log-room', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 # The fault of the change itself, not of the disk: its neighbours in the batch go on.
 OWN_FAULT = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
@@ -40,12 +50,14 @@ class Job(Generic[T]):
 class Writer:
     """The writer thread. All jobs come from one event loop, and their futures are resolved there in order."""
 
-    def __init__(self, path: Path, lock_seconds: float) -> None:
+    def __init__(self, path: Path, lock_seconds: float, room_bytes: int = 0) -> None:
+        """`room_bytes`: how much of a log is made before the first job, where the disk has plenty."""
         self.flush_seconds = 0.0  # how long the last COMMIT took: log write and fsync
         self._path = path
         self._lock_seconds = lock_seconds
         self._connection: sqlite3.Connection | None = schema.open_database(path, lock_seconds)
         self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._room_bytes = room_bytes
         self._closed = False
         self._flushing = True  # as schema.connect leaves it
         self._merged = 0  # of the rows this connection wrote, those a checkpoint has covered
@@ -77,12 +89,33 @@ class Writer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        if self._room_bytes:
+            self._make_room()
         last = False
         while not last:
             batch, last = self._next_batch()
             if batch:
                 self._turn(batch)
         self._drop_connection()
+
+    def _make_room(self) -> None:
+        """The log gets its length, and is begun anew. A flush of what makes a file longer takes the file system's own
+        journal with it: twice as long as a rule, and now and then ten times that."""
+        connection = self._connection
+        assert connection is not None
+        try:
+            free = os.statvfs(self._path.parent)
+            if free.f_bavail * free.f_frsize < ROOM_SHARE * self._room_bytes:
+                return
+            connection.execute("PRAGMA synchronous=OFF")
+            for number in range(self._room_bytes // PAGE_BYTES):
+                connection.execute(FILLER, (str(number),))
+            connection.execute("PRAGMA synchronous=FULL")  # before the log is written over, it is merged and flushed
+            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+            self._merged = connection.total_changes
+        except (OSError, sqlite3.Error) as error:  # whatever it is, the next commit tells of it
+            log.warning("no room was made for the database's log", file=str(self._path), why=str(error))
+            self._drop_connection()
 
     def _next_batch(self) -> tuple[list[Job[Any]], bool]:
         job = self._queue.get()

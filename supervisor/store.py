@@ -72,13 +72,14 @@ class Store:
 
     Belongs to one event loop and never blocks it: changes go to the writer thread, questions to a reading one.
     Reads see every commit that has been acknowledged. A disk that does not answer within `limit_seconds`: StoreFailed.
+    `room_bytes`: of a log that does not grow with each commit, see Writer.
     """
 
-    def __init__(self, path: Path, *, lock_seconds: float = 2.0, limit_seconds: float = 30.0) -> None:
+    def __init__(self, path: Path, *, lock_seconds: float = 2, limit_seconds: float = 30, room_bytes: int = 0) -> None:
         self.path = path
         self._lock_seconds = lock_seconds
         self._limit_seconds = limit_seconds
-        self._writer = Writer(path, lock_seconds)
+        self._writer = Writer(path, lock_seconds, room_bytes)
         self._reader: sqlite3.Connection | None = None
         self._reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="exitd-store-read")
         self._oldest, self._last = self._reading.submit(self._first_look).result()

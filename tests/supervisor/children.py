@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from shim import native
 from supervisor.facts import Process
+from tests.supervisor.descriptors import open_now
 
 CAT = ["cat"]
 
@@ -34,4 +35,4 @@ def name_of(process: "subprocess.Popen[bytes]") -> Process:
 
 
 def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
+    return set(open_now())

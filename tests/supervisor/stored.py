@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from supervisor.execs import Exec, ExecPhase, ExecSpec
 from supervisor.facts import (
@@ -42,7 +43,7 @@ def event(id: str, time_ns: int = 0, type: str = "exit") -> Event:
 
 
 @contextlib.asynccontextmanager
-async def opened(path: Path, **options: float) -> AsyncIterator[Store]:
+async def opened(path: Path, **options: Any) -> AsyncIterator[Store]:
     store = Store(path, **options)
     try:
         yield store

@@ -13,6 +13,7 @@ from supervisor import control
 from supervisor.control import Control
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.facts import Counters, Winsize
+from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim, shim
 
@@ -168,10 +169,10 @@ async def test_descriptors_that_come_with_an_answer_are_closed(tmp_path: Path) -
             asking = asyncio.ensure_future(line.reopen_log())
             await until(lambda: fake.asked)
             reader, writer = os.pipe()
-            before = len(os.listdir("/proc/self/fd"))
+            before = len(open_now())
             socket.send_fds(fake.connection, [fields.encode("exitd-ok", [])], [reader, writer])
             await asking
-            assert len(os.listdir("/proc/self/fd")) == before
+            assert len(open_now()) == before
             os.close(reader)
             os.close(writer)
 
@@ -220,11 +221,11 @@ async def test_requests_of_several_tasks_get_each_its_own_answer(tmp_path: Path)
 @in_loop
 async def test_a_closed_line_leaves_no_descriptor(tmp_path: Path) -> None:
     with shim(tmp_path) as fake:
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(open_now())
         for _ in range(5):
             line = await Control.open(str(tmp_path))
             await line.reopen_log()
             line.close()
             line.close()
         await until(lambda: fake.open_connections == 0)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(open_now()) == before

@@ -120,6 +120,24 @@ def test_a_commit_that_the_disk_does_not_answer_fails_within_its_limit(path: Pat
     asyncio.run(main())
 
 
+def test_a_log_that_has_its_length_from_the_beginning_is_written_over_and_does_not_grow(path: Path) -> None:
+    wal = path.with_name("exitd.db-wal")
+
+    async def main() -> None:
+        for _ in range(2):
+            async with opened(path, room_bytes=1 << 20) as store:
+                await store.commit(Change(events=(event("first"),)))
+                length = wal.stat().st_size
+                assert length > 1 << 20
+                for _ in range(60):
+                    await store.commit(Change(events=(event("e"),)))
+                assert wal.stat().st_size == length
+        async with opened(path) as store:
+            assert store.last_seq() == 2 * 61
+
+    asyncio.run(main())
+
+
 def test_only_what_is_written_ahead_alone_spares_the_disk_a_flush(path: Path) -> None:
     """The words for it are SQLite's: 1 is NORMAL, 2 FULL."""
 

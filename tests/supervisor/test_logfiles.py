@@ -15,6 +15,7 @@ from supervisor import logfiles, logline
 from supervisor.errors import WrongState
 from supervisor.logfiles import Chain
 from supervisor.logline import Tail, Window
+from tests.supervisor.descriptors import open_now
 from tests.supervisor.test_logline import PIECES, line, text
 
 DATED = "log.20261121-2300"
@@ -47,9 +48,9 @@ def tail(path: Path, lines: int) -> bytes:
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_now()
     yield
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert open_now() == before
 
 
 # -- split into files

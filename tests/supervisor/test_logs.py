@@ -1,7 +1,6 @@
 """A container's log, read and followed while it grows, is rotated and goes."""
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -14,6 +13,7 @@ from supervisor.inotify import Inotify
 from supervisor.logline import Item, stamp
 from supervisor.logs import Wanted
 from supervisor.logspecs import LogDriver
+from tests.supervisor.descriptors import open_now
 from tests.supervisor.test_logline import TIME_NS, json_line, line, text
 
 LIMIT_SECONDS = 10
@@ -260,13 +260,13 @@ def test_a_follower_that_goes_away_leaves_no_watch_no_descriptor_and_nobody_wait
     async def test(changes: Inotify) -> None:
         path = tmp_path / "log"
         append(path, line(b"one"))
-        before = sorted(os.listdir("/proc/self/fd"))
+        before = open_now()
         waiting = asyncio.Event()
         done = asyncio.create_task(waiting.wait())
         source = logs.follow(Wanted(str(path)), done, changes)
         assert text(await anext(source)) == b"one\n"
         await source.aclose()
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert open_now() == before
         assert changes._watches == {}
         async with asyncio.timeout(LIMIT_SECONDS):
             await asyncio.wait([done])

@@ -16,6 +16,7 @@ from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 from supervisor.rundir import RunDirectory, path_of
 from tests.shim.test_record import PLAIN, written
+from tests.supervisor.descriptors import open_now
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def made(tmp_path: Path) -> Iterator[RunDirectory]:
 
 
 def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
+    return set(open_now())
 
 
 def test_a_run_directory_has_everything_a_shim_needs_and_nothing_for_others(made: RunDirectory, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from supervisor import streams
 from supervisor.errors import ShimFailed, WrongState
 from supervisor.facts import Winsize
 from supervisor.streams import Dropped, Item, Output, Session, Target, Wanted
+from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim
 
@@ -45,7 +46,7 @@ class Run:
 
 @asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[Run]:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_now())
     run = Run(directory)
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -53,7 +54,7 @@ async def running(directory: Path) -> AsyncIterator[Run]:
         await until(lambda: run.shim.open_connections == 0, "the end of every connection")
     finally:
         run.shim.die()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(open_now()) == before
 
 
 async def collected(session: Session) -> list[Item]:

@@ -17,6 +17,7 @@ from supervisor.api.client import REASONS, Client, Unreachable, socket_path, ttr
 from supervisor.cli.__main__ import run
 from supervisor.ttrpc.frames import MAX_DATA
 from tests.supervisor.cli.fake_daemon import FakeDaemon, nobody
+from tests.supervisor.descriptors import open_now
 
 
 @pytest.fixture(params=["ttrpc", "grpc"])
@@ -194,7 +195,7 @@ def test_a_wait_that_failed_does_so_whenever_it_is_asked(daemon: FakeDaemon) -> 
 
 
 def test_what_is_still_open_ends_with_its_client(daemon: FakeDaemon) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_now())
     with daemon.client() as client:
         waiting = client.begin_wait("web")
         logs = client.logs(pb.LogsRequest(id="web", follow=True))
@@ -202,7 +203,7 @@ def test_what_is_still_open_ends_with_its_client(daemon: FakeDaemon) -> None:
         assert waiting.reply() == pb.WaitReply()
     with pytest.raises((errors.ExitdError, StopIteration)):
         next(logs)
-    assert len(os.listdir("/proc/self/fd")) <= before + 4  # gRPC's own
+    assert len(open_now()) <= before + 4  # gRPC's own
     daemon.started.set()
 
 

@@ -1,6 +1,5 @@
 """Work in threads ends in time, or when it is told to."""
 
-import os
 import subprocess
 import threading
 import time
@@ -11,6 +10,7 @@ import pytest
 from supervisor.errors import ShuttingDown, TimedOut
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline, Halt
+from tests.supervisor.descriptors import open_now
 
 LIMIT_SECONDS = 20.0
 
@@ -49,11 +49,11 @@ def test_a_child_that_ends_gives_its_status(halt: Halt, status: int) -> None:
 
 
 def test_a_child_is_waited_for_no_longer_than_allowed(halt: Halt, sleeper: "subprocess.Popen[bytes]") -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_now()
     with pytest.raises(TimedOut):
         Deadline("x", 0.05, halt).wait(sleeper)
     assert sleeper.poll() is None
-    assert os.listdir("/proc/self/fd") == before
+    assert open_now() == before
 
 
 def test_a_wait_for_a_child_ends_as_soon_as_it_is_told_to(halt: Halt, sleeper: "subprocess.Popen[bytes]") -> None:

@@ -14,6 +14,7 @@ from supervisor import procstate
 from supervisor.errors import ShimFailed, TimedOut
 from supervisor.facts import Process
 from supervisor.oci import cgroups
+from tests.supervisor.descriptors import open_now
 from tests.system.daemonrig import until
 
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0 or not cgroups.writable(), reason="cgroups cannot be made here")
@@ -201,13 +202,13 @@ def test_nothing_is_thawed_where_nothing_is_frozen(v1: pathlib.Path, v2: pathlib
 
 
 def test_v2_and_a_cgroup_that_is_gone_have_no_memory_eventfd(v1: pathlib.Path) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_now()
     assert cgroups.oom_event("/exitd/none", str(v1)) == -1
     put(v1 / "memory/exitd/x/memory.oom_control")
     (v1 / "memory/exitd/x/cgroup.event_control").mkdir()  # a kernel without it
     with pytest.raises(OSError):
         cgroups.oom_event("/exitd/x", str(v1))
-    assert os.listdir("/proc/self/fd") == before
+    assert open_now() == before
 
 
 # -- scopes: the systemd driver

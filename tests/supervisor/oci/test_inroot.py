@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from supervisor.oci.inroot import open_in_root, read_in_root
+from tests.supervisor.descriptors import open_now
 
 
 @pytest.fixture
@@ -66,9 +67,9 @@ def test_a_fifo_does_not_hold_the_reader(root: pathlib.Path) -> None:
 
 def test_no_descriptor_is_left_open(root: pathlib.Path) -> None:
     (root / "etc/link").symlink_to("/etc/inside/x")
-    before = os.listdir("/proc/self/fd")
+    before = open_now()
     os.close(open_in_root(str(root), "/etc/../etc/inside"))
     for path in ("/etc/link", "/nope", "/etc/inside/x"):
         with pytest.raises(OSError):
             open_in_root(str(root), path)
-    assert os.listdir("/proc/self/fd") == before
+    assert open_now() == before

@@ -10,6 +10,7 @@ from shim import native
 from supervisor.errors import WrongState
 from supervisor.facts import Process, Spec
 from supervisor.oci import namespaces
+from tests.supervisor.descriptors import open_now
 
 MEMBER = Spec("m", sandbox="p", network="pod")
 
@@ -41,12 +42,12 @@ def test_of_a_process_that_has_ended_nothing_is_opened() -> None:
     child = subprocess.Popen(["true"])
     pidfd = os.pidfd_open(child.pid)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_now())
     with pytest.raises(WrongState, match="has ended"):
         namespaces.open_all(Process(child.pid, 0), pidfd, ("network", "ipc"))
     child.wait()
     # Its number is this process's now, as far as the path can tell: the descriptor knows better.
     with pytest.raises(WrongState, match="has ended"):
         namespaces.open_all(Process(os.getpid(), 0), pidfd, ("network",))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(open_now()) == before
     os.close(pidfd)

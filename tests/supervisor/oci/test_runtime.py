@@ -12,6 +12,7 @@ import pytest
 from supervisor.errors import RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.oci import runtime
 from supervisor.oci.runtime import ExecFiles, Runtime, last_error, parse_state, run
+from tests.supervisor.descriptors import open_now
 
 RUNC = Runtime("/usr/sbin/runc", "/run/r")
 
@@ -90,7 +91,7 @@ async def test_a_command_past_its_limit_is_killed_with_its_children(tmp_path: pa
 
 @in_a_loop
 async def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_now())
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     witness = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -104,7 +105,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: pathlib.Path) 
     with pytest.raises(asyncio.CancelledError):
         await task
     os.close(witness)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(open_now()) == before
 
 
 @in_a_loop

@@ -1,6 +1,5 @@
 """One call on a connection of its own, used by many threads."""
 
-import os
 import select
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from supervisor.errors import Code, NotPermitted
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.services import Kind
 from supervisor.ttrpc.single import SingleCall
+from tests.supervisor.descriptors import open_now
 from tests.supervisor.ttrpc.rig import SERVICE, Words, word
 from tests.supervisor.ttrpc.test_blocking import SECONDS, connected, mute
 
@@ -98,7 +98,7 @@ def test_the_whole_calls_limit_is_the_servers_and_its_own(tmp_path: Path) -> Non
 
 def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> None:
     words = Words()
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_now())
     with connected(tmp_path / "s", words):
         deaf = call(tmp_path / "s", "Deaf", Kind.CLIENT)
         reading = in_thread(deaf.receive)
@@ -112,7 +112,7 @@ def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> 
         assert not deaf.send(word("x"))
         call(tmp_path / "s", "Echo", Kind.UNARY, word("a")).receive()
     assert words.cancelled == [1]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(open_now()) == before
 
 
 def test_a_writer_is_let_go_when_the_server_ends_the_call(tmp_path: Path) -> None:
