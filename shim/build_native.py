@@ -7,7 +7,10 @@ import cffi
 
 SHIM = pathlib.Path(__file__).resolve().parent
 HEADERS = ("core/core.h", "journald/entry.h", "relay/relay.h")
-RELAY = ("buffer", "frames", "proto", "request", "pending", "cache", "session", "group", "address", "evidence")
+RELAY = (
+    *("buffer", "frames", "proto", "request", "pending", "cache", "session", "courier"),
+    *("group", "address", "evidence"),
+)
 SOURCES = (
     *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog", "procfs", "native")),
     "journald/entry",

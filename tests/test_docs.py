@@ -20,7 +20,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 RECORDS = sorted(ROOT.glob("docs/decisions/*.md"))
 SECTIONS = ["Context", "Decision", "Consequences", "Rejected"]
 LONGEST_RECORD = 60  # lines: one page
-MOST_C = 8_000
+MOST_C = 8_250
 
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
@@ -164,6 +164,6 @@ def test_the_decisions_say_the_numbers_and_names_that_hold() -> None:
 
 
 def test_the_c_is_still_small() -> None:
-    """Everything that is compiled into a program; beyond this, docs/decisions/0022 is to be looked at again."""
+    """Everything that is compiled into a program; beyond this, docs/decisions/0026 is to be looked at again."""
     files = [path for path in (ROOT / "shim").glob("*/*.[ch]") if path.parent.name != "fuzz"]
     assert 1000 < sum(len(path.read_text().splitlines()) for path in files) <= MOST_C

@@ -65,6 +65,7 @@ static int prepare(struct relay *r)
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	r->signals.fd = signals();
+	r->post.fd = -1;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (r->signals.fd < 0 || r->epoll_fd < 0)
 		return -1;
@@ -88,6 +89,7 @@ static int left(const struct relay *r, int64_t now_ms)
 {
 	int64_t at_ms = r->first ? INT64_MAX : r->idle_ms;
 
+	sooner(&at_ms, post_due_ms(r));
 	if (!r->listener.events)
 		sooner(&at_ms, r->next_accept_ms);
 	for (const struct connection *c = r->first; c; c = c->next) {
@@ -124,6 +126,7 @@ static void settle(struct relay *r, int64_t now_ms)
 	reckon(r, 0, now_ms);
 	if (!r->listener.events && now_ms >= r->next_accept_ms)
 		end_watch(r, &r->listener, EPOLLIN);
+	post_settle(r, now_ms);
 	for (struct connection *c = r->first; c; c = next) {
 		next = c->next;
 		connection_settle(r, c, now_ms);
@@ -149,6 +152,10 @@ static int dispatch(struct relay *r, const struct epoll_event *event, int64_t no
 		return 0;
 	if (end == &r->listener)
 		connection_accept(r, now_ms);
+	else if (end == &r->post && r->post.fd >= 0 && event->events & ~(uint32_t)EPOLLOUT)
+		post_read(r);
+	else if (end == &r->post)
+		return 1;
 	else if (end->fd >= 0 && event->events & ~(uint32_t)EPOLLOUT && end == &c->down)
 		connection_read(r, c, now_ms);
 	else if (end->fd >= 0 && event->events & ~(uint32_t)EPOLLOUT)
@@ -163,7 +170,7 @@ static int may_leave(struct relay *r)
 	for (const struct connection *c = r->first; c; c = c->next)
 		stays |= session_stays(&c->session, &r->is_leaving);
 	r->is_leaving &= !r->awaited;
-	return r->is_leaving && !stays;
+	return r->is_leaving && !stays && !r->courier.number;
 }
 
 static void remove_socket(struct relay *r)

@@ -61,6 +61,9 @@ struct relay {
 	int count;
 	uint64_t numbers;
 	struct cache cache;
+	struct courier courier;
+	struct end post;		/* the courier's way to containerd */
+	int64_t dial_ms;		/* when that is tried next */
 	int64_t next_try_ms;		/* exitd was not there */
 	int64_t next_accept_ms;		/* there was no descriptor left */
 	int64_t idle_ms;		/* when to ask whether any task is left, unless somebody connects */
@@ -108,6 +111,11 @@ void link_open(struct relay *r, struct connection *c, int64_t now_ms);
 void link_read(struct connection *c);
 void link_write(struct connection *c, int64_t now_ms);
 void link_close(struct connection *c);
+
+/* post.c */
+void post_read(struct relay *r);
+void post_settle(struct relay *r, int64_t now_ms);
+int64_t post_due_ms(const struct relay *r);
 
 /* say.c */
 void say(const struct relay *r, const char *level, const char *text);

@@ -22,6 +22,7 @@ static int hello(struct relay *r, const struct connection *c, char *out, size_t 
 	writer_text(&w, "live", live);
 	writer_number(&w, "pid", (uint64_t)getpid());
 	writer_number(&w, "started", r->started);
+	writer_number(&w, "courier", 1);
 	writer_text(&w, "namespace", r->words->name_space);
 	writer_text(&w, "group", r->group);
 	writer_text(&w, "address", r->words->events);

@@ -19,6 +19,12 @@ enum {
 	FRAME_DONE = 0x82,		/* ... a reply marked KEEP has been given to containerd */
 	FRAME_BYE = 0x83,		/* ... containerd's connection is closed */
 	FRAME_SOON = 0x84,		/* `start` -> relay: containerd has this address now, and is going to connect */
+	FRAME_EVENT = 0x85,		/* exitd -> relay: a number, and a request that containerd is to get once */
+	FRAME_TOLD = 0x86,		/* relay -> exitd: that number, and containerd's response */
+	EVENT_HEAD = 8,			/* the number, big-endian */
+	ANSWER_MAX = 256,		/* of containerd's refusals; a longer one is told by its code alone */
+	CONNECT_MS = 5000,		/* containerd takes the courier's connection by then ... */
+	ANSWER_MS = 10000,		/* ... and answers by then */
 	REPLY_KEEP = 0x80,		/* exitd -> relay: a DONE is wanted */
 	REPLY_CACHEABLE = 0x40,		/* ... may be given again while exitd is away */
 	REPLY_LEAVE = 0x20,		/* ... and after this one the relay ends */
@@ -145,6 +151,7 @@ struct note {
 };
 struct session {
 	struct cache *cache;
+	struct courier *courier;	/* NULL: events are passed over */
 	struct reader from_containerd;
 	struct reader from_exitd;
 	struct buffer to_containerd;
@@ -155,6 +162,7 @@ struct session {
 	size_t done_count;
 	uint64_t put;			/* bytes ever put before containerd */
 	uint64_t taken;			/* of them, how many the socket took */
+	uint64_t event;			/* handed over here, and exitd waits to hear of it; 0: none */
 	int64_t look_ms;		/* when the silence is to be looked at; 0: nothing to look at */
 	int is_up;
 	int is_used;			/* a request came */
@@ -176,6 +184,27 @@ void session_given(struct session *s, size_t size);
 void session_over(struct session *s);
 void session_own(struct session *s, int64_t now_ms);
 int session_stays(const struct session *s, int *is_leaving);
+
+/* courier.c: what is brought to containerd, for all connections of a relay. */
+struct courier {
+	uint64_t number;		/* on its way; 0: nothing is */
+	uint64_t told;			/* the last that containerd has taken */
+	uint64_t over;			/* the last that was on its way, with its answer */
+	char answer[256];
+	size_t answer_size;
+	struct buffer to_containerd;
+	struct reader from_containerd;
+	uint32_t stream;		/* the next one's, and one more */
+	int is_up;
+	int64_t due_ms;			/* when it is given up; 0: that is to be reckoned yet */
+};
+void courier_offer(struct courier *c, struct session *s, const struct reader *in);
+void courier_report(const struct courier *c, struct session *s);
+int courier_wants(const struct courier *c);
+void courier_up(struct courier *c);
+void courier_down(struct courier *c);
+void courier_hear(struct courier *c, const char *data, size_t size);
+int courier_look(struct courier *c, int64_t now_ms);
 
 /* group.c, address.c, evidence.c */
 int group_find(const char *json, size_t size, char *out, size_t room);

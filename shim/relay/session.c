@@ -193,6 +193,8 @@ void session_answer(struct session *s, const char *data, size_t size)
 			continue;
 		if (in->type == FRAME_RESPONSE)
 			response(s, in);
+		else if (in->type == FRAME_EVENT && s->courier)
+			courier_offer(s->courier, s, in);
 		reader_next(in);
 	}
 }
@@ -228,6 +230,7 @@ void session_down(struct session *s)
 {
 	s->is_up = 0;
 	s->look_ms = 0;
+	s->event = 0;
 	reader_next(&s->from_exitd);
 	buffer_free(&s->to_exitd);
 	pending_drop_answered(&s->pending);

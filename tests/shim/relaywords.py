@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 REQUEST, RESPONSE = 1, 2
-HELLO, AGAIN, DONE, BYE, SOON = 0x80, 0x81, 0x82, 0x83, 0x84
+HELLO, AGAIN, DONE, BYE, SOON, EVENT, TOLD = range(0x80, 0x87)
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20
 HEAD_BYTES = 10
 DATA_MAX = 4 * 1024 * 1024

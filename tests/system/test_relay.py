@@ -59,6 +59,7 @@ def test_a_hello_says_who_the_relay_is_and_which_connections_it_has(rig: Rig) ->
         "live": "2,1",
         "pid": str(rig.relays()[0]),
         "started": str(native.process_stat(one.pid)[2]),
+        "courier": "1",
         "namespace": "ns",
         "group": "pod",
         "address": rig.containerd + ".ttrpc",

@@ -1,5 +1,6 @@
 /* containerd and exitd say anything in any order, connections come and go: what is given to containerd is whole replies,
- * what is told to exitd begins with a hello and is whole frames, and nothing grows beyond its bound. */
+ * what is told to exitd begins with a hello and is whole frames, what the courier brings is whole requests, one at a
+ * time, and nothing grows beyond its bound. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +9,10 @@
 struct play {
 	struct cache cache;
 	struct session session;
+	struct courier courier;
 	struct reader given;
 	struct reader told;
+	struct reader brought;
 	int64_t now_ms;
 	int greeted;
 };
@@ -25,6 +28,7 @@ static void take(struct play *p, struct buffer *out, struct reader *in, size_t m
 		if (!whole)
 			continue;
 		if (in->flags || in->length > FRAME_MAX || (in == &p->given && in->type != FRAME_RESPONSE) ||
+		    (in == &p->brought && in->type != FRAME_REQUEST) ||
 		    (in == &p->told && (in->type == FRAME_HELLO) == p->greeted))
 			abort();
 		p->greeted |= in == &p->told;
@@ -39,7 +43,7 @@ static void take(struct play *p, struct buffer *out, struct reader *in, size_t m
 static void say(struct play *p, int to_exitd, int framed, const char *data, size_t size)
 {
 	char frame[FRAME_HEAD + 256];
-	int type = to_exitd ? FRAME_REQUEST : FRAME_RESPONSE;
+	int type = to_exitd ? FRAME_REQUEST : size && data[0] & 8 ? FRAME_EVENT : FRAME_RESPONSE;
 
 	if (framed && size) {
 		frame_head(frame, (uint32_t)size - 1, (unsigned char)data[0] % 16, type);
@@ -76,13 +80,41 @@ static void change(struct play *p, int what, size_t count)
 	}
 }
 
+/* As post.c does it: a connection that has ended is another one afterwards. */
+static void close_post(struct play *p)
+{
+	reader_next(&p->brought);
+	buffer_free(&p->courier.to_containerd);
+	courier_down(&p->courier);
+}
+
+static void bring(struct play *p, int how, const char *data, size_t size)
+{
+	struct courier *c = &p->courier;
+
+	if (courier_look(c, p->now_ms))
+		close_post(p);
+	if (how == 0 && courier_wants(c))
+		courier_up(c);
+	else if (how == 1)
+		close_post(p);
+	else if (how == 2 && c->is_up)
+		take(p, &c->to_containerd, &p->brought, size);
+	else if (how == 3 && c->is_up)
+		courier_hear(c, data, size);
+	courier_report(c, &p->session);
+	if (!c->number && c->to_containerd.end > c->to_containerd.at)
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct play p = { .now_ms = 1 };
 
 	session_init(&p.session, &p.cache);
+	p.session.courier = &p.courier;
 	while (size >= 2 && !p.session.is_broken) {
-		int what = data[0] % 8;
+		int what = data[0] % 9;
 		size_t count = data[1];
 
 		data += 2;
@@ -94,6 +126,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			say(&p, what < 2, what % 2, (const char *)data, count);
 			data += count;
 			size -= count;
+		} else if (what == 8 && data[-2] >> 6 == 3) {
+			count = count < size ? count : size;
+			bring(&p, 3, (const char *)data, count);
+			data += count;
+			size -= count;
+		} else if (what == 8) {
+			bring(&p, data[-2] >> 6, "", count);
 		} else {
 			change(&p, what, count);
 		}
@@ -101,6 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		    p.cache.count > CACHE_MAX || p.cache.bytes > CACHE_BYTES)
 			abort();
 	}
+	close_post(&p);
 	session_free(&p.session);
 	reader_next(&p.given);
 	reader_next(&p.told);

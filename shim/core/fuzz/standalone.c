@@ -34,6 +34,9 @@ static const struct { const char *text; size_t size; } seeds[] = {
 	SEED("\4\0\1\041\1\n\022containerd.task.v2.\022\4Wait\032\4\n\2c1"
 	     "\1\042\3\n\022containerd.task.v2.\022\5State\032\4\n\2c1\6\1\3\5\303\022\2\n\0\5\0"
 	     "\1\042\5\n\022containerd.task.v2.\022\5State\032\4\n\2c1\4\0\7\100\3\1\341\7\377"),
+	/* An event of exitd's, brought to containerd and answered; the next one, given up. */
+	SEED("\4\0\3\016\010\0\0\0\0\0\0\0\7event\010\0\206\377\305\012\0\0\0\0\0\0\0\1\2\0\7\100"
+	     "\3\016\010\0\0\0\0\0\0\0\010event\206\12\107\0\7\100"),
 	SEED("\200\1\303\244 \342\202\254 \360\237\230\200 \355\240\200 \300\257 \"\\\033\t\n\360\237\230"),
 };
 
