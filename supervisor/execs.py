@@ -74,6 +74,7 @@ class Exec:
     boot_id: str  # the boot under which it began
     pod: str = ""  # the container's, for events
     address: str = ""  # where containerd takes the events of the task that the container is
+    courier: str = ""  # who brings them there
     init: Process | None = None
     shim: Process | None = None
     started_ns: int | None = None
@@ -133,8 +134,9 @@ class ExecStep:
 
 def born(container: Container, exec_id: str, spec: ExecSpec, by: By, moment: Moment) -> Exec:
     key, of = RunKey(container.id, container.run, exec_id), container.spec
-    pod, address = container.id if of.pod else of.sandbox, of.task.address if of.task is not None else ""
-    return Exec(key, spec, ExecPhase.CREATING, of.name, of.namespace, moment.boot.boot_id, pod, address, by=by)
+    pod, boot_id = container.id if of.pod else of.sandbox, moment.boot.boot_id
+    address, courier = (of.task.address, of.task.courier) if of.task is not None else ("", "")
+    return Exec(key, spec, ExecPhase.CREATING, of.name, of.namespace, boot_id, pod, address, courier, by=by)
 
 
 def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
@@ -184,7 +186,7 @@ def _events(e: Exec, moment: Moment, kind: str, **attributes: str) -> tuple[Even
 
 def _told(e: Exec, events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Events that containerd is told of, where the exec is of a task of its."""
-    notice = notices.of_exec(e.address, e.spec.name, e.init)
+    notice = notices.of_exec(e.address, e.courier, e.spec.name, e.init)
     return tuple(replace(event, task=notice) for event in events)
 
 

@@ -13,15 +13,17 @@ def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
         return None
     if kind == "remove" and c.exit is not None:  # none: it was never made
         silent, pid = c.delete_key == CLEANED_UP, _pid(c.exit.init)
-        return Notice(task.address, pid, status=fold(c.exit.status), at_ns=c.exit.at_ns, silent=silent)
+        status, at_ns = fold(c.exit.status), c.exit.at_ns
+        return Notice(task.address, pid, status=status, at_ns=at_ns, silent=silent, courier=task.courier)
     if kind not in TOLD or c.run > 1:
         return None
-    return Notice(task.address, _pid(c.init), exec_name, made=task if kind == "create" else None)
+    made = task if kind == "create" else None
+    return Notice(task.address, _pid(c.init), exec_name, made=made, courier=task.courier)
 
 
-def of_exec(address: str, name: str, init: Process | None) -> Notice | None:
+def of_exec(address: str, courier: str, name: str, init: Process | None) -> Notice | None:
     """Of its start and its end. Without an address, or a name of containerd's: it is none of containerd's."""
-    return Notice(address, _pid(init), name) if address and name else None
+    return Notice(address, _pid(init), name, courier=courier) if address and name else None
 
 
 def _pid(process: Process | None) -> int:

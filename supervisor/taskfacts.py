@@ -40,6 +40,7 @@ class Task:
     address: str = ""  # where containerd takes its events, over ttrpc
     create_key: str = ""
     oom_score_adj: int = 0  # of that process: what init has unless its configuration says otherwise
+    courier: str = ""  # the process that brings its events to containerd, as PID/START; empty: exitd tells it itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,4 @@ class Notice:
     status: int = 0  # of its deletion, as `at_ns`
     at_ns: int = 0
     silent: bool = False  # containerd tells it itself
+    courier: str = ""  # who brings it there

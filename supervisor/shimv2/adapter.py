@@ -54,7 +54,7 @@ async def serve(stack: contextlib.AsyncExitStack, parts: Parts, inotify: Inotify
     turns, execs = Turns(), TaskExecs(parts.node, parts.operations)
     service = TaskService(parts, execs)
     ends = Ends(parts.node, service, turns, parts.state)
-    door = Door(parts.node, service, ends, turns, parts.state)
+    door = Door(parts.node, service, ends, turns, publisher, parts.state)
     discarded = parts.node.on_discarded
 
     async def forget(container_id: str) -> None:
@@ -63,7 +63,6 @@ async def serve(stack: contextlib.AsyncExitStack, parts: Parts, inotify: Inotify
 
     parts.node.on_discarded = forget
     ends.on_given_up = publisher.drop
-    door.on_hello = lambda hello: publisher.wake(hello.address)
     await execs.load()
     await door.start(inotify)
     stack.push_async_callback(door.stop)

@@ -28,6 +28,7 @@ class Hello:
     pid: int
     namespace: str
     address: str
+    courier: str = ""  # its process, PID/START, if it brings events to containerd; one of an older exitd does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,15 @@ def read_hello(data: bytes) -> Hello:
     try:
         message = fields.decode(data, "relay-hello")
         live = tuple(int(word) for word in message.get("live").split(",") if word)
+        pid, started = message.number("pid"), message.number("started")
         return Hello(
             relay=message.get("relay"),
             connection=message.number("connection"),
             live=live,
-            pid=message.number("pid"),
+            pid=pid,
             namespace=message.get("namespace"),
             address=message.get("address"),
+            courier=f"{pid}/{started}" if message.get("courier") == "1" else "",
         )
     except ValueError as error:
         raise BadRequest(f"the relay's hello is not understood: {error}") from error

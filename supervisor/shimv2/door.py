@@ -8,6 +8,8 @@ was not answered.
 | 0x81 again      | request's | right before a request that was sent before: attempt and age            |
 | 0x82 done       | request's | containerd has its answer: nobody asks once more                        |
 | 0x83 bye        | 0         | containerd has closed this connection                                   |
+| 0x85 event      | 0         | from exitd: a number (64 bits) and a request that containerd gets once  |
+| 0x86 told       | 0         | that number, and containerd's response, or 14 if it is away             |
 """
 
 import asyncio
@@ -30,7 +32,9 @@ from supervisor.inotify import Inotify
 from supervisor.node import Node
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.callers import Caller, Hello, Turns, key_of, read_hello
+from supervisor.shimv2.couriers import TOLD
 from supervisor.shimv2.ends import Ends
+from supervisor.shimv2.publish import Publisher
 from supervisor.shimv2.service import TaskService
 from supervisor.taskrows import key_parts
 from supervisor.ttrpc.faults import CallFailed
@@ -42,6 +46,7 @@ HELLO, AGAIN, DONE, BYE = 0x80, 0x81, 0x82, 0x83
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20  # on the header of an answer
 SOCKET = "shimv2.sock"
 GRACE_SECONDS = 5.0
+SETTLE_SECONDS = 2.0  # for the last events of a relay that is to leave: containerd waits 3 s for that
 FORGET_SECONDS = 1.0  # answers that have arrived are forgotten together
 _AGAIN = struct.Struct(">II")  # attempt, age in ms
 
@@ -61,14 +66,16 @@ class Relay:
 class Door:
     """Begin it when the containers are listed; `stop` before the node is closed."""
 
-    def __init__(self, node: Node, service: TaskService, ends: Ends, turns: Turns, state: str) -> None:
+    def __init__(
+        self, node: Node, service: TaskService, ends: Ends, turns: Turns, publisher: Publisher, state: str
+    ) -> None:
         self.path = f"{state}/{SOCKET}"
         self._node = node
         self._service = service
         self._ends = ends
         self._turns = turns
+        self._publisher = publisher
         self._answered: set[str] = set()
-        self.on_hello: Callable[[Hello], None] = lambda hello: None
         methods = self._methods()
         cleanup = Method(relay_pb2.CleanupRequest, pb.DeleteResponse, self._cleanup)
         services = {
@@ -76,7 +83,9 @@ class Door:
             "containerd.task.v3.Task": methods,
             "exitd.shimv2.Relay": {"Cleanup": cleanup},
         }
-        self._server = Server(services, check=_is_us, failure_of=tasks.failure_of, on_frame=self._frame)
+        self._server = Server(
+            services, check=_is_us, failure_of=tasks.failure_of, on_frame=self._frame, on_lost=self._lost
+        )
 
     async def start(self, inotify: Inotify) -> None:
         """CannotStart."""
@@ -138,7 +147,11 @@ class Door:
         return await self._service.create(request, caller)
 
     async def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> Empty:
-        call.flags |= LEAVE if self._service.is_unused(_caller(call).hello.relay) else 0
+        """A relay that leaves has brought all that it has to: it alone knows what it has brought."""
+        hello = _caller(call).hello
+        if self._service.is_unused(hello.relay):
+            settled = await self._publisher.settled(hello, self._node.store.last_seq(), SETTLE_SECONDS)
+            call.flags |= LEAVE if settled and self._service.is_unused(hello.relay) else 0
         return Empty()
 
     async def _cleanup(self, request: relay_pb2.CleanupRequest, call: Call) -> pb.DeleteResponse:
@@ -158,7 +171,10 @@ class Door:
             if not self._answered:
                 asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget_answered)
             self._answered.add(key_of(relay.hello, frame.stream))
+        elif frame.type == TOLD:
+            self._publisher.couriers.told(relay.hello.courier, connection, frame.data)
         elif frame.type == BYE:
+            self._publisher.couriers.parting(relay.hello.courier, connection)
             self._forget("relay = ? AND connection = ?", relay.hello.relay, relay.hello.connection)
 
     def _hello(self, connection: Connection, relay: Relay, data: bytes) -> None:
@@ -168,9 +184,14 @@ class Door:
             log.warning("refused a relay", pid=connection.peer.pid, why=str(error))
             connection.abort()
             return
-        self.on_hello(hello)
+        self._publisher.couriers.linked(hello.courier, connection)
+        self._publisher.wake(hello.address)
         live = ",".join(map(str, (hello.connection, *hello.live)))  # numbers, as they were read
         self._forget(f"relay = ? AND connection NOT IN ({live})", hello.relay)
+
+    def _lost(self, connection: Connection) -> None:
+        if (hello := _of(connection).hello) is not None:
+            self._publisher.couriers.lost(hello.courier, connection)
 
     def _forget_answered(self) -> None:
         keys, self._answered = [key_parts(key) for key in self._answered], set()

@@ -43,16 +43,13 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller) -> Spec:
         stdin=bool(streams.stdin),
         foreign=streams,
         create_options=asked.create_words,
-        task=Task(
-            request.bundle,
-            root,
-            words,
-            caller.hello.relay,
-            caller.hello.address,
-            caller.key,
-            oom_score_of(caller.by.pid or 0),
-        ),
+        task=_task(request.bundle, root, words, caller),
     )
+
+
+def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller) -> Task:
+    hello, score = caller.hello, oom_score_of(caller.by.pid or 0)
+    return Task(bundle, root, words, hello.relay, hello.address, caller.key, score, hello.courier)
 
 
 def oom_score_of(relay: int) -> int:

@@ -2,12 +2,13 @@
 
 For each address that containerd takes events at there is a lane: a reader of the log, an outbox, and a connection. A
 containerd that is away holds up nobody but itself; what it has not been told waits in the log. What it has been told is
-noted after its answer: killed in between, the next daemon tells it once more.
+noted after its answer: killed in between, the next daemon hands it over once more. A task's relay brings the event and
+knows the repetition; where there is none any more, exitd tells containerd itself, and then perhaps twice.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import structlog
 from google.protobuf.empty_pb2 import Empty
@@ -17,9 +18,11 @@ from supervisor.background import Background
 from supervisor.errors import CannotStart, Code, Compacted, StoreFailed
 from supervisor.events import Bookmark, EventLog, Lost
 from supervisor.facts import Container, Event
+from supervisor.shimv2.callers import Hello
+from supervisor.shimv2.couriers import Couriers, packed
 from supervisor.shimv2.envelopes import FORWARD, request
 from supervisor.shimv2.forwarded import Forwarded
-from supervisor.shimv2.outbox import Outbox
+from supervisor.shimv2.outbox import Outbox, queue_of
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed, Closed
 
@@ -49,14 +52,18 @@ class Link:
     def is_resting(self) -> bool:
         return not self._open.is_set()
 
-    async def tell(self, message: ForwardRequest, is_wanted: Callable[[], bool]) -> None:
-        """When the pause is over, if there is one; nothing when it is not wanted any more by then. CallFailed."""
+    async def tell(
+        self, message: ForwardRequest, bring: Callable[[], Awaitable[bool]], is_wanted: Callable[[], bool]
+    ) -> None:
+        """When the pause is over, if there is one; nothing when it is not wanted any more by then. What nobody else can
+        `bring` is told from here. CallFailed."""
         await self._open.wait()
         began = self._round
         try:
-            client = await self._connected(began)
-            if is_wanted():
-                await client.call(FORWARD, message, Empty, CALL_SECONDS)
+            if not await bring():
+                client = await self._connected(began)
+                if is_wanted():
+                    await client.call(FORWARD, message, Empty, CALL_SECONDS)
         except CallFailed as error:
             if error.code in AWAY and began == self._round:
                 self._rest(error)
@@ -101,11 +108,14 @@ class Link:
 class Lane:
     """All that goes to one address."""
 
-    def __init__(self, address: str, floor: int, noted: Forwarded, events: EventLog) -> None:
+    def __init__(self, address: str, floor: int, of: "Publisher") -> None:
+        noted = of.noted
         self.outbox = Outbox(address, floor, noted.places[address])
         self.link = Link(address)
         self._noted = noted
-        self._events = events
+        self._events = of.events
+        self._couriers = of.couriers
+        self._moved = of.moved
         self._telling: set[str] = set()
         self._room = asyncio.Event()
         self._tasks = Background()
@@ -122,6 +132,7 @@ class Lane:
     def drop(self, task: str) -> None:
         self._noted.note(self.outbox.address, self.outbox.floor, task, self.outbox.drop(task))
         self._room.set()
+        self._moved.set()
 
     async def _read(self) -> None:
         async with contextlib.aclosing(reading(self._events, self.outbox.floor)) as items:
@@ -132,6 +143,7 @@ class Lane:
                 self._take(item)
 
     def _take(self, item: Event | int) -> None:
+        self._moved.set()
         if isinstance(item, int):
             return self.outbox.passed(item)
         if (place := self.outbox.take(item)) is not None:
@@ -139,31 +151,37 @@ class Lane:
         elif item.seq >= self._noted_seq + NOTE_EVERY:
             self._noted_seq = item.seq
             self._noted.note(self.outbox.address, self.outbox.floor)
-        if item.id not in self._telling and self.outbox.next(item.id) is not None:
-            self._telling.add(item.id)
-            self._tasks.spawn(self._tell_all(item.id))
+        queue = queue_of(item)
+        if queue not in self._telling and self.outbox.next(queue) is not None:
+            self._telling.add(queue)
+            self._tasks.spawn(self._tell_all(queue))
 
-    async def _tell_all(self, task: str) -> None:
+    async def _tell_all(self, queue: str) -> None:
         try:
-            while (event := self.outbox.next(task)) is not None:
+            while (event := self.outbox.next(queue)) is not None:
                 await self._tell(event)
                 if (place := self.outbox.sent(event)) is not None:
-                    self._noted.note(self.outbox.address, self.outbox.floor, task, place)
+                    self._noted.note(self.outbox.address, self.outbox.floor, event.id, place)
                 self._room.set()
+                self._moved.set()
         finally:
-            self._telling.discard(task)
+            self._telling.discard(queue)
 
     async def _tell(self, event: Event) -> None:
         """Until containerd has it, or it has been given up."""
         assert event.task is not None
-        message, pause = request(event, event.task), PAUSE_SECONDS
+        message, courier, pause = request(event, event.task), event.task.courier, PAUSE_SECONDS
+        data = packed(event.seq, FORWARD, message) if courier else b""
 
         def is_wanted() -> bool:
-            return self.outbox.next(event.id) is event
+            return self.outbox.next(queue_of(event)) is event
+
+        async def bring() -> bool:
+            return bool(courier) and await self._couriers.tell(courier, event.seq, data, is_wanted)
 
         while is_wanted():
             try:
-                return await self.link.tell(message, is_wanted)
+                return await self.link.tell(message, bring, is_wanted)
             except CallFailed as error:
                 if error.code == Code.INVALID_ARGUMENT:
                     log.error("containerd will not have an event", **_about(event), why=str(error))
@@ -184,14 +202,17 @@ class Publisher:
         """CannotStart."""
         path = f"{state}/shimv2/forwarded"
         try:
-            self._noted = Forwarded(path, boot_id, events.last_seq)
+            self.noted = Forwarded(path, boot_id, events.last_seq)
         except OSError as error:
             raise CannotStart(f"{path}: {error.strerror}") from error
-        self._events = events
+        self.events = events
+        self.couriers = Couriers()
+        self.moved = asyncio.Event()  # something was read or told
         self._tasks = Background()
         self._begun = False
+        self._looked = self.noted.floors[""]
         self.lanes: dict[str, Lane] = {}
-        for address, floor in [*self._noted.floors.items()]:
+        for address, floor in [*self.noted.floors.items()]:
             if address:
                 self._lane(address, floor)
 
@@ -206,34 +227,51 @@ class Publisher:
         await self._tasks.close()
         for lane in self.lanes.values():
             await lane.close()
-        self._noted.close()
+        self.couriers.close()
+        self.noted.close()
 
     def drop(self, container: Container) -> None:
         """containerd tells the rest of this task itself."""
         if container.spec.task is not None:
-            self._lane(container.spec.task.address, self._noted.floors[""]).drop(container.id)
+            self._lane(container.spec.task.address, self.noted.floors[""]).drop(container.id)
 
     def wake(self, address: str) -> None:
         """There is a sign of life of the containerd that takes events there."""
         if address in self.lanes:
             self.lanes[address].link.wake()
 
+    async def settled(self, hello: Hello, newest: int, seconds: float) -> bool:
+        """Once all that the relay has to bring, up to that number of the log, is noted: nothing comes to it again then.
+        False: not so soon."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._is_settled(hello, newest):
+                    self.moved.clear()
+                    await self.moved.wait()
+        return self._is_settled(hello, newest)
+
+    def _is_settled(self, hello: Hello, newest: int) -> bool:
+        if not hello.courier or not hello.address:
+            return True
+        lane = self.lanes.get(hello.address)
+        return self._looked >= newest if lane is None else lane.outbox.is_settled(hello.courier, newest)
+
     def _lane(self, address: str, floor: int) -> Lane:
         if address not in self.lanes:
-            self.lanes[address] = Lane(address, floor, self._noted, self._events)
+            self.lanes[address] = Lane(address, floor, self)
             if self._begun:
                 self.lanes[address].begin()
         return self.lanes[address]
 
     async def _look_for_addresses(self) -> None:
-        seq = self._noted.floors[""]
-        async with contextlib.aclosing(reading(self._events, seq)) as items:
+        async with contextlib.aclosing(reading(self.events, self._looked)) as items:
             async for item in items:
                 if isinstance(item, Event) and item.task is not None and item.task.address:
                     self._lane(item.task.address, item.seq - 1)
-                seq = item if isinstance(item, int) else item.seq
-                if seq >= self._noted.floors[""] + NOTE_EVERY:
-                    self._noted.note("", seq)
+                self._looked = item if isinstance(item, int) else item.seq
+                self.moved.set()
+                if self._looked >= self.noted.floors[""] + NOTE_EVERY:
+                    self.noted.note("", self._looked)
 
 
 async def reading(events: EventLog, seq: int) -> AsyncGenerator[Event | int, None]:

@@ -13,7 +13,7 @@ from tests.supervisor.exec_fakes import ExecWorld, running
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.happenings import INIT, SECOND, SHIM, USER, container, ended, moment, report
 
-TASK = Task("/bundle", stdio=Stdio(stdout="/out"), address="/containerd.ttrpc")
+TASK = Task("/bundle", stdio=Stdio(stdout="/out"), address="/containerd.ttrpc", courier="7/77")
 MADE = life.Made(INIT, SHIM)
 OVER = (ended(Exited(3)), life.Cleaned(), life.RemoveAsked(USER), life.Removed())
 
@@ -41,9 +41,10 @@ def test_the_life_of_a_task_is_told_with_its_pid() -> None:
     happenings = (life.StartAsked(USER), life.Started(SECOND), life.Paused(), life.Resumed(), life.OomSeen(1, 1))
     events = lived(task(), MADE, *happenings, *OVER)
     assert noticed(events) == ["create", "start", "pause", "resume", "oom", "exit", "remove"]
-    address = TASK.address
-    assert events[0].task == Notice(address, INIT.pid, made=TASK)
-    assert events[1].task == Notice(address, INIT.pid)
+    notice = Notice(TASK.address, INIT.pid, courier=TASK.courier)
+    assert events[0].task == replace(notice, made=TASK)
+    assert events[1].task == notice
+    assert all(event.task is not None and event.task.courier == TASK.courier for event in events)
     assert events[-1].task is not None
     assert (events[-1].task.status, events[-1].task.pid) == (3, INIT.pid)
 
@@ -88,7 +89,8 @@ def test_an_exec_is_told_under_containerds_name_for_it() -> None:
     started = execs.step(e, execs.Made(INIT, SHIM), moment())
     assert started.exec is not None
     over = execs.step(started.exec, execs.Ended(report(Exited(3))), moment())
-    assert [event.task for event in (*started.events, *over.events)] == [Notice(TASK.address, INIT.pid, "mine")] * 2
+    notice = Notice(TASK.address, INIT.pid, "mine", courier=TASK.courier)
+    assert [event.task for event in (*started.events, *over.events)] == [notice] * 2
     assert execs.step(e, execs.MakeFailed("no"), moment()).events[0].task is None
 
 

@@ -9,6 +9,7 @@ import select
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -21,13 +22,13 @@ from protos.containerd import task_pb2 as pb
 from protos.containerd import types_pb2
 from protos.exitd.shimv2 import relay_pb2
 from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
-from shim import fields
+from shim import fields, native
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import REQUEST, Decoder, Frame, encode
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon
 from tests.system.shimrig import empty_cgroup, tiny_bundle
 
-HELLO, AGAIN, DONE, BYE = 0x80, 0x81, 0x82, 0x83
+HELLO, AGAIN, DONE, BYE, _, EVENT, TOLD = range(0x80, 0x87)
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20
 V2, V3 = "containerd.task.v2.Task", "containerd.task.v3.Task"
 PROCESS = "types.containerd.io/opencontainers/runtime-spec/1/Process"
@@ -47,7 +48,9 @@ M = TypeVar("M", bound=Message)
 
 @dataclass
 class Relay:
-    """One relay process with one connection of containerd's. `again` sends on a new connection to exitd."""
+    """One relay process with one connection of containerd's. `again` sends on a new connection to exitd.
+
+    With `courier` it brings events: `next_event` is one that was handed over, `told` answers it."""
 
     daemon: Daemon
     namespace: str
@@ -55,7 +58,9 @@ class Relay:
     number: int = 1
     live: str = ""
     address: str = ""
+    courier: bool = False
     flags: dict[int, int] = field(default_factory=dict)
+    _handed: deque[int] = field(default_factory=deque)
     _asked: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     _answers: dict[int, Response] = field(default_factory=dict)
     _socket: socket.socket | None = None
@@ -69,8 +74,9 @@ class Relay:
         self._decoder = Decoder()
         words: list[tuple[str, str | int]] = [
             *(("relay", self.id), ("connection", self.number), ("live", self.live or self.number)),
-            *(("pid", os.getpid()), ("started", 1), ("namespace", self.namespace), ("group", "")),
-            *(("address", self.address), ("socket", "/none")),
+            *(("pid", os.getpid()), ("started", native.process_stat(os.getpid())[2])),
+            *(("namespace", self.namespace), ("group", ""), ("address", self.address), ("socket", "/none")),
+            *([("courier", 1)] if self.courier else []),
         ]
         if hello:
             self.say(Frame(0, HELLO, 0, fields.encode("relay-hello", words)))
@@ -137,8 +143,22 @@ class Relay:
             raise ConnectionError("exitd has gone")
         for frame in self._decoder.feed(data):
             assert isinstance(frame, Frame) and frame.stream not in self._answers, frame
+            if frame.type == EVENT:
+                self._handed += struct.unpack_from(">Q", frame.data)
+                continue
             self._answers[frame.stream] = Response.FromString(frame.data)
             self.flags[frame.stream] = frame.flags
+
+    def next_event(self) -> int:
+        """The number of the next one that exitd has handed over, or hands over now."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not self._handed:
+            self._read(deadline)
+        return self._handed.popleft()
+
+    def told(self, number: int) -> None:
+        """containerd has it."""
+        self.say(Frame(0, TOLD, 0, struct.pack(">Q", number)))
 
     def clean_up(self, id: str, bundle: pathlib.Path) -> pb.DeleteResponse:
         """As the relay's `delete` asks."""

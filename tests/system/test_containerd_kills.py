@@ -16,9 +16,10 @@ from tests.system.containerdkills import SECONDS, Execs, Life, Reviver, judge, l
 from tests.system.containerdrig import EXITD, Box, Containerd, containerd
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
 from tests.system.gates import Gates, stopped
-from tests.system.test_daemon_kills import calls_of, chosen, traced
+from tests.system.test_daemon_kills import CALLS, calls_of, chosen, traced
 
 SEED = 5_205
+TALK = ("sendto", "recvfrom", "write")  # with relays and their containerd; and the notes of what was told
 MOMENTS = [f"{command}.{when}" for command in ("create", "start", "delete") for when in ("before", "after")]
 
 
@@ -53,10 +54,13 @@ def plain_life(rig: Containerd) -> None:
     Life(rig.box(EXITD, "learn")).live()
 
 
-def test_exitd_killed_at_any_system_call_of_a_tasks_life_is_not_noticed(rig: Containerd) -> None:
+@pytest.mark.parametrize(("calls", "count"), [(CALLS, 3), (TALK, 3)], ids=["any", "talk"])
+def test_exitd_killed_at_any_system_call_of_a_tasks_life_is_not_noticed(
+    rig: Containerd, calls: tuple[str, ...], count: int
+) -> None:
     limit, daemon = allowed(rig), rig.with_exitd()
     deaths, latest = 0, 0.0
-    cases = chosen(calls_of(daemon, lambda: plain_life(rig)), 3)
+    cases = chosen(calls_of(daemon, lambda: plain_life(rig), calls), count)
     for call, number in cases:
         life = Life(rig.box(EXITD, "call"))
         with rig.events() as events, Reviver(daemon) as reviver:

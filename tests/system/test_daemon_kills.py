@@ -67,10 +67,10 @@ def learn(daemon: Daemon) -> list[tuple[str, int]]:
     return calls_of(daemon, lambda: oracle.whole_life(Revived(daemon), two_runs(daemon)))
 
 
-def calls_of(daemon: Daemon, life: Callable[[], None]) -> list[tuple[str, int]]:
+def calls_of(daemon: Daemon, life: Callable[[], None], calls: tuple[str, ...] = CALLS) -> list[tuple[str, int]]:
     """Every call of one whole life, as strace counts them: by thread."""
     trace = daemon.base / "trace"
-    with traced(daemon, "-o", str(trace), "-e", f"trace={','.join(CALLS)}"):
+    with traced(daemon, "-o", str(trace), "-e", f"trace={','.join(calls)}"):
         life()
     by_thread = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), flags=re.M))
     most: dict[str, int] = {}

@@ -34,12 +34,19 @@ def container(id: str = "c1", address: str = ADDRESS) -> Container:
 
 
 def told(
-    kind: str, id: str = "c1", *, exec: str = "", address: str = ADDRESS, silent: bool = False, seq: int = 0
+    kind: str,
+    id: str = "c1",
+    *,
+    exec: str = "",
+    address: str = ADDRESS,
+    silent: bool = False,
+    courier: str = "",
+    seq: int = 0,
 ) -> Event:
     """One that containerd is told of, with all that is needed for it."""
     exit = ended(id, exec) if kind == "exit" else None
     made = TASK if kind == "create" else None
-    notice = Notice(address, 40, exec, made, 3 if kind == "remove" else 0, AT_NS, silent)
+    notice = Notice(address, 40, exec, made, 3 if kind == "remove" else 0, AT_NS, silent, courier)
     return Event(kind, id, f"task-{id}", "k8s.io", AT_NS, exit, exec_id=exec and f"x{exec}", task=notice, seq=seq)
 
 
@@ -54,13 +61,13 @@ def untold(seq: int = 0) -> Event:
     return Event("create", "native", "native", "default", AT_NS, seq=seq)
 
 
-def life(id: str, *, execs: int = 1, late: bool = False, address: str = ADDRESS) -> list[Event]:
+def life(id: str, *, execs: int = 1, late: bool = False, address: str = ADDRESS, courier: str = "") -> list[Event]:
     """From its making to its deletion. `late`: the log has an exec's end after init's."""
     kinds = [("create", ""), ("start", "")]
     for n in range(execs):
         kinds += [("exec_added", f"e{n}"), ("exec", f"e{n}"), ("exit", f"e{n}")]
     kinds += [("oom", ""), ("exit", ""), *([("exit", "late")] if late else []), ("remove", "")]
-    return [told(kind, id, exec=exec, address=address) for kind, exec in kinds]
+    return [told(kind, id, exec=exec, address=address, courier=courier) for kind, exec in kinds]
 
 
 def wanted(events: list[Event]) -> list[Event]:

@@ -32,6 +32,11 @@ def test_a_hello_says_who_asks_and_which_connections_live() -> None:
     assert callers.key_of(hello, 9) == "00ff/3/9"
 
 
+def test_a_relay_that_brings_events_says_so_and_is_known_by_its_process() -> None:
+    assert callers.read_hello(fields.encode("relay-hello", PAIRS)).courier == ""
+    assert callers.read_hello(fields.encode("relay-hello", (*PAIRS, ("courier", 1)))).courier == "77/5"
+
+
 @pytest.mark.parametrize(
     "data",
     [

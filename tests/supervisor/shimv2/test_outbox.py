@@ -11,6 +11,8 @@ from supervisor.shimv2 import outbox
 from supervisor.shimv2.outbox import Outbox, Place
 from tests.supervisor.shimv2.taskevents import ADDRESS, ended, life, told, untold, wanted
 
+LIVES = ("create", "create", "start", "start")
+
 
 def numbered(events: list[Event]) -> list[Event]:
     return [replace(event, seq=n) for n, event in enumerate(events, 1)]
@@ -46,6 +48,34 @@ def test_a_task_does_not_wait_for_another() -> None:
     assert box.floor == 0
     box.sent(one)
     assert box.floor == 2
+
+
+def test_the_tasks_of_one_relay_form_one_queue() -> None:
+    box = fresh()
+    events = [told(kind, id, courier="7/77", seq=n) for n, (kind, id) in enumerate(zip(LIVES, "abab", strict=True), 1)]
+    for event in events:
+        box.take(event)
+    assert not box.is_settled("7/77", 4)
+    for number, event in enumerate(events, 1):
+        assert box.next("7/77") is event
+        assert box.next(event.id) is None
+        assert box.sent(events[-1]) is None or number == len(events)
+        box.sent(event)
+        assert box.floor == number
+    assert box.is_settled("7/77", 4)
+    assert not box.is_settled("7/77", 5)
+
+
+def test_an_exit_or_a_drop_takes_nothing_away_from_others_in_the_queue() -> None:
+    box = fresh()
+    for n, (kind, id) in enumerate((("exit", "a"), ("start", "b"), ("oom", "a"), ("oom", "b"), ("remove", "a")), 1):
+        box.take(told(kind, id, courier="7/77", seq=n))
+    first = box.next("7/77")
+    assert first is not None and box.sent(first) == Place(1, exited=True)
+    assert len(box) == 3
+    box.drop("b")
+    left = box.next("7/77")
+    assert left is not None and (left.type, left.id, len(box)) == ("remove", "a", 1)
 
 
 def test_what_is_not_of_this_address_or_of_no_task_is_passed_over() -> None:
