@@ -281,11 +281,11 @@ def _same(event: Told, other: Told) -> bool:
 
 
 def repetitions(h: History) -> Iterator[str]:
-    """Only of what was on its way when exitd or containerd died, and word for word (docs/decisions/0024)."""
+    """Only of what was on its way when a relay or containerd died, and word for word (docs/decisions/0026)."""
     for task in sorted({event.who.task for event in h.told}):
         events = [event for event in h.told if event.who.task == task]
         for event, other in pairwise(events):
-            if _same(event, other) and not h.died(event.at, other.at, "exitd", "containerd"):
+            if _same(event, other) and not h.died(event.at, other.at, "relay", "containerd"):
                 yield f"told again: {other}"
         once = [event.bytes for event in told_once(h, task)]
         for event in told_once(h, task):

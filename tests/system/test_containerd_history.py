@@ -135,14 +135,14 @@ def test_a_history_that_cannot_be_is_complained_of(history: History, words: str)
     assert any(words in one for one in found), found
 
 
-def test_what_was_on_its_way_when_exitd_or_containerd_died_may_be_told_again_word_for_word() -> None:
+def test_what_was_on_its_way_when_containerd_died_may_be_told_again_word_for_word() -> None:
     again = with_told(*TOLD[:5], replace(TOLD[4], at=5.9), *TOLD[5:])
-    for struck in (EXITD, CONTAINERD):
-        assert violations(replace(again, struck=(struck,))) == []
-    assert violations(replace(again, struck=(Struck(6.0, 6.1, "exitd"),)))  # nobody was dead in between
+    assert violations(replace(again, struck=(CONTAINERD,))) == []
+    assert violations(replace(again, struck=(EXITD,)))
+    assert violations(replace(again, struck=(Struck(6.0, 6.1, "containerd"),)))  # nobody was dead in between
     assert violations(replace(again, struck=(Struck(5.5, 6.5, "stop"),)))
     other = with_told(*TOLD[:5], replace(TOLD[4], at=5.9, bytes=b"other"), *TOLD[5:])
-    assert violations(replace(other, struck=(EXITD,)))
+    assert violations(replace(other, struck=(CONTAINERD,)))
 
 
 def test_of_a_call_that_containerd_does_not_live_to_answer_nobody_knows_what_came() -> None:
