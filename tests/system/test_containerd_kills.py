@@ -41,13 +41,14 @@ def rig(running: Containerd) -> Iterator[Containerd]:
 
 
 def allowed(rig: Containerd) -> float:
-    """The two seconds, and what this machine takes for a restart and an answer when nothing is going on."""
+    """The two seconds, and several times what this machine takes at the moment for a restart and an answer when nothing
+    is going on: other tests come and go meanwhile. How late it was is printed."""
     assert rig.exitd is not None
     plain = Life(rig.box(EXITD, "plain")).live()
     rig.exitd.kill()
     begun = time.monotonic()
     rig.exitd.start()
-    return SECONDS + plain.slowest + time.monotonic() - begun
+    return SECONDS + 4 * (plain.slowest + time.monotonic() - begun)
 
 
 def plain_life(rig: Containerd) -> None:
