@@ -21,6 +21,7 @@ from supervisor.witness import Watch
 OUT_FD, ERR_FD, OUT_WRITE_FD, ERR_WRITE_FD, JOIN_FD, IN_FD, IN_WRITE_FD = 4, 5, 6, 7, 8, 12, 13
 STAGE_READ_FD, STAGE_WRITE_FD = 14, 15
 LEAVES_SECONDS = 2.0  # after its record
+LOOK_SECONDS = 0.01  # between two looks at what a shim does that nobody watches
 DEATH_SECONDS = 5.0  # of anything, after SIGKILL
 
 log = structlog.get_logger(__name__)
@@ -110,20 +111,22 @@ class Shims:
             await _within(watch.shim_gone, f"exitd-shim of {watch.key.container}")
 
     @contextlib.asynccontextmanager
-    async def locked(self, path: str) -> AsyncIterator[None]:
-        """The run's lock, taken from whatever shim still has it."""
+    async def locked(self, path: str, *, is_unmade: bool = False) -> AsyncIterator[None]:
+        """The run's lock, taken from whatever shim still has it. `is_unmade`: exitd knows of no container there, so
+        that none has run."""
         with rundir.locked(path) as free:
             if free:
                 yield
                 return
-        await self._kill_lock_holder(path)
+        await self._kill_lock_holder(path, is_unmade)
         with rundir.locked(path) as free:
             if not free:
                 raise ShimFailed(f"{path}: another shim took its lock; trying again")
             yield
 
-    async def _kill_lock_holder(self, path: str) -> None:
-        """A shim that nobody watches: of an earlier daemon, or a twin."""
+    async def _kill_lock_holder(self, path: str, is_unmade: bool) -> None:
+        """A shim that nobody watches: of an earlier daemon, or a twin. It has time to write the end of the log; where
+        nothing has run, to make the container that it is about to make, which is then removed whole."""
         holder = rundir.lock_holder(path)
         pidfd = monitor.open_process(holder.pid, holder.started_ticks) if holder is not None else None
         if pidfd is None:
@@ -131,9 +134,9 @@ class Shims:
         gone = asyncio.Event()
         try:
             self._monitor.watch(pidfd, monitor.PIDFD, lambda _: gone.set())
-            with contextlib.suppress(TimeoutError):  # it may be writing the end of the log
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LEAVES_SECONDS):
-                    await gone.wait()
+                    await (_made(path, gone) if is_unmade else gone.wait())
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             await _within(gone, f"the shim in {path}")
@@ -234,6 +237,15 @@ async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created |
         for fd in descriptors:
             os.close(fd)
         raise ShimFailed(f"exitd-shim's status is not understood: {error}") from error
+
+
+async def _made(path: str, gone: asyncio.Event) -> None:
+    """Until the shim has made its container, or has died of it."""
+    while rundir.created(path) is None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await gone.wait()
+                return
 
 
 async def _within(event: asyncio.Event, what: str) -> None:

@@ -206,7 +206,8 @@ class NativeContainers:
         key = RunKey(container.id, container.run)
         path = rundir.path_of(self._place.state, container.id, container.run)
         await self._watching.shims.leave(self._watching.get(key), runplan.leaves_seconds(container.spec.foreign))
-        async with self._watching.shims.locked(path):
+        is_unmade = container.init is None and container.exit is None
+        async with self._watching.shims.locked(path, is_unmade=is_unmade):
             if _is_there(f"{path}/{names.RUNTIME_ROOT}/{container.id}"):
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
