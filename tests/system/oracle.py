@@ -130,7 +130,8 @@ def created(up: Revived, subject: Subject) -> None:
             subject.id = up.call(lambda client: client.create(subject.spec)).id
         except NameTaken:
             known = up.patiently(lambda client: by_name(client, subject.name))
-            made = known is not None and known.phase != pb.PHASE_CREATING  # which may come to nothing yet
+            # One that is being made may come to nothing yet, and one that has is about to go.
+            made = known is not None and known.phase not in (pb.PHASE_CREATING, pb.PHASE_REMOVING)
             subject.id = known.id if known is not None and made else ""
         except ExitdError:
             return False
