@@ -5,7 +5,7 @@ import pathlib
 import resource
 import subprocess
 
-from bench.machine import ROOT_FOLDERS, SLEEP, Scratch
+from bench.machine import ROOT_FOLDERS, SLEEP, Scratch, command_lines, run, until
 
 SMALL_LIMIT = 4096
 
@@ -31,7 +31,12 @@ class Podman:
         self.call("exec", id, *args)
 
     def close(self) -> None:
+        """Behind its own clean-up, which goes on after its commands and mounts its store once more."""
         self.call("rm", "--force", "--time", "0", "--all")
+        root = os.fsencode(self._root)
+        until(lambda: all(root not in words for _, words in command_lines()), "the end of podman's own clean-up")
+        if os.path.ismount(store := f"{self._root}/overlay"):
+            run("umount", store)
 
     def call(self, *words: str, given: bytes = b"") -> bytes:
         """What it says. RuntimeError when it fails."""
