@@ -75,10 +75,12 @@ class Node:
         return e.key
 
     async def replace_shim(self) -> None:
-        """Its shim killed; the next one comes by itself."""
+        """Its shim killed where it rests; the next one comes by itself. What a shim is killed over in the middle of
+        writing to a fifo its next one may write again: a fifo does not tell how far it was."""
         watch = self.watching.get(KEY)
         assert watch is not None and watch.shim is not None
         before = watch.shim
+        assert await asyncio.to_thread(shimrig.wait_state, before.pid, watch.shim_fd, "S")
         signal.pidfd_send_signal(watch.shim_fd, signal.SIGKILL)
         async with asyncio.timeout(shimrig.LIMIT_SECONDS):
             while watch.shim == before or watch.shim_fd < 0 or not await self.answers():
