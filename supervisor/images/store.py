@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import structlog
 
+from shim.undo import undone_on_failure
 from supervisor.errors import BadRequest, ImageInUse, ImageStoreFailed, WrongDigest, WrongState
 from supervisor.images import documents, files, index, layout, reference, tools
 from supervisor.images.deadline import Deadline, Halt
@@ -47,13 +48,10 @@ class Images:
         self._lock = threading.Lock()
         self._pins: Counter[str] = Counter()  # layers that loads under way count on
         self._disk = Disk(f"{os.path.realpath(root)}/images")
-        try:
+        with undone_on_failure(self.close):
             self._images = self._disk.read_index()
             self._leftovers = self._disk.staged()
             self._drop_broken()
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         self._disk.close()
@@ -329,6 +327,7 @@ class Images:
 
     @contextmanager
     def _pinned(self, diff_ids: Iterable[str]) -> Iterator[None]:
+        """What somebody has removed meanwhile stayed for this load alone: then it goes with its end."""
         pins = set(diff_ids)
         with self._lock:
             self._pins.update(pins)
@@ -338,6 +337,9 @@ class Images:
             with self._lock:
                 self._pins.subtract(pins)
                 self._pins += Counter()  # without those that are no longer counted on
+                idle = pins - self._pins.keys() - {layer.diff_id for image in self._images for layer in image.layers}
+            if idle:
+                self.gc()
 
     def _lower(self, image: Image) -> Iterator[str]:
         """Topmost first. A layer that comes twice counts where it is topmost, for overlay takes none twice and what it

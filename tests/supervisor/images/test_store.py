@@ -6,9 +6,7 @@ import json
 import os
 import pathlib
 import socket
-import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,7 @@ from supervisor.errors import (
     WrongState,
 )
 from supervisor.images import tools
-from supervisor.images.facts import Config, Image, Resolved
+from supervisor.images.facts import Config, Resolved
 from supervisor.images.store import Images
 from tests.supervisor.images.building import Made, docker_archive, link, tar, tree, write_layout
 from tests.supervisor.images.stores import ABOVE, ABOVE_HEX, BASE, PLAIN, TALL, layers_on_disk, opened, written
@@ -203,25 +201,6 @@ def test_holds_become_those_of_the_containers_there_are(images: Images, both: pa
     assert images.users() == {tall.id: ("moved", "new")}
 
 
-def test_who_uses_an_image_can_be_asked_while_containers_come_and_go(images: Images, both: pathlib.Path) -> None:
-    plain, _ = images.load(str(both))
-    over = threading.Event()
-
-    def come_and_go() -> None:
-        while not over.is_set():
-            images.hold("c", plain.id)
-            images.release("c")
-
-    thread = threading.Thread(target=come_and_go)
-    thread.start()
-    try:
-        seen = {images.users().get(plain.id, ()) for _ in range(2000)}
-    finally:
-        over.set()
-        thread.join()
-    assert seen <= {(), ("c",)}
-
-
 def test_a_load_says_which_names_it_gave(images: Images, tmp_path: pathlib.Path) -> None:
     for names in (["a:1", "b:1"], ["c:1"]):
         path = written(tmp_path / "x.tar", docker_archive((PLAIN, names)))
@@ -298,47 +277,6 @@ def test_the_image_of_this_host_is_taken_from_an_index_of_many(images: Images, t
     (layout / "index.json").write_text(json.dumps({"manifests": descriptors[:1]}))
     with pytest.raises(NoSuchImage, match="no image for linux/"):
         images.load(str(layout))
-
-
-def test_loads_and_removals_at_once_leave_whole_images_alone(images: Images, tmp_path: pathlib.Path) -> None:
-    made = [Made([BASE, tar((f"f{number}", b""))]) for number in range(4)]
-    layouts = [str(write_layout(tmp_path / f"l{number}", {"t": one})) for number, one in enumerate(made)]
-    failures: list[Exception] = []
-
-    def work(layout: str, stays: bool) -> None:
-        try:
-            for _ in range(5):
-                (image,) = images.load(layout)
-                assert all(os.path.isdir(path) for path in images.resolve(image.id).lower)
-                if not stays:
-                    images.remove(image.id)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(layout, at % 2 == 0)) for at, layout in enumerate(layouts)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert {image.id for image in images.list()} == {made[0].id, made[2].id}
-    assert layers_on_disk(tmp_path) == 3
-
-
-def test_an_image_that_somebody_removes_right_after_it_was_loaded_is_not_there_and_no_disk_is_blamed(
-    both: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    class Raced(Images):
-        def pull(self, word: str, **how: Any) -> Image:
-            image = super().pull(word, **how)
-            self.remove(image.id)
-            return image
-
-    images = Raced(str(tmp_path / "root"))
-    with pytest.raises(NoSuchImage):
-        images.resolve(f"oci:{both}:tall")
-    assert layers_on_disk(tmp_path) == 0
-    images.close()
 
 
 def test_a_failed_pull_says_what_skopeo_said_and_leaves_nothing(images: Images, tmp_path: pathlib.Path) -> None:
