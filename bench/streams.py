@@ -16,6 +16,7 @@ from bench.ours import TREE, Daemon, Shims
 from bench.peers import Conmon
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields
+from shim.undo import undone_on_failure
 
 LINE_BYTES = 200
 LAST_LINE = b"the last line\n"
@@ -117,12 +118,9 @@ def on_pty(*command: str) -> Ends:
         os.close(master_fd)
 
     session = Ends(master_fd, master_fd, close)
-    try:
+    with undone_on_failure(close):
         wait_for(session, READY)
         until(lambda: not termios.tcgetattr(master_fd)[3] & termios.ICANON, "a raw terminal")
-    except BaseException:
-        close()
-        raise
     return session
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from shim import fields, launch, mark, names, plan, prepare, programs, record
+from shim.undo import undone_on_failure
 
 CREATE_SECONDS = 120
 COMMAND_SECONDS = 30
@@ -116,13 +117,9 @@ def read_config(bundle: str) -> tuple[tuple[str, ...], str]:
 def start(wanted: Wanted) -> str:
     """The id of a container that runs. Failed, KeeperRefused, OSError."""
     claim(wanted)
-    try:
-        with reached_keeper(wanted.state) as keeper:
-            fill(wanted, keeper is not None)
-            created = create(wanted, keeper)
-    except BaseException:
-        take_back(wanted)
-        raise
+    with undone_on_failure(lambda: take_back(wanted)), reached_keeper(wanted.state) as keeper:
+        fill(wanted, keeper is not None)
+        created = create(wanted, keeper)
     try:
         start_init(wanted, created.pidfd)
     finally:
@@ -209,13 +206,15 @@ def create(wanted: Wanted, keeper: socket.socket | None) -> launch.Created:
         shim_fd = spawn(wanted, program, keeper, seats)
         stack.callback(os.close, shim_fd)
         ours.settimeout(CREATE_SECONDS + 5)
-        try:
+        with undone_on_failure(lambda: end_unmade(wanted, shim_fd, keeper)):
             return word_of(wanted, *launch.receive(ours))
-        except BaseException:
-            end(shim_fd)
-            if keeper is not None:
-                launch.ask(keeper, fields.encode("exitd-ack", launch.key(wanted.id, mark.RUN)), [])
-            raise
+
+
+def end_unmade(wanted: Wanted, shim_fd: int, keeper: socket.socket | None) -> None:
+    """A shim that has made no container; the keeper may forget it."""
+    end(shim_fd)
+    if keeper is not None:
+        launch.ask(keeper, fields.encode("exitd-ack", launch.key(wanted.id, mark.RUN)), [])
 
 
 def spawn(wanted: Wanted, program: str, keeper: socket.socket | None, seats: list[int]) -> int:

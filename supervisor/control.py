@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
 from shim import fields, launch
+from shim.undo import undone_on_failure
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.facts import Counters, Winsize
 
@@ -39,16 +40,13 @@ class Control:
     async def open(cls, directory: str) -> Self:
         """ShimFailed when no shim listens there."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        try:
-            async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
-                await _connect(connection, directory)
-            return cls(connection)
-        except OSError as error:
-            connection.close()
-            raise ShimFailed(f"no shim listens in {directory}: {error.strerror}") from error
-        except BaseException:
-            connection.close()
-            raise
+        with undone_on_failure(connection.close):
+            try:
+                async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
+                    await _connect(connection, directory)
+                return cls(connection)
+            except OSError as error:
+                raise ShimFailed(f"no shim listens in {directory}: {error.strerror}") from error
 
     async def attach(self, streams: Sequence[str], mode: str, descriptors: Sequence[int]) -> bool:
         """`streams`: those of in, out, err that are wanted, in this order; `descriptors`: the shim's pipe end for each.

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from shim.undo import undone_on_failure
 from supervisor.errors import WrongState
 from supervisor.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
 
@@ -54,14 +55,15 @@ def open_all(path: str) -> list[LogFile]:
     """Every file there is, the oldest first. Opened the other way round: what is renamed meanwhile is found twice and
     never missed. Raises OSError for what cannot be read, WrongState for a current file that is a link."""
     found: dict[tuple[int, int], LogFile] = {}
-    try:
+
+    def close() -> None:
+        for file in found.values():
+            file.close()
+
+    with undone_on_failure(close):
         for file in _opened(path):
             if found.setdefault(file.inode, file) is not file:
                 file.close()
-    except BaseException:
-        for file in found.values():
-            file.close()
-        raise
     oldest_first = [*found.values()][::-1]
     current, numbered, timed = ([file for file in oldest_first if file.named is named] for named in Named)
     return [*heapq.merge(numbered, timed, key=LogFile.last_written_ns), *current]

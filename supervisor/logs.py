@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from shim.undo import undone_on_failure
 from supervisor import inotify
 from supervisor.logfiles import Chain
 from supervisor.logline import READERS, Item, Stamps, Tail, Window
@@ -36,12 +37,9 @@ class Wanted:
 
 async def _opened(wanted: Wanted) -> Chain:
     log = Chain(wanted.path, READERS[wanted.driver])
-    try:
+    with undone_on_failure(log.close):
         if wanted.tail_lines is not None:
             await log.skip_to(Tail(wanted.tail_lines, wanted.window))
-    except BaseException:
-        log.close()
-        raise
     return log
 
 

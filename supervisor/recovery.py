@@ -5,6 +5,7 @@ import contextlib
 
 import structlog
 
+from shim.undo import undone_on_failure
 from supervisor import evidence, lifecycle
 from supervisor.errors import ExitdError
 from supervisor.facts import LIVE, Container, Event, Phase, Report, RunKey, Source, Unknown
@@ -36,11 +37,8 @@ async def recover(node: Node) -> None:
 async def take_in(node: Node, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
     """One that no daemon has known: stored, then looked up like the others. StoreFailed, NameTaken."""
     node.recovering[container.id] = asyncio.Event()
-    try:
+    with undone_on_failure(lambda: node.recovering.pop(container.id).set()):
         await node.adopt(container, events)
-    except BaseException:
-        node.recovering.pop(container.id).set()
-        raise
     node.spawn(_find(node, container, rebooted=rebooted))
 
 

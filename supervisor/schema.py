@@ -5,6 +5,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from shim.undo import undone_on_failure
 from supervisor.errors import CannotStart
 
 APPLICATION_ID = 0x65786974  # "exit", in the file's header: tells exitd's file from any other SQLite database
@@ -62,11 +63,8 @@ def open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
         if version == 0:
             _make_file(path)
         connection = connect(path, lock_seconds)
-        try:
+        with undone_on_failure(connection.close):
             _migrate(connection, version)
-        except BaseException:
-            connection.close()
-            raise
         return connection
     except sqlite3.Error as error:
         text = f"{path}: cannot be opened ({describe(error)}); {_next_step(error)}"
@@ -83,15 +81,12 @@ def connect(path: Path, lock_seconds: float) -> sqlite3.Connection:
     """
     uri = f"{path.absolute().as_uri()}?mode=rw"  # never made here: a deleted database must not come back empty
     connection = sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
-    try:
+    with undone_on_failure(connection.close):
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # has effect only before the first table, and before WAL
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

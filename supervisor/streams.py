@@ -92,16 +92,15 @@ class Session:
 
     async def __aenter__(self) -> Self:
         """WrongState when it has ended, ShimFailed when no shim is there; Busy."""
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._close)
             if self.stdin:
                 self._input = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             self._over = asyncio.ensure_future(self._target.over())
             self._over.add_done_callback(lambda _: self._tap.widen(LAST_BYTES))
             if not await self._attach_within(BEGIN_SECONDS):
                 raise WrongState(f"{self._target.name} has ended")
-        except BaseException:
-            await self._close()
-            raise
+            stack.pop_all()
         return self
 
     async def __aexit__(

@@ -1,16 +1,15 @@
 """What is installed for containerd's side: CRI's configuration, Kubernetes' RuntimeClass, the order of the units."""
 
 import configparser
-import os
 import pathlib
 import shutil
-import subprocess
 import tomllib
 
 import pytest
 import yaml
 
 from supervisor.cli.containerd import SHARE, handlers
+from tests.systemdunits import verified
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNITS = ROOT / "systemd"
@@ -64,12 +63,4 @@ if shutil.which("systemd-analyze"):
         (tmp_path / "containerd.service").write_text("[Service]\nType=notify\nExecStart=/bin/true\n")
         (tmp_path / "exitd.service").write_text("[Service]\nExecStart=/bin/true\n")
         shutil.copytree(UNITS / "containerd.service.d", tmp_path / "containerd.service.d")
-        done = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", f"{tmp_path}/containerd.service"],
-            env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        mine = [line for line in (done.stdout + done.stderr).splitlines() if "exitd" in line]
-        assert (done.returncode, mine) == (0, [])
+        assert verified(tmp_path, [tmp_path / "containerd.service"]) == (0, [])

@@ -1,11 +1,10 @@
 """The units beside those that tests/test_packaging.py looks into, and all of them as systemd reads them."""
 
-import os
 import pathlib
 import re
 import shutil
-import subprocess
 
+from tests.systemdunits import verified
 from tests.test_packaging import ROOT, unit
 
 
@@ -23,12 +22,4 @@ if shutil.which("systemd-analyze"):
         for path in (*(ROOT / "systemd").glob("*.service"), *(ROOT / "systemd").glob("*.socket")):
             # The programs must exist for the check, so it is made with one that does.
             (tmp_path / path.name).write_text(re.sub(r"/opt/exitd/bin/[\w-]+", "/bin/true", path.read_text()))
-        done = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))],
-            env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        mine = [line for line in (done.stdout + done.stderr).splitlines() if "exitd" in line]
-        assert (done.returncode, mine) == (0, [])
+        assert verified(tmp_path, tmp_path.iterdir()) == (0, [])

@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.undo import undone_on_failure
 from supervisor.api.failures import translate
 from supervisor.api.table import EXITD, MUTATING, classes
 from supervisor.errors import Code, ExitdError, ShuttingDown
@@ -61,11 +62,8 @@ class TtrpcTransport:
     def _called(self, method: str, request: Any, seconds: float) -> Any:
         """A connection on which something went wrong is not used again."""
         client = self._take()
-        try:
+        with undone_on_failure(client.close):
             reply = client.call(_name(method), request, _reply_type(method), seconds)
-        except BaseException:
-            client.close()
-            raise
         with self._lock:
             if not self._closed:
                 self._idle.append(client)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from shim.undo import undone_on_failure
+
 JOIN_SECONDS = 2.0
 ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -41,11 +43,8 @@ class Raw:
         self._saved = termios.tcgetattr(self._fd)
         self._handlers.put(tuple(n for n in ENDING if signal.getsignal(n) is signal.SIG_DFL), self._end)
         self._handlers.put((signal.SIGCONT,), self._continued)
-        try:
+        with undone_on_failure(self._leave):
             self._make_raw()
-        except BaseException:
-            self._leave()
-            raise
         return self
 
     def __exit__(

@@ -23,9 +23,10 @@ from supervisor.oci.runplan import DRAIN_MS, Place
 from supervisor.oci.spec import Document
 from supervisor.oci.watching import Watching
 from supervisor.sandbox import MadeExec
+from supervisor.shims import LOOK_SECONDS
 
 PROCESS = "process.json"
-LOOK_SECONDS = 0.01  # between two looks at a shim that an earlier daemon has started
+
 HOLD_MS = 10_000  # how long the output of an exec that is to be attached to waits for that
 
 log = structlog.get_logger(__name__)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from shim.undo import undone_on_failure
 from supervisor.shimv2.outbox import Place
 
 VERSION = 1
@@ -89,12 +90,9 @@ class Forwarded:
         new = f"{self.path}.new"
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
+        with undone_on_failure(lambda: os.close(fd)):
             _write(fd, [self._head, *entries])
             os.rename(new, self.path)
-        except BaseException:
-            os.close(fd)
-            raise
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._lines, self._most_lines = fd, 0, LINES + 2 * len(entries)

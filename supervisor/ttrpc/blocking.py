@@ -10,6 +10,7 @@ from typing import Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from shim.undo import undone_on_failure
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
 from supervisor.ttrpc.happenings import ClientEvent, Failed, Metadata, Received, Replied, nanoseconds
@@ -95,18 +96,14 @@ class BlockingClient:
         metadata: Metadata,
     ) -> int:
         stream, data = self._core.open(name, request, response_type, kind, nanoseconds(limit.seconds), metadata)
-        try:
-            self._socket.settimeout(limit.left())
-            self._socket.sendall(data)
-        except TimeoutError as error:
-            self.close()  # half a frame may have been written
-            raise limit.passed() from error
-        except OSError as error:
-            self.close()
-            raise Closed(f"the request could not be sent: {error.strerror or error}") from error
-        except BaseException:
-            self.close()
-            raise
+        with undone_on_failure(self.close):  # half a frame may have been written
+            try:
+                self._socket.settimeout(limit.left())
+                self._socket.sendall(data)
+            except TimeoutError as error:
+                raise limit.passed() from error
+            except OSError as error:
+                raise Closed(f"the request could not be sent: {error.strerror or error}") from error
         return stream
 
     def _next(self, stream: int, limit: "Limit") -> ClientEvent:

@@ -8,6 +8,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from shim.undo import undone_on_failure
 from supervisor.errors import Code
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
@@ -39,20 +40,16 @@ class Client(Wire):
     ) -> Self:
         """`on_close` is called once, whoever ends the connection. Closed when nobody answers on `path`."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        try:
-            async with asyncio.timeout(seconds):
-                await _connect(connection, path)
-            loop = asyncio.get_running_loop()
-            _, client = await loop.create_unix_connection(lambda: cls(on_close), sock=connection)
-        except TimeoutError as error:
-            connection.close()
-            raise Closed(f"nobody takes a connection on {path} within {seconds:g} s") from error
-        except OSError as error:
-            connection.close()
-            raise Closed(f"cannot connect to {path}: {error.strerror or error}") from error
-        except BaseException:
-            connection.close()
-            raise
+        with undone_on_failure(connection.close):
+            try:
+                async with asyncio.timeout(seconds):
+                    await _connect(connection, path)
+                loop = asyncio.get_running_loop()
+                _, client = await loop.create_unix_connection(lambda: cls(on_close), sock=connection)
+            except TimeoutError as error:
+                raise Closed(f"nobody takes a connection on {path} within {seconds:g} s") from error
+            except OSError as error:
+                raise Closed(f"cannot connect to {path}: {error.strerror or error}") from error
         return client
 
     async def call(

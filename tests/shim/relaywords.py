@@ -106,3 +106,11 @@ def code_of(reply: bytes) -> int:
     code = dict(fields(status)).get(1, 0)
     assert isinstance(code, int)
     return code
+
+
+C1, C2 = of_task("c1"), of_task("c2")
+PID = success(number(1, 42))
+
+
+def types(frames: list[Frame]) -> list[tuple[int, int]]:
+    return [(frame.type, frame.stream) for frame in frames]

@@ -12,11 +12,14 @@ from tests.shim.relaysession import Session, session
 from tests.shim.relaywords import (
     AGAIN,
     BYE,
+    C1,
+    C2,
     CACHEABLE,
     DATA_MAX,
     DONE,
     HELLO,
     KEEP,
+    PID,
     REQUEST,
     RESPONSE,
     SOON,
@@ -25,17 +28,10 @@ from tests.shim.relaywords import (
     code_of,
     encode,
     failure,
-    number,
     of_task,
     success,
+    types,
 )  # fmt: skip
-
-C1, C2 = of_task("c1"), of_task("c2")
-PID = success(number(1, 42))
-
-
-def types(frames: list[Frame]) -> list[tuple[int, int]]:
-    return [(frame.type, frame.stream) for frame in frames]
 
 
 def test_the_cache_is_bounded_and_the_oldest_goes() -> None:

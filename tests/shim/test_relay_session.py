@@ -9,11 +9,14 @@ from tests.shim.relaysession import Session, session, sessions
 from tests.shim.relaywords import (
     AGAIN,
     BYE,
+    C1,
+    C2,
     CACHEABLE,
     DONE,
     HELLO,
     KEEP,
     LEAVE,
+    PID,
     REQUEST,
     RESPONSE,
     SOON,
@@ -22,17 +25,9 @@ from tests.shim.relaywords import (
     code_of,
     encode,
     failure,
-    number,
-    of_task,
     success,
+    types,
 )  # fmt: skip
-
-C1, C2 = of_task("c1"), of_task("c2")
-PID = success(number(1, 42))
-
-
-def types(frames: list[Frame]) -> list[tuple[int, int]]:
-    return [(frame.type, frame.stream) for frame in frames]
 
 
 @pytest.mark.parametrize("piece", [0, 1, 7])

@@ -48,6 +48,17 @@ runtime_type = "{exitd}"
 """
 
 
+@contextlib.contextmanager
+def for_one_test(running: "Containerd") -> "Iterator[Containerd]":
+    """Of one that several tests share: whoever was ended in a test that has failed is there again for the next one, and
+    no task is."""
+    yield running
+    for each in (running, running.exitd):
+        if each is not None and (each.process is None or each.process.poll() is not None):
+            each.start()
+    running.clear()
+
+
 @dataclass(frozen=True)
 class Said:
     code: int

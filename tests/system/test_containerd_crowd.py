@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.containerdcensus import NOTHING, Left
 from tests.system.containerdevents import Event, Recorder
-from tests.system.containerdrig import RUNC, Box, Containerd, Said, containerd
+from tests.system.containerdrig import RUNC, Box, Containerd, Said, containerd, for_one_test
 from tests.system.containerdverbs import OURS, TRUTH, outcome
 from tests.system.daemonrig import LIMIT_SECONDS, scaled, until
 from tests.system.shimrig import end_process, wait_readable
@@ -28,11 +28,8 @@ def running() -> Iterator[Containerd]:
 
 @pytest.fixture
 def rig(running: Containerd) -> Iterator[Containerd]:
-    yield running
-    assert running.process is not None
-    if running.process.poll() is not None:  # a test has failed
-        running.start()
-    running.clear()
+    with for_one_test(running) as made:
+        yield made
 
 
 def warmed_up(rig: Containerd, runtime: str) -> int:

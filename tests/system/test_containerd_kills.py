@@ -13,7 +13,7 @@ import pytest
 
 from tests.system import podluck
 from tests.system.containerdkills import SECONDS, Execs, Life, Reviver, judge, ledger
-from tests.system.containerdrig import EXITD, Box, Containerd, containerd
+from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
 from tests.system.gates import Gates, stopped
 from tests.system.test_daemon_kills import CALLS, calls_of, chosen, traced
@@ -32,12 +32,8 @@ def running() -> Iterator[Containerd]:
 
 @pytest.fixture
 def rig(running: Containerd) -> Iterator[Containerd]:
-    yield running
-    assert running.process is not None and running.exitd is not None and running.exitd.process is not None
-    for each in (running, running.exitd):
-        if each.process is None or each.process.poll() is not None:  # a test has failed
-            each.start()
-    running.clear()
+    with for_one_test(running) as made:
+        yield made
 
 
 def allowed(rig: Containerd) -> float:

@@ -16,7 +16,7 @@ from supervisor.ttrpc.blocking import BlockingClient
 from supervisor.ttrpc.faults import CallFailed
 from tests.system import crun
 from tests.system.containerdcensus import NOTHING, pids_below
-from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd
+from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
 from tests.system.daemonrig import LIMIT_SECONDS, until
 from tests.system.gates import Gates, killed
 
@@ -40,11 +40,8 @@ def running() -> Iterator[Containerd]:
 
 @pytest.fixture
 def rig(running: Containerd) -> Iterator[Containerd]:
-    yield running
-    assert running.process is not None
-    if running.process.poll() is not None:  # a test has failed
-        running.start()
-    running.clear()
+    with for_one_test(running) as made:
+        yield made
 
 
 @contextlib.contextmanager

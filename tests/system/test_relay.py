@@ -14,11 +14,13 @@ from shim import native
 from tests.shim.relaywords import (
     AGAIN,
     BYE,
+    C1,
     CACHEABLE,
     DATA_MAX,
     DONE,
     HELLO,
     KEEP,
+    PID,
     REQUEST,
     RESPONSE,
     Frame,
@@ -34,8 +36,6 @@ from tests.system.daemonrig import private_kb, until
 from tests.system.relaychain import Rig, chain, rig_in
 from tests.system.shimrig import open_files
 
-C1 = of_task("c1")
-PID = success(number(1, 42))
 GROUP = "io.kubernetes.cri.sandbox-id"
 
 

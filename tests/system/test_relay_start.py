@@ -14,23 +14,21 @@ import pytest
 from shim import native, programs
 from tests.shim.relaywords import (
     BYE,
+    C1,
     LEAVE,
+    PID,
     REQUEST,
     RESPONSE,
     SOON,
     Frame,
     call,
-    number,
     of_task,
-    success,
     text,
 )  # fmt: skip
 from tests.system.gates import killed
 from tests.system.relaychain import LIMIT_SECONDS, SOCKETS, Rig, chain, rig_in
 from tests.system.shimrig import open_files
 
-C1 = of_task("c1")
-PID = success(number(1, 42))
 GROUP = "io.kubernetes.cri.sandbox-id"
 ASKED_WITHIN = 60.0  # shim/relay/daemon.h: IDLE_MS
 
