@@ -94,6 +94,7 @@ ORDER = (
     "supervisor.shimv2",
     "supervisor.daemon",
     "supervisor.__main__",
+    "supervisor.compare",
     "supervisor.cli",
 )
 
