@@ -58,13 +58,13 @@ def judge(look: Look) -> Report | Pending:
         return _recorded(look.entry, Source.KEEPER, look)
     if look.init is Init.REAPED:
         if look.pidfd_status is not None:
-            return _told(_waited(look.pidfd_status), Source.PIDFD, look)
+            return _told(waited(look.pidfd_status), Source.PIDFD, look)
         return _told(Unknown(MONITORS_KILLED), Source.NONE, look)
     if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
         return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
     if look.zombie_status is None:  # its parent is stopped and nobody else may read: it is ending
         return Pending(ZOMBIE_PATIENCE_SECONDS)
-    return _told(_waited(look.zombie_status), Source.ZOMBIE, look)
+    return _told(waited(look.zombie_status), Source.ZOMBIE, look)
 
 
 def rebooted(process: Process | None, now_ns: int) -> Report:
@@ -98,7 +98,8 @@ def _number(number: int) -> ExitStatus:
     return Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", number)
 
 
-def _waited(wait_status: int) -> ExitStatus:
+def waited(wait_status: int) -> ExitStatus:
+    """What wait(2) tells, by its macros."""
     if os.WIFSIGNALED(wait_status):
         return Signaled(os.WTERMSIG(wait_status), os.WCOREDUMP(wait_status))
     return Exited(os.WEXITSTATUS(wait_status))

@@ -86,6 +86,9 @@ class Source(StrEnum):
     KEEPER = "keeper"
     ZOMBIE = "zombie"
     PIDFD = "pidfd"
+    SHIMV2_WAIT = "shimv2-wait"  # a foreign shim's answer to Wait; the other two are its words, too
+    SHIMV2_EVENT = "shimv2-event"
+    SHIMV2_DELETE = "shimv2-delete"
     NONE = "none"
 
 

@@ -67,6 +67,7 @@ ORDER = (
     "supervisor.orphans",
     "supervisor.probe",
     "supervisor.oci",
+    "supervisor.shimclient",
     "supervisor.images",
     # wiring
     "supervisor.changes",
@@ -103,7 +104,7 @@ DOORS = {
     "grpc": ("supervisor.api",),
     "grpc_health": ("supervisor.api",),
     "grpc_reflection": ("supervisor.api",),
-    "protos": ("supervisor.api", "supervisor.cli", "supervisor.shimv2", "supervisor.ttrpc"),
+    "protos": ("supervisor.api", "supervisor.cli", "supervisor.shimclient", "supervisor.shimv2", "supervisor.ttrpc"),
     "click": ("supervisor.cli", "supervisor.__main__"),
     "pyinotify": ("supervisor.inotify",),
     "sqlite3": ("supervisor.schema", "supervisor.groupcommit", "supervisor.store"),

@@ -14,11 +14,16 @@ WITNESSES = {
     "zombie": "Its parent did not reap it (stopped or traced), so exitd read the wait status from the dead process "
     "itself, in /proc.",
     "pidfd": "Shim and keeper were both gone; the kernel itself told the status through the pidfd that exitd held.",
+    "shimv2-wait": "Its shim answered the Wait that exitd had open.",
+    "shimv2-event": "Its shim sent a TaskExit event; the Wait that exitd had open was not answered.",
+    "shimv2-delete": "Its shim was gone. The number is what the shim's delete command printed, which saw no end.",
     "none": "Nobody who could have seen the end was left to tell it. No number is made up for it.",
 }
 
 CAUSES = {
     "monitors-killed": "shim, keeper and daemon were all gone when it ended, and the kernel no longer tells",
+    "shim-lost": "its shim had died, and what was left of the container was deleted",
+    "shim-number-only": "its shim tells one number for codes and signals, and the kernel did not tell which it was",
     "host-rebooted": "the host was restarted while it ran",
 }
 

@@ -1,0 +1,90 @@
+"""Ends under a foreign shim: every combination of who knows what has one right answer."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.evidence import Pending
+from supervisor.facts import Exited, Process, Report, Signaled, Source, Unknown, fold
+from supervisor.shimclient.verdict import EVENT_PATIENCE_SECONDS, NUMBER_ONLY, SHIM_LOST, Seen, Word, judge
+
+INIT = Process(42, 4242)
+NOW_NS, AT_NS = 9_000, 5_000
+EXITED_43, KILLED = 43 << 8, 9
+
+
+def told(seen: Seen) -> Report:
+    found = judge(seen)
+    assert isinstance(found, Report)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "kernel_status", "status", "source"),
+    [
+        (0, None, Exited(0), Source.SHIMV2_WAIT),
+        (43, None, Exited(43), Source.SHIMV2_WAIT),
+        (128, None, Exited(128), Source.SHIMV2_WAIT),
+        (137, None, Unknown(NUMBER_ONLY, 137), Source.SHIMV2_WAIT),
+        (137, KILLED, Signaled(9), Source.SHIMV2_WAIT),
+        (137, 137 << 8, Exited(137), Source.SHIMV2_WAIT),
+        (139, 11 | 0x80, Signaled(11, core=True), Source.SHIMV2_WAIT),
+        (255, None, Unknown(NUMBER_ONLY, 255), Source.SHIMV2_WAIT),
+        (255, EXITED_43, Exited(43), Source.PIDFD),  # a number that nobody observed, and the truth
+        (0, KILLED, Signaled(9), Source.PIDFD),
+        (4_000_000_000, None, Unknown(NUMBER_ONLY), Source.SHIMV2_WAIT),
+    ],
+)
+def test_the_answer_to_wait_is_believed_as_far_as_the_kernel_does_not_know_better(
+    number: int, kernel_status: int | None, status: object, source: Source
+) -> None:
+    report = told(Seen(INIT, wait=Word(number, AT_NS), kernel_status=kernel_status, now_ns=NOW_NS, oom_kills=2))
+    assert report == Report(status, source, INIT, AT_NS, 2)  # type: ignore[arg-type]
+
+
+def test_an_event_waits_a_moment_for_the_answer_to_wait_and_then_counts() -> None:
+    seen = Seen(INIT, event=Word(43, AT_NS), event_seconds=0.25, now_ns=NOW_NS)
+    assert judge(seen) == Pending(EVENT_PATIENCE_SECONDS - 0.25)
+    late = Seen(INIT, event=Word(43, AT_NS), event_seconds=EVENT_PATIENCE_SECONDS, now_ns=NOW_NS)
+    assert told(late) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS)
+
+
+def test_an_event_that_a_lost_shim_sent_before_counts_at_once() -> None:
+    seen = Seen(INIT, event=Word(43, AT_NS), lost=True, deleted=Word(137, 1), now_ns=NOW_NS)
+    assert told(seen) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS)
+
+
+def test_what_the_delete_binary_says_proves_nothing() -> None:
+    lost = Seen(INIT, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
+    assert told(lost) == Report(Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS)
+    assert told(Seen(INIT, lost=True, now_ns=NOW_NS)) == Report(Unknown(SHIM_LOST), Source.NONE, INIT, NOW_NS)
+
+
+def test_of_a_lost_shim_the_kernel_may_know_what_its_process_ended_with() -> None:
+    seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
+    assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS)
+
+
+def test_while_the_shim_lives_nothing_but_its_word_is_an_end() -> None:
+    assert judge(Seen(INIT)) == Pending()
+    assert judge(Seen(INIT, kernel_status=EXITED_43)) == Pending()
+
+
+@given(
+    st.integers(0, 300) | st.none(),
+    st.integers(0, 300) | st.none(),
+    st.sampled_from([None, 0, EXITED_43, KILLED, 137 << 8]),
+    st.sampled_from([None, Word(137, 1), Word(0, 1), Word(255, 0)]),
+)
+def test_no_number_is_told_that_nobody_observed(
+    wait: int | None, event: int | None, kernel_status: int | None, deleted: Word | None
+) -> None:
+    words = [None if number is None else Word(number, AT_NS) for number in (wait, event)]
+    for lost, seconds in itertools.product((False, True), (0.0, 5.0)):
+        found = judge(Seen(INIT, words[0], words[1], seconds, kernel_status, lost, deleted, NOW_NS))
+        if isinstance(found, Report) and not isinstance(found.status, Unknown):
+            observed = {number for number in (wait, event) if number is not None and number <= 128}
+            truth = () if kernel_status is None else (kernel_status >> 8, 128 + (kernel_status & 127))
+            assert fold(found.status) in observed | set(truth)
