@@ -109,9 +109,22 @@ class NotPermitted(ExitdError):
 
 
 class ShimFailed(ExitdError):
-    """exitd-shim or exitd-keeper could not be started or did not answer."""
+    """A shim or exitd-keeper could not be started or did not answer."""
 
     reason = "SHIM_FAILED"
+
+
+class ShimLost(ExitdError):
+    """The connection to a shim of another's making has ended. That is no exit: what became of its processes, nobody has
+    said."""
+
+    reason = "SHIM_LOST"
+
+
+class Unsupported(ExitdError):
+    """This container's runtime cannot do that."""
+
+    reason = "UNSUPPORTED"
 
 
 class Recovering(ExitdError):
@@ -210,6 +223,8 @@ CODES: dict[type[ExitdError], Code] = {
     StoreFailed: Code.UNAVAILABLE,
     NotPermitted: Code.PERMISSION_DENIED,
     ShimFailed: Code.UNAVAILABLE,
+    ShimLost: Code.UNAVAILABLE,
+    Unsupported: Code.UNIMPLEMENTED,
     Recovering: Code.UNAVAILABLE,
     ShuttingDown: Code.UNAVAILABLE,
     Busy: Code.RESOURCE_EXHAUSTED,

@@ -1,0 +1,219 @@
+"""How a shim v2 binary is called, and what it prints: names, arguments, environment, stdin and stdout. Pure, but for
+the look along PATH.
+
+What `start` prints has four forms: the address alone; JSON of version 2 or 3; since containerd 2.3 a message. What it
+reads has two: the options, or since containerd 2.3 a message around them. Neither end says which it means: `-v` does.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from google.protobuf.any_pb2 import Any as Packed
+from google.protobuf.message import DecodeError
+
+from protos.containerd import bootstrap_pb2, task_pb2
+from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed
+from supervisor.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
+
+NOBODY = "/bin/false"  # as the program that publishes events: some shims want a name, none of them calls it any more
+MOST_SHOWN = 500  # characters of what a shim has printed, in an error
+FIRST_BOOTSTRAP = (2, 3)  # the release of containerd whose shims want the message on stdin
+VERSIONS = (2, 3)  # of the Task service
+SCHEMES = ("unix", "vsock", "hvsock")
+
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_VERSION = re.compile(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shims on containerd's own frame print it
+_ABSTRACT = re.compile(r"/[!-~]{1,106}")
+_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """Whom to call, and for whom. `address` is containerd's in the place of ours: it need not exist, but names the
+    shim's socket together with namespace and id. Events go to `ttrpc_address`, a path."""
+
+    binary: str
+    namespace: str
+    id: str
+    address: str
+    ttrpc_address: str
+    publish_binary: str = NOBODY
+    debug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a shim serves tasks: with its scheme; without one it is the name of an abstract socket."""
+
+    address: str
+    version: int
+    protocol: str = "ttrpc"
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The end of a process as a `delete` tells it. The binary's is nobody's observation."""
+
+    pid: int
+    exit_status: int
+    exited_at_ns: int
+
+
+class Era(Enum):
+    """What `start` wants on its stdin."""
+
+    ANY = "options"  # or nothing
+    BOOTSTRAP = "a message around them"
+    UNTOLD = "whatever works"
+
+
+def program_name(runtime: str) -> str:
+    """io.containerd.runc.v2 is containerd-shim-runc-v2. BadRequest."""
+    parts = runtime.split(".")
+    if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
+        raise BadRequest(f"runtime {runtime!r}: a shim is named like io.containerd.runc.v2", runtime=runtime)
+    return f"containerd-shim-{parts[-2]}-{parts[-1]}"
+
+
+def find(runtime: str, path: str) -> str:
+    """The absolute path of a runtime's shim, looked for along `path`. BadRequest, RuntimeMissing."""
+    program = program_name(runtime)
+    places = ":".join(place for place in path.split(":") if place.startswith("/"))
+    found = shutil.which(program, path=places) if places else None
+    if found is None:
+        text = f"runtime {runtime} is the program {program}, which is in none of {places or 'no directories'}"
+        raise RuntimeMissing(f"{text}: install it, or put its directory on exitd's PATH", runtime=runtime)
+    return found
+
+
+def era_of(version_text: str) -> Era:
+    """From what `-v` has printed. Only shims on containerd's own frame print its version so; others have their own."""
+    found = _VERSION.search(version_text)
+    if found is None:
+        return Era.UNTOLD
+    return Era.BOOTSTRAP if (int(found[1]), int(found[2])) >= FIRST_BOOTSTRAP else Era.ANY
+
+
+def start_words(shim: Shim) -> list[str]:
+    return [*_words(shim), *(["-debug"] if shim.debug else []), "start"]
+
+
+def delete_words(shim: Shim, bundle: str) -> list[str]:
+    return [*_words(shim), "-bundle", bundle, *(["-debug"] if shim.debug else []), "delete"]
+
+
+def _words(shim: Shim) -> list[str]:
+    named = ["-namespace", shim.namespace, "-address", shim.address, "-publish-binary", shim.publish_binary]
+    return [shim.binary, *named, "-id", shim.id]
+
+
+def environment(shim: Shim, base: Mapping[str, str]) -> dict[str, str]:
+    """`base` is ours; the shim hands it on to its runtime, which acts on some of it and is looked for on PATH."""
+    return {
+        **{name: value for name, value in base.items() if name not in NOT_PASSED_ON},
+        "PATH": ":".join(filter(None, (base.get("PATH"), SEARCH_PATH))),
+        "TTRPC_ADDRESS": shim.ttrpc_address,
+        "GRPC_ADDRESS": shim.address,
+        "NAMESPACE": shim.namespace,
+        "MAX_SHIM_VERSION": "2",
+        "GOMAXPROCS": "2",
+    }
+
+
+def start_input(shim: Shim, era: Era, options: bytes) -> bytes:
+    """`options`: a serialized Any, or nothing. BadRequest."""
+    if era is not Era.BOOTSTRAP:
+        return options
+    level = bootstrap_pb2.DEBUG if shim.debug else bootstrap_pb2.INFO
+    params = bootstrap_pb2.BootstrapParams(
+        instance_id=shim.id,
+        namespace=shim.namespace,
+        log_level=level,
+        containerd_ttrpc_address=shim.ttrpc_address,
+        containerd_grpc_address=shim.address,
+        containerd_binary=shim.publish_binary,
+    )
+    if options:
+        try:
+            params.extensions.add(value=Packed.FromString(options))
+        except DecodeError as error:
+            raise BadRequest(f"the options of {shim.id} cannot be read: {error}") from error
+    return params.SerializeToString()
+
+
+def read_start_output(printed: bytes) -> Address:
+    """Raises ShimFailed, with what was printed, for all that is no address."""
+    if printed.startswith(b"\x08"):  # the version's tag; no text begins so
+        return _read_message(printed)
+    try:
+        text = printed.decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise _unreadable("no address", printed) from None
+    if not text:
+        raise ShimFailed("the shim's start has printed nothing, where it must print an address")
+    if text.startswith("{"):
+        return _read_json(text, printed)
+    return _checked(text, 2, "ttrpc", printed)
+
+
+def _read_message(printed: bytes) -> Address:
+    for data in (printed, printed.strip()):
+        try:
+            found = bootstrap_pb2.BootstrapResult.FromString(data)
+        except DecodeError:
+            continue
+        return _checked(found.address, found.version, found.protocol, printed)
+    raise _unreadable("a message that cannot be read", printed)
+
+
+def _read_json(text: str, printed: bytes) -> Address:
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _unreadable("JSON that cannot be read", printed) from None
+    address, version, protocol = (found.get(key) for key in ("address", "version", "protocol"))
+    if not (isinstance(address, str) and type(version) is int and isinstance(protocol, str)):
+        raise _unreadable("JSON without address, version and protocol", printed)
+    return _checked(address, version, protocol, printed)
+
+
+def _checked(address: str, version: int, protocol: str, printed: bytes) -> Address:
+    if version not in VERSIONS:
+        raise _unreadable(f"version {version}, and versions 2 and 3 are known here", printed)
+    if protocol.lower() != "ttrpc":
+        raise _unreadable(f"the protocol {protocol!r}, and only ttrpc is spoken here", printed)
+    scheme, is_named, rest = address.partition("://")
+    if not is_named:
+        # containerd 1.6 takes any text for the name of an abstract socket; those that shims ever printed begin so.
+        if not _ABSTRACT.fullmatch(address):
+            raise _unreadable("no address", printed)
+    elif scheme not in SCHEMES:
+        raise _unreadable("an address of a kind that is not known here", printed)
+    elif not rest or not rest.isprintable() or " " in rest:
+        raise _unreadable("an address that names nothing", printed)
+    return Address(address, version, "ttrpc")
+
+
+def _unreadable(what: str, printed: bytes) -> ShimFailed:
+    return ShimFailed(f"the shim's start has printed {what}: {shown(printed)!r}")
+
+
+def shown(printed: bytes) -> str:
+    """For an error or the log."""
+    text = printed.decode(errors="backslashreplace").strip()
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def read_delete_output(printed: bytes) -> Deleted | None:
+    """None: it tells no end. One without its time is none: an empty message would be an exit with 0."""
+    try:
+        found = task_pb2.DeleteResponse.FromString(printed)
+    except DecodeError:
+        return None
+    at_ns = found.exited_at.seconds * _NS + found.exited_at.nanos
+    return Deleted(found.pid, found.exit_status, at_ns) if at_ns > 0 else None

@@ -1,0 +1,108 @@
+"""BUNDLE/log, the fifo a shim v2 writes its log to. Without a reader some shims wait for ever, or die.
+
+Held open from before `start` until the bundle goes; what comes is drained into ours. Nothing of it is understood but
+the level, and that only to be shown at the right one.
+"""
+
+import asyncio
+import os
+import re
+from contextlib import suppress
+
+import structlog
+
+from shim.undo import undone_on_failure
+from supervisor.errors import ShimFailed
+
+NAME = "log"
+MODE = 0o700
+MOST_LINE_BYTES = 4096  # what is longer is cut
+MOST_LINES = 100  # in WINDOW_SECONDS; how many more there were, the next window tells
+WINDOW_SECONDS = 10.0
+CHUNK_BYTES = 64 << 10
+
+_LOUD = re.compile(rb'\blevel"?[=:]"?(?:warn|err|fatal|panic)', re.IGNORECASE)
+
+log = structlog.get_logger(__name__)
+
+
+class Lines:
+    """Bytes as they come, whole lines as they are complete, cut where they are too long. Pure."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        *whole, rest = data.split(b"\n")
+        lines = []
+        for piece in whole:
+            if (line := self._take(piece)).strip() and not self._skipping:
+                lines.append(line)
+            self._rest, self._skipping = b"", False
+        if len(line := self._take(rest)) < MOST_LINE_BYTES:
+            self._rest = line
+        elif not self._skipping:
+            lines.append(line)
+            self._rest, self._skipping = b"", True
+        return lines
+
+    def _take(self, piece: bytes) -> bytes:
+        return (self._rest + piece[:MOST_LINE_BYTES])[:MOST_LINE_BYTES]
+
+
+class LogFifo:
+    """Of one task, on the running event loop. After a restart of exitd it is opened again."""
+
+    def __init__(self, bundle: str, id: str) -> None:
+        """Made if it is not there. ShimFailed."""
+        path = f"{bundle}/{NAME}"
+        self._id = id
+        self._lines = Lines()
+        self._told = self._untold = 0
+        self._window: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        try:
+            with suppress(FileExistsError):
+                os.mkfifo(path, MODE)
+            # For writing too: so there is no end of file when a shim goes, and a shim never waits for a reader.
+            self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise ShimFailed(f"cannot open the log fifo {path}: {error.strerror}") from error
+        with undone_on_failure(lambda: os.close(self._fd)):
+            self._loop.add_reader(self._fd, self._drain)
+
+    def close(self) -> None:
+        """What has been written is told first. Repeatable."""
+        if self._fd >= 0:
+            self._drain()
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            self._next_window()
+            if self._window is not None:
+                self._window.cancel()
+
+    def _drain(self) -> None:
+        try:
+            data = os.read(self._fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        for line in self._lines.feed(data):
+            self._tell(line)
+
+    def _tell(self, line: bytes) -> None:
+        if self._window is None:
+            self._window = self._loop.call_later(WINDOW_SECONDS, self._next_window)
+        if self._told >= MOST_LINES:
+            self._untold += 1
+            return
+        self._told += 1
+        tell = log.warning if _LOUD.search(line) else log.debug
+        tell("a shim says", id=self._id, line=line.decode(errors="replace").strip())
+
+    def _next_window(self) -> None:
+        if self._untold:
+            log.warning("a shim says more than is told", id=self._id, lines=self._untold)
+        self._told = self._untold = 0
+        self._window = None

@@ -1,0 +1,232 @@
+"""A shim v2 binary is run: `-v`, `start`, `delete`, each to its end and within a limit."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from shim import programs
+from shim.undo import undone_on_failure
+from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed, TimedOut
+from supervisor.shimclient.binary import (
+    Address,
+    Deleted,
+    Era,
+    Shim,
+    delete_words,
+    environment,
+    era_of,
+    read_delete_output,
+    read_start_output,
+    shown,
+    start_input,
+    start_words,
+)
+
+START_SECONDS = 30.0
+DELETE_SECONDS = 5.0
+ERA_SECONDS = 5.0
+HELD_SECONDS = 5.0  # for a pipe that whoever has ended well has left to a child
+DEATH_SECONDS = 2.0  # what a SIGKILLed process gets until its end is left to be reaped later
+MOST_OUTPUT_BYTES = 64 << 10
+
+log = structlog.get_logger(__name__)
+_eras: dict[tuple[str, int, int], Era] = {}  # by path, time of last change and size
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a run has ended (negative: by that signal), and the first 64 KiB of each output."""
+
+    code: int
+    out: bytes
+    err: bytes = b""
+
+
+async def start(shim: Shim, bundle: str, options: bytes = b"", *, seconds: float = START_SECONDS) -> Address:
+    """The address of a shim that is there now: a new one, or that of its group. `options`: a serialized Any.
+
+    Raises ShimFailed with the shim's own words, RuntimeMissing, TimedOut, BadRequest.
+    """
+    _check(shim, bundle)
+    async with _limit(seconds, f"{shim.binary} start"):
+        era = await era_at(shim)
+        said = await _start(shim, bundle, start_input(shim, era, options))
+        if said.code != 0 and era is Era.UNTOLD:
+            again = await _start(shim, bundle, start_input(shim, Era.BOOTSTRAP, options))
+            said = again if again.code == 0 else said
+    if said.code != 0:
+        raise ShimFailed(f"{shim.binary} start of {shim.id} has failed ({_ended(said)}): {shown(said.out)}")
+    return read_start_output(said.out)
+
+
+async def delete(shim: Shim, bundle: str, *, seconds: float = DELETE_SECONDS) -> Deleted | None:
+    """Nothing of the task is left, if the shim keeps its promise. What it tells of its end; None: nothing, and the log
+    says why. Raises RuntimeMissing, TimedOut, BadRequest.
+    """
+    _check(shim, bundle)
+    words, variables = delete_words(shim, bundle), environment(shim, os.environ)
+    async with _limit(seconds, f"{shim.binary} delete"):
+        said = await _run(_Program(words, variables, bundle, apart=True))
+    deleted = read_delete_output(said.out) if said.code == 0 else None
+    if deleted is None:
+        told = shown(said.err) or shown(said.out)
+        log.warning("a shim's delete tells no end", id=shim.id, binary=shim.binary, how=_ended(said), told=told)
+    elif said.err:
+        log.debug("a shim's delete has said more", id=shim.id, binary=shim.binary, told=shown(said.err))
+    return deleted
+
+
+async def era_at(shim: Shim) -> Era:
+    """By `-v`, asked once for each state of the file. RuntimeMissing."""
+    try:
+        found = os.stat(shim.binary)
+    except OSError as error:
+        raise RuntimeMissing(f"{shim.binary}: {error.strerror}; is the runtime still installed?") from error
+    key = (shim.binary, found.st_mtime_ns, found.st_size)
+    if key not in _eras:
+        try:
+            async with asyncio.timeout(ERA_SECONDS):
+                said = await _run(_Program([shim.binary, "-v"], environment(shim, os.environ), "/"))
+            _eras[key] = era_of(said.out.decode(errors="replace")) if said.code == 0 else Era.UNTOLD
+        except TimeoutError:
+            log.warning("a shim does not tell its version", binary=shim.binary, seconds=ERA_SECONDS)
+            _eras[key] = Era.UNTOLD
+    return _eras[key]
+
+
+def _check(shim: Shim, bundle: str) -> None:
+    """Some shims look for their files beside the bundle, under the id."""
+    if not os.path.isabs(bundle) or os.path.basename(bundle) != shim.id:
+        raise BadRequest(f"the bundle {bundle} of {shim.id} must be an absolute path that ends in the id")
+
+
+@contextlib.asynccontextmanager
+async def _limit(seconds: float, what: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TimedOut(f"{what} did not end in {seconds:g} s, and was killed") from None
+
+
+async def _start(shim: Shim, bundle: str, stdin: bytes) -> Said:
+    return await _run(_Program(start_words(shim), environment(shim, os.environ), bundle, stdin))
+
+
+async def _run(program: "_Program") -> Said:
+    """To its end and that of its output. Who is cancelled kills it."""
+    try:
+        await program.ended.wait()
+        if program.code() == 0:
+            # A shim that starts another one may have it say by this that it is ready.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HELD_SECONDS):
+                    await program.silent.wait()
+    finally:
+        await program.finish()
+    return program.said()
+
+
+class _Program:
+    """One run under way, in a process group of its own. stdout and stderr are one pipe, as containerd has it for a
+    start, or `apart`. Belongs to the event loop's thread: what is under way when exitd dies is killed with it."""
+
+    def __init__(
+        self, words: Sequence[str], variables: Mapping[str, str], cwd: str, stdin: bytes = b"", *, apart: bool = False
+    ) -> None:
+        try:
+            with _input(stdin) as given:
+                self._process = subprocess.Popen(
+                    [programs.find("exitd-launch"), str(os.getpid()), *words],
+                    cwd=cwd,
+                    env=variables,
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE if apart else subprocess.STDOUT,
+                    process_group=0,
+                )
+        except OSError as error:
+            raise ShimFailed(f"cannot run {words[0]} in {cwd}: {error.strerror or error}") from error
+        self.ended, self.silent = asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
+        self._kept = {pipe.fileno(): bytearray() for pipe in self._pipes}
+        self._open = set(self._kept)
+        with undone_on_failure(self._end):
+            self._pidfd = os.pidfd_open(self._process.pid)
+        with undone_on_failure(self._close):
+            self._loop.add_reader(self._pidfd, self.ended.set)
+            for output_fd in self._kept:
+                os.set_blocking(output_fd, False)
+                self._loop.add_reader(output_fd, self._read, output_fd)
+
+    def code(self) -> int | None:
+        return self._process.poll()
+
+    def said(self) -> Said:
+        return Said(self._process.returncode, *map(bytes, self._kept.values()))
+
+    async def finish(self) -> None:
+        """Kills what has not ended, reaps it, closes everything. An unkillable one is reaped by a later Popen."""
+        try:
+            if self.code() is None:
+                # The group's number is the leader's, which is not reaped yet: neither can be a stranger's.
+                os.killpg(self._process.pid, signal.SIGKILL)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(DEATH_SECONDS):
+                        await self.ended.wait()
+        finally:
+            self._close()
+
+    def _read(self, output_fd: int) -> None:
+        """Takes what is there, keeps the first MOST_OUTPUT_BYTES of it."""
+        kept = self._kept[output_fd]
+        try:
+            chunk = os.read(output_fd, MOST_OUTPUT_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._loop.remove_reader(output_fd)
+            self._open.discard(output_fd)
+            if not self._open:
+                self.silent.set()
+        kept += chunk[: MOST_OUTPUT_BYTES - len(kept)]
+
+    def _close(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        for output_fd in tuple(self._open):
+            self._read(output_fd)  # a pipe's whole content; more would be another writer's
+            self._loop.remove_reader(output_fd)
+        self._end()
+
+    def _end(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(DEATH_SECONDS)
+        for pipe in self._pipes:
+            pipe.close()
+
+
+@contextlib.contextmanager
+def _input(data: bytes) -> Iterator[int]:
+    """A descriptor that reads `data` and then its end: a file, since nobody needs to write to that."""
+    input_fd = os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if data:
+            os.write(input_fd, data)
+            os.lseek(input_fd, 0, os.SEEK_SET)
+        yield input_fd
+    finally:
+        os.close(input_fd)
+
+
+def _ended(said: Said) -> str:
+    return f"signal {-said.code}" if said.code < 0 else f"exit code {said.code}"
