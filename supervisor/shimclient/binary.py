@@ -151,7 +151,7 @@ def read_start_output(printed: bytes) -> Address:
     if printed.startswith(b"\x08"):  # the version's tag; no text begins so
         return _read_message(printed)
     try:
-        text = printed.decode("ascii").strip()
+        text = printed.decode().strip()
     except UnicodeDecodeError:
         raise _unreadable("no address", printed) from None
     if not text:
@@ -193,10 +193,16 @@ def _checked(address: str, version: int, protocol: str, printed: bytes) -> Addre
         if not _ABSTRACT.fullmatch(address):
             raise _unreadable("no address", printed)
     elif scheme not in SCHEMES:
-        raise _unreadable("an address of a kind that is not known here", printed)
-    elif not rest or not rest.isprintable() or " " in rest:
+        raise _unreadable("no address of a kind that is known here", printed)
+    elif not _is_place(scheme, rest):
         raise _unreadable("an address that names nothing", printed)
     return Address(address, version, "ttrpc")
+
+
+def _is_place(scheme: str, rest: str) -> bool:
+    """What was printed after an address makes it none."""
+    is_path = scheme != "unix" or (rest[:1] in ("/", "@") and len(rest) > 1)
+    return is_path and bool(rest) and rest.isprintable() and " " not in rest
 
 
 def _unreadable(what: str, printed: bytes) -> ShimFailed:
