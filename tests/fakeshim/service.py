@@ -27,6 +27,7 @@ from tests.fakeshim.modes import Modes, read
 from tests.fakeshim.processes import Io, Process, reserve
 from tests.fakeshim.publisher import Publisher, stamp
 
+LAST_WORDS_SECONDS = 0.2
 EXEC_SECONDS = 5.0  # for the execs of a container whose init has ended
 
 
@@ -94,7 +95,7 @@ class Service:
         await server.listen(listening)
         await self.over.wait()
         await self.publisher.told()
-        await server.stop(1.0)
+        await server.stop(LAST_WORDS_SECONDS)
         if not self.path.startswith("\0"):
             os.unlink(self.path)
 

@@ -1,14 +1,17 @@
 """The fake shim under exitd's client: tasks that are processes of this machine, and a count of what is left of them."""
 
+import asyncio
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import select
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+from supervisor.shimclient.link import remove_dead_socket
 from tests.fakeshim.making import FakeShim, make
 from tests.supervisor.shimclient import rig
 from tests.supervisor.shimclient.rig import LIMIT_SECONDS, Place, Task
@@ -50,6 +53,9 @@ class Fakes:
     def sockets(self) -> list[str]:
         return [path.name for path in (self.place.base / "s").iterdir() if path.is_socket()]
 
+    def dead_sockets_removed(self) -> int:
+        return [remove_dead_socket(address) for address in {*self.place.addresses}].count(True)
+
     def clear(self) -> None:
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
@@ -75,20 +81,33 @@ def gone(pidfd: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def fakes(*, ends: bool = True) -> AsyncIterator[Fakes]:
-    """With `ends`, nothing may be left: no process, no socket, no descriptor."""
+async def fakes() -> AsyncIterator[Fakes]:
+    """Nothing may be left: no process, no socket, no descriptor."""
     before = rig.descriptors()
     async with rig.place() as place:
         (place.base / "s").mkdir()
         made = Fakes(place, make(place.base / "s"))
         try:
             yield made
-            if ends:
-                for pid in made.processes():
-                    with contextlib.suppress(ProcessLookupError):
-                        gone(os.pidfd_open(pid))
-                assert (made.processes(), made.sockets()) == ({}, [])
+            for pid in made.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    gone(os.pidfd_open(pid))
+            assert (made.processes(), made.sockets()) == ({}, [])
         finally:
             made.clear()
-    if ends:
-        assert rig.descriptors() - before == set()
+    assert rig.descriptors() - before == set()
+
+
+def run(test: Callable[[Fakes], Awaitable[None]]) -> Callable[[], None]:
+    """As a test of its own."""
+
+    @functools.wraps(test)
+    def plain() -> None:
+        async def all_of_it() -> None:
+            async with fakes() as made:
+                await test(made)
+
+        asyncio.run(all_of_it())
+
+    del plain.__wrapped__  # pytest would look at its parameters
+    return plain
