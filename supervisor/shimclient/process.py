@@ -30,7 +30,7 @@ from supervisor.shimclient.binary import (
 
 START_SECONDS = 30.0
 DELETE_SECONDS = 5.0
-ERA_SECONDS = 5.0
+ERA_SECONDS = 10.0
 HELD_SECONDS = 5.0  # for a pipe that whoever has ended well has left to a child
 DEATH_SECONDS = 2.0  # what a SIGKILLed process gets until its end is left to be reaped later
 MOST_OUTPUT_BYTES = 64 << 10
