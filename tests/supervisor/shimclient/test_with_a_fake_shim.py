@@ -253,6 +253,7 @@ async def test_a_shutdown_that_ends_the_connection_is_done(f: Fakes) -> None:
 async def test_a_shim_that_takes_its_life_is_lost_and_no_exit_is_made_up(f: Fakes) -> None:
     task = await f.task("c1", *SLEEP).begun()
     pid = await task.started()
+    await f.place.until(lambda: f.place.topics("c1") == LIFE[:2])
     os.kill((await task.to.connect("c1")).shim_pid, signal.SIGUSR1)
     with pytest.raises(ShimLost):
         await task.exit()
