@@ -85,8 +85,8 @@ def start(words: Words, modes: Modes) -> None:
             events.connect(os.environ["TTRPC_ADDRESS"])
     path = socket_path(words, modes)
     listening = bound(path)
+    write_address(path)
     if listening is not None:
-        write_files(path)
         serve_in_background(listening, path, words, modes)
     printed = answer(path, modes)
     if modes.start == "noise":
@@ -136,7 +136,7 @@ def bound(path: str) -> socket.socket | None:
     return listening
 
 
-def write_files(path: str) -> None:
+def write_address(path: str) -> None:
     with open("address", "w", encoding="utf-8") as file:
         file.write(f"unix://{path}".replace("\0", "@"))
 

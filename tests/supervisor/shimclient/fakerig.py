@@ -56,11 +56,6 @@ class Fakes:
     def dead_sockets_removed(self) -> int:
         return [remove_dead_socket(address) for address in {*self.place.addresses}].count(True)
 
-    def remove_sockets(self) -> None:
-        """Of shims that have printed no address, and are dead now."""
-        for name in self.sockets():
-            (self.place.base / "s" / name).unlink()
-
     def clear(self) -> None:
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):

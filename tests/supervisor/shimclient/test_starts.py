@@ -14,7 +14,8 @@ from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed, ShimLost, 
 from supervisor.shimclient import process
 from supervisor.shimclient.binary import Address, Shim
 from supervisor.shimclient.link import Link
-from tests.supervisor.shimclient.fakerig import Fakes, run
+from supervisor.shimclient.strays import end_stray
+from tests.supervisor.shimclient.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.shimclient.rig import Task
 from tests.system.daemonrig import until
 
@@ -104,9 +105,8 @@ def test_a_start_that_gives_no_address_is_an_error_that_shows_what_it_printed(fo
         task = f.task("c1")
         with pytest.raises(ShimFailed, match=why):
             await task.begun()
+        assert await end_stray(task.bundle, "c1") == (form != "fails")
         await task.swept()
-        f.clear()
-        f.remove_sockets()
 
     test()
 
@@ -117,9 +117,29 @@ async def test_a_shim_that_serves_elsewhere_is_refused(f: Fakes) -> None:
     task = f.task("c1")
     with pytest.raises(Unsupported, match="vsock://3:1024"):
         await task.begun()
+    assert await end_stray(task.bundle, "c1")
     await task.swept()
-    f.clear()
-    f.remove_sockets()
+
+
+@run
+async def test_a_stray_with_the_tasks_of_others_stays(f: Fakes) -> None:
+    pause = await f.task("c1", **{SANDBOX: "c1"}).begun()
+    await pause.started()
+    member = f.task("c2", **{SANDBOX: "c1"})
+    await process.start(member.shim, member.bundle)
+    assert await end_stray(member.bundle, "c2")
+    await member.swept()
+    assert (await pause.exit()).number == 7
+    await pause.ended()
+
+
+@run
+async def test_where_no_shim_has_left_an_address_there_is_nothing_to_end(f: Fakes) -> None:
+    bundle = f.bundle("c1")
+    assert not await end_stray(str(bundle), "c1")
+    for text in ("", "noise", "unix:///none/such", "vsock://3:1"):
+        (bundle / "address").write_text(text)
+        assert not await end_stray(str(bundle), "c1")
 
 
 @run
