@@ -29,7 +29,7 @@ class Plan:
 
     id: str
     run: int
-    create: tuple[str, ...]  # the runtime's create command, its program an absolute path
+    create: tuple[str, ...]  # the runtime's create command, its program an absolute path; empty only with `follow`
     remove: tuple[str, ...]  # its delete --force; empty (an exec): nothing is removed at the end
     kill: tuple[str, ...] = ()  # before `remove`, for whoever init left behind
     exec_id: str = ""
@@ -61,6 +61,7 @@ class Plan:
     isulad: bool = False  # what core/isulad.c does
     resize: str = ""  # there: a fifo that a terminal's sizes come from
     limit_ms: int = 0  # there: of a command's life; 0: none
+    follow: bool = False  # another's container: its streams are moved until it is said to have ended
 
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Plan)}
@@ -68,7 +69,7 @@ LATER = (
     *("log_bytes", "log_files", "buffer", "hold_ms", "rows", "cols", "limit_ms"),
     *("json_log", "sink_out", "sink_err", "in_from", "log_mode", "resize"),
 )
-SWITCHES = ("report_last", "tty", "isulad")
+SWITCHES = ("report_last", "tty", "isulad", "follow")
 LISTS = ("join", "logger", "logger_env", "create", "kill", "remove")
 
 
@@ -107,7 +108,9 @@ def encode(plan: Plan) -> bytes:
 
 def _check_words(plan: Plan) -> None:
     """The commands, and what else stands more than once."""
-    for words in (plan.create, *(words for words in (plan.remove, plan.kill, plan.logger) if words)):
+    if not plan.create and not plan.follow:
+        raise BadPlan("no command that creates the container")
+    for words in filter(None, (plan.create, plan.remove, plan.kill, plan.logger)):
         if not 0 < len(words) <= COMMAND_MAX_WORDS or not words[0].startswith("/"):
             raise BadPlan(f"a command of {len(words)} words beginning with {words[:1]}")
     if len(plan.join) > JOIN_MAX or not all(path.startswith("/") for path in plan.join):

@@ -170,6 +170,18 @@ static int on_reopen(struct shim *shim)
 	return error;
 }
 
+/* Another's container has ended. A fifo that its shim has never opened is at its end, which poll(2) does not say. */
+static int on_end(struct shim *shim)
+{
+	if (!shim->plan.follow)
+		return -ENOSYS;
+	ended(shim);
+	for (int i = 0; i < 2; i++)
+		if (shim->streams.source[i].fd >= 0 && !streams_wait(shim, i) && streams_move(shim, i) < 0)
+			streams_end_source(shim, &shim->streams.source[i]);
+	return 0;
+}
+
 static int write_counters(const struct streams *s, const struct client *client, char *text, size_t size)
 {
 	uint64_t missed = 0;
@@ -244,6 +256,8 @@ static void answer(struct shim *shim, int index, struct request *r)
 		error = on_resize(shim, r);
 	else if (op && !strcmp(op, "reopen-log"))
 		error = on_reopen(shim);
+	else if (op && !strcmp(op, "end"))
+		error = on_end(shim);
 	if (op && !strcmp(op, "counters"))
 		size = write_counters(&shim->streams, client, text, sizeof text);
 	else

@@ -74,6 +74,8 @@ struct plan {
 	uint64_t isulad;		/* 1: what isulad.c does */
 	const char *resize;		/* there: a fifo that a terminal's sizes come from, "" for none */
 	uint64_t limit_ms;		/* there: of a command's life, 0 for none */
+	uint64_t follow;		/* 1: another's container: nothing is made, its streams are moved until it is said
+					 * to have ended */
 };
 int plan_parse(struct plan *plan, const char *data, size_t size);
 
@@ -124,9 +126,13 @@ int exitd_set_subreaper(int on);
 int exitd_pidfd_exit_status(int pidfd, int *wait_status);
 /* cffi: end */
 
-enum { TTY_SIDE_MAX = 65535 };	/* most rows or columns of a terminal, ioctl_tty(2) */
+enum {
+	TTY_SIDE_MAX = 65535,	/* most rows or columns of a terminal, ioctl_tty(2) */
+	BOOT_ID_SIZE = 37,	/* a UUID with its NUL */
+};
 
 int64_t oom_read(const char *path);
+void boot_id_read(char out[BOOT_ID_SIZE]);
 int64_t now_ns(int clock);
 ssize_t pass(int to, const char *text, int size, int fd, int flags);
 

@@ -41,7 +41,7 @@ static void finish(struct shim *shim)
 	remove_container(shim);
 	if (!shim->plan.report_last)
 		return;
-	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
+	ended(shim);
 	pump(shim, 1);
 	report(shim);
 }
@@ -69,19 +69,16 @@ static int first_life(struct shim *shim)
 	close(ERR_WRITE_FD);
 	if (shim->streams.in_read_fd >= 0)
 		close(shim->streams.in_read_fd);
-	if (shim->plan.hold_ms)
-		shim->streams.hold_until_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)shim->plan.hold_ms * 1000000;
 	finish(shim);
 	return isulad_status(shim);
 }
 
-/* init is the keeper's child now, its end the keeper's to tell; what is left to do is its output. */
+/* init is the keeper's child now, its end the keeper's to tell; what is left to do is its output. The same where init is
+ * another's: its end is then told over the control socket. */
 static int second_life(struct shim *shim)
 {
-	if (find_again(shim)) {
-		shim->ended = 1;
-		shim->ended_ns = now_ns(CLOCK_MONOTONIC);
-	}
+	if (!shim->plan.follow && find_again(shim))
+		ended(shim);
 	tell_created(shim, 1);
 	logger_begin(shim);
 	pump(shim, 1);

@@ -73,7 +73,8 @@ static int streams(struct plan *plan, const char *data, size_t size)
 	    number_or(data, size, "buffer", 1 << 20, 1 << 30, &plan->buffer) || plan->buffer < BUFFER_MIN ||
 	    number_or(data, size, "hold_ms", 0, LIMIT_MAX_MS, &plan->hold_ms) ||
 	    number_or(data, size, "isulad", 0, 1, &plan->isulad) ||
-	    number_or(data, size, "limit_ms", 0, LIMIT_MAX_MS, &plan->limit_ms))
+	    number_or(data, size, "limit_ms", 0, LIMIT_MAX_MS, &plan->limit_ms) ||
+	    number_or(data, size, "follow", 0, 1, &plan->follow))
 		return -EINVAL;
 	return strcmp(plan->log_mode, "blocking") && strcmp(plan->log_mode, "non-blocking") ? -EINVAL : 0;
 }
@@ -103,13 +104,13 @@ int plan_parse(struct plan *plan, const char *data, size_t size)
 	if (!error)
 		error = joins(plan, data, size);
 	if (!error)
-		error = command(data, size, "create", plan->create, 1);
+		error = streams(plan, data, size);
+	if (!error)
+		error = command(data, size, "create", plan->create, !plan->follow);
 	if (!error)
 		error = command(data, size, "kill", plan->kill, 0);
 	if (!error)
 		error = command(data, size, "remove", plan->remove, 0);
-	if (!error)
-		error = streams(plan, data, size);
 	if (!error)
 		error = command(data, size, "logger", plan->logger, 0);
 	if (!error)

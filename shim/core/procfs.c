@@ -130,6 +130,13 @@ int64_t oom_read(const char *path)
 	return got < 0 ? -1 : oom_parse(text, (size_t)got);
 }
 
+/* "" when nobody can tell. */
+void boot_id_read(char out[BOOT_ID_SIZE])
+{
+	if (slurp("/proc/sys/kernel/random/boot_id", out, BOOT_ID_SIZE) != BOOT_ID_SIZE - 1)
+		out[0] = 0;
+}
+
 int64_t now_ns(int clock)
 {
 	struct timespec t;

@@ -35,8 +35,7 @@ static void on_signal(struct shim *shim, int which, short events)
 static void on_init(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;
-	shim->ended = 1;
-	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
+	ended(shim);
 }
 
 static void on_source(struct shim *shim, int which, short events)

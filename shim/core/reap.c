@@ -51,6 +51,13 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 	return put == sizeof record;
 }
 
+/* The drain limit runs as of now. */
+void ended(struct shim *shim)
+{
+	shim->ended = 1;
+	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
+}
+
 /* iSulad's wire format: one native C int. The fifo says now; the record says what. */
 void report(const struct shim *shim)
 {
@@ -75,10 +82,8 @@ void reap(struct shim *shim)
 		/* What cannot be recorded is not reaped: the keeper inherits the zombie and records it. */
 		if (safe)
 			waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
-		if (is_init) {
-			shim->ended = 1;
-			shim->ended_ns = now_ns(CLOCK_MONOTONIC);
-		}
+		if (is_init)
+			ended(shim);
 		shim->unsafe |= !safe;
 	}
 }

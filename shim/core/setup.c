@@ -40,6 +40,7 @@ static int read_plan(struct shim *shim)
 	got = read(fd, plan_text, sizeof plan_text);
 	error = got < 0 ? -errno : plan_parse(&shim->plan, plan_text, (size_t)got);
 	close(fd);
+	shim->adopted |= !error && shim->plan.follow;
 	return error;
 }
 
@@ -81,16 +82,6 @@ static int dispositions(struct shim *shim)
 		return -errno;
 	setsid();
 	return 0;
-}
-
-static void read_boot_id(char *out, size_t size)
-{
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t got = fd < 0 ? 0 : read(fd, out, size - 1);
-
-	out[got == 37 ? 36 : 0] = 0;
-	if (fd >= 0)
-		close(fd);
 }
 
 static int open_all(struct shim *shim)
@@ -171,6 +162,6 @@ int setup(struct shim *shim, const char **stage)
 		*stage = "streams", error = streams_open(shim);
 	if (!error)
 		*stage = "attach", error = isulad_open(shim);
-	read_boot_id(shim->boot_id, sizeof shim->boot_id);
+	boot_id_read(shim->boot_id);
 	return error;
 }

@@ -37,7 +37,7 @@ struct shim {
 	int code;		/* what the fifo is told */
 	uint64_t init_started;
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
-	char boot_id[40];
+	char boot_id[BOOT_ID_SIZE];
 	struct streams streams;
 	struct isulad {			/* -1: none */
 		int out_fd;		/* where a command's code is told, and why nothing was made */
@@ -79,6 +79,7 @@ int find_again(struct shim *shim);
 void reap(struct shim *shim);
 void reap_rest(struct shim *shim);
 void report(const struct shim *shim);
+void ended(struct shim *shim);
 
 /* tell.c: the status socket and the keeper. Never blocks for long, never fails the container. */
 void tell_created(struct shim *shim, int keeper_knows);

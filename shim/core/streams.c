@@ -46,6 +46,9 @@ int streams_open(struct shim *shim)
 		error = open_fifo(shim, plan->in_from, O_RDONLY, &s->in_from.fd);
 	if (plan->tty && shim->adopted)
 		console_use(shim, OUT_FD);
+	/* What is written before another's shim opens its end must find a reader; it waits for that one. */
+	if (plan->follow && s->in_fd >= 0)
+		s->in_read_fd = open("stdin", O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
 	s->listen_fd = control_listen("control.sock", SOCK_SEQPACKET);
 	return shim->adopted ? 0 : error;
 }
@@ -113,6 +116,8 @@ void streams_begin(struct shim *shim)
 	if (s->begun)
 		return;
 	s->begun = 1;
+	if (shim->plan.hold_ms && (shim->plan.follow || !shim->adopted))
+		s->hold_until_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)shim->plan.hold_ms * 1000000;
 	for (int i = 0; i < 2; i++)
 		logfile_open(&s->log[i]);
 	got = shim->adopted ? stage_recover(shim, &which, &data) : 0;

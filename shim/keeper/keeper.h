@@ -54,7 +54,7 @@ struct keeper {
 	char program[4096];	/* for exec of itself */
 	char instance[64];
 	char journal_path[4096];
-	char boot_id[40];
+	char boot_id[BOOT_ID_SIZE];
 	int stay;
 	int lock_fd;
 	int listen_fd;

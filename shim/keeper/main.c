@@ -95,16 +95,6 @@ static void find_self(struct keeper *k)
 		k->program[got - (ssize_t)(sizeof gone - 1)] = 0;
 }
 
-static void read_boot_id(struct keeper *k)
-{
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t got = fd < 0 ? 0 : read(fd, k->boot_id, 36);
-
-	k->boot_id[got == 36 ? 36 : 0] = 0;
-	if (fd >= 0)
-		close(fd);
-}
-
 /* Two descriptors for each container: as many as the system lets us have. */
 static void open_files(struct keeper *k)
 {
@@ -245,7 +235,7 @@ int main(int argc, char **argv)
 	if (!k->state || *k->state != '/' || strlen(k->state) > 64)
 		return 3;
 	find_self(k);
-	read_boot_id(k);
+	boot_id_read(k->boot_id);
 	error = resume < 0 ? start(k) : resume_load(k, resume) || signals(k);
 	if (error)
 		return error;

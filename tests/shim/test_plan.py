@@ -49,6 +49,7 @@ PLANS = st.builds(
     buffer=st.integers(plan.BUFFER_MIN_BYTES, plan.BUFFER_MAX_BYTES),
     hold_ms=MILLISECONDS,
     isulad=st.booleans(),
+    follow=st.booleans(),
     resize=TEXT,
     limit_ms=MILLISECONDS,
 )
@@ -69,7 +70,7 @@ TEXTS = (
     "resize",
 )
 NUMBERS = ("run", *LIMITS, "rows", "cols", "log_bytes", "log_files", "buffer", "hold_ms", "limit_ms")
-SWITCHES = ("report_last", "tty", "isulad")
+SWITCHES = ("report_last", "tty", "isulad", "follow")
 GOOD = plan.Plan(id="a", run=1, create=("/runc", "create"), remove=("/runc", "delete"))
 
 
@@ -145,6 +146,12 @@ def test_what_the_core_would_refuse_python_refuses_first(change: dict[str, Any])
     commands = [(name, word) for name in COMMANDS for word in getattr(bad, name)]
     joins = [("join", path) for path in bad.join]
     assert isinstance(c_parse(fields.encode("exitd-plan", pairs + commands + joins)), int)
+
+
+def test_only_where_the_container_is_anothers_nothing_need_be_created() -> None:
+    wanted = dataclasses.replace(GOOD, create=(), remove=(), follow=True)
+    assert c_parse(plan.encode(wanted)) == wanted
+    assert isinstance(c_parse(plan.encode(wanted).replace(b"follow=1", b"follow=0", 1)), int)
 
 
 def test_a_program_that_is_no_absolute_path_is_refused() -> None:
