@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,9 +13,9 @@ import structlog
 
 from shim import fields, launch, native, prepare, programs
 from supervisor import keeper, monitor, rundir
-from supervisor.errors import ShimFailed, TimedOut
+from supervisor.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.facts import Process
-from supervisor.witness import Watch
+from supervisor.witness import ShimWatch, Watch
 
 # Where a shim finds its descriptors (shim/core/shim.h).
 OUT_FD, ERR_FD, OUT_WRITE_FD, ERR_WRITE_FD, JOIN_FD, IN_FD, IN_WRITE_FD = 4, 5, 6, 7, 8, 12, 13
@@ -23,8 +23,13 @@ STAGE_READ_FD, STAGE_WRITE_FD = 14, 15
 LEAVES_SECONDS = 2.0  # after its record
 LOOK_SECONDS = 0.01  # between two looks at what a shim does that nobody watches
 DEATH_SECONDS = 5.0  # of anything, after SIGKILL
+ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
+ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
 
 log = structlog.get_logger(__name__)
+
+
+NO_FIFOS: Mapping[int, int] = {}
 
 
 class Shims:
@@ -37,11 +42,12 @@ class Shims:
 
     async def begin(
         self,
-        watch: Watch,
+        watch: ShimWatch,
         limit_seconds: float,
         *,
         adopt: bool,
         joins: Sequence[int] = (),
+        fifos: Mapping[int, int] = NO_FIFOS,
         stdin: bool = False,
         tty: bool = False,
         owner: tuple[int, int] = (0, 0),
@@ -49,11 +55,12 @@ class Shims:
         """A shim for the run and its word, None when it died without one. ShimFailed, TimedOut.
 
         `joins`: descriptors of namespaces, one for each path of the plan's `join`, in that order. They stay the
-        caller's, who keeps them open until this returns. `stdin`: the container's input is open. `tty`: its input and
-        output are a terminal's, which the runtime makes; else they are pipes, and `owner`'s. A replacement gets what
-        the keeper has kept of all that.
+        caller's, who keeps them open until this returns. So do `fifos`, by seat: our ends of what another's shim writes
+        to and reads from, in the place of pipes. `stdin`: the container's input is open. `tty`: its input and output
+        are a terminal's, which the runtime makes; else they are pipes, and `owner`'s. A replacement gets what the
+        keeper has kept of all that.
         """
-        wanted = _Wanted(output=not adopt, stdin=stdin, tty=tty, joins=tuple(joins), owner=owner)
+        wanted = _Wanted(not adopt, stdin, tty, {**dict(enumerate(joins, JOIN_FD)), **fifos}, owner, bool(fifos))
         try:
             with _Seats(wanted) as seats:
                 if await self._by_keeper(watch, seats, adopt=adopt):
@@ -65,7 +72,21 @@ class Shims:
         except OSError as error:
             raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
 
-    async def _by_keeper(self, watch: Watch, seats: "_Seats", *, adopt: bool) -> bool:
+    async def replace(self, watch: ShimWatch) -> bool:
+        """Another shim in the place of one that has gone before its time. False: there is none, which costs output."""
+        key = watch.key
+        log.warning("shim lost, starting a replacement", container=key.container, run=key.run, exec=key.exec_id)
+        try:
+            await watch.rest(ADOPT_REST_SECONDS)
+            status = await self.begin(watch, ADOPT_SECONDS, adopt=True)
+        except ExitdError as error:
+            log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
+            return False
+        if isinstance(status, launch.Created) and status.pidfd >= 0:
+            os.close(status.pidfd)  # of init, which is watched already
+        return isinstance(status, launch.Created)
+
+    async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> bool:
         """False when there is no keeper to ask."""
         key, path = watch.key, watch.directory.path
         request = launch.spawn_request(
@@ -83,18 +104,18 @@ class Shims:
         watch.watch_shim(Process(pid, started), shim_fd)
         return True
 
-    def _directly(self, watch: Watch, seats: "_Seats", *, adopt: bool) -> None:
+    def _directly(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> None:
         pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.all, adopt=adopt)
         watch.watch_shim(Process(pid, native.process_stat(pid)[2]), os.pidfd_open(pid))
 
-    def find(self, watch: Watch) -> None:
+    def find(self, watch: ShimWatch) -> None:
         """The shim that signed the run's lock, if it lives."""
         shim = rundir.lock_holder(watch.directory.path)
         shim_fd = monitor.open_process(shim.pid, shim.started_ticks) if shim is not None else None
         if shim is not None and shim_fd is not None:
             watch.watch_shim(shim, shim_fd)
 
-    async def leave(self, watch: Watch | None, limit_seconds: float = LEAVES_SECONDS) -> None:
+    async def leave(self, watch: ShimWatch | None, limit_seconds: float = LEAVES_SECONDS) -> None:
         """Nothing more is to be expected of the run's shim: it goes by itself, or is killed."""
         if watch is None:
             return
@@ -163,23 +184,24 @@ class _Wanted:
     output: bool
     stdin: bool
     tty: bool
-    joins: tuple[int, ...]
+    lent: Mapping[int, int]  # by seat; they stay the caller's
     owner: tuple[int, int]
+    only_stage: bool  # the output and the input are among those
 
     def pipes(self) -> list[tuple[int, int]]:
         """Where the two ends of each pipe sit. A tty is made by the runtime, and its master stands for three pipes."""
         if not self.output:
             return []
-        ours = [] if self.tty else [(OUT_FD, OUT_WRITE_FD), (ERR_FD, ERR_WRITE_FD)]
+        own = not self.tty and not self.only_stage
         return [
-            *ours,
-            *([(IN_FD, IN_WRITE_FD)] if self.stdin and not self.tty else []),
+            *([(OUT_FD, OUT_WRITE_FD), (ERR_FD, ERR_WRITE_FD)] if own else []),
+            *([(IN_FD, IN_WRITE_FD)] if own and self.stdin else []),
             (STAGE_READ_FD, STAGE_WRITE_FD),
         ]
 
 
 class _Seats:
-    """The descriptors one shim gets, and our end of its status socket; closed with the block, all but the `joins`."""
+    """The descriptors one shim gets, and our end of its status socket; closed with the block, all but those lent."""
 
     def __init__(self, wanted: _Wanted) -> None:
         self._wanted = wanted
@@ -200,7 +222,7 @@ class _Seats:
     @property
     def all(self) -> dict[int, int]:
         """Each descriptor by its seat (shim/core/shim.h), in the order of the seats."""
-        return dict(sorted({**self.theirs, **dict(enumerate(self._wanted.joins, JOIN_FD))}.items()))
+        return dict(sorted({**self.theirs, **self._wanted.lent}.items()))
 
     def __exit__(self, *_: object) -> None:
         self._ours.close()

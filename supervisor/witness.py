@@ -1,4 +1,7 @@
-"""The daemon's eyes on one run: its fifo, its record, and the pidfds of init and shim, in the monitor's epoll set."""
+"""The daemon's eyes on one run: its fifo, its record, and the pidfds of init and shim, in the monitor's epoll set.
+
+Of a shim that only moves another's streams there is nothing to see but the shim itself: `ShimWatch` alone.
+"""
 
 import asyncio
 import contextlib
@@ -22,56 +25,39 @@ SHIM_TELLS_SECONDS = 0.02  # from init's end to the fifo, generously; then every
 
 
 @dataclass(frozen=True, slots=True)
-class Senses:
-    """What a watch needs of its owner."""
+class ShimSenses:
+    """What a watch of a shim needs of its owner."""
 
     monitor: monitor.Monitor
+    on_shim_lost: Callable[[RunKey], None]  # what it is there for goes on without it
+
+
+@dataclass(frozen=True, slots=True)
+class Senses(ShimSenses):
+    """And what one of a run needs."""
+
     zombie_readable: bool  # the self-test's word: /proc/PID/stat field 52 tells the truth here
     now_ns: Callable[[], int]
     entry: Callable[[RunKey], Record | None]  # the keeper's journal
     oom_kills: Callable[[RunKey], int]
     on_exit: Callable[[RunKey, Report], None]
-    on_shim_lost: Callable[[RunKey], None]  # init lives on without its shim
     on_begin: Callable[[RunKey], None]  # from now on there is an init to watch
     on_over: Callable[[RunKey], None]  # and now no longer; may come again
 
 
 @dataclass(slots=True)
-class Watch:
-    """One run, watched from `begin` until its end is reported; then only its descriptors are kept, until `close`."""
+class ShimWatch:
+    """The shim of one run, and whichever comes in its place."""
 
     key: RunKey
     directory: rundir.RunDirectory
-    senses: Senses
-    init: Process | None = None
+    senses: ShimSenses
     shim: Process | None = None
-    init_fd: int = -1
     shim_fd: int = -1
-    reported: bool = False
     closed: bool = False
     shim_is_stuck: bool = False  # it let its zombie lie: nothing more is to be expected of it
-    dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
-    fifo_number: int | None = None
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
-    timer: asyncio.TimerHandle | None = None
     replaced_at: float | None = None  # loop time of the last replacement shim
-
-    def begin(self) -> None:
-        """Starts watching fifo and init. OSError when the kernel refuses a descriptor (ENOSPC: max_user_watches)."""
-        if self.directory.fifo_fd >= 0:
-            self.senses.monitor.watch(self.directory.fifo_fd, monitor.FIFO, self._fifo_ready)
-        if self.init_fd >= 0:
-            self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
-        if self.shim_fd < 0:
-            self.shim_gone.set()
-        self.senses.on_begin(self.key)
-
-    def lives(self) -> bool:
-        """Init is neither dead nor dying."""
-        init = self.init
-        if init is None or self.reported:
-            return False
-        return not procstate.is_ending(init) and not procstate.is_killed(init)
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
         """The first shim, the same one found again, or a replacement. Takes the descriptor over, also with OSError: a
@@ -103,6 +89,58 @@ class Watch:
             await asyncio.sleep(self.replaced_at + seconds - loop.time())
         self.replaced_at = loop.time()
 
+    def drop_shim(self) -> None:
+        if self.shim_fd >= 0:
+            self.senses.monitor.unwatch(self.shim_fd)
+            os.close(self.shim_fd)
+            self.shim_fd = -1
+        self.shim_gone.set()
+
+    def give_up(self) -> None:
+        """No replacement for its shim is wanted any more."""
+        raise NotImplementedError
+
+    def shim_left(self) -> None:
+        """The shim is dead, and may be missed."""
+        raise NotImplementedError
+
+    def _shim_ready(self, _: int) -> None:
+        """If it was the daemon's own child (there was no keeper), it is reaped here."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self.shim_fd, os.WEXITED | os.WNOHANG)
+        self.drop_shim()
+        self.shim_left()
+
+
+@dataclass(slots=True)
+class Watch(ShimWatch):
+    """One run, watched from `begin` until its end is reported; then only its descriptors are kept, until `close`."""
+
+    senses: Senses
+    init: Process | None = None
+    init_fd: int = -1
+    reported: bool = False
+    dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
+    fifo_number: int | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Starts watching fifo and init. OSError when the kernel refuses a descriptor (ENOSPC: max_user_watches)."""
+        if self.directory.fifo_fd >= 0:
+            self.senses.monitor.watch(self.directory.fifo_fd, monitor.FIFO, self._fifo_ready)
+        if self.init_fd >= 0:
+            self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
+        if self.shim_fd < 0:
+            self.shim_gone.set()
+        self.senses.on_begin(self.key)
+
+    def lives(self) -> bool:
+        """Init is neither dead nor dying."""
+        init = self.init
+        if init is None or self.reported:
+            return False
+        return not procstate.is_ending(init) and not procstate.is_killed(init)
+
     def look(self) -> None:
         """Asks every witness; reports the end once. Nothing to ask before there is an init: it has no end yet."""
         if self.reported or self.init is None:
@@ -133,13 +171,6 @@ class Watch:
             os.close(self.init_fd)
             self.init_fd = -1
         self.directory.close()
-
-    def drop_shim(self) -> None:
-        if self.shim_fd >= 0:
-            self.senses.monitor.unwatch(self.shim_fd)
-            os.close(self.shim_fd)
-            self.shim_fd = -1
-        self.shim_gone.set()
 
     def _look(self) -> Look:
         """init first: what its witnesses wrote, they wrote before they reaped it."""
@@ -203,11 +234,7 @@ class Watch:
             self.senses.monitor.unwatch(self.directory.fifo_fd)
         self.look()
 
-    def _shim_ready(self, _: int) -> None:
-        """The shim is dead. If it was the daemon's own child (there was no keeper), it is reaped here."""
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self.shim_fd, os.WEXITED | os.WNOHANG)
-        self.drop_shim()
+    def shim_left(self) -> None:
         if self.init is None:  # it is still creating, or has failed to; its status socket tells that
             return
         self.look()

@@ -1,7 +1,6 @@
 """Every run, and every exec, that this daemon watches: what wakes it, who is asked, and who follows a lost shim."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 
@@ -10,7 +9,7 @@ import structlog
 from shim import fields, launch
 from shim.record import Record
 from supervisor import keeper, monitor, rundir
-from supervisor.errors import ExitdError, ShimFailed
+from supervisor.errors import ShimFailed
 from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.inotify import Inotify
 from supervisor.oci import bundle, cgroups
@@ -18,9 +17,6 @@ from supervisor.oci.oomwatch import OomWatch
 from supervisor.sandbox import ExitListener, OomListener
 from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
-
-ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
-ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
 
 log = structlog.get_logger(__name__)
 
@@ -134,14 +130,7 @@ class Watching:
         watch = self._watches.get(key)
         if watch is None or watch.reported:
             return
-        log.warning("shim lost, starting a replacement", container=key.container, run=key.run, exec=key.exec_id)
-        try:
-            await watch.rest(ADOPT_REST_SECONDS)
-            status = await self.shims.begin(watch, ADOPT_SECONDS, adopt=True)
-            if isinstance(status, launch.Created) and status.pidfd >= 0:
-                os.close(status.pidfd)  # of init, which is watched already
-        except ExitdError as error:
-            log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
+        await self.shims.replace(watch)
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many. `needed` is
