@@ -1,25 +1,29 @@
 """What callers ask of standard streams: to attach to them, and the small orders; of a container's run or of an exec."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from supervisor import control
 from supervisor.directory import is_made, is_over
 from supervisor.errors import WrongState
-from supervisor.facts import LIVE, Container, Counters, Winsize
+from supervisor.facts import LIVE, Container, Counters, RunKey, Winsize
 from supervisor.node import GONE_SECONDS, Node
 from supervisor.rundir import path_of
-from supervisor.streams import Session, Target, Wanted
+from supervisor.streams import Orders, Session, Target, Wanted
 
 Execs = Callable[[Container, str], Awaitable[Target]]
+OrdersOf = Callable[[RunKey], Orders]
 
 
 class StreamDesk:
-    """Implements `supervisor.api.streams.Streams`. `execs` finds an exec of a container; raises when there is none."""
+    """Implements `supervisor.api.streams.Streams`. `execs` finds an exec of a container; raises when there is none.
+    `orders`: who does them for a run, or an exec; exitd-shim, unless said otherwise."""
 
-    def __init__(self, node: Node, state: str, execs: Execs) -> None:
+    def __init__(self, node: Node, state: str, execs: Execs, orders: OrdersOf = lambda key: Orders()) -> None:
         self._node = node
         self._state = state
         self._execs = execs
+        self._orders = orders
 
     async def attach(self, id: str, exec_id: str, wanted: Wanted) -> Session:
         """To be entered. WrongState when it has ended."""
@@ -30,7 +34,7 @@ class StreamDesk:
         if not target.tty:
             raise WrongState(f"{target.name} has no terminal to resize")
         async with control.opened(target.directory) as line:
-            await line.resize(size)
+            await target.orders.resize(line, size)
 
     async def close_stdin(self, id: str, exec_id: str) -> None:
         target = await self._target(id, exec_id)
@@ -39,7 +43,7 @@ class StreamDesk:
         if not target.stdin:
             raise WrongState(f"{target.name} was made without stdin, there is nothing to close")
         async with control.opened(target.directory) as line:
-            await line.close_stdin()
+            await target.orders.close_stdin(line)
 
     async def reopen_log(self, id: str) -> None:
         async with control.opened((await self._target(id, "")).directory) as line:
@@ -56,7 +60,8 @@ class StreamDesk:
         await self._node.until(container.id, is_made, GONE_SECONDS, "its create")
         container = self._node.known(container.id)
         if exec_id:
-            return await self._execs(container, exec_id)
+            orders = self._orders(RunKey(container.id, container.run, exec_id))
+            return replace(await self._execs(container, exec_id), orders=orders)
         if container.phase not in LIVE:
             raise WrongState(f"{id} is {container.phase.value}: it has no standard streams now", id=container.id)
         run = container.run
@@ -66,4 +71,5 @@ class StreamDesk:
             tty=container.spec.tty,
             stdin=container.spec.stdin,
             over=lambda: self._node.until(container.id, is_over(run), None, "its exit"),
+            orders=self._orders(RunKey(container.id, run)),
         )

@@ -33,6 +33,14 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Orders:
+    """Who does what is asked of a terminal or of stdin: exitd-shim, or the other's shim whose streams it moves."""
+
+    resize: Callable[[Control, Winsize], Awaitable[None]] = Control.resize
+    close_stdin: Callable[[Control], Awaitable[None]] = Control.close_stdin
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """Whose streams: a container's run, or an exec in it. `over` returns once its end is stored."""
 
@@ -41,6 +49,7 @@ class Target:
     tty: bool
     stdin: bool
     over: Callable[[], Awaitable[object]]
+    orders: Orders = Orders()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +207,7 @@ class Session:
         self._size = size
         assert self._control is not None
         with contextlib.suppress(ShimFailed, TimedOut):
-            await self._control.resize(size)
+            await self._target.orders.resize(self._control, size)
 
     async def close_stdin(self) -> None:
         """Behind what was written so far. WrongState with a terminal."""
@@ -207,7 +216,7 @@ class Session:
         self._closing_stdin = True
         assert self._control is not None
         with contextlib.suppress(ShimFailed, TimedOut):
-            await self._control.close_stdin()
+            await self._target.orders.close_stdin(self._control)
 
     def end_input(self) -> None:
         """The client will send no more. Only its own input ends with that."""
@@ -267,9 +276,9 @@ class Session:
             if self._names:
                 await control.attach(self._names, mode, outputs)
         if self._size is not None:
-            await control.resize(self._size)
+            await self._target.orders.resize(control, self._size)
         if self._closing_stdin:
-            await control.close_stdin()
+            await self._target.orders.close_stdin(control)
 
     def _give_up_input(self) -> None:
         """The container's stdin is closed. Who waits for room in the pipe gets it."""
