@@ -64,6 +64,10 @@ class Control:
     async def reopen_log(self) -> None:
         await self._ask("reopen-log")
 
+    async def end(self) -> None:
+        """To one that only moves another's streams: what moved them has ended. Repeatable."""
+        await self._ask("end")
+
     async def counters(self) -> Counters:
         await self._ask("counters")
         if self.told is None:

@@ -1,0 +1,146 @@
+"""Runs under another's shim, as far as streams go: exitd's side of the fifos for real, the other by a stand-in."""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import sys
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, replace
+
+from shim import programs
+from supervisor import keeper, monitor, rundir
+from supervisor.facts import Container, Phase, RunKey, Spec
+from supervisor.logspecs import LogSpec
+from supervisor.oci import bundle
+from supervisor.oci.runplan import Place
+from supervisor.shimclient import pumps
+from supervisor.shimclient.pumps import Pumps
+from supervisor.streams import Orders, Session, Target, Wanted
+from tests.system import otherside, shimrig
+from tests.system.shimrig import LIMIT_SECONDS, Rig
+
+KEY = RunKey("box", 1)
+SPEC = Spec(name="web", args=("sh",), rootfs="/", stdin=True)
+
+
+@dataclass
+class Other:
+    """The other's shim, from its start on."""
+
+    process: asyncio.subprocess.Process
+
+    async def do(self, verb: str, *words: object) -> None:
+        """Returns when it has done that."""
+        self.ask(verb, *words)
+        await self.done()
+
+    def ask(self, verb: str, *words: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write((" ".join([verb, *map(str, words)]) + "\n").encode())
+
+    async def done(self) -> None:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(LIMIT_SECONDS * 4):
+            assert await self.process.stdout.readline() == b"done\n"
+
+    async def says(self, data: bytes, name: str = "out") -> None:
+        await self.do("say", name, data.hex())
+
+    async def killed(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+
+class Stage:
+    """One run, from its directory on."""
+
+    def __init__(self, rig: Rig, key: RunKey = KEY, spec: Spec = SPEC) -> None:
+        self.rig = rig
+        self.key = key
+        self.container = Container(key.container, spec, Phase.RUNNING, key.run, 0)
+        self.place = Place(str(rig.directory / "root"), str(rig.state))
+        self.path = rundir.path_of(self.place.state, key.container, key.run, key.exec_id)
+        self.log_path = pathlib.Path(bundle.log_path(self.place.root, self.container) or "/dev/null")
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self.over = asyncio.Event()  # the end is stored
+
+    def plan(self) -> bytes:
+        return pumps.plan_of(self.container, self.place)
+
+    async def begin(self, made: Pumps, plan: bytes = b"") -> None:
+        directory = rundir.make(self.place.state, self.key.container, self.key.run, plan or self.plan())
+        await made.begin(self.key, directory, self.container.spec)
+
+    def find(self, made: Pumps) -> None:
+        key = self.key
+        made.find(key, rundir.reopen(self.place.state, key.container, key.run, key.exec_id))
+
+    async def kill_pump(self, made: Pumps) -> None:
+        """Returns when another one has come."""
+        old = made.shim_of(self.key)
+        assert old is not None
+        shimrig.end_process(old.pid)
+        await until(lambda: made.shim_of(self.key) not in (None, old), "a replacement")
+
+    async def ended(self, made: Pumps) -> None:
+        """The end is known and told; returns when all the output is in the log."""
+        gone = made.gone(self.key)
+        assert gone is not None
+        await made.end(self.key)
+        self.over.set()
+        await limited(gone)
+
+    def session(self, wanted: Wanted | None = None, orders: Orders | None = None) -> Session:
+        spec = self.container.spec
+        target = Target("web", self.path, spec.tty, spec.stdin, self.over.wait)
+        return Session(replace(target, orders=orders or Orders()), wanted or Wanted())
+
+    @property
+    def left_by_itself(self) -> bool:
+        return not os.path.lexists(f"{self.path}/control.sock")
+
+
+@contextlib.asynccontextmanager
+async def daemon(rig: Rig) -> AsyncIterator[Pumps]:
+    """For the length of the block; then it is gone, and pumps go on."""
+    watcher = monitor.Monitor()
+    line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
+    made = Pumps(str(rig.state), watcher, line)
+    try:
+        yield made
+    finally:
+        made.close()
+        line.close()
+        watcher.close()
+
+
+@contextlib.asynccontextmanager
+async def other(stage: Stage, has: Iterable[str] = ("in", "err")) -> AsyncIterator[Other]:
+    command = [sys.executable, otherside.__file__, stage.path, *has]
+    pipe = asyncio.subprocess.PIPE
+    made = Other(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+    try:
+        yield made
+    finally:
+        await made.killed()
+
+
+async def until(look: object, what: str) -> None:
+    assert callable(look)
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not look():
+                await asyncio.sleep(0.005)  # noqa: ASYNC110  # what is looked at tells nobody
+    except TimeoutError as error:
+        raise AssertionError(f"not in time: {what}") from error
+
+
+async def limited(event: asyncio.Event, seconds: float = LIMIT_SECONDS) -> None:
+    async with asyncio.timeout(seconds):
+        await event.wait()
+
+
+def logged(spec: LogSpec) -> Spec:
+    return replace(SPEC, log=spec)
