@@ -73,7 +73,7 @@ class Shims:
             raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
 
     async def replace(self, watch: ShimWatch) -> bool:
-        """Another shim in the place of one that has gone before its time. False: there is none, which costs output."""
+        """Another shim in the place of one that has gone before its time. False: none was begun, which costs output."""
         key = watch.key
         log.warning("shim lost, starting a replacement", container=key.container, run=key.run, exec=key.exec_id)
         try:
@@ -84,7 +84,7 @@ class Shims:
             return False
         if isinstance(status, launch.Created) and status.pidfd >= 0:
             os.close(status.pidfd)  # of init, which is watched already
-        return isinstance(status, launch.Created)
+        return True
 
     async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> bool:
         """False when there is no keeper to ask."""

@@ -195,9 +195,11 @@ class Pumps:
             self._task(self._replace(pump))
 
     async def _replace(self, pump: Pump) -> None:
-        if not await self._shims.replace(pump):
+        """Unless one that an earlier daemon has begun in its last moments is there by now."""
+        self._shims.find(pump)
+        if pump.shim_fd < 0 and not await self._shims.replace(pump) and pump.shim_fd < 0:
             pump.over.set()
-        elif pump.given_up:
+        if pump.given_up:
             pump.kill()
 
     async def _see_off(self, pump: Pump) -> None:

@@ -5,8 +5,8 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from shim import programs
 from supervisor import keeper, monitor, rundir
@@ -19,6 +19,7 @@ from supervisor.shimclient.pumps import Pumps
 from supervisor.streams import Orders, Session, Target, Wanted
 from tests.system import otherside, shimrig
 from tests.system.shimrig import LIMIT_SECONDS, Rig
+from tests.system.streamrig import texts
 
 KEY = RunKey("box", 1)
 SPEC = Spec(name="web", args=("sh",), rootfs="/", stdin=True)
@@ -29,11 +30,13 @@ class Other:
     """The other's shim, from its start on."""
 
     process: asyncio.subprocess.Process
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def do(self, verb: str, *words: object) -> None:
         """Returns when it has done that."""
-        self.ask(verb, *words)
-        await self.done()
+        async with self._turn:
+            self.ask(verb, *words)
+            await self.done()
 
     def ask(self, verb: str, *words: object) -> None:
         assert self.process.stdin is not None
@@ -69,9 +72,9 @@ class Stage:
     def plan(self) -> bytes:
         return pumps.plan_of(self.container, self.place)
 
-    async def begin(self, made: Pumps, plan: bytes = b"") -> None:
+    async def begin(self, made: Pumps, plan: bytes = b"") -> pumps.Fifos:
         directory = rundir.make(self.place.state, self.key.container, self.key.run, plan or self.plan())
-        await made.begin(self.key, directory, self.container.spec)
+        return await made.begin(self.key, directory, self.container.spec)
 
     def find(self, made: Pumps) -> None:
         key = self.key
@@ -96,6 +99,9 @@ class Stage:
         spec = self.container.spec
         target = Target("web", self.path, spec.tty, spec.stdin, self.over.wait)
         return Session(replace(target, orders=orders or Orders()), wanted or Wanted())
+
+    def log(self, stream: str = "stdout") -> bytes:
+        return texts(self.log_path.read_bytes(), stream)
 
     @property
     def left_by_itself(self) -> bool:
@@ -127,19 +133,32 @@ async def other(stage: Stage, has: Iterable[str] = ("in", "err")) -> AsyncIterat
         await made.killed()
 
 
-async def until(look: object, what: str) -> None:
-    assert callable(look)
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not look():
-                await asyncio.sleep(0.005)  # noqa: ASYNC110  # what is looked at tells nobody
-    except TimeoutError as error:
-        raise AssertionError(f"not in time: {what}") from error
+async def until(look: Callable[[], bool], what: str) -> None:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not look():  # noqa: ASYNC110  # what is looked at tells nobody
+            await asyncio.sleep(0.005)
+    assert look(), what
 
 
 async def limited(event: asyncio.Event, seconds: float = LIMIT_SECONDS) -> None:
     async with asyncio.timeout(seconds):
         await event.wait()
+
+
+def play(rig: Rig, act: Callable[[Stage, Pumps], Awaitable[None]], spec: Spec = SPEC, plan: bytes = b"") -> None:
+    """`act` with a run whose pump has begun. After it nothing is left of the run."""
+
+    stage = Stage(rig, spec=spec)
+
+    async def whole() -> None:
+        async with daemon(rig) as made:
+            await stage.begin(made, plan or stage.plan())
+            await act(stage, made)
+        async with daemon(rig) as made:
+            await made.remove(stage.key)
+
+    asyncio.run(whole())
+    assert not os.path.lexists(stage.path)
 
 
 def logged(spec: LogSpec) -> Spec:
