@@ -3,7 +3,6 @@
 Called with the run directory and which of `in`, `err` there are.
 """
 
-import contextlib
 import os
 import sys
 import threading
@@ -41,13 +40,13 @@ class Side:
             data = data[os.write(self.fds[name], data) :]
 
     def echo(self) -> None:
+        """All input, and with its end everything is over."""
         threading.Thread(target=self._echo, daemon=True).start()
 
     def _echo(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := os.read(self.fds["in"], 65536):
-                self.write("out", data)
-            self.close("out")
+        while data := os.read(self.fds["in"], 65536):
+            self.write("out", data)
+        os._exit(0)
 
     def release(self) -> None:
         """CloseIO."""

@@ -50,6 +50,11 @@ class Other:
     async def says(self, data: bytes, name: str = "out") -> None:
         await self.do("say", name, data.hex())
 
+    async def ended(self) -> None:
+        """By itself."""
+        async with asyncio.timeout(LIMIT_SECONDS * 4):
+            assert await self.process.wait() == 0
+
     async def killed(self) -> None:
         if self.process.returncode is None:
             self.process.kill()
