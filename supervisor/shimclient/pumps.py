@@ -150,7 +150,8 @@ class Pumps:
     async def leave(self, key: RunKey) -> None:
         """Returns with the pump gone, which is killed if it does not go, and the keeper's copies closed. Repeatable."""
         pump = self._pumps.get(key)
-        if pump is None:  # if there is one all the same, nobody watches it: it is killed for the lock
+        if pump is None:  # if there is one all the same, nobody watches it: it has a moment, and is killed for the lock
+            await _told(self._path(key))
             async with self._shims.locked(self._path(key)):
                 return await self._keeper.acknowledge(key.container, key.run, key.exec_id)
         await self.end(key)

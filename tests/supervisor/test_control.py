@@ -31,7 +31,8 @@ async def test_each_request_goes_out_as_the_shim_reads_it(tmp_path: Path) -> Non
             await line.resize(Winsize(24, 80))
             await line.close_stdin()
             await line.reopen_log()
-    assert fake.asked == [("resize", "24", "80"), ("close-stdin",), ("reopen-log",)]
+            await line.end()
+    assert fake.asked == [("resize", "24", "80"), ("close-stdin",), ("reopen-log",), ("end",)]
 
 
 @in_loop

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.control import Control
 from supervisor.errors import NoSuchContainer, ShimFailed, WrongState
-from supervisor.facts import Container, Phase, Spec, Winsize
+from supervisor.facts import Container, Phase, RunKey, Spec, Winsize
 from supervisor.rundir import path_of
 from supervisor.streamdesk import StreamDesk
-from supervisor.streams import Output, Session, Target, Wanted
+from supervisor.streams import Orders, Output, Session, Target, Wanted
 from tests.supervisor.fakes import World, in_loop, world
 from tests.supervisor.fakeshim import shim
 
@@ -115,6 +116,40 @@ async def test_an_exec_is_its_owners_to_find(tmp_path: Path) -> None:
         assert fake.asked[-1] == ("resize", "1", "2")
         with pytest.raises(WrongState, match="has no exec e2"):
             await desk_of(made, tmp_path).attach("plain", "e2", Wanted())
+
+
+@in_loop
+async def test_a_run_says_who_takes_the_orders(tmp_path: Path) -> None:
+    taken: list[object] = []
+
+    def orders(key: RunKey) -> Orders:
+        async def resize(line: Control, size: Winsize) -> None:
+            taken.append((key, size))
+
+        async def close_stdin(line: Control) -> None:
+            await line.close_stdin()
+            taken.append(key)
+
+        return Orders(resize, close_stdin)
+
+    async def found(of: Container, exec_id: str) -> Target:
+        return Target(exec_id, str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it"))
+
+    async with world(tmp_path) as made:
+        container = await made.running(INTERACTIVE)
+        run, its_own = directory(tmp_path, container), directory(tmp_path, "exec")
+        desk = StreamDesk(made.node, str(tmp_path), found, orders)
+        with shim(run) as fake, shim(its_own) as other:
+            await desk.close_stdin(container, "")
+            async with await desk.attach(container, "", Wanted()) as session:
+                await session.close_stdin()
+            async with await desk.attach(container, "e1", Wanted(size=Winsize(1, 2))) as session:
+                await session.resize(Winsize(3, 4))
+            await desk.resize(container, "e1", Winsize(5, 6))
+        assert [op for op, *_ in fake.asked] == ["close-stdin", "attach", "close-stdin"]
+        assert [op for op, *_ in other.asked] == ["attach"]
+        key, its_key = RunKey(container, 1), RunKey(container, 1, "e1")
+        assert taken == [key, key, *((its_key, size) for size in (Winsize(1, 2), Winsize(3, 4), Winsize(5, 6)))]
 
 
 @in_loop

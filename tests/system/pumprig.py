@@ -5,7 +5,7 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from shim import programs
@@ -16,13 +16,14 @@ from supervisor.oci import bundle
 from supervisor.oci.runplan import Place
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
-from supervisor.streams import Orders, Session, Target, Wanted
+from supervisor.streams import Dropped, Orders, Session, Target, Wanted
 from tests.system import otherside, shimrig
-from tests.system.shimrig import LIMIT_SECONDS, Rig
+from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig
 from tests.system.streamrig import texts
 
 KEY = RunKey("box", 1)
 SPEC = Spec(name="web", args=("sh",), rootfs="/", stdin=True)
+PART_LINES = 6000
 
 
 @dataclass
@@ -168,3 +169,26 @@ def play(rig: Rig, act: Callable[[Stage, Pumps], Awaitable[None]], spec: Spec = 
 
 def logged(spec: LogSpec) -> Spec:
     return replace(SPEC, log=spec)
+
+
+@contextlib.contextmanager
+def held(rig: Rig) -> Iterator[Keeper]:
+    """A keeper that has at the end what it had in the beginning."""
+    made = rig.keeper()
+    before = len(shimrig.open_files(made.process.pid))
+    yield made
+    assert made.ask("exitd-list", ("at", 0)).kind == "exitd-ok"  # behind the farewell of all its clients
+    assert len(shimrig.open_files(made.process.pid)) == before
+    made.close()
+
+
+def lines(first: int, last: int) -> bytes:
+    return b"".join(b"%0*d\n" % (otherside.LINE_BYTES - 1, number) for number in range(first, last + 1))
+
+
+async def collected(session: Session) -> bytes:
+    got = b""
+    async for item in session.items():
+        assert not isinstance(item, Dropped)
+        got += item.data
+    return got
