@@ -24,15 +24,21 @@ class Admission:
 
     async def admit(self, spec: Spec, container_id: str) -> Spec:
         """BadRequest, NoSuchContainer (of the pod), WrongState, and what the image store raises."""
-        place = _place(spec)
+        place, pause = _place(spec), None
         match place.role:
             case Role.MEMBER:
-                spec = self._member(spec, await self._pod(place.sandbox))
+                pause = await self._pod(place.sandbox)
+                spec = self._member(spec, pause)
             case Role.SANDBOX:
                 spec = _sandbox(spec)
             case Role.SINGLE:
                 spec = _single(spec)
         spec = self._settle(spec)
+        if pause is not None and spec.runtime_type != pause.spec.runtime_type:
+            raise BadRequest(
+                f"runtime {spec.runtime}: the pod {pause.spec.name} is under {pause.spec.runtime}, and all containers "
+                "of a pod are under shims of one kind; leave the runtime out, and the pod's is taken"
+            )
         logplaces.refuse_shared(spec, self._node.containers.values())
         return await self._desk.resolve(spec, container_id)
 

@@ -19,18 +19,19 @@ import structlog
 
 from shim import programs
 from shim.names import STATE_PATH_LIMIT
-from supervisor import __version__, logplaces, probe, reconcile, recovery, runtimes, sdlisten, sdnotify
+from supervisor import __version__, lifecycle, logplaces, probe, reconcile, recovery, runtimes, sdlisten, sdnotify
 from supervisor.admission import Admission
 from supervisor.api.callers import Callers
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
+from supervisor.background import insist
 from supervisor.clock import SystemClock
 from supervisor.config import Config, Limits
 from supervisor.errors import CannotStart
 from supervisor.events import EventLog
 from supervisor.execlife import Execs
 from supervisor.execops import ExecOperations
-from supervisor.facts import Phase, Source, Spec
+from supervisor.facts import Phase, RunKey, Source, Spec
 from supervisor.foundlings import Foundlings
 from supervisor.groupcommit import ROOM_BYTES
 from supervisor.imagedesk import ImageDesk, pause_root
@@ -38,6 +39,7 @@ from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.inotify import Inotify
 from supervisor.keeper import Keeper
+from supervisor.managers import Containers, ExecProcesses
 from supervisor.monitor import Monitor
 from supervisor.node import Node
 from supervisor.oci import cgroups
@@ -52,6 +54,10 @@ from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.reload import Configuration, Reloads
 from supervisor.restart import Backoff
+from supervisor.shimclient.containers import ShimV2Containers
+from supervisor.shimclient.execs import ShimV2Execs
+from supervisor.shimclient.hub import Hub
+from supervisor.shimclient.pumps import Pumps
 from supervisor.shimv2 import adapter
 from supervisor.store import Store
 from supervisor.streamdesk import StreamDesk
@@ -176,10 +182,16 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         place = Place(settings.root, settings.state, lambda: settings.now().limits)
         runs = Watching(monitor, keeper, inotify, zombie=zombie.works)
         stack.callback(runs.close)
-        manager = NativeContainers(place, runs)
+        pumps = Pumps(settings.state, monitor, keeper)
+        stack.callback(pumps.close)
+        hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works)
+        stack.push_async_callback(hub.close)
+        native = NativeContainers(place, runs)
+        manager = Containers(native, ShimV2Containers(place, hub, native.prepared))
         node = Node(store, events, manager, clock)
-        execs = Execs(node, NativeExecs(place, runs))
+        execs = Execs(node, ExecProcesses(NativeExecs(place, runs), ShimV2Execs(place, hub)))
         stack.push_async_callback(node.close)
+        hub.on_silence = partial(_tell_silence, node)
         node.backoff = lambda: _backoff(settings.now().limits)
         images = await asyncio.to_thread(_open_images, settings)
         desk = ImageDesk(images)
@@ -192,12 +204,13 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
         _keep_checks(stack, node, execs, operations)
         adapter.mounting(node)
+        await hub.serve()
         await execs.load()
         await recovery.recover(node)
         await execs.find_rest()
         desk.hold_only({c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id})
         reloads = Reloads(configuration, inotify)
-        streams = StreamDesk(node, settings.state, operations.target)
+        streams = StreamDesk(node, settings.state, operations.target, manager.orders)
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams)
         await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state), inotify)
         await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
@@ -212,6 +225,15 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         await _until_told_to_stop()
         sdnotify.stopping()
         desk.stop()
+
+
+def _tell_silence(node: Node, key: RunKey, silent: bool) -> None:
+    """A foreign shim that does not answer any more, or does again."""
+    container = node.containers.get(key.container)
+    if container is not None and container.run == key.run:
+        kind = "unresponsive" if silent else "responsive"
+        (event,) = lifecycle.events(container, node.moment(), kind, run=str(key.run))
+        node.spawn(insist(lambda: node.note(event), "an event", key.container))
 
 
 async def _serve_api(

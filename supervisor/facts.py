@@ -259,7 +259,8 @@ class Spec:
     layers: tuple[str, ...] = ()  # overlay's lower directories, topmost first: what `image` was resolved to
     annotation_globs: tuple[str, ...] = ()  # which annotations its runtime gets to see
     runtime_path: str = ""  # what `runtime` was resolved to; empty: it is looked for whenever it is needed
-    runtime_options: tuple[str, ...] = ()  # its arguments before every command
+    runtime_options: tuple[str, ...] = ()  # its arguments before every command; a shim's: its configuration file
+    runtime_type: str = ""  # io.containerd.NAME.vN: `runtime_path` is a shim v2 binary; empty: an OCI runtime
     systemd_cgroup: bool = False  # its cgroup is a scope of systemd's
     pod: Pod | None = None  # this is a pod's pause container
     sandbox: str = ""  # this is a member: the id of its pod, which is the id of the pause container

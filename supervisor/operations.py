@@ -17,9 +17,9 @@ from supervisor.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, 
 from supervisor.health import Health
 from supervisor.logline import READERS
 from supervisor.logspecs import LogDriver
+from supervisor.managers import Containers
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
-from supervisor.oci.native import NativeContainers
 from supervisor.rundir import path_of
 from supervisor.views import Info, View
 
@@ -41,7 +41,7 @@ class Operations:
     """Implements `supervisor.api.doors.Node`."""
 
     def __init__(
-        self, node: Node, manager: NativeContainers, settings: Settings, info: Callable[[], Info], admission: Admission
+        self, node: Node, manager: Containers, settings: Settings, info: Callable[[], Info], admission: Admission
     ) -> None:
         self._node = node
         self._manager = manager

@@ -15,8 +15,8 @@ from supervisor.config import Retention
 from supervisor.errors import ExitdError
 from supervisor.facts import LIVE, Phase, RunKey
 from supervisor.foundlings import Foundlings
+from supervisor.managers import Containers
 from supervisor.node import Node
-from supervisor.oci.native import NativeContainers
 from supervisor.operations import Settings, retained_since
 from supervisor.orphans import Orphans
 from supervisor.store import DAY_NS, Keep
@@ -29,7 +29,7 @@ class Parts:
     """What is compared."""
 
     node: Node
-    manager: NativeContainers
+    manager: Containers
     settings: Settings
     foundlings: Foundlings
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored

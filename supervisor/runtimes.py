@@ -12,6 +12,7 @@ from supervisor.config import CgroupDriver, Config, Runtime
 from supervisor.errors import BadRequest, RuntimeMissing
 from supervisor.facts import Spec
 from supervisor.oci import runtime
+from supervisor.shimclient import binary
 
 BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
 
@@ -20,10 +21,10 @@ def chosen(spec: Spec, config: Config) -> Spec:
     """The spec with its runtime. RuntimeMissing where there is none that could run it, BadRequest for a limit that its
     cgroup driver cannot set."""
     found = config.runtime(spec.runtime)
-    if found.runtime_type:
+    if found.runtime_type and spec.task:
         raise RuntimeMissing(
-            f"runtime {found.name} is {found.runtime_type}: shim v2 runtimes are not supported by this version; "
-            "choose an OCI runtime such as runc, by its name or its path",
+            f"runtime {found.name} is {found.runtime_type}, a shim of its own: a task of containerd's needs an OCI "
+            "runtime such as runc behind exitd's",
             runtime=found.name,
         )
     systemd = uses_systemd(config.cgroup_driver)
@@ -35,11 +36,18 @@ def chosen(spec: Spec, config: Config) -> Spec:
     return replace(
         spec,
         runtime=spec.runtime or config.default_runtime,
-        runtime_path=runtime.resolve(found.path or found.name),
+        runtime_path=_program(found),
+        runtime_type=found.runtime_type,
         runtime_options=found.options,
         annotation_globs=_globs(spec, found),
         systemd_cgroup=systemd,
     )
+
+
+def _program(found: Runtime) -> str:
+    if found.runtime_type:
+        return binary.find(found.runtime_type, f"{os.environ.get('PATH', '')}:{runtime.SEARCH_PATH}")
+    return runtime.resolve(found.path or found.name)
 
 
 def _globs(spec: Spec, found: Runtime) -> tuple[str, ...]:

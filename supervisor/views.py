@@ -14,7 +14,7 @@ class View:
 
     container: Container
     recovering: bool = False  # still being looked up after a daemon start: the rest may be out of date
-    monitored_by: str = ""  # shim | keeper | other; empty: nobody, there is no run
+    monitored_by: str = ""  # shim | keeper | other | shim-v2 | unresponsive; empty: nobody, there is no run
     log_path: str = ""
     bundle_path: str = ""
     run_directory: str = ""

@@ -97,10 +97,13 @@ def member_line(exit_: pb.Exit) -> str:
 
 
 def status(container: pb.Container, now_ns: int) -> str:
-    """The STATUS column: `Up 5 minutes (healthy)`, `Exited (7) 3 seconds ago`, `Exited (unknown: ...) ...`."""
+    """The STATUS column: `Up 5 minutes (healthy)`, `Exited (7) 3 seconds ago`, `Exited (unknown: ...) ...`.
+    `(unresponsive)`: its shim, a foreign one, does not answer."""
     if container.recovering:
         return "Recovering"
     match container.phase:
+        case pb.PHASE_RUNNING if container.monitored_by == "unresponsive":
+            return f"Up {span(now_ns - nanoseconds(container.started_at))} (unresponsive)"
         case pb.PHASE_RUNNING:
             return f"Up {span(now_ns - nanoseconds(container.started_at))}{_health(container.health.status)}"
         case pb.PHASE_PAUSED:

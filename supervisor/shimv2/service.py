@@ -15,8 +15,8 @@ from supervisor.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, Run
 from supervisor.execops import ExecOperations
 from supervisor.facts import LIVE, By, Container, Phase, Reason, Unknown, Winsize
 from supervisor.lifecycle import Paused, RemoveAsked, Resumed
+from supervisor.managers import Containers
 from supervisor.node import GONE_SECONDS, Node
-from supervisor.oci.native import NativeContainers
 from supervisor.shimv2 import making, metrics, options, tasks
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.execs import TaskExecs
@@ -35,7 +35,7 @@ class Parts:
     """What a task is made of here."""
 
     node: Node
-    manager: NativeContainers
+    manager: Containers
     operations: ExecOperations
     streams: StreamDesk
     state: str

@@ -13,7 +13,7 @@ from supervisor.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.execops import ExecOperations
 from supervisor.facts import Exited, Phase, Reason, RunKey, Signaled
 from supervisor.lifecycle import StartAsked, Started
-from supervisor.oci.native import NativeContainers
+from supervisor.managers import Containers
 from supervisor.operations import Settings
 from tests.supervisor.exec_fakes import SPEC, WEB, ExecWorld, at_once, exec_world, settled
 from tests.supervisor.fakes import hasty, in_loop, until
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("at_once")
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[ExecWorld, ExecOperations]]:
     async with exec_world(directory) as x:
-        manager = cast(NativeContainers, x.w.manager)
+        manager = cast(Containers, x.w.manager)
         o = ExecOperations(x.w.node, manager, Settings("/root", "/state"), no_info, cast(Admission, Admits()))
         o.execs = x.execs
         x.id = await x.w.running(WEB)

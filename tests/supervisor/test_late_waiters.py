@@ -13,7 +13,7 @@ from supervisor.admission import Admission
 from supervisor.config import Config, Retention
 from supervisor.errors import AmbiguousId, NoSuchContainer
 from supervisor.facts import Exit, Exited, Spec
-from supervisor.oci.native import NativeContainers
+from supervisor.managers import Containers
 from supervisor.operations import Operations, Settings
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
@@ -32,7 +32,7 @@ class Serving:
         self.world = w
         self.seconds = 300.0
         settings = Settings("/root", "/state", now=lambda: Config(retention=Retention(exit_seconds=self.seconds)))
-        manager = cast(NativeContainers, w.manager)
+        manager = cast(Containers, w.manager)
         self.ask = Operations(w.node, manager, settings, no_info, cast(Admission, Admits()))
 
     async def gone(self, code: int, spec: Spec = SHORT, id: str = "") -> str:

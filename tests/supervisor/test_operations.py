@@ -13,7 +13,7 @@ from supervisor.admission import Admission
 from supervisor.errors import NoSuchContainer, RuntimeFailed, TimedOut, WrongState
 from supervisor.events import Bookmark
 from supervisor.facts import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
-from supervisor.oci.native import NativeContainers
+from supervisor.managers import Containers
 from supervisor.operations import Operations, Settings
 from supervisor.restart import Backoff
 from supervisor.views import Info
@@ -41,7 +41,7 @@ class Admits:
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, Operations]]:
     async with world(directory) as w:
-        manager = cast(NativeContainers, w.manager)  # only what the seam has, and two questions more
+        manager = cast(Containers, w.manager)  # only what the seam has, and two questions more
         yield w, Operations(w.node, manager, Settings("/root", "/state"), no_info, cast(Admission, Admits()))
 
 

@@ -31,7 +31,7 @@ from supervisor.facts import (
 )
 from supervisor.imagedesk import ImageDesk
 from supervisor.logspecs import LogSpec
-from supervisor.oci.native import NativeContainers
+from supervisor.managers import Containers
 from supervisor.operations import Settings
 from supervisor.podkeeper import PodKeeper
 from supervisor.podlife import PodOperations
@@ -67,7 +67,7 @@ class Desk:
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, PodOperations]]:
     async with world(directory) as w:
-        manager = cast(NativeContainers, w.manager)
+        manager = cast(Containers, w.manager)
         admission = Admission(
             w.node, cast(ImageDesk, Desk()), lambda spec: replace(spec, runtime=spec.runtime or "runc")
         )

@@ -14,7 +14,7 @@ from supervisor.config import Config, Limits
 from supervisor.errors import ShimFailed
 from supervisor.facts import Phase, RunKey
 from supervisor.foundlings import Foundlings
-from supervisor.oci.native import NativeContainers
+from supervisor.managers import Containers
 from supervisor.operations import Settings
 from supervisor.reconcile import Parts
 from tests.shim.test_record import PLAIN, written
@@ -37,7 +37,7 @@ class Machine:
         self.needed: frozenset[RunKey] = frozenset()
         self.fails: list[Exception] = []
         self.world = w
-        self.parts = Parts(w.node, cast(NativeContainers, self), self.settings, Foundlings(w.node, self.settings.state))
+        self.parts = Parts(w.node, cast(Containers, self), self.settings, Foundlings(w.node, self.settings.state))
 
     async def look_at_memory(self) -> None:
         pass

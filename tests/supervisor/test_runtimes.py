@@ -11,6 +11,7 @@ from supervisor.config import CgroupDriver, Config, Runtime
 from supervisor.errors import BadRequest, RuntimeMissing
 from supervisor.facts import Container, Phase, Pod, Spec
 from supervisor.runtimes import chosen, uses_systemd
+from supervisor.taskfacts import Task
 
 PLAIN = Spec(name="c", runtime="")
 GLOBS = Runtime("r", path="/bin/true", pod_annotations=("p.*",), container_annotations=("c.*",))
@@ -39,11 +40,26 @@ def test_a_name_without_an_entry_and_an_entry_without_a_path_are_found_on_path(p
     assert (made.runtime, made.runtime_path, made.runtime_options) == ("myruntime", str(program), ("--debug",))
 
 
-@pytest.mark.parametrize("name", ["kata", "handler", "io.containerd.runc.v2"])
-def test_a_shim_v2_runtime_is_refused_by_that_name(name: str) -> None:
-    kata = Runtime("kata", runtime_type="io.containerd.kata.v2", handlers=("handler",))
-    with pytest.raises(RuntimeMissing, match="shim v2 runtimes are not supported by this version"):
-        chosen(replace(PLAIN, runtime=name), Config(runtimes=(kata,)))
+@pytest.mark.parametrize("name", ["mine", "handler", "io.containerd.mine.v2"])
+def test_a_shim_v2_runtime_is_the_program_that_its_type_names(name: str, tmp_path: Path, program: Path) -> None:
+    shim = tmp_path / "containerd-shim-mine-v2"
+    program.rename(shim)
+    entry = Runtime("mine", runtime_type="io.containerd.mine.v2", options=("/etc/mine.toml",), handlers=("handler",))
+    known = Config(runtimes=(entry,) if "." not in name else ())
+    made = chosen(replace(PLAIN, runtime=name), known)
+    assert (made.runtime, made.runtime_type, made.runtime_path) == (name, "io.containerd.mine.v2", str(shim))
+    assert made.runtime_options == (("/etc/mine.toml",) if "." not in name else ())
+
+
+def test_a_shim_that_is_not_installed_is_named_with_where_it_was_looked_for() -> None:
+    with pytest.raises(RuntimeMissing, match=r"containerd-shim-kata-v9, which is in none of .*PATH"):
+        chosen(replace(PLAIN, runtime="io.containerd.kata.v9"), Config())
+
+
+def test_a_task_of_containerd_s_does_not_go_to_another_shim_again() -> None:
+    asked = replace(PLAIN, runtime="io.containerd.runc.v2", task=Task("/b"))
+    with pytest.raises(RuntimeMissing, match="a task of containerd's needs an OCI runtime"):
+        chosen(asked, Config())
 
 
 def test_a_program_that_is_not_there_is_named() -> None:

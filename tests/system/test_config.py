@@ -210,11 +210,11 @@ def test_only_what_the_runtimes_list_allows_reaches_its_configuration(
     assert json.loads((tmp_path / "seen").read_text())["annotations"] == {}
 
 
-def test_a_shim_v2_runtime_is_known_and_refused(config: ConfigMap, client: Client) -> None:
-    text = "[runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\nhandlers = ['kata-qemu']\n"
-    turn(config, client, text, "runtimes.kata.runtime_type", "io.containerd.kata.v2")
-    for name in ("kata", "kata-qemu", "io.containerd.runc.v2"):
-        with pytest.raises(RuntimeMissing, match="shim v2 runtimes are not supported by this version"):
+def test_a_shim_v2_runtime_that_is_not_installed_is_refused_by_its_program(config: ConfigMap, client: Client) -> None:
+    text = "[runtimes.vm]\nruntime_type = 'io.containerd.nosuchvm.v2'\nhandlers = ['vm-qemu']\n"
+    turn(config, client, text, "runtimes.vm.runtime_type", "io.containerd.nosuchvm.v2")
+    for name in ("vm", "vm-qemu", "io.containerd.nosuchvm.v2"):
+        with pytest.raises(RuntimeMissing, match="containerd-shim-nosuchvm-v2"):
             client.create(spec("true", runtime=name))
     assert list(client.list(all_of_them=True)) == []
 

@@ -1,0 +1,317 @@
+"""Shim v2: containers under any containerd shim binary, behind the seam of `supervisor/sandbox.py`.
+
+exitd does containerd's part: it lays the bundle out, listens for events, calls `start`, and from then on speaks the
+Task service over the socket that was printed. A Wait is open from before the start to the end; after a restart of the
+daemon it is Connect and Wait again. What ends is told by those who have observed it (`verdict.py`).
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Iterator
+
+import structlog
+
+from shim.undo import undone_on_failure
+from supervisor import rundir
+from supervisor.control import Control
+from supervisor.errors import NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
+from supervisor.facts import Container, Process, RunKey, Winsize
+from supervisor.oci import bundle, cgroups, command, namespaces
+from supervisor.oci.runplan import Place
+from supervisor.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.shimclient import options, place, process, pumps
+from supervisor.shimclient.hub import Hub, Run
+from supervisor.shimclient.link import Link
+from supervisor.shimclient.logfifo import LogFifo
+from supervisor.shimclient.place import Contact
+from supervisor.shimclient.watching import process_of
+from supervisor.streams import Orders
+from supervisor.taskfacts import Stdio
+
+MONITORED_BY, SILENT = "shim-v2", "unresponsive"
+SIGKILL = 9
+GONE_SECONDS = 2.0  # for a connection whose shim was told to shut down
+
+log = structlog.get_logger(__name__)
+
+
+class ShimV2Containers:
+    """ContainerManager for shim v2 binaries. `prepared` gives a container its bundle of exitd's own kind."""
+
+    def __init__(self, where: Place, hub: Hub, prepared: Callable[[Container], Awaitable[bundle.Bundle]]) -> None:
+        self._place = where
+        self._hub = hub
+        self._prepared = prepared
+
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        self._hub.listen(on_exit, on_oom)
+
+    # -- a run begins
+
+    async def create_container(self, container: Container) -> Made:
+        own = await self._prepared(container)
+        key, path = RunKey(container.id, container.run), self._path(container)
+        with self._joins(container) as joins:
+            plan = pumps.plan_of(container, self._place)
+            directory = rundir.make(self._place.state, container.id, container.run, plan)
+            config = await asyncio.to_thread(_config, own.path)
+            work = place.lay_out(config, path, container.id)
+            fifos = await self._hub.pumps.begin(key, directory, container.spec)
+            run = await self._start(container, key, work, own.cgroups_path)
+            with place.linked(bundle.links(container, self._place.state), joins):
+                init = await self._create(container, run, work, fifos, own.command)
+        return Made(init, run.shim, MONITORED_BY)
+
+    @contextlib.contextmanager
+    def _joins(self, container: Container) -> Iterator[list[int]]:
+        """Descriptors of the namespaces it takes from its pod, for the length of the block. WrongState when the run of
+        the pause container that it was to join is over."""
+        kinds = namespaces.joined(container.spec)
+        if not kinds:
+            yield []
+            return
+        watched = self._hub.watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        if watched is None or watched.init is None or watched.init_fd < 0:
+            raise WrongState(f"the pod {container.spec.sandbox[:12]} has no pause process to join; start it first")
+        found = namespaces.open_all(watched.init, watched.init_fd, kinds)
+        try:
+            yield found
+        finally:
+            for fd in found:
+                os.close(fd)
+
+    async def _start(self, container: Container, key: RunKey, work: str, cgroup: str) -> Run:
+        """Its shim runs: a new one, or that of its pod."""
+        program, path = container.spec.runtime_path, self._path(container)
+        log_fifo = LogFifo(work, container.id)
+        with undone_on_failure(log_fifo.close):
+            shim, wanted = self._hub.shim(container.id, program), options.packed(container, self._place.state)
+            address = await process.start(shim, work, wanted, seconds=self._place.create_seconds)
+            contact = Contact(program, address.address, address.version, address.protocol)
+            place.leave_contact(path, contact)
+        return self._hub.begin(key, path, contact, cgroup, log_fifo)
+
+    async def _create(
+        self, container: Container, run: Run, work: str, fifos: pumps.Fifos, wanted: command.Command | None
+    ) -> Process:
+        """Init, which waits for its start, and a Wait for its end."""
+        link = await self._link(run)
+        stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, container.spec.tty)
+        given, seconds = options.packed(container, self._place.state), self._place.create_seconds
+        try:
+            pid = await link.create(container.id, work, stdio=stdio, options=given, seconds=seconds)
+        except RuntimeFailed as error:
+            if wanted is None:
+                raise
+            raise await asyncio.to_thread(command.blame, wanted, str(error)) from error
+        init = process_of(pid)
+        if init is None:
+            raise RuntimeFailed(f"{container.spec.runtime} says that init is {pid}, and there is no such process")
+        place.leave_init(run.path, init)
+        await self._know_shim(run, link)
+        self._hub.watch_memory(run)
+        self._watch(run, init)
+        return init
+
+    async def _know_shim(self, run: Run, link: Link) -> None:
+        connected = await link.connect(run.key.container)
+        run.shim = process_of(connected.shim_pid)
+
+    def _watch(self, run: Run, init: Process) -> None:
+        watched = self._hub.watching.add(run.key, run.peer)
+        self._hub.watching.hold(watched, init)
+        self._hub.watching.begin(watched)
+
+    # -- a run goes on
+
+    async def _link(self, run: Run) -> Link:
+        return await run.peer.link()
+
+    async def _to(self, container: Container) -> Link:
+        """The way to its shim. WrongState when it has none."""
+        run = self._hub.get(RunKey(container.id, container.run))
+        if run is None:
+            raise WrongState(f"{container.spec.name} has no shim", id=container.id)
+        return await self._link(run)
+
+    async def start_process(self, container: Container) -> None:
+        link = await self._to(container)
+        await link.start(container.id, seconds=self._place.runtime_seconds)
+
+    async def state_process(self, container: Container) -> str:
+        link = await self._to(container)
+        try:
+            return (await link.state(container.id)).status
+        except NoSuchContainer:
+            return "absent"
+
+    async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
+        """Through the shim, whatever the pid: it may be a virtual machine's, and others' too. A shim that does not hear
+        of SIGKILL is killed itself, unless others have it too; its `delete` then ends the container."""
+        link = await self._to(container)
+        try:
+            await link.kill(container.id, signal_number, everyone=everyone)
+        except TimedOut:
+            if signal_number != SIGKILL or not self._hub.kill_lone_shim(RunKey(container.id, container.run)):
+                raise
+        except WrongState as error:
+            if (watched := self._hub.watching.get(RunKey(container.id, container.run))) is not None:
+                watched.over = True
+            raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
+        if signal_number == SIGKILL:
+            cgroups.thaw(bundle.cgroups_path(container, self._place.root))
+
+    async def pause_container(self, container: Container) -> None:
+        await (await self._to(container)).pause(container.id)
+
+    async def resume_container(self, container: Container) -> None:
+        await (await self._to(container)).resume(container.id)
+
+    async def update_container(self, container: Container, resources: str) -> None:
+        """`resources`: JSON of runtime-spec's linux.resources."""
+        await (await self._to(container)).update(container.id, resources.encode())
+
+    async def pids(self, container: Container) -> tuple[int, ...]:
+        return tuple(member.pid for member in await (await self._to(container)).pids(container.id))
+
+    def orders(self, key: RunKey) -> Orders:
+        """The terminal is the shim's, and so is one hold on stdin; the pump has the other one."""
+
+        async def resize(_: Control, size: Winsize) -> None:
+            with contextlib.suppress(ShimLost):  # its end is on its way
+                link = await self._of(key)
+                await link.resize(key.container, key.exec_id, rows=size.rows, columns=size.cols)
+
+        async def close_stdin(line: Control) -> None:
+            await line.close_stdin()
+            with contextlib.suppress(ShimLost):
+                await (await self._of(key)).close_io(key.container, key.exec_id)
+
+        return Orders(resize, close_stdin)
+
+    async def _of(self, key: RunKey) -> Link:
+        run = self._hub.get(RunKey(key.container, key.run))
+        if run is None:
+            raise WrongState(f"{key.container[:12]} has no shim", id=key.container)
+        return await self._link(run)
+
+    def has_begun(self, container: Container) -> bool:
+        """Only its shim can tell: `state_process`."""
+        return False
+
+    def is_ending(self, container: Container) -> bool:
+        watched = self._hub.watching.get(RunKey(container.id, container.run))
+        return watched is None or watched.over or watched.reported or watched.wait is not None
+
+    # -- a run is found again
+
+    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+        key, path = RunKey(container.id, container.run), self._path(container)
+        contact, init = place.read_contact(path), container.init or rundir.created(path)
+        if contact is None or init is None:
+            return Found.NOTHING, None
+        run = self._hub.get(key) or self._known(container, contact)
+        self._hub.pumps.find(key, rundir.reopen(self._place.state, container.id, container.run))
+        self._hub.watch_memory(run)
+        self._watch(run, init)
+        with contextlib.suppress(ShimLost, TimedOut):  # what has become of it, the watching will tell
+            await self._know_shim(run, await self._link(run))
+        run.shim = run.shim or container.shim
+        return Found.LIVE, Made(init, run.shim, self.monitored_by(key))
+
+    def _known(self, container: Container, contact: Contact) -> Run:
+        """One whose shim an earlier daemon, or a create that failed, has begun."""
+        path, cgroup = self._path(container), bundle.cgroups_path(container, self._place.root)
+        log_fifo = LogFifo(place.bundle_of(path, container.id), container.id)
+        return self._hub.begin(RunKey(container.id, container.run), path, contact, cgroup, log_fifo)
+
+    # -- a run ends
+
+    async def settle(self, container: Container) -> None:
+        """Nobody keeps anything: what a shim has told it tells again until it is deleted."""
+
+    async def delete_process(self, container: Container) -> None:
+        """As containerd does: Delete, Shutdown, and the `delete` binary at the end whatever came of these."""
+        key, path = RunKey(container.id, container.run), self._path(container)
+        contact = place.read_contact(path)
+        run = self._hub.get(key)
+        if contact is not None and run is None:
+            run = self._known(container, contact)
+        if run is not None:
+            await self._dismiss(container, run)
+            await self._hub.delete(path, container.id, run.peer.contact.program)
+        await self._clear(container, key, path)
+
+    async def _dismiss(self, container: Container, run: Run) -> None:
+        """The task is deleted, its output with it, and the shim may go. One that is dead needs no more words."""
+        with contextlib.suppress(ShimLost):
+            link = await self._link(run)
+            with contextlib.suppress(NoSuchContainer):
+                await link.delete(container.id)
+            await link.shutdown(container.id)
+            if not container.spec.sandbox and not container.spec.pod:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(GONE_SECONDS):
+                        await link.closed.wait()
+
+    async def _clear(self, container: Container, key: RunKey, path: str) -> None:
+        await self._hub.pumps.leave(key)
+        await self._hub.end(key)
+        cgroup = bundle.cgroups_path(container, self._place.root)
+        if bundle.is_ours(cgroup):
+            await asyncio.to_thread(_remove_cgroup, cgroup)
+        await asyncio.to_thread(place.clear, path)
+        await self._hub.pumps.remove(key)
+
+    async def delete_stray(self, container_id: str, run: int) -> None:
+        """A run directory that belongs to no run of ours."""
+        path = rundir.path_of(self._place.state, container_id, run)
+        contact = place.read_contact(path)
+        if contact is not None:
+            await self._hub.delete(path, container_id, contact.program)
+            await asyncio.to_thread(place.clear, path)
+            await self._hub.pumps.remove(RunKey(container_id, run))
+
+    def forget(self, container: Container) -> None:
+        self._hub.forget(RunKey(container.id, container.run))
+
+    # -- what is shown of it
+
+    def has(self, key: RunKey) -> bool:
+        return self._hub.get(RunKey(key.container, key.run)) is not None
+
+    def monitored_by(self, key: RunKey) -> str:
+        run = self._hub.get(key)
+        if run is None:
+            return ""
+        return SILENT if run.peer.silent else MONITORED_BY
+
+    def shim_of(self, key: RunKey) -> Process | None:
+        run = self._hub.get(key)
+        return run.shim if run is not None and not run.peer.lost.is_set() else None
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        """Set when the run's output is complete in its log."""
+        return self._hub.pumps.gone(key)
+
+    async def look_at_memory(self) -> None:
+        await self._hub.look_at_memory()
+
+    def _path(self, container: Container) -> str:
+        return rundir.path_of(self._place.state, container.id, container.run)
+
+
+def _remove_cgroup(path: str) -> None:
+    try:
+        cgroups.remove(path)
+    except OSError as error:
+        raise ShimFailed(f"cgroup {path}: {error.strerror}") from error
+
+
+def _config(path: str) -> bytes:
+    try:
+        with open(f"{path}/config.json", "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ShimFailed(f"{path}/config.json: {error.strerror}") from error

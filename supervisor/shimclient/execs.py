@@ -1,0 +1,146 @@
+"""Execs under foreign shims: made known, waited for, started; each with a pump for its streams, as its container."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Collection
+
+import structlog
+
+from supervisor import rundir
+from supervisor.errors import (
+    ExitdError,
+    NoSuchContainer,
+    NoSuchExec,
+    RuntimeFailed,
+    ShimLost,
+    WrongState,
+)
+from supervisor.execs import Exec
+from supervisor.facts import Container, Process, RunKey
+from supervisor.oci import bundle, command, execspec, spec, users
+from supervisor.oci.execs import document_env
+from supervisor.oci.runplan import Place
+from supervisor.oci.spec import Document
+from supervisor.sandbox import MadeExec
+from supervisor.shimclient import place, pumps
+from supervisor.shimclient.hub import Hub, Run
+from supervisor.shimclient.link import Link
+from supervisor.shimclient.watching import process_of
+from supervisor.taskfacts import Stdio
+
+SIGKILL = 9
+
+log = structlog.get_logger(__name__)
+
+
+class ShimV2Execs:
+    """ExecManager for shim v2 binaries. A shim signals an exec's first process and no more: who it has started ends
+    with the container."""
+
+    def __init__(self, where: Place, hub: Hub) -> None:
+        self._place = where
+        self._hub = hub
+
+    def has(self, key: RunKey) -> bool:
+        return self._run(key) is not None
+
+    def _run(self, key: RunKey) -> Run | None:
+        return self._hub.get(RunKey(key.container, key.run))
+
+    async def _to(self, container: Container) -> tuple[Run, Link]:
+        run = self._run(RunKey(container.id, container.run))
+        if run is None:
+            raise WrongState(f"{container.spec.name} has ended", id=container.id)
+        return run, await run.peer.link()
+
+    async def create_exec(self, container: Container, e: Exec) -> MadeExec:
+        run, link = await self._to(container)
+        process, wanted = await asyncio.to_thread(self._prepare, container, e)
+        directory = rundir.make_in(self.directory_of(e.key), pumps.plan_of_exec(e, self._place))
+        fifos = await self._hub.pumps.begin(e.key, directory, e.spec)
+        stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, e.spec.tty)
+        await link.exec(container.id, e.key.exec_id, json.dumps(process).encode(), stdio=stdio)
+        watched = self._hub.watching.add(e.key, run.peer)
+        self._hub.watching.begin(watched)
+        try:
+            pid = await link.start(container.id, e.key.exec_id, seconds=self._place.runtime_seconds)
+        except (NoSuchContainer, NoSuchExec) as error:
+            raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
+        except RuntimeFailed as error:
+            raise await asyncio.to_thread(
+                command.blame, wanted, str(error), f"{container.spec.runtime} exec"
+            ) from error
+        init = process_of(pid) or Process(pid, 0)  # it may have ended by now, and its Wait tells how
+        place.leave_init(directory.path, init)
+        self._hub.watching.hold(watched, init)
+        return MadeExec(init, run.shim, self._hub.oom_kills(e.key))
+
+    async def begun_exec(self, e: Exec) -> Process | None:
+        return rundir.created(self.directory_of(e.key))
+
+    def connect_exec(self, container: Container, e: Exec) -> None:
+        run = self._run(e.key)
+        assert e.init is not None
+        if run is None:
+            raise WrongState(f"{container.spec.name} has no shim", id=container.id)
+        key = e.key
+        self._hub.pumps.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id))
+        watched = self._hub.watching.add(key, run.peer)
+        self._hub.watching.hold(watched, e.init)
+        self._hub.watching.begin(watched)
+
+    async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
+        watched = self._hub.watching.get(e.key)
+        if watched is None or watched.reported:
+            raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
+        _, link = await self._to(container)
+        try:
+            await link.kill(container.id, number, e.key.exec_id, everyone=everyone)
+        except ShimLost as error:
+            raise WrongState(f"{container.spec.name} has lost its shim", id=container.id) from error
+
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        """A foreign shim is that of its whole container, or pod."""
+        return False
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        return self._hub.pumps.gone(key)
+
+    async def settle_exec(self, key: RunKey) -> None:
+        """The shim tells it again until it is deleted."""
+
+    async def delete_exec(self, container: Container, e: Exec) -> None:
+        """What was never told to run may run all the same: it is ended first."""
+        with contextlib.suppress(ShimLost, WrongState, NoSuchContainer, NoSuchExec):
+            _, link = await self._to(container)
+            if e.exit is None:
+                with contextlib.suppress(ExitdError):
+                    await link.kill(container.id, SIGKILL, e.key.exec_id)
+            await link.delete(container.id, e.key.exec_id)
+        await self._clear(e.key)
+
+    async def _clear(self, key: RunKey) -> None:
+        await self._hub.pumps.remove(key)
+        self._hub.watching.drop(key)
+
+    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        for exec_id in [name for name in rundir.execs(path) if name not in known]:
+            log.warning("directory of an exec left over, removing it", container=container.id, exec=exec_id)
+            await self._clear(RunKey(container.id, container.run, exec_id))
+
+    def directory_of(self, key: RunKey) -> str:
+        return rundir.path_of(self._place.state, key.container, key.run, key.exec_id)
+
+    def _prepare(self, container: Container, e: Exec) -> tuple[Document, command.Command]:
+        """Users and commands are looked up in the container's root as exitd sees it: init may run in another kernel."""
+        document = bundle.configuration(container, self._place.root)
+        root = spec.rootfs_of(document)
+        if e.spec.process:
+            process = execspec.whole(e.spec)
+            return process, bundle.command_of(process, root, mounts=())
+        user = users.resolve(e.spec.user, root, shown=f"the container {container.spec.name}") if e.spec.user else None
+        own_env = document_env(document) if container.spec.bundle else container.spec.env
+        process = execspec.process(document, e.spec, user, own_env)
+        return process, bundle.command_of(process, root, mounts=())

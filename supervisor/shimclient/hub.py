@@ -1,0 +1,193 @@
+"""What all containers under foreign shims share: the address for their events, the ways to their shims, the ends."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from protos.containerd import events_pb2
+from supervisor import monitor
+from supervisor.background import Background
+from supervisor.errors import ExitdError
+from supervisor.facts import Process, Report, RunKey
+from supervisor.inotify import Inotify
+from supervisor.oci import cgroups
+from supervisor.oci.oomwatch import OomWatch
+from supervisor.oci.runplan import Place
+from supervisor.sandbox import ExitListener, OomListener
+from supervisor.shimclient import forwarding, place, process
+from supervisor.shimclient.binary import Shim
+from supervisor.shimclient.logfifo import LogFifo
+from supervisor.shimclient.peer import Peer
+from supervisor.shimclient.place import Contact
+from supervisor.shimclient.pumps import Pumps
+from supervisor.shimclient.verdict import Word
+from supervisor.shimclient.watching import Watching
+
+NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it
+EVENTS = "shimv2-events.sock"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run, from the moment its shim is known until nothing of it is left."""
+
+    key: RunKey
+    path: str
+    peer: Peer
+    cgroup: str
+    log: LogFifo
+    shim: Process | None = None
+    keeping: tuple[asyncio.Task[None], ...] = ()
+
+    async def close(self) -> None:
+        for task in self.keeping:
+            task.cancel()
+        await asyncio.gather(*self.keeping, return_exceptions=True)
+        self.peer.close()
+        self.log.close()
+
+
+class Hub:
+    """One per daemon; belongs to its event loop."""
+
+    def __init__(self, where: Place, watcher: monitor.Monitor, changes: Inotify, pumps: Pumps, *, zombie: bool) -> None:
+        """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
+        self.place = where
+        self.pumps = pumps
+        self.watching = Watching(self._ended, self.oom_kills, zombie=zombie)
+        self.on_silence: Callable[[RunKey, bool], None] = lambda key, silent: None
+        self._runs: dict[str, Run] = {}
+        self._background = Background()
+        self._on_exit: ExitListener | None = None
+        self._on_oom: OomListener | None = None
+        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
+        self._events = forwarding.Forwarding(self._happened)
+
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        self._on_exit, self._on_oom = on_exit, on_oom
+
+    async def serve(self) -> None:
+        """Before any shim is started: there are shims that connect at once. CannotStart."""
+        await self._events.start(f"{self.place.state}/{EVENTS}")
+
+    async def close(self) -> None:
+        """The shims live on, and so do their containers."""
+        self.watching.close()
+        await self._background.close()
+        for run in list(self._runs.values()):
+            await run.close()
+        self._runs.clear()
+        self._oom.close()
+        await self._events.stop()
+
+    # -- one run
+
+    def get(self, key: RunKey) -> Run | None:
+        run = self._runs.get(key.container)
+        return run if run is not None and run.key.run == key.run else None
+
+    def shim(self, container_id: str, program: str) -> Shim:
+        """How it is called."""
+        state = self.place.state
+        return Shim(program, NAMESPACE, container_id, f"{state}/exitd.sock", f"{state}/{EVENTS}")
+
+    def begin(self, key: RunKey, path: str, contact: Contact, cgroup: str, log_fifo: LogFifo) -> Run:
+        """From now on its shim is asked whether it is there, and its death is noticed."""
+        peer = Peer(key.container, contact, lambda silent: self.on_silence(key, silent))
+        run = self._runs[key.container] = Run(key, path, peer, cgroup, log_fifo)
+        loop = asyncio.get_running_loop()
+        run.keeping = (loop.create_task(peer.keep()), loop.create_task(self._lose(run)))
+        return run
+
+    def watch_memory(self, run: Run) -> None:
+        """Once it has its cgroup."""
+        self._oom.begin(run.key, run.cgroup)
+
+    async def end(self, key: RunKey) -> None:
+        """Closes what this process holds of the run."""
+        run = self.get(key)
+        if run is not None:
+            del self._runs[key.container]
+            self._oom.end(key)
+            await run.close()
+        for watched in self.watching.of_container(key.container):
+            self.watching.drop(watched.key)
+
+    def forget(self, key: RunKey) -> None:
+        self._background.spawn(self.end(key))
+
+    async def delete(self, run_path: str, container_id: str, program: str) -> Word | None:
+        """What the shim's `delete` binary says. It is called always, and any number of times."""
+        bundle = place.bundle_of(run_path, container_id)
+        try:
+            deleted = await process.delete(self.shim(container_id, program), bundle)
+        except (ExitdError, OSError) as error:
+            log.warning("the shim's delete failed", container=container_id, why=str(error))
+            return None
+        return Word(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None
+
+    def kill_lone_shim(self, key: RunKey) -> bool:
+        """False where it is not known, or not that of this container alone."""
+        run = self.get(key)
+        shim = run.shim if run is not None else None
+        if shim is None or sum(other.shim == shim for other in self._runs.values()) > 1:
+            return False
+        fd = monitor.open_process(shim.pid, shim.started_ticks)
+        if fd is None:
+            return False
+        log.warning("killing a shim that does not answer", container=key.container, run=key.run)
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
+        return True
+
+    # -- what shims tell
+
+    async def _lose(self, run: Run) -> None:
+        await run.peer.lost.wait()
+        if any(not watched.reported for watched in self.watching.of_peer(run.peer)):
+            log.warning("shim lost", container=run.key.container, run=run.key.run)
+        program = run.peer.contact.program
+        await self.watching.lose(run.peer, lambda: self.delete(run.path, run.key.container, program))
+
+    def _happened(self, happened: forwarding.Happened) -> None:
+        event = happened.event
+        if happened.namespace != NAMESPACE or not isinstance(event, events_pb2.TaskExit):
+            return
+        run = self._runs.get(event.container_id)
+        if run is not None:
+            exec_id = event.id if event.id != event.container_id else ""
+            key = RunKey(event.container_id, run.key.run, exec_id)
+            self.watching.event_came(key, Word(event.exit_status, event.exited_at.ToNanoseconds()))
+
+    def _ended(self, key: RunKey, report: Report) -> None:
+        assert self._on_exit is not None
+        if not key.exec_id:
+            self._oom.end(key)
+        self._on_exit(key, report)
+
+    def oom_kills(self, key: RunKey) -> int:
+        """In the cgroup of the container, by now."""
+        run = self._runs.get(key.container)
+        whole = RunKey(key.container, key.run)
+        return max((cgroups.oom_kills(run.cgroup) or 0) if run is not None else 0, self._oom.seen(whole))
+
+    def _lives(self, key: RunKey) -> bool:
+        watched = self.watching.get(key)
+        return watched is not None and not watched.reported and watched.wait is None
+
+    def _killed_for_memory(self, key: RunKey, kills: int) -> None:
+        assert self._on_oom is not None
+        self._on_oom(key, kills)
+
+    async def look_at_memory(self) -> None:
+        await self._oom.look_at_all()

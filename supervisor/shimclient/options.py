@@ -1,0 +1,33 @@
+"""The options that a shim is given, with `start` and with Create: a message of its own kind, packed.
+
+Shims of runc's family take containerd.runc.v1.Options; any other one is told where its configuration is, if exitd's
+configuration says so.
+"""
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import Message
+
+from protos.containerd import runc_pb2, runtimeoptions_pb2
+from supervisor.facts import Container, Spec
+
+RUNC_FAMILY = ("runc", "exitd")
+RUNTIME_ROOT = "shimrt"  # below the state directory: where runc keeps what it knows, apart from containerd's own
+RUNTIME_OPTIONS = "runtimeoptions.v1.Options"
+
+
+def packed(container: Container, state: str) -> bytes:
+    """A serialized Any, or nothing."""
+    return _packed(container.spec, state)
+
+
+def _packed(spec: Spec, state: str) -> bytes:
+    family = spec.runtime_type.split(".")[-2]
+    message: Message
+    if family in RUNC_FAMILY:
+        message = runc_pb2.Options(root=f"{state}/{RUNTIME_ROOT}", systemd_cgroup=spec.systemd_cgroup)
+    elif spec.runtime_options:
+        message = runtimeoptions_pb2.Options(type_url=RUNTIME_OPTIONS, config_path=spec.runtime_options[0])
+    else:
+        return b""
+    given = Any(type_url=message.DESCRIPTOR.full_name, value=message.SerializeToString(deterministic=True))
+    return given.SerializeToString(deterministic=True)

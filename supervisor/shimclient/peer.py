@@ -1,0 +1,92 @@
+"""The way to one container's shim: opened, opened again when it broke, and asked now and then whether anybody is there.
+
+Connection lost is not shim lost: a shim is dead when nobody listens any more where it did. One that is stopped accepts
+connections and answers nothing: it is silent, its waits stay open, and no end is made up.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from supervisor.errors import ExitdError, ShimLost, TimedOut
+from supervisor.shimclient.binary import Address
+from supervisor.shimclient.link import Link
+from supervisor.shimclient.place import Contact
+
+CHECK_SECONDS = 5.0  # between two questions, and what an answer may take
+OPEN_SECONDS = 5.0
+REST_SECONDS = 0.5  # between two connections: a shim that closes each at once must not keep the daemon busy
+
+log = structlog.get_logger(__name__)
+
+
+class Peer:
+    """Belongs to the event loop. `lost` is set once, for good; `silent` comes and goes, and `on_silence` is told."""
+
+    def __init__(self, id: str, contact: Contact, on_silence: Callable[[bool], None]) -> None:
+        self.id = id
+        self.contact = contact
+        self.lost = asyncio.Event()
+        self.silent = False
+        self._on_silence = on_silence
+        self._link: Link | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def link(self) -> Link:
+        """One that works, as far as can be seen. ShimLost when there is none to be had any more, TimedOut when the shim
+        takes none."""
+        async with self._opening:
+            if self.lost.is_set() or self._closed:
+                raise ShimLost(f"the shim of {self.id[:12]} is gone", id=self.id)
+            if self._link is None or self._link.closed.is_set():
+                address = Address(self.contact.address, self.contact.version, self.contact.protocol)
+                try:
+                    self._link = await Link.open(address, OPEN_SECONDS)
+                except ShimLost:
+                    self.lost.set()
+                    raise
+            return self._link
+
+    async def keep(self) -> None:
+        """Until the shim is lost or this is cancelled."""
+        while not self.lost.is_set():
+            with contextlib.suppress(ShimLost):
+                await self._ask()
+            await self._rest()
+
+    async def _ask(self) -> None:
+        try:
+            link = await self.link()
+            await link.connect(self.id, seconds=CHECK_SECONDS)
+        except TimedOut:
+            self._heard(False)
+            return
+        except ShimLost:
+            raise
+        except ExitdError as error:  # an answer is an answer
+            log.debug("the shim refused to connect", container=self.id, why=str(error))
+        self._heard(True)
+
+    def _heard(self, answers: bool) -> None:
+        if answers is self.silent:
+            self.silent = not answers
+            log.warning("shim answers again" if answers else "shim does not answer", container=self.id)
+            self._on_silence(self.silent)
+
+    async def _rest(self) -> None:
+        """A connection that breaks is looked after soon."""
+        if self._link is None or self._link.closed.is_set():
+            await asyncio.sleep(REST_SECONDS)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_SECONDS):
+                await self._link.closed.wait()
+
+    def close(self) -> None:
+        """Repeatable. The shim lives on."""
+        self._closed = True
+        if self._link is not None:
+            self._link.close()

@@ -1,0 +1,117 @@
+"""What lies in the run directory of a container under a foreign shim, beside what every run has.
+
+b/ID/         the bundle that the shim works in: config.json, rootfs, the shim's own files and its log fifo
+shim          where the shim listens and what it is, so that a later daemon finds it again
+ns-net ...    for the length of a create: the namespaces that the container joins
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shim import fields, native, prepare
+from shim.names import CREATED
+from supervisor.errors import ShimFailed
+from supervisor.facts import Process
+from supervisor.oci import rootfs
+
+BUNDLES, CONFIG, ROOTFS, CONTACT = "b", "config.json", "rootfs", "shim"
+MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How a shim is reached: what its `start` printed, and which program it is."""
+
+    program: str
+    address: str
+    version: int  # of the Task service
+    protocol: str = "ttrpc"
+
+
+def bundle_of(path: str, container_id: str) -> str:
+    """Its last part is the id: there are shims that go by that."""
+    return f"{path}/{BUNDLES}/{container_id}"
+
+
+def lay_out(config: bytes, path: str, container_id: str) -> str:
+    """The bundle. ShimFailed."""
+    bundle = bundle_of(path, container_id)
+    try:
+        os.mkdir(os.path.dirname(bundle), mode=0o700)
+        os.mkdir(bundle, mode=0o711)
+        os.mkdir(f"{bundle}/{ROOTFS}", mode=0o711)
+        prepare.write_new(f"{bundle}/{CONFIG}", config)
+    except OSError as error:
+        raise ShimFailed(f"{bundle}: {error.strerror}; is the state directory full?") from error
+    return bundle
+
+
+def leave_contact(path: str, contact: Contact) -> None:
+    data = fields.encode(
+        "exitd-shimv2",
+        [
+            ("program", contact.program),
+            ("address", contact.address),
+            ("version", contact.version),
+            ("protocol", contact.protocol),
+        ],
+    )
+    _leave(f"{path}/{CONTACT}", data)
+
+
+def read_contact(path: str) -> Contact | None:
+    """None when `start` had not returned yet."""
+    try:
+        with open(f"{path}/{CONTACT}", "rb") as file:
+            found = fields.decode(file.read(65536), "exitd-shimv2")
+        return Contact(found.get("program"), found.get("address"), found.number("version"), found.get("protocol"))
+    except (OSError, fields.BadMessage):
+        return None
+
+
+def leave_init(path: str, init: Process) -> None:
+    """As exitd-shim does: `rundir.created` reads it."""
+    _leave(f"{path}/{CREATED}", fields.encode("exitd-created", [("pid", init.pid), ("started", init.started_ticks)]))
+
+
+def _leave(path: str, data: bytes) -> None:
+    """Whole, or not at all."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}.new")
+        prepare.write_new(f"{path}.new", data)
+        os.rename(f"{path}.new", path)
+    except OSError as error:
+        raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
+
+
+@contextlib.contextmanager
+def linked(links: Mapping[str, str], descriptors: list[int]) -> Iterator[None]:
+    """The paths that config.json names lead to these namespaces of ours, for the length of the block. By our
+    descriptors, which nobody else's process can take the place of while we live."""
+    made: list[str] = []
+    try:
+        for path, fd in zip(links.values(), descriptors, strict=True):
+            os.symlink(f"/proc/{os.getpid()}/fd/{fd}", path)
+            made.append(path)
+        yield
+    except FileExistsError as error:
+        raise ShimFailed(f"{error.filename}: is there already; the run was begun before") from error
+    finally:
+        for path in made:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def clear(path: str) -> None:
+    """Whatever a shim has left mounted below the run directory, which is about to be removed recursively. ShimFailed
+    when something stays."""
+    try:
+        for point in reversed(rootfs.mounts_under(path)):
+            native.unmount(point, MNT_DETACH | UMOUNT_NOFOLLOW)
+    except OSError as error:
+        raise ShimFailed(f"{path}: what its shim has mounted there cannot be released: {error.strerror}") from error
+    if left := rootfs.mounts_under(path):
+        raise ShimFailed(f"{left[0]} is mounted still; unmount it, and it goes on")

@@ -1,0 +1,210 @@
+"""Every process under a foreign shim that this daemon waits for, init or exec, and who has said what of its end."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from shim import native
+from supervisor import monitor
+from supervisor.errors import ExitdError, ShimLost, TimedOut
+from supervisor.evidence import Pending
+from supervisor.facts import Process, Report, RunKey
+from supervisor.shimclient.peer import Peer
+from supervisor.shimclient.verdict import Seen, Word, judge
+
+ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed
+AGAIN_SECONDS = 1.0  # between two Waits that came back without an end
+REAPED_SECONDS = 1.0  # for the host's init to reap what a dead shim has left
+LOOK_SECONDS = 0.02
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """One process, by the key of its run or exec. `shared`: its pid is others' too, as in a virtual machine's shim."""
+
+    key: RunKey
+    peer: Peer
+    init: Process | None = None
+    init_fd: int = -1
+    wait: Word | None = None
+    event: Word | None = None
+    event_at: float = 0.0  # loop time
+    lost: bool = False
+    deleted: Word | None = None
+    over: bool = False  # the shim has said that there is nobody to signal
+    reported: bool = False
+    kernel_status: int | None = None
+    waiting: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        for each in (self.waiting, self.timer):
+            if each is not None:
+                each.cancel()
+        if self.init_fd >= 0:
+            os.close(self.init_fd)
+            self.init_fd = -1
+
+
+class Watching:
+    """One per daemon; belongs to its event loop. `tell` hears of each end once."""
+
+    def __init__(
+        self, tell: Callable[[RunKey, Report], None], oom_kills: Callable[[RunKey], int], *, zombie: bool
+    ) -> None:
+        self._tell = tell
+        self._oom_kills = oom_kills
+        self._zombie = zombie
+        self._watched: dict[RunKey, Watched] = {}
+
+    def get(self, key: RunKey) -> Watched | None:
+        return self._watched.get(key)
+
+    def of_container(self, container_id: str) -> list[Watched]:
+        return [watched for key, watched in self._watched.items() if key.container == container_id]
+
+    def of_peer(self, peer: Peer) -> list[Watched]:
+        return [watched for watched in self._watched.values() if watched.peer is peer]
+
+    def add(self, key: RunKey, peer: Peer) -> Watched:
+        watched = self._watched[key] = Watched(key, peer)
+        return watched
+
+    def drop(self, key: RunKey) -> None:
+        watched = self._watched.pop(key, None)
+        if watched is not None:
+            watched.close()
+
+    def close(self) -> None:
+        for key in list(self._watched):
+            self.drop(key)
+
+    def hold(self, watched: Watched, init: Process) -> None:
+        """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there."""
+        fd = monitor.open_process(init.pid, init.started_ticks)
+        watched.init, watched.init_fd = init, -1 if fd is None else fd
+
+    def begin(self, watched: Watched) -> None:
+        """Waits for its end, from before its start."""
+        watched.waiting = asyncio.get_running_loop().create_task(self._wait(watched))
+
+    async def _wait(self, watched: Watched) -> None:
+        unknown = 0
+        while not watched.reported and not watched.peer.lost.is_set():
+            try:
+                link = await watched.peer.link()
+                word = await link.wait(watched.key.container, watched.key.exec_id)
+                if word.at_ns:
+                    watched.wait = word
+                    return self.look(watched)
+                unknown = 0 if await self._is_there(watched) else unknown + 1
+            except (ShimLost, TimedOut):
+                unknown = 0
+            except ExitdError as error:
+                log.debug("the shim gave no end to Wait", key=watched.key, why=str(error))
+                unknown += 1
+            if unknown >= ANSWERS:
+                watched.lost = True
+                watched.kernel_status = await self._reaped(watched)
+                return self.look(watched)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _is_there(self, watched: Watched) -> bool:
+        """An answer to Wait without a time is no end; whether there is a process, the shim's state says."""
+        link = await watched.peer.link()
+        state = await link.state(watched.key.container, watched.key.exec_id)
+        if state.status == "stopped" and state.exited_at_ns:
+            watched.wait = Word(state.exit_status, state.exited_at_ns)
+            self.look(watched)
+        return True
+
+    def event_came(self, key: RunKey, word: Word) -> None:
+        """A TaskExit. The second one of a process is no news."""
+        watched = self._watched.get(key)
+        if watched is not None and watched.event is None and not watched.reported:
+            watched.event, watched.event_at = word, asyncio.get_running_loop().time()
+            self.look(watched)
+
+    async def lose(self, peer: Peer, delete: Callable[[], Awaitable[Word | None]]) -> None:
+        """The shim is dead. Who has ended by himself by now is asked of the kernel first: `delete` kills the rest."""
+        lost = [watched for watched in self.of_peer(peer) if not watched.reported]
+        for watched in lost:
+            if watched.init_fd >= 0 and monitor.read_ready(watched.init_fd):
+                watched.kernel_status = await self._reaped(watched)
+        kills = {watched.key: self._oom_kills(watched.key) for watched in lost}
+        word = await delete()
+        for watched in lost:
+            watched.lost, watched.deleted = True, None if watched.key.exec_id else word
+            self.look(watched, kills[watched.key])
+
+    def look(self, watched: Watched, oom_kills: int | None = None) -> None:
+        """Tells the end once, as soon as somebody has observed it."""
+        if watched.reported:
+            return
+        loop = asyncio.get_running_loop()
+        if watched.kernel_status is None and (watched.wait is not None or watched.event is not None):
+            watched.kernel_status = self._kernel_status(watched)
+        found = judge(
+            Seen(
+                watched.init,
+                watched.wait,
+                watched.event,
+                loop.time() - watched.event_at,
+                watched.kernel_status,
+                watched.lost,
+                watched.deleted,
+                time.time_ns(),
+                self._oom_kills(watched.key) if oom_kills is None else oom_kills,
+            )
+        )
+        if isinstance(found, Pending):
+            if found.seconds is not None and watched.timer is None:
+                watched.timer = loop.call_later(found.seconds, self._look_later, watched)
+            return
+        watched.reported = True
+        self._tell(watched.key, found)
+
+    def _look_later(self, watched: Watched) -> None:
+        watched.timer = None
+        self.look(watched)
+
+    def _kernel_status(self, watched: Watched) -> int | None:
+        """None where the pid is not its own alone, has not ended, or this kernel does not tell."""
+        if watched.init is None or watched.init_fd < 0 or self._is_shared(watched.init):
+            return None
+        try:
+            if (status := native.pidfd_exit_status(watched.init_fd)) is not None:
+                return status
+            if not self._zombie or not monitor.read_ready(watched.init_fd):
+                return None
+            state, _, started, status = native.process_stat(watched.init.pid)
+        except OSError:  # a kernel before 6.15; or it was reaped at this very moment, and was not told of
+            return None
+        return status if state == "Z" and started == watched.init.started_ticks else None
+
+    def _is_shared(self, init: Process) -> bool:
+        return sum(other.init == init for other in self._watched.values()) > 1
+
+    async def _reaped(self, watched: Watched) -> int | None:
+        """The kernel's word of what has ended. Its new parent may take a moment to reap it."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + REAPED_SECONDS
+        while (status := self._kernel_status(watched)) is None and loop.time() < end:
+            if watched.init_fd < 0 or not monitor.read_ready(watched.init_fd):
+                return None
+            await asyncio.sleep(LOOK_SECONDS)
+        return status
+
+
+def process_of(pid: int) -> Process | None:
+    """The process that has this pid now."""
+    with contextlib.suppress(ProcessLookupError):
+        return Process(pid, native.process_stat(pid)[2]) if pid > 0 else None
+    return None

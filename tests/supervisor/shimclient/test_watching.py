@@ -1,0 +1,250 @@
+"""Ends as a scripted shim tells them: each told once, none made up, whatever the shim answers to Wait."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimLost
+from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
+from supervisor.shimclient import watching
+from supervisor.shimclient.link import State
+from supervisor.shimclient.verdict import SHIM_LOST, Word
+from supervisor.shimclient.watching import Watched, Watching, process_of
+from tests.supervisor.fakes import in_loop
+
+KEY = RunKey("c1", 1)
+EXEC = RunKey("c1", 1, "e1")
+AT_NS = 5_000
+RUNNING = State("running", 42, 0, 0)
+Answer = Word | ExitdError | asyncio.Future[Word]
+
+
+@dataclass
+class Script:
+    """A peer whose shim answers each Wait with the next of `answers`, and State with `state`. After the last: never."""
+
+    answers: list[Answer]
+    state_is: State | ExitdError = RUNNING
+    asked: int = 0
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    never: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def link(self) -> "Script":
+        if self.lost.is_set():
+            raise ShimLost("gone")
+        return self
+
+    async def wait(self, id: str, exec_id: str) -> Word:
+        self.asked += 1
+        if not self.answers:
+            await self.never.wait()
+        answer = self.answers.pop(0)
+        if isinstance(answer, ExitdError):
+            raise answer
+        return answer if isinstance(answer, Word) else await answer
+
+    async def state(self, id: str, exec_id: str) -> State:
+        if isinstance(self.state_is, ExitdError):
+            raise self.state_is
+        return self.state_is
+
+
+class Told(dict[RunKey, Report]):
+    """What was told; a second word on one process is a failure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = asyncio.Event()
+
+    def __call__(self, key: RunKey, report: Report) -> None:
+        assert key not in self
+        self[key] = report
+        self.came.set()
+
+    async def one(self, key: RunKey = KEY) -> Report:
+        async with asyncio.timeout(10):
+            while key not in self:
+                self.came.clear()
+                await self.came.wait()
+        return self[key]
+
+
+@contextmanager
+def looking(kills: int = 0) -> Iterator[tuple[Watching, Told]]:
+    told = Told()
+    found = Watching(told, lambda key: kills, zombie=True)
+    try:
+        yield found, told
+    finally:
+        found.close()
+
+
+def begun(found: Watching, script: Script, key: RunKey = KEY, init: Process | None = None) -> Watched:
+    peer: Any = script
+    watched = found.add(key, peer)
+    if init is not None:
+        found.hold(watched, init)
+    found.begin(watched)
+    return watched
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "AGAIN_SECONDS", 0.001)
+
+
+@contextmanager
+def ended(*command: str) -> Iterator[Process]:
+    """A process that has ended and lies there as a zombie."""
+    child = subprocess.Popen(command)
+    try:
+        found = process_of(child.pid)
+        assert found is not None
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        yield found
+    finally:
+        child.wait()
+
+
+@in_loop
+async def test_the_answer_to_wait_is_the_end() -> None:
+    with looking(kills=1) as (found, told):
+        begun(found, Script([Word(43, AT_NS)]))
+        assert await told.one() == Report(Exited(43), Source.SHIMV2_WAIT, None, AT_NS, 1)
+
+
+@in_loop
+async def test_an_answer_without_a_time_is_no_end_and_wait_is_asked_again() -> None:
+    with looking() as (found, told):
+        script = Script([Word(0, 0), Word(0, 0), Word(7, AT_NS)])
+        begun(found, script)
+        assert (await told.one()).status == Exited(7)
+        assert script.asked == 3
+
+
+@in_loop
+async def test_a_lost_connection_is_no_end() -> None:
+    with looking() as (found, told):
+        begun(found, Script([ShimLost("closed"), ShimLost("closed"), Word(7, AT_NS)]))
+        assert (await told.one()).status == Exited(7)
+
+
+@in_loop
+async def test_where_wait_fails_state_may_know() -> None:
+    with looking() as (found, told):
+        begun(found, Script([Word(0, 0)], State("stopped", 42, 43, AT_NS)))
+        assert (await told.one()).status == Exited(43)
+
+
+@in_loop
+async def test_a_shim_that_says_again_and_again_that_it_knows_no_such_process_is_believed_and_nothing_made_up() -> None:
+    with looking() as (found, told):
+        script = Script([NoSuchContainer("gone")] * 5)
+        begun(found, script)
+        report = await told.one()
+        assert (report.status, report.source, script.asked) == (Unknown(SHIM_LOST), Source.NONE, 3)
+
+
+@in_loop
+async def test_one_refusal_between_answers_is_forgotten() -> None:
+    with looking() as (found, told):
+        no = RuntimeFailed("busy")
+        begun(found, Script([no, no, Word(0, 0), no, no, Word(9, AT_NS)]))
+        assert (await told.one()).status == Exited(9)
+
+
+@in_loop
+async def test_an_event_counts_when_wait_stays_silent_and_a_second_one_is_no_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("supervisor.shimclient.verdict.EVENT_PATIENCE_SECONDS", 0.01)
+    with looking() as (found, told):
+        begun(found, Script([]))
+        found.event_came(KEY, Word(43, AT_NS))
+        found.event_came(KEY, Word(255, AT_NS))
+        assert (await told.one()) == Report(Exited(43), Source.SHIMV2_EVENT, None, AT_NS)
+        found.event_came(KEY, Word(255, AT_NS))
+    assert len(told) == 1
+
+
+@in_loop
+async def test_an_event_of_nobody_is_none() -> None:
+    with looking() as (found, told):
+        found.event_came(KEY, Word(43, AT_NS))
+    assert not told
+
+
+@in_loop
+async def test_the_kernel_says_which_kind_of_end_a_number_over_128_is() -> None:
+    with ended("sh", "-c", "kill -9 $$") as init, looking() as (found, told):
+        begun(found, Script([Word(137, AT_NS)]), init=init)
+        assert (await told.one()) == Report(Signaled(signal.SIGKILL), Source.SHIMV2_WAIT, init, AT_NS)
+
+
+@in_loop
+async def test_a_made_up_number_gives_way_to_what_the_kernel_saw() -> None:
+    with ended("sh", "-c", "exit 43") as init, looking() as (found, told):
+        begun(found, Script([Word(255, AT_NS)]), init=init)
+        assert (await told.one()) == Report(Exited(43), Source.PIDFD, init, AT_NS)
+
+
+@in_loop
+async def test_a_pid_that_several_containers_have_tells_nothing_of_one() -> None:
+    other = RunKey("c2", 1)
+    with ended("sh", "-c", "exit 43") as init, looking() as (found, told):
+        begun(found, Script([]), key=other, init=init)
+        begun(found, Script([Word(255, AT_NS)]), init=init)
+        report = await told.one()
+        assert (report.status, report.source) == (Unknown("shim-number-only", 255), Source.SHIMV2_WAIT)
+        assert other not in told
+
+
+@in_loop
+async def test_of_a_lost_shim_who_had_ended_before_has_his_code_and_the_rest_is_unknown() -> None:
+    async def delete() -> Word | None:
+        return Word(137, AT_NS)
+
+    script = Script([])
+    with ended("sh", "-c", "exit 43") as init, looking(kills=2) as (found, told):
+        begun(found, script, init=init)
+        begun(found, script, key=EXEC)
+        other = RunKey("c2", 1)
+        begun(found, script, key=other)
+        script.lost.set()
+        peer: Any = script
+        await found.lose(peer, delete)
+        assert (told[KEY].status, told[KEY].source) == (Exited(43), Source.PIDFD)
+        assert (told[EXEC].status, told[EXEC].source) == (Unknown(SHIM_LOST), Source.NONE)
+        assert (told[other].status, told[other].source) == (Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE)
+        assert {report.oom_kills for report in told.values()} == {2}
+
+
+@in_loop
+async def test_a_failed_delete_leaves_no_number() -> None:
+    async def delete() -> Word | None:
+        return None
+
+    script = Script([])
+    with looking() as (found, told):
+        begun(found, script)
+        script.lost.set()
+        peer: Any = script
+        await found.lose(peer, delete)
+        assert (told[KEY].status, told[KEY].source) == (Unknown(SHIM_LOST), Source.NONE)
+
+
+@in_loop
+async def test_closing_breaks_off_all_waits_and_leaves_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    me = process_of(os.getpid())
+    with looking() as (found, told):
+        watched = begun(found, Script([]), init=me)
+        assert watched.init_fd >= 0
+    assert len(os.listdir("/proc/self/fd")) == before and not told
