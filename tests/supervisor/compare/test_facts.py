@@ -6,26 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.compare.facts import BadReport, Fault, Latency, Memory, Report, Restart, Storm, Way, decode, encode
+from supervisor.compare.facts import BadReport, Report, decode, encode
+from tests.supervisor.compare.any_report import reports
 
-WORDS = st.text(max_size=10)
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-SAMPLES = st.lists(NUMBERS, max_size=4).map(tuple)
-COUNTS = st.integers(0, 10_000)
-REPORTS = st.builds(
-    Report,
-    conditions=st.lists(st.tuples(WORDS, WORDS), max_size=3).map(tuple),
-    ways=st.lists(st.builds(Way, WORDS, WORDS, WORDS, WORDS), max_size=3).map(tuple),
-    memory=st.lists(
-        st.builds(Memory, WORDS, COUNTS, COUNTS, SAMPLES, SAMPLES, NUMBERS, st.none() | NUMBERS), max_size=2
-    ).map(tuple),
-    latencies=st.lists(st.builds(Latency, WORDS, WORDS, WORDS, SAMPLES), max_size=2).map(tuple),
-    storms=st.lists(st.builds(Storm, WORDS, COUNTS, st.lists(SAMPLES, max_size=2).map(tuple)), max_size=2).map(tuple),
-    restarts=st.lists(
-        st.builds(Restart, WORDS, COUNTS, SAMPLES, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS), max_size=2
-    ).map(tuple),
-    faults=st.lists(st.builds(Fault, WORDS, WORDS, WORDS, WORDS, WORDS, WORDS), max_size=2).map(tuple),
-)
+REPORTS = reports(st.text(max_size=10), st.floats(allow_nan=False, allow_infinity=False))
 
 
 @given(REPORTS)

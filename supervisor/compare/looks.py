@@ -1,0 +1,36 @@
+"""How each way is drawn: a colour of Okabe and Ito's palette and a marker, the same in every plot."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+INK = "currentColor"  # the palette's black; on a dark page the light that text has
+SKY, ORANGE, BLUE, GREEN = "#56B4E9", "#E69F00", "#0072B2", "#009E73"
+VERMILION, PURPLE, YELLOW = "#D55E00", "#CC79A7", "#F0E442"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    colour: str
+    marker: str  # circle | square | diamond | up | down | plus | cross | star
+
+
+_KNOWN = {
+    "exitd-runc": Look(BLUE, "circle"),
+    "exitd-crun": Look(SKY, "square"),
+    "exitd-shimv2": Look(PURPLE, "diamond"),
+    "containerd-runc": Look(VERMILION, "up"),
+    "containerd-exitd": Look(GREEN, "down"),
+    "podman": Look(ORANGE, "plus"),
+    "conmon": Look(INK, "cross"),
+}
+_OTHERS = (Look(YELLOW, "star"), *_KNOWN.values())
+
+
+def looks(ways: Iterable[str]) -> dict[str, Look]:
+    """Known ways have theirs for good; others get what is free, and begin anew when nothing is."""
+    found: dict[str, Look] = {}
+    keys = list(ways)
+    free = [look for look in _OTHERS if look not in (_KNOWN.get(key) for key in keys)]
+    for key in keys:
+        found[key] = _KNOWN.get(key) or (free.pop(0) if free else _OTHERS[len(found) % len(_OTHERS)])
+    return found

@@ -1,0 +1,109 @@
+"""What is drawn and told of a report: medians with their bands, by way. Pure."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.compare.facts import BadReport, Fault, Report, Restart, Storm
+
+MOST = 1e15  # no figure of a comparison is near it
+VERDICTS = ("right", "unknown", "wrong", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Of `n` samples: the median, and what one in twenty is below or above."""
+
+    n: int
+    p5: float
+    median: float
+    p95: float
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Between two samples a straight line."""
+    place = share * (len(ordered) - 1)
+    lower = math.floor(place)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (ordered[upper] - ordered[lower]) * (place - lower)
+
+
+def band(values: Iterable[float]) -> Band | None:
+    """None without samples."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return Band(len(ordered), *(quantile(ordered, share) for share in (0.05, 0.5, 0.95)))
+
+
+def checked(report: Report) -> Report:
+    """The same; BadReport when a figure in it is none."""
+    for field in dataclasses.fields(report):
+        for row in getattr(report, field.name):
+            _check(field.name, row)
+    return report
+
+
+def _check(where: str, value: Any) -> None:
+    if isinstance(value, tuple):
+        for each in value:
+            _check(where, each)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            _check(f"{where}: {field.name}", getattr(value, field.name))
+    elif isinstance(value, int | float) and not abs(value) <= MOST:
+        raise BadReport(f"{where}: {value} is no figure that can be shown")
+
+
+def keys(report: Report) -> tuple[str, ...]:
+    """The ways, in the report's order; those that only a row names come last."""
+    measured = (report.memory, report.latencies, report.storms, report.restarts, report.faults)
+    named = (row.way for rows in measured for row in rows)
+    return tuple(dict.fromkeys((*(way.key for way in report.ways), *named)))
+
+
+def names(report: Report) -> dict[str, str]:
+    """What a person reads of each way; the key where the report says nothing else."""
+    said = {way.key: way.name for way in report.ways if way.name}
+    return {key: said.get(key, key) for key in keys(report)}
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A storm of one way: when the first, second ... notice came, each over all rounds."""
+
+    way: str
+    rounds: int
+    points: tuple[Band, ...]
+
+
+def curve(storms: Iterable[Storm]) -> Curve | None:
+    """Of storms of one way and size. Notices that never came in a round are missing in it. None without any."""
+    found = list(storms)
+    rounds = [sorted(each) for storm in found for each in storm.rounds_ms if each]
+    if not rounds:
+        return None
+    longest = max(map(len, rounds))
+    points = (band(each[at] for each in rounds if at < len(each)) for at in range(longest))
+    return Curve(found[0].way, len(rounds), tuple(point for point in points if point))
+
+
+def fates(restarts: Iterable[Restart]) -> dict[str, int]:
+    """How many exits were told how, all rounds together."""
+    found = list(restarts)
+    return {verdict: sum(int(getattr(each, verdict)) for each in found) for verdict in VERDICTS}
+
+
+def columns(faults: Iterable[Fault]) -> tuple[tuple[str, str], ...]:
+    """Who is killed or stopped, in the order of the report."""
+    return tuple(dict.fromkeys((fault.victim, fault.act) for fault in faults))
+
+
+def cell(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
+    """By verdict, the worst last; a verdict that is none of ours comes after all."""
+    found = list(faults)
+    order = [*VERDICTS, *(fault.verdict for fault in found)]
+    sorted_ = {verdict: [fault for fault in found if fault.verdict == verdict] for verdict in dict.fromkeys(order)}
+    return {verdict: those for verdict, those in sorted_.items() if those}

@@ -1,0 +1,130 @@
+"""The report for a terminal: eighty columns at most, one block for each thing measured."""
+
+from collections.abc import Iterable, Sequence
+
+from supervisor.compare.facts import Report
+from supervisor.compare.summary import VERDICTS, Band, band, checked, columns, curve, fates, names
+from supervisor.compare.words import Unit, clean, kilobytes, milliseconds, number, short
+
+COLUMNS = 80
+WAY = 20  # of these, for the name of a way
+_NONE = "-"
+
+
+def table(report: Report) -> str:
+    """BadReport when a figure is none. What was not measured has no block."""
+    checked(report)
+    named = {key: short(clean(name), WAY) for key, name in names(report).items()}
+    blocks = (
+        [_fit(f"{clean(name)}: {clean(value)}") for name, value in report.conditions],
+        [
+            _fit(f"not measured: {clean(way.name or way.key)}: {clean(way.why_not)}")
+            for way in report.ways
+            if way.why_not
+        ],
+        _memory(report, named),
+        _latency(report, named),
+        _storms(report, named),
+        _restarts(report, named),
+        _faults(report, named),
+    )
+    return "\n\n".join("\n".join(block) for block in blocks if block) or "nothing was measured"
+
+
+def _fit(line: str) -> str:
+    return short(line.rstrip(), COLUMNS)
+
+
+def _block(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> list[str]:
+    """Columns as wide as they must be; the first `words` at the left, figures at the right."""
+    found = list(rows)
+    if not found:
+        return []
+    whole = [head, *found]
+    widths = [max(len(row[at]) for row in whole) for at in range(len(head))]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if at < words else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in whole
+    )
+    return [_fit(title), *map(_fit, lines)]
+
+
+def _span(found: Band | None, unit: Unit) -> tuple[str, str, str]:
+    """Median, the band, how many."""
+    if found is None:
+        return _NONE, _NONE, "0"
+    return unit(found.median), f"{unit(found.p5)} - {unit(found.p95)}", f"{found.n:,}"
+
+
+def _memory(report: Report, named: dict[str, str]) -> list[str]:
+    rows = (
+        (
+            named[row.way],
+            number(row.members),
+            number(row.processes),
+            *(kilobytes(found.median) if (found := band(values)) else _NONE for values in (row.private_kb, row.pss_kb)),
+            kilobytes(row.daemon_kb),
+            _NONE if row.kernel_kb is None else kilobytes(row.kernel_kb),
+            number(len(row.private_kb)),
+        )
+        for row in report.memory
+    )
+    head = ("way", "members", "procs", "private", "PSS", "daemon", "kernel", "n")
+    return _block("What stays with a pod (medians)", head, rows, 1)
+
+
+def _latency(report: Report, named: dict[str, str]) -> list[str]:
+    rows = (
+        (named[row.way], short(clean(row.what), 8), short(clean(row.load), 8), *_span(band(row.ms), milliseconds))
+        for row in report.latencies
+    )
+    return _block("Start and exit", ("way", "what", "load", "median", "p5 - p95", "n"), rows, 3)
+
+
+def _storms(report: Report, named: dict[str, str]) -> list[str]:
+    rows = []
+    for key in dict.fromkeys((storm.way, storm.count) for storm in report.storms):
+        found = curve(storm for storm in report.storms if (storm.way, storm.count) == key)
+        points = found.points if found else ()
+        first, last = (_span(points[at] if points else None, milliseconds) for at in (0, -1))
+        rows.append(
+            (
+                named[key[0]],
+                f"{key[1]:,}",
+                f"{len(points):,}",
+                first[0],
+                *last[:2],
+                number(found.rounds if found else 0),
+            )
+        )
+    head = ("way", "at once", "known", "first", "last", "p5 - p95", "n")
+    return _block("Exit storms", head, rows, 1)
+
+
+def _restarts(report: Report, named: dict[str, str]) -> list[str]:
+    rows = []
+    for key in dict.fromkeys((row.way, row.live) for row in report.restarts):
+        found = [row for row in report.restarts if (row.way, row.live) == key]
+        told = fates(found)
+        median, _, count = _span(band(value for row in found for value in row.ms), milliseconds)
+        ended = f"{sum(row.ended for row in found):,}"
+        rows.append(
+            (named[key[0]], f"{key[1]:,}", median, count, ended, *(f"{told[verdict]:,}" for verdict in VERDICTS))
+        )
+    return _block("The daemon is killed", ("way", "live", "waits", "n", "ended", *VERDICTS), rows, 1)
+
+
+def _faults(report: Report, named: dict[str, str]) -> list[str]:
+    """One line for each fault, one count for each verdict: how many of each, way by way."""
+    rows = []
+    for victim, act in columns(report.faults):
+        for way in named:
+            mine = [fault for fault in report.faults if (fault.victim, fault.act, fault.way) == (victim, act, way)]
+            if mine:
+                told = ", ".join(dict.fromkeys(clean(fault.told) for fault in mine))
+                verdicts = ", ".join(dict.fromkeys(short(clean(fault.verdict), 9) for fault in mine))
+                rows.append((short(clean(f"{victim} {act}"), 18), named[way], verdicts, told))
+    return _block("Somebody dies at the exit", ("fault", "way", "verdict", "told"), rows, 4)
