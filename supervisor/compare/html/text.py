@@ -1,0 +1,58 @@
+"""The sentences about the plots: what the figures say, and no more."""
+
+from collections.abc import Iterable, Mapping
+
+from supervisor.compare.facts import Report
+from supervisor.compare.summary import names
+from supervisor.compare.words import Unit
+
+PEERS = ("exitd-runc", "containerd-runc")
+DESIGNS = ("shim per container", "shim per pod")  # the two that are compared; what a way's design begins with
+
+
+def pair(report: Report, found: Mapping[str, float]) -> tuple[str, str] | None:
+    """The plain peers where both have a figure, else the first way of each design that has one."""
+    if all(key in found for key in PEERS):
+        return PEERS
+    first = [
+        next((way.key for way in report.ways if way.design.startswith(design) and way.key in found), None)
+        for design in DESIGNS
+    ]
+    return (first[0], first[1]) if first[0] is not None and first[1] is not None else None
+
+
+def against(report: Report, found: Mapping[str, float], unit: Unit) -> str:
+    """The two designs' figures, and the least and the most of all ways."""
+    named = names(report)
+    if not found:
+        return "nothing was measured"
+    if len(found) == 1:
+        ((key, value),) = found.items()
+        return f"{unit(value)} ({named[key]})"
+    two = pair(report, found)
+    least, most = min(found, key=lambda key: found[key]), max(found, key=lambda key: found[key])
+    ends = f"{unit(found[least])} ({named[least]}) to {unit(found[most])} ({named[most]})"
+    if two is None:
+        return f"from {ends}"
+    said = " against ".join(f"{unit(found[key])} ({named[key]})" for key in two)
+    return f"{said}; all {len(found)} ways: {ends}" if len(found) > 2 else said
+
+
+def samples(counts: Iterable[int], each: str) -> str:
+    """How many there were of each point or row."""
+    found = list(counts)
+    if not found:
+        return "no samples"
+    least, most = min(found), max(found)
+    number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{number} {'sample' if most == 1 else 'samples'} {each}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """a, b and c"""
+    *most, last = list(words) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."

@@ -1,0 +1,39 @@
+"""The picture: one SVG file that stands by itself."""
+
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.compare.facts import BadReport, Latency, Report
+from supervisor.compare.html.picture import picture
+from tests.supervisor.compare.any_report import reports
+from tests.supervisor.compare.made_up import made_up
+
+
+def test_it_shows_memory_and_exits_on_a_light_ground() -> None:
+    text = picture(made_up())
+    root = ET.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "Private memory of the monitors" in text and "Init killed until the waiting client knows" in text
+    assert root.find("{http://www.w3.org/2000/svg}rect[@fill='#ffffff']") is not None
+    assert (root.get("width"), root.get("viewBox", "").split()[2]) == ("1036", "1036")
+    assert text.count("http") == 1  # the name space
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    exits = Report((), (), latencies=(Latency("a", "exit", "idle", (1.0,)),))
+    assert "Private memory" not in picture(exits)
+    assert "Nothing was measured" in picture(Report((), ()))
+
+
+@given(reports(st.text(st.characters(), max_size=20), st.floats(-1e15, 1e15)))
+def test_any_report_is_well_formed(report: Report) -> None:
+    ET.fromstring(picture(report))
+
+
+def test_a_figure_that_is_none_is_refused() -> None:
+    with pytest.raises(BadReport):
+        picture(Report((), (), latencies=(Latency("a", "exit", "idle", (math.nan,)),)))
