@@ -21,12 +21,12 @@ UNIT := $(RUN) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile --
 	-m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
-.PHONY: help deps venv bytecode demo test unit system check bench rig api clean
+.PHONY: help deps venv bytecode demo test unit system check bench compare-check rig api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 15
 
 deps: ## look for the commands the host must have; install missing ones (Debian, root; NO_INSTALL=1 only lists them)
 	@.ci/deps
@@ -72,6 +72,9 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 bench: deps bytecode ## measure, beside other shims (root)
 	@.ci/deps --bench
 	@$(RUN) $(PY) -m bench
+
+compare-check: venv ## look at the comparison's page in headless Chromium; REPORT=FILE names another than `make compare`'s
+	@PYTHON=$(PY) .ci/compare-check $(REPORT)
 
 rig: deps bytecode ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
 	@$(MAKE) --no-print-directory test EXITD_SCALE=1

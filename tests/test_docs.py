@@ -60,7 +60,7 @@ def commands(text: str) -> list[list[str]]:
 def wrong_words(words: list[str]) -> list[str]:
     """What is no command, no option, no target in a command line."""
     if words[0] == "make":
-        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return [word for word in words[1:] if "=" not in word and word not in targets]
     command: Command | None = exitd
     if words[0] == "exitctl":
