@@ -73,6 +73,15 @@ class Page:
         found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         return base64.b64decode(found["data"])
 
+    def close(self) -> None:
+        """Until the whole browser has ended: what is left of it would still write to its directory."""
+        self._session = None
+        self.call("Browser.close")
+        while select.select([self._from_fd], [], [], max(self._until - time.monotonic(), 0))[0]:
+            if not os.read(self._from_fd, 1 << 20):
+                return
+        raise Trouble(f"chromium: it does not end within {LIMIT_SECONDS} s")
+
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             left = self._until - time.monotonic()
@@ -103,6 +112,7 @@ def opened() -> Iterator[Page]:
             page = Page(to_fd, from_fd)
             page.attach()
             yield page
+            page.close()
         finally:
             os.close(to_fd)
             os.close(from_fd)
@@ -116,7 +126,7 @@ def _spawned(program: str, directory: str) -> tuple[int, int, int]:
     pid = os.posix_spawn(
         program,
         (PROGRAM, *OPTIONS, f"--user-data-dir={directory}", "about:blank"),
-        os.environ | {"HOME": directory},
+        os.environ | {"HOME": directory, "TMPDIR": directory},
         file_actions=(
             (os.POSIX_SPAWN_DUP2, its_in, 3),
             (os.POSIX_SPAWN_DUP2, its_out, 4),
