@@ -17,7 +17,7 @@ _MOST_TOLD = 3  # different words in a cell; all are in the table below
 def section(report: Report, ways: pieces.Ways) -> Markup:
     title = "Somebody is killed or stopped when a container ends"
     if not report.faults:
-        return pieces.section("faults", title, pieces.nothing("No fault was tried."))
+        return pieces.section("faults", title, pieces.soft("No fault was tried."))
     taking = [way for way in ways.names if any(fault.way == way for fault in report.faults)]
     head = tag("tr", tag("th", "at the exit", scope="col"), *(_head(ways, way) for way in taking))
     rows = (_row(report, victim, act, taking) for victim, act in columns(report.faults))

@@ -17,7 +17,7 @@ def section(report: Report, ways: pieces.Ways) -> Markup:
     title = "Start and exit"
     drawings = [(what, found) for what in _whats(report) if (found := drawing(report, ways, what))]
     if not drawings:
-        return pieces.section("latency", title, pieces.nothing("No start and no exit was timed."))
+        return pieces.section("latency", title, pieces.soft("No start and no exit was timed."))
     figures = (pieces.figure(f"latency-{at}", found) for at, (_, found) in enumerate(drawings))
     tables = (_table(report, ways, what) for what, _ in drawings)
     return pieces.section("latency", title, pieces.pair(*figures), *tables)

@@ -16,7 +16,7 @@ def picture(report: Report) -> str:
     """What was not measured is left out. BadReport when a figure is none that can be drawn."""
     ways = pieces.ways_of(checked(report))
     exits = latency.drawing(report, ways, "exit")
-    found = [each for each in (memory.private(report, ways, max(HEIGHT, exits.height if exits else 0)), exits) if each]
+    found = [each for each in (memory.main(report, ways, max(HEIGHT, exits.height if exits else 0)), exits) if each]
     width = 2 * EDGE + max(len(found), 1) * (WIDTH + GAP) - GAP
     height = 2 * EDGE + max((each.height for each in found), default=20)
     whole = tag(

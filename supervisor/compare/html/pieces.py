@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from supervisor.compare.facts import Report
 from supervisor.compare.html.axes import Drawing, svg
-from supervisor.compare.html.tags import Markup, join, tag
+from supervisor.compare.html.tags import Markup, tag
 from supervisor.compare.looks import Look, looks
 from supervisor.compare.summary import Band, keys, names
 from supervisor.compare.words import Unit
@@ -54,7 +54,3 @@ def data(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], words
 
 def soft(words: str) -> Markup:
     return tag("p", words, class_="soft")
-
-
-def nothing(why: str) -> Markup:
-    return join(soft(why))

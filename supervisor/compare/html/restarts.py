@@ -17,7 +17,7 @@ def section(report: Report, ways: pieces.Ways) -> Markup:
     title = "The daemon is killed and comes back"
     groups = _groups(report, ways)
     if not groups:
-        return pieces.section("restart", title, pieces.nothing("No restart was measured."))
+        return pieces.section("restart", title, pieces.soft("No restart was measured."))
     times, told = _times(report, ways, groups), _told(ways, groups)
     return pieces.section(
         "restart",

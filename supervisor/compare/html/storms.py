@@ -14,7 +14,7 @@ def section(report: Report, ways: pieces.Ways) -> Markup:
     title = "Exit storms"
     found = {count: curves for count in _counts(report) if (curves := _by_way(report, count))}
     if not found:
-        return pieces.section("storms", title, pieces.nothing("No storm was measured."))
+        return pieces.section("storms", title, pieces.soft("No storm was measured."))
     figures = (pieces.figure(f"storm-{at}", _drawing(report, ways, *each)) for at, each in enumerate(found.items()))
     tables = (_table(ways, count, curves) for count, curves in found.items())
     return pieces.section("storms", title, pieces.pair(*figures), *tables)

@@ -51,6 +51,7 @@ code { font: 13px/1.4 ui-monospace, "DejaVu Sans Mono", monospace }
 @media (max-width: 620px) { body { padding: 16px 12px } .grid { font-size: 11px } .grid td > div { padding: 3px } }
 @media print {
   :root { --page: #fff; --ink: #000; --soft: #444; --edge: #bbb; --pale: #f2f2f2 }
+  .pair { grid-template-columns: 1fr 1fr }
   body { max-width: none; padding: 0; font-size: 11pt }
   svg, .grid td, .grid td > div { print-color-adjust: exact; -webkit-print-color-adjust: exact }
   section, .calls, tr { break-inside: avoid }

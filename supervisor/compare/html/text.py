@@ -1,6 +1,7 @@
 """The sentences about the plots: what the figures say, and no more."""
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from supervisor.compare.facts import Report
 from supervisor.compare.summary import names
@@ -36,6 +37,15 @@ def against(report: Report, found: Mapping[str, float], unit: Unit) -> str:
         return f"from {ends}"
     said = " against ".join(f"{unit(found[key])} ({named[key]})" for key in two)
     return f"{said}; all {len(found)} ways: {ends}" if len(found) > 2 else said
+
+
+def turn(first: Mapping[int, float], second: Mapping[int, float]) -> str:
+    """Between which of the members that both have been measured with the lower figure becomes the higher one."""
+    both = sorted(first.keys() & second.keys())
+    for before, after in pairwise(both):
+        if (first[before] - second[before]) * (first[after] - second[after]) < 0:
+            return f"the lower becomes the higher between {before:,} and {after:,} members"
+    return ""
 
 
 def samples(counts: Iterable[int], each: str) -> str:

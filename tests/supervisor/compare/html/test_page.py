@@ -65,7 +65,7 @@ def data(root: ET.Element) -> str:
 
 def test_a_whole_report_is_drawn_and_its_data_are_in_it() -> None:
     root = whole()
-    assert len(plots(root)) == 12
+    assert len(plots(root)) == 13
     assert decode(data(root)) == WHOLE
     for name, value in WHOLE.conditions:
         assert name in words(root) and value in words(root)
@@ -86,7 +86,7 @@ def test_no_two_elements_have_the_same_id() -> None:
 
 
 def test_there_are_the_figures_of_each_plot_to_unfold() -> None:
-    assert len(list(whole().iter("details"))) == 11  # one for both plots of restarts
+    assert len(list(whole().iter("details"))) == 12  # one for both plots of restarts
 
 
 @given(ANY)
@@ -153,7 +153,7 @@ def test_one_way_alone_is_drawn() -> None:
             for part in ("memory", "latencies", "storms", "restarts", "faults")
         },
     )
-    assert len(plots(tree(only))) == 12
+    assert len(plots(tree(only))) == 13
     assert "against" not in words(tree(only)).split("Processes and memory per pod")[1].split("Somebody is")[0]
 
 
@@ -178,7 +178,7 @@ def test_single_samples_zeros_and_huge_ranges_are_drawn(samples: tuple[float, ..
         (Fault("exitd-runc", "shim", "kill", "exit 1", "", "right"),),
     )
     root = tree(report)
-    assert len(plots(root)) == 10
+    assert len(plots(root)) == 11
     assert "nan" not in words(root) and "no exit meanwhile" in words(root)
 
 

@@ -1,7 +1,7 @@
 """The sentences say what the figures say."""
 
 from supervisor.compare.facts import Report, Way
-from supervisor.compare.html.text import against, listed, samples, sentence
+from supervisor.compare.html.text import against, listed, samples, sentence, turn
 from supervisor.compare.words import milliseconds
 
 FIFO, WAIT = "shim per container, fifo", "shim per pod, Wait"
@@ -40,3 +40,10 @@ def test_samples_are_counted() -> None:
 def test_words_are_listed_and_made_a_sentence() -> None:
     assert [listed([]), listed(["a"]), listed(["a", "b", "c"])] == ["", "a", "a, b and c"]
     assert sentence("it is so") == "It is so."
+
+
+def test_where_the_lower_becomes_the_higher_is_told() -> None:
+    assert turn({1: 1, 2: 2, 4: 8, 8: 16}, {2: 4, 4: 6, 8: 6, 16: 6}) == (
+        "the lower becomes the higher between 2 and 4 members"
+    )
+    assert turn({1: 1, 2: 2}, {1: 2, 2: 3}) == turn({1: 1}, {2: 1}) == ""
