@@ -30,8 +30,8 @@ class ExecOperations(PodOperations):
     async def kill_exec(self, id: str, exec_id: str, signal: int, everyone: bool, by: By) -> None:
         container = await self._node.get(id)
         live = self.execs.get(container.id, exec_id)
-        if live is None:
-            if await self._node.store.exec_exit(container.id, exec_id) is not None:
+        if live is None or live.over.is_set():
+            if live is not None or await self._node.store.exec_exit(container.id, exec_id) is not None:
                 raise WrongState(f"exec {exec_id} has ended, there is nothing to signal", id=container.id)
             raise _no_exec(id, exec_id)
         await self.execs.kill(live, signal, everyone, by)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import rundir
+from supervisor import procstate, rundir
 from supervisor.control import Control
 from supervisor.errors import NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
 from supervisor.facts import Container, Process, RunKey, Winsize
@@ -202,7 +202,8 @@ class ShimV2Containers:
 
     def is_ending(self, container: Container) -> bool:
         watched = self._hub.watching.get(RunKey(container.id, container.run))
-        return watched is None or watched.over or watched.reported or watched.wait is not None
+        told = watched is None or watched.over or watched.reported or watched.wait is not None
+        return told or container.init is None or procstate.is_ending(container.init)
 
     # -- a run is found again
 

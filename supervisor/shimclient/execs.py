@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import structlog
 
-from supervisor import rundir
+from supervisor import proctree, rundir
 from supervisor.errors import (
     ExitdError,
     NoSuchContainer,
@@ -18,7 +18,7 @@ from supervisor.errors import (
 )
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
-from supervisor.oci import bundle, command, execspec, spec, users
+from supervisor.oci import bundle, cgroups, command, execspec, spec, users
 from supervisor.oci.execs import document_env
 from supervisor.oci.runplan import Place
 from supervisor.oci.spec import Document
@@ -35,8 +35,8 @@ log = structlog.get_logger(__name__)
 
 
 class ShimV2Execs:
-    """ExecManager for shim v2 binaries. A shim signals an exec's first process and no more: who it has started ends
-    with the container."""
+    """ExecManager for shim v2 binaries. A shim signals an exec's first process and no more. The rest of its family is
+    found on this host; in a virtual machine it ends with the container."""
 
     def __init__(self, where: Place, hub: Hub) -> None:
         self._place = where
@@ -94,6 +94,10 @@ class ShimV2Execs:
         watched = self._hub.watching.get(e.key)
         if watched is None or watched.reported:
             raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
+        if everyone and watched.init is not None and not self._hub.watching.is_shared(watched.init):
+            cgroup = bundle.cgroups_path(container, self._place.root)
+            await asyncio.to_thread(proctree.signal_family, watched.init, number, lambda: cgroups.pids(cgroup))
+            return
         _, link = await self._to(container)
         try:
             await link.kill(container.id, number, e.key.exec_id, everyone=everyone)

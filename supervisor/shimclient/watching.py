@@ -177,7 +177,7 @@ class Watching:
 
     def _kernel_status(self, watched: Watched) -> int | None:
         """None where the pid is not its own alone, has not ended, or this kernel does not tell."""
-        if watched.init is None or watched.init_fd < 0 or self._is_shared(watched.init):
+        if watched.init is None or watched.init_fd < 0 or self.is_shared(watched.init):
             return None
         try:
             if (status := native.pidfd_exit_status(watched.init_fd)) is not None:
@@ -189,7 +189,8 @@ class Watching:
             return None
         return status if state == "Z" and started == watched.init.started_ticks else None
 
-    def _is_shared(self, init: Process) -> bool:
+    def is_shared(self, init: Process) -> bool:
+        """Its pid is several containers': that of a virtual machine, or of its shim."""
         return sum(other.init == init for other in self._watched.values()) > 1
 
     async def _reaped(self, watched: Watched) -> int | None:
