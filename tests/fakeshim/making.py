@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+import sysconfig
 from dataclasses import dataclass, replace
 
 from tests.fakeshim import modes
@@ -11,9 +12,13 @@ from tests.fakeshim.modes import Modes
 RUNTIME = "io.containerd.fake.v2"
 NAME = "containerd-shim-fake-v2"
 ROOT = pathlib.Path(__file__).parents[2]
-SCRIPT = """#!{python}
-import sys
-sys.path[:0] = [{root!r}]
+# What it answers to -v costs no Python.
+SHELL = """#!/bin/sh
+[ "$1" = -v ] && {{ . "$0.version"; exit; }}
+exec {python} -S "$0.py" "$@"
+"""
+PROGRAM = """import sys
+sys.path[:0] = {paths}
 from tests.fakeshim.program import main
 main()
 """
@@ -38,6 +43,8 @@ class FakeShim:
 def make(directory: pathlib.Path, name: str = NAME) -> FakeShim:
     """In a directory with a short path: its sockets are there too."""
     path = directory / name
-    path.write_text(SCRIPT.format(python=sys.executable, root=str(ROOT)))
+    paths = [str(ROOT), sysconfig.get_path("platlib")]
+    pathlib.Path(f"{path}.py").write_text(PROGRAM.format(paths=paths))
+    path.write_text(SHELL.format(python=sys.executable))
     os.chmod(path, 0o755)
     return FakeShim(directory).does()

@@ -52,8 +52,17 @@ def read(program: str) -> Modes:
     return Modes(**fields)
 
 
+VERSIONS = {
+    "kata": "echo 'Kata Containers containerd shim (Golang): id: \"io.containerd.kata.v2\", version: 3.4.0, commit: 0'",
+    "fails": "exit 2",
+    "hangs": "exec sleep 3600",
+}
+GO_VERSION = "printf '%s:\\n  Version:  {}\\n  Revision: 0\\n  Go version: go1.19\\n\\n' \"$0\""
+
+
 def write(program: str, modes: Modes) -> None:
     """Whole, or not at all: somebody may be reading."""
     path = path_beside(program)
     pathlib.Path(f"{path}.new").write_text(json.dumps(asdict(modes)))
+    pathlib.Path(f"{program}.version").write_text(VERSIONS.get(modes.version) or GO_VERSION.format(modes.version))
     os.replace(f"{path}.new", path)

@@ -1,4 +1,4 @@
-"""The fake shim's command line: -v, start, delete. The daemon that `start` leaves behind is in service.py."""
+"""The fake shim as a program: `start` and `delete`; -v is shell. The daemon that `start` leaves is in service.py."""
 
 import contextlib
 import hashlib
@@ -15,8 +15,6 @@ from tests.fakeshim.modes import Modes, read
 
 GROUPS = ("io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id")
 FOREVER_SECONDS = 3600.0
-GO_VERSION = "{name}:\n  Version:  {version}\n  Revision: 0\n  Go version: go1.19\n\n"
-KATA_VERSION = 'Kata Containers containerd shim (Golang): id: "io.containerd.kata.v2", version: 3.4.0, commit: 0\n'
 WITH_VALUE = ("namespace", "id", "address", "publish-binary", "bundle", "socket")
 
 
@@ -32,12 +30,15 @@ class Words:
 
 
 def main() -> None:
-    words, modes = parse(sys.argv[1:]), read(sys.argv[0])
-    if "v" in words.flags:
-        tell_version(modes)
+    words, modes = parse(sys.argv[1:]), read(program())
     for flag in ("namespace", "id", "publish-binary"):
         words.wanted(flag)
     {"start": start, "delete": delete}[words.action](words, modes)
+
+
+def program() -> str:
+    """As it was called."""
+    return os.path.abspath(sys.argv[0]).removesuffix(".py")
 
 
 def parse(given: list[str]) -> Words:
@@ -59,16 +60,6 @@ def fail(text: str) -> NoReturn:
 def say(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def tell_version(modes: Modes) -> NoReturn:
-    if modes.version == "fails":
-        sys.exit(2)
-    if modes.version == "hangs":
-        time.sleep(FOREVER_SECONDS)
-    kata = modes.version == "kata"
-    say((KATA_VERSION if kata else GO_VERSION.format(name=sys.argv[0], version=modes.version)).encode())
-    sys.exit(0)
 
 
 # -- start
@@ -154,7 +145,7 @@ def serve_in_background(listening: socket.socket, path: str, words: Words, modes
         os.dup2(null_fd, fd)
     if modes.start == "late-dead":
         os._exit(1)
-    service.serve(listening, path, os.path.abspath(sys.argv[0]), words.flags["namespace"])
+    service.serve(listening, path, program(), words.flags["namespace"])
 
 
 def answer(path: str, modes: Modes) -> bytes:

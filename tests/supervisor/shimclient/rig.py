@@ -122,7 +122,7 @@ class Task:
             await asyncio.gather(self.waiting, return_exceptions=True)
         if self.link is not None:
             self.link.close()
-        deleted = await process.delete(self.shim, self.bundle)
+        deleted = await process.delete(self.shim, self.bundle, seconds=LIMIT_SECONDS)
         self.log.close()
         return deleted
 

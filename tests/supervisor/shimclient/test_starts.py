@@ -12,8 +12,7 @@ from google.protobuf.any_pb2 import Any
 from protos.containerd.runc_pb2 import Options
 from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.shimclient import process
-from supervisor.shimclient.binary import Address, Shim
-from supervisor.shimclient.link import Link
+from supervisor.shimclient.binary import Shim
 from supervisor.shimclient.strays import end_stray
 from tests.supervisor.shimclient.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.shimclient.rig import Task
@@ -339,10 +338,3 @@ def test_a_flood_of_output_is_read_to_its_end_and_kept_in_part(tmp_path: pathlib
     (tmp_path / "c1").mkdir()
     with pytest.raises(ShimFailed, match="xxx"):
         asyncio.run(process.start(shell(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x"), f"{tmp_path}/c1"))
-
-
-def test_nobody_listens_where_no_shim_was_begun(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ShimLost, match="No such file"):
-        asyncio.run(Link.open(Address(f"unix://{tmp_path}/none", 2)))
-    with pytest.raises(ShimFailed, match="no path of a unix socket"):
-        asyncio.run(Link.open(Address(f"unix:///{'x' * 200}", 2)))
