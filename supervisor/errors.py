@@ -46,6 +46,22 @@ class NoSuchExec(ExitdError):
     reason = "NO_SUCH_EXEC"
 
 
+class NoSuchProcess(ExitdError):
+    """It has gone, or it is another one by now."""
+
+    reason = "NO_SUCH_PROCESS"
+
+
+class NoSuchWatch(ExitdError):
+    reason = "NO_SUCH_WATCH"
+
+
+class CannotWatch(ExitdError):
+    """This kernel does not tell how other programs' processes end."""
+
+    reason = "CANNOT_WATCH"
+
+
 class AmbiguousId(ExitdError):
     """A prefix that several ids share."""
 
@@ -211,6 +227,9 @@ CODES: dict[type[ExitdError], Code] = {
     BadRequest: Code.INVALID_ARGUMENT,
     NoSuchContainer: Code.NOT_FOUND,
     NoSuchExec: Code.NOT_FOUND,
+    NoSuchProcess: Code.NOT_FOUND,
+    NoSuchWatch: Code.NOT_FOUND,
+    CannotWatch: Code.FAILED_PRECONDITION,
     AmbiguousId: Code.INVALID_ARGUMENT,
     NameTaken: Code.ALREADY_EXISTS,
     WrongState: Code.FAILED_PRECONDITION,

@@ -1,0 +1,176 @@
+"""One process of somebody else's, seen until its end: what the kernel tells of it and nothing else. It is left alone.
+
+    with Sight.of(pid) as sight:          # in a program without a daemon
+        report = sight.wait(30)           # Report(status=Exited(code=7), source=PIDFD, ...); None: it lives on
+
+The kernel keeps the status of a reaped process for those who hold its pidfd (Linux 6.15, PIDFD_GET_INFO); `probe.pidfd`
+says whether this one does. Where it does not, the end comes out as unknown. A process whose parent does not reap it is
+a zombie, and its status is read in /proc once it has been one for a while. A child of one's own may be watched too, but
+is reaped by nobody else.
+"""
+
+import os
+import select
+import time
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from shim import native
+from shim.undo import undone_on_failure
+from supervisor import evidence, foreign, monitor
+from supervisor.errors import BadRequest, NoSuchProcess, NotPermitted
+from supervisor.evidence import Init, Look, Pending
+from supervisor.facts import Process, Report, Source, Unknown
+from supervisor.oci import cgroups
+
+COMMAND_BYTES = 16  # TASK_COMM_LEN
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Sight:
+    """A pidfd and what was seen through it. `close` it, or use it as a context manager."""
+
+    def __init__(self, pidfd: int, process: Process, *, zombie_readable: bool = True) -> None:
+        """Takes the descriptor over. `zombie_readable`: what `probe.zombie` says."""
+        self.pidfd = pidfd
+        self.process = process
+        self.dead_ns: int | None = None  # CLOCK_MONOTONIC at which it was first seen dead
+        self._zombie_readable = zombie_readable
+
+    @classmethod
+    def of(cls, pid: int, started_ticks: int | None = None, *, zombie_readable: bool = True) -> Self:
+        """BadRequest: no pid of a process. NoSuchProcess: it has gone, or was started at another time. NotPermitted:
+        /proc does not show it."""
+        pidfd = _opened(pid)
+        with undone_on_failure(lambda: os.close(pidfd)):
+            try:
+                started = native.process_stat(pid)[2]
+            except ProcessLookupError as error:
+                if not monitor.read_ready(pidfd):
+                    raise NotPermitted(f"process {pid} is not shown by /proc here (hidepid?)", pid=str(pid)) from error
+                raise _gone(pid) from error
+            # Not reaped even now: so it is the descriptor's own start time that was read, and no later process's.
+            if _kernel_status(pidfd) is not None or (started_ticks is not None and started != started_ticks):
+                raise _gone(pid)
+            return cls(pidfd, Process(pid, started), zombie_readable=zombie_readable)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Repeatable."""
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def fileno(self) -> int:
+        """Readable when it is dead; edge-triggered epoll tells once more when it has been reaped."""
+        return self.pidfd
+
+    def look(self) -> Report | Pending:
+        """What is known now. Pending: it lives, or is a zombie that may be reaped yet; look again then."""
+        init, status, zombie_status = self._states()
+        now_ns = time.monotonic_ns()
+        if init is not Init.ALIVE and self.dead_ns is None:
+            self.dead_ns = now_ns
+        seen = Look(
+            init=init,
+            process=self.process,
+            zombie_status=zombie_status if self._zombie_readable else None,
+            pidfd_status=status,
+            dead_seconds=(now_ns - self.dead_ns) / 1e9 if self.dead_ns is not None else 0.0,
+            now_ns=time.time_ns(),
+        )
+        verdict = evidence.judge(seen)
+        if isinstance(verdict, Report) and verdict.source is Source.NONE:
+            return replace(verdict, status=Unknown(foreign.UNTOLD))
+        return verdict
+
+    def wait(self, seconds: float) -> Report | None:
+        """Blocks until its end is known, at most so long. None: then it is not over."""
+        deadline = time.monotonic() + seconds
+        poll = select.epoll(flags=select.EPOLL_CLOEXEC)
+        try:
+            poll.register(self.pidfd, monitor.PIDFD)
+            while isinstance(seen := self.look(), Pending):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                poll.poll(left if seen.seconds is None else min(left, seen.seconds))
+            return seen
+        finally:
+            poll.close()
+
+    def _states(self) -> tuple[Init, int | None, int | None]:
+        """How far it is, the status of a reaped one, that of a zombie."""
+        if not monitor.read_ready(self.pidfd):  # state Z alone is not dead: other threads may live
+            return Init.ALIVE, None, None
+        if (status := _kernel_status(self.pidfd)) is not None:
+            return Init.REAPED, status, None
+        try:
+            _, _, started, zombie_status = native.process_stat(self.process.pid)
+        except ProcessLookupError:
+            started = zombie_status = -1
+        if started == self.process.started_ticks:
+            return Init.ZOMBIE, None, zombie_status
+        return Init.REAPED, _kernel_status(self.pidfd), None  # since the first question
+
+
+def cgroup_of(pid: int) -> str:
+    """As foreign.cgroup_of; empty too for what has gone."""
+    return foreign.cgroup_of(_text(f"/proc/{pid}/cgroup"))
+
+
+def command_of(pid: int) -> str:
+    """What the kernel calls it; it may have given itself any name."""
+    text = _text(f"/proc/{pid}/comm").removesuffix("\n")[:COMMAND_BYTES]
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def memory_kills(cgroup: str) -> int | None:
+    """The count now; None: there is nothing to count by."""
+    return cgroups.oom_kills(cgroup) if cgroup else None
+
+
+def started_ns(process: Process, now_ns: int, boottime_ns: int) -> int:
+    """The wall time of its start, as far as clock ticks tell."""
+    return now_ns - boottime_ns + process.started_ticks * 10**9 // TICKS
+
+
+def _opened(pid: int) -> int:
+    if pid <= 0:
+        raise BadRequest(f"{pid} is no process id")
+    leader = next((line.split()[1] for line in _text(f"/proc/{pid}/status").splitlines() if line[:5] == "Tgid:"), "")
+    if leader and leader != str(pid):
+        raise BadRequest(f"{pid} is a thread of process {leader}; a process ends as a whole, name that one")
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError as error:
+        raise _gone(pid) from error
+    except OverflowError as error:
+        raise BadRequest(f"{pid} is no process id") from error
+
+
+def _gone(pid: int) -> NoSuchProcess:
+    return NoSuchProcess(f"process {pid} does not exist, or no longer", pid=str(pid))
+
+
+def _kernel_status(pidfd: int) -> int | None:
+    try:
+        return native.pidfd_exit_status(pidfd)
+    except OSError:  # a kernel before 6.15
+        return None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
