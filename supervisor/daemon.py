@@ -10,7 +10,7 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,27 @@ import structlog
 
 from shim import programs
 from shim.names import STATE_PATH_LIMIT
-from supervisor import __version__, lifecycle, logplaces, probe, reconcile, recovery, runtimes, sdlisten, sdnotify
+from supervisor import (
+    __version__,
+    lifecycle,
+    logplaces,
+    probe,
+    reconcile,
+    recovery,
+    runtimes,
+    sdlisten,
+    sdnotify,
+    watchdesk,
+)
 from supervisor.admission import Admission
 from supervisor.api.callers import Callers
+from supervisor.api.containerd import Containerd
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.background import insist
 from supervisor.clock import SystemClock
 from supervisor.config import Config, Limits
+from supervisor.containerdtasks import ContainerdTasks
 from supervisor.errors import CannotStart
 from supervisor.events import EventLog
 from supervisor.execlife import Execs
@@ -42,6 +55,7 @@ from supervisor.keeper import Keeper
 from supervisor.managers import Containers, ExecProcesses
 from supervisor.monitor import Monitor
 from supervisor.node import Node
+from supervisor.observer import Observer
 from supervisor.oci import cgroups
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
@@ -54,6 +68,7 @@ from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.reload import Configuration, Reloads
 from supervisor.restart import Backoff
+from supervisor.runcroot import RuncRoot
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs
 from supervisor.shimclient.hub import Hub
@@ -62,6 +77,8 @@ from supervisor.shimv2 import adapter
 from supervisor.store import Store
 from supervisor.streamdesk import StreamDesk
 from supervisor.views import Info
+from supervisor.watchdesk import WatchDesk
+from supervisor.watched import Kind, Target
 
 GRACE_SECONDS = 5.0
 
@@ -211,7 +228,10 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         desk.hold_only({c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id})
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, operations.target, manager.orders)
-        doors = Doors(operations, operations, operations, desk, inotify, streams=streams)
+        watches = _watch_desk(node, monitor, inotify, zombie_readable=zombie.works)
+        stack.push_async_callback(watches.close)
+        await watches.load()
+        doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
         await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state), inotify)
         await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
@@ -248,6 +268,18 @@ async def _serve_api(
     node.storing.on_health = api.health.set
     sdnotify.ready(f"{len(node.containers)} containers")
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
+
+
+def _watch_desk(node: Node, monitor: Monitor, inotify: Inotify, *, zombie_readable: bool) -> WatchDesk:
+    """What exitd watches and does not run."""
+    parts = (node.store, node.events, node.clock, node.storing, monitor, inotify)
+    observer = Observer(*parts, zombie_readable=zombie_readable)
+    observer.owns = lambda process: any(c.init == process for c in node.containers.values())
+    sources: dict[Kind, Callable[[Target], watchdesk.Source]] = {
+        Kind.CONTAINERD: lambda target: ContainerdTasks(target, Containerd, observer.observe),
+        Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
+    }
+    return WatchDesk(observer, node.store, node.clock, sources)
 
 
 def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, operations: ExecOperations) -> None:

@@ -13,6 +13,7 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 | state | pods: Ready or NotReady |
 | label | `label=KEY` or `label=KEY=VALUE` |
 | type | events: exactly this type |
+| watch | events of what this watch has found, by what it was asked for |
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +25,7 @@ from supervisor.facts import Container, Event, Phase, Pod
 
 CONTAINER_KEYS = ("id", "name", "status", "label", "namespace", "pod", "health")
 POD_KEYS = ("id", "name", "namespace", "label", "state")
-EVENT_KEYS = ("id", "name", "type", "namespace")
+EVENT_KEYS = ("id", "name", "type", "namespace", "watch")
 
 # docker's State.Status. "dead" (a removal that failed half-way) does not exist here and matches nothing.
 STATUS_WORDS: dict[Phase, str] = {
@@ -124,6 +125,8 @@ def _event_matches(term: Term, event: Event) -> bool:
             return event.namespace in term.values
         case "type":
             return event.type in term.values
+        case "watch":
+            return dict(event.attributes).get("watch") in term.values
     return False
 
 

@@ -47,6 +47,12 @@ MIGRATIONS = (
         PRIMARY KEY (relay, connection, stream)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE watches (target TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE observed (
+        container TEXT NOT NULL, run INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (container, run)
+    ) WITHOUT ROWID;
+    """,
 )
 VERSION = len(MIGRATIONS)
 

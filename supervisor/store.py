@@ -54,6 +54,7 @@ class Change:
     task_execs: tuple[TaskExec, ...] = ()
     ended_task_execs: tuple[TaskExec, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
+    watching: tuple[taskrows.Statement, ...] = ()  # of `watchrows`
     ahead: bool = False
 
 
@@ -119,24 +120,20 @@ class Store:
 
     async def load(self) -> tuple[Container, ...]:
         """Every container, oldest first by row. Raises CannotStart for a row that this exitd cannot read."""
-        try:
-            found = await self._rows("SELECT body FROM containers ORDER BY rowid")
-            return tuple(rows.container_from(body) for (body,) in found)
-        except rows.BadRow as error:
-            raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
+        return await self.load_all(Container, "containers ORDER BY rowid")
 
     async def load_execs(self) -> tuple[Exec, ...]:
         """Those whose end is not stored, of containers that may be gone. Raises CannotStart, as `load` does."""
-        try:
-            return tuple(rows.exec_from(body) for (body,) in await self._rows("SELECT body FROM execs"))
-        except rows.BadRow as error:
-            raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
+        return await self.load_all(Exec, "execs")
 
     async def load_task_execs(self) -> tuple[TaskExec, ...]:
         """CannotStart, as `load` does."""
+        return await self.load_all(TaskExec, "task_execs")
+
+    async def load_all(self, cls: type[T], table: str) -> tuple[T, ...]:
+        """Every row of a table of such facts. CannotStart, as `load` does."""
         try:
-            found = await self._rows("SELECT body FROM task_execs")
-            return tuple(rows.decode(TaskExec, body) for (body,) in found)
+            return tuple(rows.decode(cls, body) for (body,) in await self._rows(f"SELECT body FROM {table}"))
         except rows.BadRow as error:
             raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
 
@@ -330,7 +327,8 @@ def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
         _put_exit(connection, exit)
     for retained in change.retained:
         _put_retained(connection, retained)
-    for statement, fields in taskrows.statements(change.task_execs, change.ended_task_execs, change.tombstones):
+    tasks = taskrows.statements(change.task_execs, change.ended_task_execs, change.tombstones)
+    for statement, fields in (*tasks, *change.watching):
         connection.execute(statement, fields)
     return tuple(_put_event(connection, event) for event in change.events)
 

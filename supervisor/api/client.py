@@ -196,6 +196,19 @@ class Client:
         """Follows for ever unless the request says otherwise."""
         return self._stream("Events", request, None)
 
+    def watch(self, request: pb.WatchRequest) -> pb.WatchReply:
+        """Until `end_watch`, or the end of the one process."""
+        reply: pb.WatchReply = self._call("Watch", request, CALL_SECONDS)
+        return reply
+
+    def watches(self) -> tuple[pb.Watch, ...]:
+        reply: pb.WatchesReply = self._call("Watches", pb.WatchesRequest(), CALL_SECONDS)
+        return tuple(reply.watches)
+
+    def end_watch(self, target: str) -> pb.Watch:
+        reply: pb.EndWatchReply = self._call("EndWatch", pb.EndWatchRequest(target=target), CALL_SECONDS)
+        return reply.watch
+
     def logs(self, request: pb.LogsRequest) -> Stream:
         """Begun when this returns; follows for ever if the request says so."""
         return self._stream("Logs", request, None)

@@ -10,6 +10,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logs
 from supervisor.api import execrequests, replies, requests
 from supervisor.api.streams import StreamDoors, Streams
+from supervisor.api.watches import WatchDoors, Watches
 from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import By, Container, Exit, Spec
 from supervisor.images.facts import Image, Removed
@@ -95,13 +96,22 @@ class Images(Protocol):
     async def remove_image(self, word: str) -> Removed: ...
 
 
-class Doors(StreamDoors):
+class Doors(StreamDoors, WatchDoors):
     """Each method is `name(request, by)`."""
 
     def __init__(
-        self, node: Node, pods: Pods, execs: Execs, images: Images, changes: Inotify, *, streams: Streams
+        self,
+        node: Node,
+        pods: Pods,
+        execs: Execs,
+        images: Images,
+        changes: Inotify,
+        *,
+        streams: Streams,
+        watches: Watches,
     ) -> None:
-        super().__init__(streams)
+        StreamDoors.__init__(self, streams)
+        WatchDoors.__init__(self, watches)
         self._node = node
         self._pods = pods
         self._execs = execs
@@ -188,7 +198,7 @@ class Doors(StreamDoors):
 
     async def Exits(self, request: pb.ExitsRequest, by: By) -> AsyncGenerator[pb.ExitsReply, None]:
         since = requests.time_of(request.since, "since") if request.HasField("since") else None
-        ledger = self._node.exits(since, request.unknown, requests.id_of(request.id) if request.id else "")
+        ledger = self._node.exits(since, request.unknown, requests.ledger_id_of(request.id) if request.id else "")
         async with aclosing(cast("AsyncGenerator[Exit, None]", ledger)):
             async for ended in ledger:
                 yield pb.ExitsReply(exit=replies.exit_message(ended))

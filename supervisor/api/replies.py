@@ -144,7 +144,7 @@ def exit_message(exit: Exit) -> pb.Exit:
         exec_id=exit.key.exec_id,
         source=str(exit.source),
         reason=str(exit.reason),
-        by=_by(exit.by),
+        by=by_message(exit.by),
         oom=pb.Oom(init=exit.oom.init, kills=exit.oom.kills, limit_bytes=exit.oom.limit_bytes),
         at=timestamp(exit.at_ns),
         started_at=timestamp(exit.started_ns),
@@ -264,5 +264,5 @@ def _counters(told: Counters) -> pb.StreamCounters:
     )
 
 
-def _by(by: By) -> pb.By:
+def by_message(by: By) -> pb.By:
     return pb.By(uid=by.uid, pid=by.pid, policy=by.policy)

@@ -15,10 +15,12 @@ from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.errors import BadRequest
 from supervisor.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.logs import Wanted
+from supervisor.watched import FOREIGN
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
 MAX_NUMBER = 2**63 - 1  # what the database and the OCI spec can hold
+MOST_FOREIGN = 8192  # characters of the id of a container that others run: it has a path in it
 CONDITIONS = ("exited", "next-exit", "removed")
 _NETWORKS = ("", "none", "host", "pod")
 _PIDS = ("own", "pod", "host")
@@ -121,6 +123,15 @@ def id_of(text: str, field: str = "id") -> str:
     """A container's id, its beginning or its name. Raises BadRequest for what can be none of them."""
     if not _NAME.fullmatch(text) and not _ID.fullmatch(text):
         raise bad(field, text, "a container's id, the beginning of one, or a name")
+    return text
+
+
+def ledger_id_of(text: str) -> str:
+    """Of a container in the ledger, which knows those that others run too. Raises BadRequest."""
+    if FOREIGN not in text:
+        return id_of(text)
+    if len(text) > MOST_FOREIGN or "\0" in text:
+        raise bad("id", text, "a container's id as `exits` shows it")
     return text
 
 

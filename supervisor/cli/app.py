@@ -45,6 +45,7 @@ COMMANDS = {
     "rmp": ("pods", "Remove pods"),
     "inspectp": ("pods", "Show everything about pods"),
     "play": ("play", "Make the pods of Kubernetes manifests, or take them down"),
+    "watch": ("observe", "Watch what others run: a process, a containerd, a runtime's directory"),
     "events": ("watch", "Follow the numbered log of events"),
     "logs": ("watch", "Show what a container wrote"),
     "why": ("past", "Tell how and why a container ended"),

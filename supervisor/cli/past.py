@@ -8,6 +8,7 @@ from supervisor.cli import output, parse, spoken, story, table
 from supervisor.cli.app import connect, now_ns
 from supervisor.cli.shape import Document, ledger_document, time_text
 from supervisor.errors import ExitdError, NoSuchContainer
+from supervisor.watched import FOREIGN
 
 LOG_LINES = 5
 LOG_BYTES = 16 * 1024
@@ -56,6 +57,8 @@ def _last_exit(client: Client, word: str) -> tuple[pb.Container | None, pb.Exit 
     Raises NoSuchContainer when nobody knows the word.
     """
     try:
+        if FOREIGN in word:
+            raise NoSuchContainer(f"the ledger knows no {word}; `exitctl exits` shows what it has")
         container = client.inspect(word)
     except NoSuchContainer:
         ledger = client.exits(pb.ExitsRequest())
@@ -79,7 +82,7 @@ def last_words(client: Client, container_id: str) -> tuple[str, ...]:
 
 def _row(exit_: pb.Exit, *, whole: bool) -> list[str]:
     name = exit_.name + (f" exec {exit_.exec_id}" if exit_.exec_id else "")
-    container_id = exit_.container_id if whole else exit_.container_id[: spoken.SHORT_ID]
+    container_id = exit_.container_id if whole else spoken.short_id(exit_.container_id)
     how = spoken.outcome(exit_) + (f": {exit_.cause}" if exit_.cause else "")
     at = time_text(exit_.at)
     return [at, name, container_id, str(exit_.run), how, exit_.reason, exit_.source, exit_.decision]

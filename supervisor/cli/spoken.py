@@ -8,10 +8,17 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.shape import status_of
 from supervisor.facts import Exited, Signaled, Unknown, fold
+from supervisor.watched import FOREIGN
 
 SECOND_NS = 1_000_000_000
 SHORT_ID = 12
 COMMAND_WIDTH = 30
+
+
+def short_id(id: str) -> str:
+    """The beginning, as far as it tells one from others; of a container that others run, with all of where it is."""
+    own, at, where = id.partition(FOREIGN)
+    return own[:SHORT_ID] + at + where
 
 
 def nanoseconds(moment: Timestamp) -> int:

@@ -6,6 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import spoken
 from supervisor.cli.shape import status_of, time_text
 from supervisor.facts import Exited, Signaled, Unknown, is_own_doing
+from supervisor.watched import FOREIGN
 
 WITNESSES = {
     "record": "Its shim, the parent process, saw the end and wrote it down before anything else.",
@@ -20,7 +21,16 @@ WITNESSES = {
     "none": "Nobody who could have seen the end was left to tell it. No number is made up for it.",
 }
 
+# Of what exitd only watches: it has no shim and no keeper.
+WATCHED = {
+    "pidfd": "exitd only watched it: the kernel itself told the status through the pidfd that exitd held.",
+    "none": "exitd only watched it, and could not see its end. No number is made up for it.",
+}
+
 CAUSES = {
+    "watcher-away": "exitd was not running when it ended, and nobody else was watching",
+    "ended-before-watch": "it began and ended before exitd could look at it",
+    "kernel-did-not-tell": "exitd held its pidfd, and the kernel did not tell",
     "monitors-killed": "shim, keeper and daemon were all gone when it ended, and the kernel no longer tells",
     "shim-lost": "its shim had died, and what was left of the container was deleted",
     "shim-number-only": "its shim tells one number for codes and signals, and the kernel did not tell which it was",
@@ -51,7 +61,7 @@ def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str
     lines = [
         f"{_subject(exit_)} {_ending(exit_)}.",
         f"  {_when(exit_)}",
-        f"  {WITNESSES.get(exit_.source, f'The source of this is {exit_.source!r}.')}",
+        f"  {_witness(exit_)}",
         f"  {_asked(exit_)}",
         *(f"  {line}" for line in _memory(exit_)),
         *(f"  {line}" for line in _policy(exit_, container)),
@@ -69,9 +79,15 @@ def not_ended(container: pb.Container, now_ns: int) -> str:
     return f"{name} has not ended yet ({state}).{error}\n"
 
 
+def _witness(exit_: pb.Exit) -> str:
+    watched = WATCHED.get(exit_.source) if FOREIGN in exit_.container_id else None
+    return watched or WITNESSES.get(exit_.source, f"The source of this is {exit_.source!r}.")
+
+
 def _subject(exit_: pb.Exit) -> str:
     what = f"exec {exit_.exec_id} of " if exit_.exec_id else ""
-    return f"{what}{exit_.name or exit_.container_id[: spoken.SHORT_ID]}, run {exit_.run},"
+    where = f" ({spoken.short_id(exit_.container_id)})" if FOREIGN in exit_.container_id else ""
+    return f"{what}{exit_.name or exit_.container_id[: spoken.SHORT_ID]}{where}, run {exit_.run},"
 
 
 def _ending(exit_: pb.Exit) -> str:
@@ -146,7 +162,7 @@ def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
     if exit_.decision:
         lines.append(DECISIONS.get(exit_.decision, f"The policy decided: {exit_.decision}.").format(who=who))
     if container is None:
-        if exit_.decision != "remove":
+        if exit_.decision != "remove" and FOREIGN not in exit_.container_id:
             lines.append("The container itself has been removed since.")
     elif container.phase == pb.PHASE_RESTARTING and container.HasField("restart_at"):
         lines.append(f"Run {container.run + 1} is due at {time_text(container.restart_at)}.")

@@ -114,7 +114,7 @@ def _show_event(reply: pb.EventsReply, wanted: output.Format) -> None:
 
 def event_line(event: pb.Event) -> str:
     """One event for people: time, number, type, name (id), and for an exit how and why."""
-    who = f"{event.name or '-'} ({event.id[: spoken.SHORT_ID]})"
+    who = f"{event.name or '-'} ({spoken.short_id(event.id)})"
     words = [time_text(event.time).ljust(30), str(event.seq).rjust(5), event.type.ljust(8), who]
     if event.HasField("exit"):
         exit_ = event.exit

@@ -52,14 +52,17 @@ class OomWatch:
         lives: Callable[[RunKey], bool],
         tell: Callable[[RunKey, int], None],
         root: str = cgroups.ROOT,
+        touching: bool = True,
     ) -> None:
         """`lives`: the run's init is neither dead nor dying. `tell` gets the count of the run so far; a count that was
-        told before may come again."""
+        told before may come again. Not `touching`: nothing may be written in a cgroup, and v1's, which would have to
+        be, are left to `look_at_all`."""
         self._monitor = watcher
         self._changes = changes
         self._lives = lives
         self._tell = tell
         self._root = root
+        self._touching = touching
         self._runs: dict[RunKey, _Run] = {}
 
     def __len__(self) -> int:
@@ -72,7 +75,7 @@ class OomWatch:
         try:
             if cgroups.mode(self._root) is cgroups.Mode.V2:
                 self._watch_v2(run)
-            else:
+            elif self._touching:
                 self._watch_v1(run)
         except OSError as error:
             log.warning("memory kills are noticed late", container=key.container, run=key.run, why=str(error))

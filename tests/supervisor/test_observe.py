@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -20,17 +21,21 @@ from supervisor.observe import Sight
 SECONDS = 30.0
 TELLS, READABLE = probe.pidfd().works, probe.zombie().works  # this kernel, this user
 # Starts a child that ends as it is told after a line of input, says its pid, and reaps it; or stays away for ever.
-PARENT = """
-(read line; {end}) <&0 &
-echo $!
-{then}
-"""
+CHILD = "read line; {}"
+REAPS = ["bash", "-c", 'bash -c "$0" <&0 & echo $!; wait']
+NEVER_REAPS = [
+    sys.executable,
+    "-Sc",
+    """import signal, subprocess, sys
+child = subprocess.Popen(["bash", "-c", *sys.argv[1:]])
+print(child.pid, flush=True)
+signal.pause()""",
+]
 
 
 @contextlib.contextmanager
-def strangers_child(end: str, then: str = "wait") -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
-    script = PARENT.format(end=end, then=then)
-    parent = subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def strangers_child(end: str, parents: list[str] = REAPS) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
+    parent = subprocess.Popen([*parents, CHILD.format(end)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdin is not None and parent.stdout is not None
     try:
         yield int(parent.stdout.readline()), parent
@@ -67,7 +72,7 @@ def test_the_kernel_tells_how_a_strangers_child_ended(end: str, status: ExitStat
 
 
 def test_a_zombie_that_nobody_reaps_is_read_after_a_while() -> None:
-    with strangers_child("exit 7", then="exec sleep 60") as (pid, parent), Sight.of(pid) as sight:
+    with strangers_child("exit 7", NEVER_REAPS) as (pid, parent), Sight.of(pid) as sight:
         go(parent)
         report = sight.wait(SECONDS)
         assert report is not None
@@ -76,7 +81,7 @@ def test_a_zombie_that_nobody_reaps_is_read_after_a_while() -> None:
 
 
 def test_one_that_is_a_zombie_already_is_watched_too() -> None:
-    with strangers_child("exit 9", then="exec sleep 60") as (pid, parent):
+    with strangers_child("exit 9", NEVER_REAPS) as (pid, parent):
         with Sight.of(pid) as first:
             go(parent)
             assert first.wait(SECONDS) is not None
@@ -87,7 +92,7 @@ def test_one_that_is_a_zombie_already_is_watched_too() -> None:
 
 def test_a_zombie_whose_status_may_not_be_read_is_not_guessed_at() -> None:
     with (
-        strangers_child("exit 7", then="exec sleep 60") as (pid, parent),
+        strangers_child("exit 7", NEVER_REAPS) as (pid, parent),
         Sight.of(pid, zombie_readable=False) as sight,
     ):
         go(parent)

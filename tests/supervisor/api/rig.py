@@ -22,6 +22,7 @@ from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_stores import FakeImages, FakePods
 from tests.supervisor.api.fake_streams import FakeStreams
+from tests.supervisor.api.fake_watches import FakeWatches
 
 LIMIT_SECONDS = 60
 SPEC = pb.ContainerSpec(name="web", args=["true"], rootfs="/")
@@ -41,7 +42,8 @@ class Rig:
 
 
 def doors_of(node: FakeNode, changes: Inotify) -> Doors:
-    return Doors(node, FakePods(node), FakeExecs(node), FakeImages(node), changes, streams=FakeStreams(node))
+    parts = (node, FakePods(node), FakeExecs(node), FakeImages(node), changes)
+    return Doors(*parts, streams=FakeStreams(node), watches=FakeWatches(node))
 
 
 @asynccontextmanager

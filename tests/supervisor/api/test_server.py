@@ -189,7 +189,7 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
 
 def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
     looking = {"List", "Inspect", "Pids", "Wait", "Events", "Exits", "Logs", "Version", "Info"}
-    looking |= {"ListPods", "InspectPod", "ListImages", "Attach"}
+    looking |= {"ListPods", "InspectPod", "ListImages", "Attach", "Watches"}
     assert {method.name for method in rpc.EXITD.methods} == looking | MUTATING
 
 

@@ -1,0 +1,121 @@
+"""The tasks of a containerd, those that are there and those that come: heard of in its events, and listed now and then.
+
+The events tell at once. A subscription has no answer that says from when on it counts, and a connection may break: so
+the tasks are listed too, when the connection is made and soon after, then every half a minute.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import structlog
+
+from supervisor import foreign
+from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
+from supervisor.watched import Found, Target
+
+LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one for ever
+AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next try, likewise
+FIRST_SECONDS = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class NoAnswer(Exception):
+    """containerd is not there, or does not do what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTask:
+    namespace: str
+    id: str
+    pid: int
+
+
+class Api(Protocol):
+    """What is asked of a containerd. Raises NoAnswer."""
+
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    async def tasks(self) -> tuple[LiveTask, ...]: ...
+    def beginnings(self) -> AsyncGenerator[LiveTask, None]:
+        """Ends when the connection does."""
+
+
+class ContainerdTasks:
+    """Of one socket. `observe` is the observer's."""
+
+    def __init__(
+        self, target: Target, connect: Callable[[str], Api], observe: Callable[[Found], Awaitable[object]]
+    ) -> None:
+        self.trouble = ""
+        self._socket = target.where
+        self._connect = connect
+        self._observe = observe
+        self._listed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Returns when what is there now has been looked at, or has failed to be."""
+        self._task = asyncio.create_task(self._forever())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                await self._listed.wait()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _forever(self) -> None:
+        async with self._connect(self._socket) as api:
+            attempt = 0
+            while True:
+                why = await self._until_broken(api)
+                attempt = 0 if not self.trouble else attempt + 1
+                self.trouble = f"containerd does not answer on {self._socket}: {why}"
+                log.warning("containerd does not answer", socket=self._socket, why=why)
+                self._listed.set()
+                await asyncio.sleep(AGAIN_SECONDS[min(attempt, len(AGAIN_SECONDS) - 1)])
+
+    async def _until_broken(self, api: Api) -> str:
+        """Why it is."""
+        why = ""
+        try:
+            async with asyncio.TaskGroup() as together:
+                together.create_task(self._hear(api))
+                together.create_task(self._list(api))
+        except* NoAnswer as errors:
+            why = str(errors.exceptions[0])
+        return why
+
+    async def _hear(self, api: Api) -> None:
+        async with contextlib.aclosing(api.beginnings()) as tasks:
+            async for task in tasks:
+                await self._look(task)
+        raise NoAnswer("it has ended the connection")
+
+    async def _list(self, api: Api) -> None:
+        rounds = 0
+        while True:
+            await asyncio.sleep(LIST_AFTER_SECONDS[min(rounds, len(LIST_AFTER_SECONDS) - 1)])
+            tasks = await api.tasks()
+            self.trouble = ""
+            for task in tasks:
+                await self._look(task)
+            self._listed.set()
+            rounds += 1
+
+    async def _look(self, task: LiveTask) -> None:
+        found = foreign.task_found(self._socket, task.namespace, task.id, task.pid)
+        try:
+            await self._observe(found)
+        except (NoSuchProcess, NotPermitted, BadRequest) as error:
+            log.warning("a task that could not be watched", container=found.container, why=str(error))
+        except ExitdError as error:
+            self.trouble = str(error)

@@ -1,0 +1,330 @@
+"""All processes that exitd watches and does not run: each one's end told once, whatever becomes of exitd meanwhile.
+
+A row says that a process is watched; it goes in the commit that stores the end. So the next exitd looks up what this
+one watched: what lives, or is a zombie, is watched on, and what has gone ended unseen: a pidfd dies with its holder.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from supervisor import evidence, foreign, monitor, observe, procstate, watchrows
+from supervisor.background import Background
+from supervisor.clock import Clock
+from supervisor.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
+from supervisor.events import EventLog
+from supervisor.evidence import Pending
+from supervisor.facts import Process, Report, RunKey, Source, Unknown
+from supervisor.inotify import Inotify
+from supervisor.observe import Sight
+from supervisor.oci import cgroups
+from supervisor.oci.oomwatch import OomWatch
+from supervisor.store import AlreadyStored, Change, Store
+from supervisor.storing import Storing
+from supervisor.watched import Found, Observed, Target
+
+MOST_PROCESSES = 20_000
+POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup
+ENDED_UNSEEN = "ended-before-watch"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Eye:
+    """On one process. `one` is there once the store has it; `settled` also when that has failed."""
+
+    sight: Sight
+    target: str
+    one: Observed | None = None
+    kills: int = 0  # of its cgroup, when it was last looked at
+    cgroup: str = ""
+    ending: bool = False
+    dropped: bool = False
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+
+class Observer:
+    """One per daemon; belongs to its event loop."""
+
+    def __init__(
+        self, store: Store, events: EventLog, clock: Clock, storing: Storing, watcher: monitor.Monitor,
+        changes: Inotify, *, zombie_readable: bool,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._events = events
+        self._clock = clock
+        self._storing = storing
+        self._monitor = watcher
+        self._zombie_readable = zombie_readable
+        self._eyes: dict[Process, Eye] = {}
+        self._runs: dict[str, int] = {}  # the newest run of each container that is watched
+        self._by_key: dict[RunKey, Eye] = {}
+        self._numbering = asyncio.Lock()
+        self._background = Background()
+        self._polling: asyncio.Task[None] | None = None
+        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._outlived, touching=False)
+        self.owns: Callable[[Process], bool] = lambda process: False
+        self.ends_with: Callable[[str], tuple[Target, ...]] = lambda target: ()
+        self.on_exit: Callable[[str], None] = lambda target: None
+
+    def __len__(self) -> int:
+        return len(self._eyes)
+
+    def last_seq(self) -> int:
+        return self._events.last_seq
+
+    def count(self, target: str) -> int:
+        return sum(eye.target == target for eye in self._eyes.values())
+
+    def watcher_of(self, process: Process) -> str:
+        """Which watch has it; empty: none."""
+        eye = self._eyes.get(process)
+        return eye.target if eye is not None else ""
+
+    async def load(self, targets: Collection[str]) -> None:
+        """What the last exitd watched for these; what was stored for others behind a call that was broken off goes."""
+        stored = await self._store.load_all(Observed, "observed")
+        stray = [one for one in stored if one.target not in targets]
+        await self._store.commit(Change(watching=tuple(watchrows.over((), stray))))
+        for one in stored:
+            if one in stray:
+                continue
+            self._runs[one.container] = max(one.run, self._runs.get(one.container, 0))
+            if one.boot_id != self._clock.boot_id():
+                self._end_later(one, evidence.rebooted(one.process, self._clock.now_ns()))
+                continue
+            try:
+                sight = Sight.of(one.process.pid, one.process.started_ticks, zombie_readable=self._zombie_readable)
+            except (NoSuchProcess, NotPermitted):
+                away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns())
+                self._end_later(one, away)
+                continue
+            eye = self._eyes[one.process] = Eye(sight, one.target, kills=one.kills_before, cgroup=one.cgroup)
+            self._stored(eye, one)
+            self._watch(eye)
+        self._polling = asyncio.create_task(self._poll())
+
+    async def observe(self, found: Found, targets: Iterable[Target] = ()) -> Observed | None:
+        """Watches it from now on; `targets` are stored with it. None: it is watched already, or its end was told.
+
+        BadRequest, NoSuchProcess, NotPermitted: see Sight. Busy: this exitd watches as many as it can.
+        """
+        sight = Sight.of(found.pid, found.started_ticks, zombie_readable=self._zombie_readable)
+        if sight.process in self._eyes or self.owns(sight.process):
+            sight.close()
+            return None
+        if len(self._eyes) >= MOST_PROCESSES:
+            sight.close()
+            raise Busy(f"{MOST_PROCESSES} processes are watched already; end a watch: exitctl watch --stop")
+        eye = self._eyes[sight.process] = Eye(sight, found.target)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._forget, eye)
+            eye.cgroup = observe.cgroup_of(found.pid)
+            eye.kills = _kills(eye)
+            limit_bytes = cgroups.memory_limit_bytes(eye.cgroup) if eye.cgroup else 0
+            try:
+                self._watch(eye)
+            except OSError as error:
+                raise Busy(f"process {found.pid}: {error.strerror}; this machine gives no more watches") from error
+            one = await self._store_begun(found, eye, limit_bytes, targets)
+            if one is None:
+                return None
+            stack.pop_all()
+        self._stored(eye, one)
+        return one
+
+    async def missed(self, found: Found) -> None:
+        """It began and ended before it could be looked at. Told once, if the process is known by its start."""
+        if found.started_ticks is None:
+            return
+        process = Process(found.pid, found.started_ticks)
+        async with self._numbering:
+            newest = await self._store.newest_exit(found.container)
+            if process in self._eyes or foreign.was_told(newest, process, self._booted_ns()):
+                return
+            run = self._next_run(found.container, newest.key.run if newest is not None else 0)
+            one = self._observed(found, process, run)
+            report = Report(Unknown(ENDED_UNSEEN), Source.NONE, process, self._clock.now_ns())
+            await self._commit_end(one, report, 0)
+
+    async def drop(self, target: str, targets: Iterable[Target]) -> None:
+        """Nothing of this watch is told any more, but for ends that are known. StoreFailed: all is as it was."""
+        eyes = [eye for eye in self._eyes.values() if eye.target == target and eye.one is not None and not eye.ending]
+        gone = tuple(targets)
+        told = tuple(foreign.target_event(each, "unwatch", self._clock.now_ns()) for each in gone)
+        statements = tuple(watchrows.over(gone, (eye.one for eye in eyes if eye.one is not None)))
+        for eye in eyes:
+            eye.dropped = True
+        try:
+            self._events.publish(await self._store.commit(Change(events=told, watching=statements)))
+        except StoreFailed:
+            for eye in eyes:
+                eye.dropped = False
+                self._look(eye)
+            raise
+        for eye in eyes:
+            self._forget(eye)
+
+    async def note(self, target: Target) -> None:
+        """A watch has begun."""
+        event = foreign.target_event(target, "watch", self._clock.now_ns())
+        statements = tuple(watchrows.begun((target,)))
+        self._events.publish(await self._store.commit(Change(events=(event,), watching=statements)))
+
+    async def settled(self) -> None:
+        """Returns when each end that is known is stored."""
+        await self._background.settled()
+
+    async def close(self) -> None:
+        """Processes are watched on by the next exitd."""
+        if self._polling is not None:
+            self._polling.cancel()
+        await self._background.close()
+        self._oom.close()
+        for eye in list(self._eyes.values()):
+            self._let_go(eye)
+
+    # -- the beginning
+
+    async def _store_begun(
+        self, found: Found, eye: Eye, limit_bytes: int, targets: Iterable[Target]
+    ) -> Observed | None:
+        async with self._numbering:
+            newest = await self._store.newest_exit(found.container)
+            if foreign.was_told(newest, eye.sight.process, self._booted_ns()):
+                return None
+            run = self._next_run(found.container, newest.key.run if newest is not None else 0)
+            one = self._observed(found, eye.sight.process, run)
+            one = replace(
+                one, cgroup=eye.cgroup, limit_bytes=limit_bytes, kills_before=eye.kills, kills_outlived=eye.kills
+            )
+            event = foreign.watch_event(one, self._clock.now_ns())
+            change = Change(events=(event,), watching=tuple(watchrows.begun(targets, (one,))))
+            self._events.publish(await self._store.commit(change))
+            self._runs[found.container] = run
+            return one
+
+    def _next_run(self, container: str, stored: int) -> int:
+        return max(stored, self._runs.get(container, 0)) + 1
+
+    def _observed(self, found: Found, process: Process, run: int) -> Observed:
+        started_ns = observe.started_ns(process, self._clock.now_ns(), self._clock.boottime_ns())
+        names = (found.container, run, found.name, found.namespace, found.target)
+        return Observed(process, self._clock.boot_id(), *names, started_ns=started_ns)
+
+    def _booted_ns(self) -> int:
+        return self._clock.now_ns() - self._clock.boottime_ns()
+
+    def _watch(self, eye: Eye) -> None:
+        self._monitor.watch(eye.sight.pidfd, monitor.PIDFD, lambda _: self._look(eye))
+
+    def _stored(self, eye: Eye, one: Observed) -> None:
+        eye.one = one
+        self._by_key[one.key] = eye
+        eye.settled.set()
+        if one.cgroup and not eye.ending:
+            self._oom.begin(one.key, one.cgroup)
+
+    # -- the end
+
+    def _look(self, eye: Eye) -> None:
+        """Its cgroup may go with it: so that is read first."""
+        if eye.ending or eye.dropped:
+            return
+        eye.kills = max(eye.kills, _kills(eye), self._oom.seen(eye.one.key) if eye.one is not None else 0)
+        if eye.timer is not None:
+            eye.timer.cancel()
+            eye.timer = None
+        seen = eye.sight.look()
+        if isinstance(seen, Pending):
+            if seen.seconds is not None:
+                eye.timer = asyncio.get_running_loop().call_later(seen.seconds, self._look, eye)
+            return
+        eye.ending = True
+        self._background.spawn(self._end(eye, seen))
+
+    async def _end(self, eye: Eye, report: Report) -> None:
+        await eye.settled.wait()
+        if eye.one is None or eye.dropped:
+            return
+        await self._surely(eye.one, report, eye.kills)
+        self._forget(eye)
+        self.on_exit(eye.target)
+
+    def _end_later(self, one: Observed, report: Report) -> None:
+        self._background.spawn(self._end_unwatched(one, report))
+
+    async def _end_unwatched(self, one: Observed, report: Report) -> None:
+        await self._surely(one, report, one.kills_outlived)
+        self.on_exit(one.target)
+
+    async def _surely(self, one: Observed, report: Report, kills: int) -> None:
+        await self._storing.surely(f"{one.container} {one.run}", lambda: self._commit_end(one, report, kills))
+
+    async def _commit_end(self, one: Observed, report: Report, kills: int) -> None:
+        exit, events = foreign.end_of(one, report, kills, self._clock.now_ns())
+        statements = tuple(watchrows.over(self.ends_with(one.target), (one,)))
+        try:
+            numbered = await self._store.commit(Change(exits=(exit,), events=events, watching=statements))
+        except AlreadyStored:  # by a commit that was thought to have failed
+            numbered = await self._store.commit(Change(watching=statements))
+        self._events.publish(numbered)
+        log.info("exit", container=one.container, run=one.run, status=str(exit.status), source=exit.source)
+
+    def _forget(self, eye: Eye) -> None:
+        self._let_go(eye)
+        eye.settled.set()
+        self._eyes.pop(eye.sight.process, None)
+        if eye.one is not None:
+            self._oom.end(eye.one.key)
+            self._by_key.pop(eye.one.key, None)
+            if self._runs.get(eye.one.container) == eye.one.run:
+                del self._runs[eye.one.container]
+
+    def _let_go(self, eye: Eye) -> None:
+        if eye.timer is not None:
+            eye.timer.cancel()
+            eye.timer = None
+        self._monitor.unwatch(eye.sight.pidfd)
+        eye.sight.close()
+
+    # -- memory
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await self._oom.look_at_all()
+
+    def _lives(self, key: RunKey) -> bool:
+        eye = self._by_key.get(key)
+        process = eye.sight.process if eye is not None and not eye.ending else None
+        return process is not None and not procstate.is_ending(process) and not procstate.is_killed(process)
+
+    def _outlived(self, key: RunKey, kills: int) -> None:
+        eye = self._by_key.get(key)
+        if eye is not None and eye.one is not None and kills > eye.one.kills_outlived:
+            self._background.spawn(self._tell_oom(eye, kills))
+
+    async def _tell_oom(self, eye: Eye, kills: int) -> None:
+        """What cannot be stored now is told by the next look."""
+        if eye.one is None or kills <= eye.one.kills_outlived or eye.ending or eye.dropped:
+            return
+        now = replace(eye.one, kills_outlived=kills)
+        event = foreign.oom_event(now, kills, self._clock.now_ns(), init=False)
+        eye.one = now  # before the commit: an end that is seen meanwhile was not one of these kills
+        with contextlib.suppress(StoreFailed):
+            change = Change(events=(event,), watching=tuple(watchrows.begun((), (now,))))
+            self._events.publish(await self._store.commit(change))
+
+
+def _kills(eye: Eye) -> int:
+    try:
+        return observe.memory_kills(eye.cgroup) or 0
+    except (OSError, ValueError) as error:
+        log.warning("memory kills cannot be read", cgroup=eye.cgroup, why=str(error))
+        return 0

@@ -1,0 +1,213 @@
+"""What exitd is asked to watch: pids, a containerd's socket, a runtime's directory. Kept over restarts."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from supervisor import foreign, observe, probe
+from supervisor.clock import Clock
+from supervisor.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
+from supervisor.facts import By
+from supervisor.observer import Observer
+from supervisor.store import Store
+from supervisor.watched import Kind, Target, WatchView
+
+MOST_TARGETS = 64
+MOST_PIDS = 10_000
+MOST_PATH = 4096
+NEEDS = "watching what others run needs Linux 6.15"
+
+log = structlog.get_logger(__name__)
+
+
+class Source(Protocol):
+    """Finds processes behind a target and hands them to the observer."""
+
+    trouble: str
+
+    async def begin(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Watch:
+    target: Target
+    source: Source | None = None
+    exits: int = 0
+
+
+class WatchDesk:
+    """One per daemon. `sources` make what looks for the processes of each kind of target but a pid."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        store: Store,
+        clock: Clock,
+        sources: Mapping[Kind, Callable[[Target], Source]],
+        probed: Callable[[], probe.Result] = probe.pidfd,
+    ) -> None:
+        """`probed`: whether the kernel tells; asked once."""
+        self._observer = observer
+        self._store = store
+        self._clock = clock
+        self._sources = sources
+        self._probed = probed
+        self._told: probe.Result | None = None
+        self._watches: dict[str, Watch] = {}
+        self._turn = asyncio.Lock()
+        observer.ends_with = self._ends_with
+        observer.on_exit = self._ended
+
+    async def load(self) -> None:
+        """Goes on with what was asked of an exitd before this one; its sources begin in the background."""
+        for target in await self._store.load_all(Target, "watches"):
+            self._watches[target.where] = Watch(target)
+        await self._observer.load(self._watches.keys())
+        if any(watch.target.kind is not Kind.PID for watch in self._watches.values()):
+            await self._begin_again()
+
+    async def watch(self, kind: Kind, where: str, by: By) -> WatchView:
+        """Asked for twice, it is the same one.
+
+        CannotWatch: this kernel does not tell. BadRequest, NoSuchProcess, NotPermitted, WrongState: no such thing to
+        watch, or one that is watched otherwise. Busy: enough is watched.
+        """
+        await self._check_kernel()
+        async with self._turn:
+            known = self._watches.get(where)
+            if known is None:
+                target = Target(kind, where, self._clock.now_ns(), by)
+                known = await (self._begin_pid(target) if kind is Kind.PID else self._begin(target))
+            return self._view(known)
+
+    def watches(self) -> list[WatchView]:
+        """Oldest first."""
+        return [self._view(watch) for watch in sorted(self._watches.values(), key=lambda each: each.target.since_ns)]
+
+    def last_seq(self) -> int:
+        return self._observer.last_seq()
+
+    async def end(self, where: str) -> WatchView:
+        """NoSuchWatch. What has ended by now is told yet."""
+        async with self._turn:
+            watch = self._watches.get(where)
+            if watch is None:
+                raise NoSuchWatch(f"nothing is watched by the name {where}; exitctl watch --list shows what is")
+            if watch.source is not None:
+                await watch.source.close()
+                watch.source = None
+            view = self._view(watch)
+            try:
+                await self._observer.drop(where, (watch.target,))
+            except ExitdError:
+                await self._begin_source(watch)
+                raise
+            self._watches.pop(where, None)
+            return view
+
+    async def close(self) -> None:
+        for watch in self._watches.values():
+            if watch.source is not None:
+                await watch.source.close()
+        await self._observer.close()
+
+    # -- the beginning of one
+
+    async def _begin_pid(self, target: Target) -> Watch:
+        pid = int(target.where)
+        if pid == os.getpid():
+            raise BadRequest("that is exitd itself; its service manager sees its end")
+        self._room(MOST_PIDS, pids=True)
+        with observe.Sight.of(pid) as sight:  # who it is, before it is said that it is watched
+            process = sight.process
+        if self._observer.owns(process):
+            raise WrongState(f"process {pid} is of a container of exitd's own: exitctl wait, exitctl events")
+        if other := self._observer.watcher_of(process):
+            raise WrongState(f"process {pid} is watched already, with all of {other}: exitctl events, exitctl exits")
+        watch = self._watches[target.where] = Watch(target)
+        found = foreign.process_found(pid, observe.cgroup_of(pid), observe.command_of(pid))
+        try:
+            begun = await self._observer.observe(found, (target,))
+        except BaseException:
+            self._watches.pop(target.where, None)
+            raise
+        if begun is None:
+            self._watches.pop(target.where, None)
+            raise NoSuchProcess(f"process {pid} has ended, and that is in the ledger: exitctl exits", pid=str(pid))
+        return watch
+
+    async def _begin(self, target: Target) -> Watch:
+        _check_path(target)
+        self._room(MOST_TARGETS, pids=False)
+        await self._observer.note(target)
+        watch = self._watches[target.where] = Watch(target)
+        await self._begin_source(watch)
+        return watch
+
+    async def _begin_source(self, watch: Watch) -> None:
+        if watch.target.kind is not Kind.PID:
+            watch.source = self._sources[watch.target.kind](watch.target)
+            await watch.source.begin()
+
+    async def _begin_again(self) -> None:
+        try:
+            await self._check_kernel()
+        except CannotWatch as error:
+            log.error("what others run cannot be watched any more", why=str(error))
+            return
+        waiting = [self._begin_source(watch) for watch in self._watches.values()]
+        await asyncio.gather(*waiting)
+
+    def _room(self, most: int, *, pids: bool) -> None:
+        if sum((watch.target.kind is Kind.PID) is pids for watch in self._watches.values()) >= most:
+            raise Busy(f"{most} such watches are the most; end one: exitctl watch --stop")
+
+    async def _check_kernel(self) -> None:
+        """By a real child's end, once; never by a version."""
+        if self._told is None:
+            self._told = await asyncio.to_thread(self._probed)
+        if not self._told.works:
+            raise CannotWatch(f"{self._told.detail}; {NEEDS}")
+
+    # -- the observer's words
+
+    def _ends_with(self, where: str) -> tuple[Target, ...]:
+        """A pid is watched until its end; the other targets go on."""
+        watch = self._watches.get(where)
+        return (watch.target,) if watch is not None and watch.target.kind is Kind.PID else ()
+
+    def _ended(self, where: str) -> None:
+        watch = self._watches.get(where)
+        if watch is not None:
+            watch.exits += 1
+            if watch.target.kind is Kind.PID:
+                del self._watches[where]
+
+    def _view(self, watch: Watch) -> WatchView:
+        silent = self._told is not None and not self._told.works
+        trouble = f"{self._told.detail}; {NEEDS}" if silent and self._told is not None else ""
+        if watch.source is not None:
+            trouble = watch.source.trouble
+        return WatchView(watch.target, self._observer.count(watch.target.where), watch.exits, trouble)
+
+
+def _check_path(target: Target) -> None:
+    where = target.where
+    if not os.path.isabs(where) or len(os.fsencode(where)) > MOST_PATH or os.path.normpath(where) != where:
+        raise BadRequest(f"{where!r} must be an absolute path without . and ..")
+    try:
+        mode = os.stat(where).st_mode
+    except OSError as error:
+        raise BadRequest(f"{where}: {error.strerror}") from error
+    if target.kind is Kind.CONTAINERD and not stat.S_ISSOCK(mode):
+        raise BadRequest(
+            f"{where} is no socket; containerd's is /run/containerd/containerd.sock, unless it is told else"
+        )
+    if target.kind is Kind.RUNC_ROOT and not stat.S_ISDIR(mode):
+        raise BadRequest(f"{where} is no directory; runc's own is /run/runc, crun's /run/crun")

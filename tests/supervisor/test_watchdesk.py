@@ -1,0 +1,148 @@
+"""The desk of watches with a real store, processes and the kernel's word; only what a kernel cannot do is made up."""
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shim import native
+from supervisor import rows
+from supervisor.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, WrongState
+from supervisor.events import EventLog
+from supervisor.facts import By, Process
+from supervisor.inotify import Inotify
+from supervisor.monitor import Monitor
+from supervisor.observer import Observer
+from supervisor.store import Store
+from supervisor.storing import Storing
+from supervisor.watchdesk import WatchDesk
+from supervisor.watched import Kind, Target
+from tests.supervisor.children import child
+from tests.supervisor.fakes import FakeClock
+from tests.supervisor.stored import all_exits, opened
+
+BY = By(uid=0)
+
+
+class Quiet:
+    """A source that finds nothing."""
+
+    trouble = ""
+    begun = 0
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    async def begin(self) -> None:
+        Quiet.begun += 1
+
+    async def close(self) -> None:
+        Quiet.begun -= 1
+
+
+@contextlib.asynccontextmanager
+async def desk(store: Store, clock: FakeClock) -> AsyncIterator[tuple[WatchDesk, Observer]]:
+    events, monitor, changes = EventLog(store, clock), Monitor(), Inotify()
+    changes.start()
+    observer = Observer(store, events, clock, Storing(), monitor, changes, zombie_readable=True)
+    made = WatchDesk(observer, store, clock, {Kind.RUNC_ROOT: Quiet, Kind.CONTAINERD: Quiet})
+    await made.load()
+    try:
+        yield made, observer
+    finally:
+        await made.close()
+        changes.close()
+        monitor.close()
+        events.close()
+
+
+def test_a_kernel_that_does_not_tell_is_refused_by_its_own_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below 6.15 the ioctl is not there, or knows less."""
+
+    def silent(pidfd: int) -> int | None:
+        raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+            for kind, where in ((Kind.PID, "1"), (Kind.RUNC_ROOT, str(tmp_path)), (Kind.CONTAINERD, "/none")):
+                with pytest.raises(CannotWatch, match=r"does not tell exits through pidfds; .* needs Linux 6\.15"):
+                    await watches.watch(kind, where, BY)
+            assert watches.watches() == []
+
+    monkeypatch.setattr(native, "pidfd_exit_status", silent)
+    asyncio.run(main())
+
+
+def test_watches_of_directories_are_kept_and_begun_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        async with opened(tmp_path / "db") as store:
+            async with desk(store, clock) as (watches, _):
+                first = await watches.watch(Kind.RUNC_ROOT, str(tmp_path), BY)
+                assert await watches.watch(Kind.RUNC_ROOT, str(tmp_path), By()) == first
+                assert Quiet.begun == 1
+            assert Quiet.begun == 0
+            async with desk(store, clock) as (watches, _):
+                assert watches.watches() == [first]
+                assert Quiet.begun == 1
+                assert await watches.end(str(tmp_path)) == first
+                assert Quiet.begun == 0
+                with pytest.raises(NoSuchWatch):
+                    await watches.end(str(tmp_path))
+            async with desk(store, clock) as (watches, _):
+                assert watches.watches() == []
+
+    asyncio.run(main())
+
+
+def test_another_boot_is_the_end_of_what_was_watched_and_not_of_the_watch(tmp_path: Path) -> None:
+    async def main() -> None:
+        with child("sleep", "1000") as one:
+            async with opened(tmp_path / "db") as store:
+                async with desk(store, FakeClock()) as (watches, _):
+                    await watches.watch(Kind.PID, str(one.pid), BY)
+                    await watches.watch(Kind.RUNC_ROOT, str(tmp_path), BY)
+                async with desk(store, FakeClock("another")) as (watches, observer):
+                    await observer.settled()
+                    assert [view.target.where for view in watches.watches()] == [str(tmp_path)]
+                    (exit,) = await all_exits(store)
+                    assert (exit.key.container, exit.source.value) == (f"{one.pid}@pid", "none")
+                    assert '"cause":"host-rebooted"' in rows.encode(exit)
+
+    asyncio.run(main())
+
+
+def test_exitds_own_and_what_another_watch_has_are_not_watched_twice(tmp_path: Path) -> None:
+    async def main() -> None:
+        own = Process(os.getpid(), native.process_stat(os.getpid())[2])
+        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, observer):
+            with pytest.raises(BadRequest, match="exitd itself"):
+                await watches.watch(Kind.PID, str(own.pid), BY)
+            with child("sleep", "1000") as one:
+                process = Process(one.pid, native.process_stat(one.pid)[2])
+                observer.owns = lambda asked: asked == process
+                with pytest.raises(WrongState, match="exitd's own"):
+                    await watches.watch(Kind.PID, str(one.pid), BY)
+
+    asyncio.run(main())
+
+
+def test_there_is_a_most_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+            with child("sleep", "1000") as one:
+                with pytest.raises(Busy, match="such watches are the most"):
+                    await watches.watch(Kind.RUNC_ROOT, str(tmp_path), BY)
+                with pytest.raises(Busy, match="0 processes are watched already"):
+                    await watches.watch(Kind.PID, str(one.pid), BY)
+            assert watches.watches() == []
+
+    monkeypatch.setattr("supervisor.watchdesk.MOST_TARGETS", 0)
+    monkeypatch.setattr("supervisor.observer.MOST_PROCESSES", 0)
+    asyncio.run(main())
