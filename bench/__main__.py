@@ -10,11 +10,11 @@ import time
 import click
 
 from bench.figures import document, markdown, table
-from bench.machine import facts, idle_share, load, memory_place, scratch
 from bench.podrows import POD_ROWS
 from bench.rows import ROWS, Bench
 from bench.streamrows import STREAM_ROWS
 from bench.taskrows import TASK_ROWS
+from supervisor.compare.machine import facts, idle_share, load, memory_place, scratch
 
 ALL_ROWS = {**ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS}
 LOOK_SECONDS, QUICK_LOOK_SECONDS = 2.0, 0.1  # how long the cores are watched before a row

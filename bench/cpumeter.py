@@ -6,7 +6,7 @@ import pathlib
 import resource
 from collections.abc import Callable, Iterator
 
-from bench.machine import CGROUP, until
+from supervisor.compare.machine import CGROUP, until
 
 METER = "meter"
 

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,26 +15,25 @@ from dataclasses import dataclass
 
 import grpc
 
-from bench.machine import (
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim import fields, launch, plan, programs
+from shim.prepare import FIRST_SEAT
+from supervisor import rundir, shims
+from supervisor.api.client import Client
+from supervisor.api.rpc import Stub
+from supervisor.compare.daemon import Daemon as OwnDaemon
+from supervisor.compare.machine import (
     CGROUP,
     LIMIT_SECONDS,
     SLEEP,
     Scratch,
     Work,
-    command_lines,
-    end_process,
     killed,
     run,
     until,
     wait_readable,
 )
-from bench.peers import Container
-from protos.exitd.v1 import exitd_pb2 as pb
-from shim import fields, launch, plan, programs
-from shim.prepare import FIRST_SEAT
-from supervisor import rundir, shims
-from supervisor.api.client import Client, Unreachable
-from supervisor.api.rpc import Stub
+from supervisor.compare.way import Container
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 AT_ONCE = 4  # containers made at a time, where it is not what is measured
@@ -179,32 +177,14 @@ class Waiter(threading.Thread):
         self.signal = reply.exit.signal
 
 
-class Daemon:
-    """exitd with directories of its own: the state in memory, the database on the disk."""
+class Daemon(OwnDaemon):
+    """One that makes what the rows want."""
 
     def __init__(self, scratch: Scratch, name: str = "d") -> None:
+        super().__init__(scratch.state_place(name), scratch.root_place(name))
         self._scratch = scratch
-        self.state = scratch.state_place(name)
-        self.root = scratch.root_place(name)
         self._numbers = iter(range(1_000_000))
-        self.process: subprocess.Popen[bytes]
         self.start()
-
-    def start(self) -> float:
-        """A daemon that answers; seconds from its exec to the answer."""
-        command = [sys.executable, "-m", "supervisor", "--root", self.root, "--state", self.state]
-        with open(f"{self.root}/exitd.log", "ab") as log:
-            begun = time.perf_counter()
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=TREE)
-        until(self._answers, "exitd's answer", step=0.001)
-        return time.perf_counter() - begun
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def client(self) -> Client:
-        return Client(f"{self.state}/exitd.sock")
 
     def stub(self) -> Stub:
         """A connection of its own; closed with this process."""
@@ -235,45 +215,3 @@ class Daemon:
     def remove_many(self, ids: list[str]) -> None:
         with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda id: client.remove(id, force=True), ids))
-
-    def shims(self) -> list[int]:
-        """The pids of its shims, told by the directory they work in."""
-        return [pid for pid, line in command_lines() if line[0] == b"exitd-shim" and self._is_ours(pid)]
-
-    def close(self) -> None:
-        """Every container removed; daemon and keeper gone."""
-        if self.process.poll() is None:
-            with self.client() as client:
-                everyone = [container.id for container in client.list(all_of_them=True)]
-            self.remove_many(everyone)
-            self.process.terminate()
-            self.process.wait()
-        for pid in self._keepers():
-            end_process(pid)
-
-    def keeper(self) -> int:
-        """Its pid."""
-        (found,) = self._keepers()
-        return found
-
-    def _keepers(self) -> list[int]:
-        wanted = [b"--state", self.state.encode()]
-        return [pid for pid, line in command_lines() if b"exitd-keeper" in line[0] and list(line[1:3]) == wanted]
-
-    def _is_ours(self, pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return os.readlink(f"/proc/{pid}/cwd").startswith(f"{self.state}/")
-        return False
-
-    def _answers(self) -> bool:
-        if self.process.poll() is not None:
-            raise RuntimeError(pathlib.Path(f"{self.root}/exitd.log").read_text()[-2000:])
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as knocking:
-            if knocking.connect_ex(f"{self.state}/exitd.sock"):
-                return False
-        try:
-            with self.client() as client:
-                client.version()
-        except Unreachable:
-            return False
-        return True

@@ -9,30 +9,23 @@ import struct
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import IO, Protocol
 
-from bench.machine import CGROUP, SLEEP, Scratch, Work, command_lines, end_process, killed, run, until, wait_readable
+from supervisor.compare.machine import (
+    CGROUP,
+    SLEEP,
+    Scratch,
+    Work,
+    command_lines,
+    end_process,
+    killed,
+    run,
+    wait_readable,
+)
+from supervisor.compare.server import Server
+from supervisor.compare.way import Container
 
 IN_MOVED_TO = 0x80
-
-
-@dataclass(slots=True)
-class Container:
-    """One that runs. `pidfd` is init's."""
-
-    id: str
-    pid: int
-    pidfd: int = -1
-
-    def hold(self) -> "Container":
-        self.pidfd = os.pidfd_open(self.pid)
-        return self
-
-    def close(self) -> None:
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
 
 
 class Peer(Protocol):
@@ -202,17 +195,9 @@ class Containerd:
     def __init__(self, scratch: Scratch, *, tells: bool = True, environment: Mapping[str, str] | None = None) -> None:
         self._scratch = scratch
         self._place = scratch.state_place("ctd")
-        self._address = f"{self._place}/sock"
-        config = pathlib.Path(f"{self._place}/config.toml")
-        config.write_text(
-            f'version = 2\nroot = "{scratch.root_place("ctd")}"\nstate = "{self._place}/state"\n'
-            f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{self._address}"\n'
-        )
-        with open(f"{self._place}/log", "wb") as log:
-            command = ["containerd", "-c", str(config)]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
-        until(lambda: os.path.exists(self._address), "containerd's socket")
-        until(lambda: self._ctr_works(), "containerd's answer", step=0.05)
+        self._server = Server(self._place, scratch.root_place("ctd"), environment=environment)
+        self._address = self._server.address
+        self._server.start()
         self._events: subprocess.Popen[bytes] | None = None
         if tells:
             ctr = self._command("events")
@@ -253,7 +238,7 @@ class Containerd:
         for id in list(self._ids):
             with contextlib.suppress(subprocess.SubprocessError):
                 self.remove(id)
-        for process in (self._events, self._process):
+        for process in (self._events, self._server.process):
             if process is not None:
                 process.terminate()
                 process.wait()
@@ -268,9 +253,6 @@ class Containerd:
 
     def _command(self, *words: str) -> list[str]:
         return ["ctr", "--address", self._address, "--namespace", "exitd-bench", *words]
-
-    def _ctr_works(self) -> bool:
-        return subprocess.run(self._command("container", "ls"), capture_output=True, timeout=30).returncode == 0
 
     def _told(self, id: str) -> None:
         """The exit event's line, with the code in it."""

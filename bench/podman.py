@@ -5,7 +5,7 @@ import pathlib
 import resource
 import subprocess
 
-from bench.machine import ROOT_FOLDERS, SLEEP, Scratch, command_lines, run, until
+from supervisor.compare.machine import ROOT_FOLDERS, SLEEP, Scratch, command_lines, run, until
 
 SMALL_LIMIT = 4096
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.figures import EXITD, Figure
-from bench.machine import private_kb
 from bench.pods import BarePods, ContainerdPods, Exitd, PodmanPods, PodPeer
 from bench.rows import Bench
+from supervisor.compare.machine import private_kb
 
 CLEANED_AT_ONCE = 4
 # What stays with a pod of two: by whom, how many processes, in words.

@@ -13,16 +13,14 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bench.machine import CGROUP, Scratch, command_line, command_lines, end_process, run
 from bench.ours import Daemon
 from bench.peers import Containerd
 from bench.podman import Podman
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim import programs
+from supervisor.compare.machine import CGROUP, Scratch, command_line, command_lines, end_process, run
+from supervisor.compare.podspec import SANDBOX_ID, SHARED, pause_root
 
-SHARED = ("net", "ipc", "uts")
 PODMAN_SHARED = ("--network", "none", "--share", "ipc,net,uts", "--security-opt", "seccomp=unconfined")
-SANDBOX_ID = "io.kubernetes.cri.sandbox-id"  # containerd's shim puts containers that share it under one process
 
 
 class PodPeer(Protocol):
@@ -111,14 +109,6 @@ class Template:
         ]
         found[0]["root"]["path"] = pause_root
         return found[0], found[1]
-
-
-def pause_root(scratch: Scratch) -> str:
-    """A directory with exitd's pause program and nothing else."""
-    place = scratch.root_place("pause")
-    shutil.copy(programs.find("exitd-pause"), f"{place}/pause")
-    os.chmod(place, 0o755)
-    return place
 
 
 class PodFiles:

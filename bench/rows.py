@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from bench.figures import EXITD, Figure
-from bench.machine import LIMIT_SECONDS, Scratch, busy_cores, killed, private_kb, status_kb, until
 from bench.ours import TREE, Daemon, Shims, Waiter
-from bench.peers import Bare, Conmon, Container, Containerd, Peer
+from bench.peers import Bare, Conmon, Containerd, Peer
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
+from supervisor.compare.machine import LIMIT_SECONDS, Scratch, busy_cores, killed, private_kb, status_kb, until
+from supervisor.compare.way import Container
 
 CONNECTIONS = 10
 BUSY = "busy"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.figures import EXITD, Figure
-from bench.machine import LIMIT_SECONDS, cpu_seconds, private_kb, run
 from bench.ours import Daemon, Shims
 from bench.peers import Bare, Conmon, Containerd
 from bench.podman import Podman
@@ -28,6 +27,7 @@ from bench.streams import (
 )
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
+from supervisor.compare.machine import LIMIT_SECONDS, cpu_seconds, private_kb, run
 
 CAT = "bare cat"
 PTY = "bare pty"

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from bench.machine import DATA, LIMIT_SECONDS, Scratch, Work, until, wait_readable
 from bench.ours import TREE, Daemon, Shims
 from bench.peers import Conmon
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields
 from shim.undo import undone_on_failure
+from supervisor.compare.machine import DATA, LIMIT_SECONDS, Scratch, Work, until, wait_readable
 
 LINE_BYTES = 200
 LAST_LINE = b"the last line\n"

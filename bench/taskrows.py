@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.figures import EXITD, Figure
-from bench.machine import Work, private_kb, run, status_kb, until
 from bench.peers import Bare, Containerd, Peer
 from bench.rows import Bench, in_turns, settle
 from bench.tasks import Node, Told, Waited, WaitedApi, at_once
+from supervisor.compare.machine import Work, private_kb, run, status_kb, until
 
 PAIR = (EXITD, Containerd.name)
 BARE = "bare runc"

@@ -2,34 +2,32 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from bench.containerdapi import Api, Exits
 from bench.cpumeter import metered
 from bench.figures import EXITD
-from bench.machine import CGROUP, LIMIT_SECONDS, SLEEP, Scratch, command_lines, end_process
 from bench.ours import Daemon
-from bench.peers import Container, Containerd
-from bench.pods import SANDBOX_ID, SHARED, pause_root
+from bench.peers import Containerd
 from protos.containerd import task_pb2
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import programs
+from supervisor.compare.containerdapi import Api, Exits
+from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, command_lines, end_process
+from supervisor.compare.podspec import KIND, SANDBOX_ID, join, member_spec, pause_spec
+from supervisor.compare.way import Container
 from supervisor.ttrpc.services import Kind
 from supervisor.ttrpc.single import SingleCall
 
 RELAY = "containerd-shim-exitd-v2"
 RUNTIMES = {EXITD: "io.containerd.exitd.v2", Containerd.name: "io.containerd.runc.v2"}
-KIND = "io.kubernetes.cri.container-type"
-NAMESPACE_TYPES = {"net": "network", "ipc": "ipc", "uts": "uts"}
 SOCKETS = "/run/containerd/s"  # of the shims of every containerd
 PENDING_SECONDS = 0.02  # until a Wait that was sent is pending
 T = TypeVar("T")
@@ -50,7 +48,6 @@ class Node(Containerd):
             steps.callback(super().close)
             self.client = steps.enter_context(self.daemon.client())
             self.api = steps.enter_context(contextlib.closing(Api(self._address, "exitd-bench", f"{self._place}/runc")))
-            self._pause_root = pause_root(scratch)
             self._numbers = iter(range(1_000_000))
             self._steps = steps.pop_all()
 
@@ -74,7 +71,7 @@ class Node(Containerd):
     def run_one(self, who: str, id: str) -> Container:
         """One that sleeps."""
         self._ids.add(id)
-        return Container(id, self.api.run(RUNTIMES[who], id, self._spec(id, {}))).hold()
+        return Container(id, self.api.run(RUNTIMES[who], id, member_spec(self._scratch, id, SLEEP, {}))).hold()
 
     def end_one(self, container: Container) -> None:
         """Killed, if it lives, and removed."""
@@ -88,12 +85,10 @@ class Node(Containerd):
         names = [f"{id}-{number}" for number in range(members + 1)]
         self._ids.update(names)
         annotations = {SANDBOX_ID: names[0], KIND: "sandbox"}
-        spec = self._spec(names[0], annotations)
-        spec["root"]["path"], spec["process"]["args"] = self._pause_root, ["/pause"]
-        pause = self.api.run(RUNTIMES[who], names[0], spec)
+        pause = self.api.run(RUNTIMES[who], names[0], pause_spec(self._scratch, names[0], annotations))
         for name in names[1:]:
-            spec = self._spec(name, {**annotations, KIND: "container"})
-            spec["linux"]["namespaces"] = list(_joined(spec["linux"]["namespaces"], pause))
+            spec = member_spec(self._scratch, name, SLEEP, {**annotations, KIND: "container"})
+            join(spec, pause)
             self.api.run(RUNTIMES[who], name, spec)
         return Pod(tuple(names))
 
@@ -128,27 +123,12 @@ class Node(Containerd):
         if code != 128 + signal.SIGKILL:
             raise RuntimeError(f"containerd says that {id} ended with {code}")
 
-    def _spec(self, id: str, annotations: dict[str, str]) -> dict[str, Any]:
-        """Of a container that sleeps, on the host's programs."""
-        spec: dict[str, Any] = json.loads(json.dumps(self._scratch.config))
-        spec["linux"]["cgroupsPath"] = f"{CGROUP}/{id}"
-        spec["process"].update(terminal=False, args=list(SLEEP.args))
-        spec["annotations"] = annotations
-        return spec
-
 
 @dataclass(frozen=True, slots=True)
 class Pod:
     """Its tasks, the pause container first."""
 
     names: tuple[str, ...]
-
-
-def _joined(namespaces: Iterable[dict[str, str]], pid: int) -> Iterator[dict[str, str]]:
-    shared = {NAMESPACE_TYPES[kind]: kind for kind in SHARED}
-    for one in namespaces:
-        kind = shared.get(one["type"])
-        yield {**one, "path": f"/proc/{pid}/ns/{kind}"} if kind else one
 
 
 class Told:

@@ -110,10 +110,14 @@ ORDER = (
 
 # Who alone may import what.
 DOORS = {
-    "grpc": ("supervisor.api",),
+    # The comparison asks containerd as its clients do; exitd itself only watches.
+    "grpc": ("supervisor.api", "supervisor.compare.containerdapi"),
     "grpc_health": ("supervisor.api",),
     "grpc_reflection": ("supervisor.api",),
-    "protos": ("supervisor.api", "supervisor.cli", "supervisor.shimclient", "supervisor.shimv2", "supervisor.ttrpc"),
+    "protos": (
+        *("supervisor.api", "supervisor.cli", "supervisor.compare"),
+        *("supervisor.shimclient", "supervisor.shimv2", "supervisor.ttrpc"),
+    ),
     "click": ("supervisor.cli", "supervisor.__main__"),
     "pyinotify": ("supervisor.inotify",),
     "sqlite3": ("supervisor.schema", "supervisor.groupcommit", "supervisor.store"),

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import errors
 from supervisor.errors import ExitdError
+from supervisor.facts import Exited, ExitStatus, Signaled, Unknown
 
 
 class Source(Protocol):
@@ -72,3 +73,12 @@ class Waiting:
 
     def cancel(self) -> None:
         self._answer.cancel()
+
+
+def status_of(exit_: pb.Exit) -> ExitStatus:
+    """How it ended. A kind this client does not know, or one without its number, is unknown: never a guess."""
+    if exit_.kind == "exited" and exit_.HasField("code"):
+        return Exited(exit_.code)
+    if exit_.kind == "signaled" and exit_.HasField("signal"):
+        return Signaled(exit_.signal, exit_.core)
+    return Unknown(exit_.cause, exit_.number if exit_.HasField("number") else None)

@@ -18,9 +18,10 @@ from types import FrameType
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import monitor
+from supervisor.api.answers import status_of
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import spoken, table
-from supervisor.cli.shape import number_of, status_of, time_text
+from supervisor.cli.shape import number_of, time_text
 from supervisor.cli.stage import INTERRUPTS, Stage, StageFailed
 from supervisor.cli.watch import event_line
 from supervisor.errors import ExitdError, ShuttingDown

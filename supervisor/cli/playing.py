@@ -11,14 +11,13 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.answers import Waiting
+from supervisor.api.answers import Waiting, status_of
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli.app import complain
 from supervisor.cli.fetch import fetch_image, patience
 from supervisor.cli.manifest.container import Member, Pull
 from supervisor.cli.manifest.kube import HostPath, Play, PodPlan
 from supervisor.cli.past import last_words
-from supervisor.cli.shape import status_of
 from supervisor.cli.spoken import SHORT_ID, outcome
 from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, NoSuchImage, ShuttingDown, TimedOut
 from supervisor.facts import Exited

@@ -10,7 +10,7 @@ from typing import Self
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.answers import Stream, Waiting
+from supervisor.api.answers import Stream, Waiting, status_of
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import keys
@@ -18,7 +18,7 @@ from supervisor.cli.app import complain
 from supervisor.cli.copying import copy_log, pour
 from supervisor.cli.input import STDIN, Input
 from supervisor.cli.proxy import SignalProxy
-from supervisor.cli.shape import number_of, status_of
+from supervisor.cli.shape import number_of
 from supervisor.cli.spoken import SHORT_ID
 from supervisor.cli.terminal import Raw, Resizes, size_of
 from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown

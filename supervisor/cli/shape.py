@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.answers import status_of
 from supervisor.cli.logwords import log_options
-from supervisor.facts import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
+from supervisor.facts import UNKNOWN_NUMBER, Unknown, fold
 
 Document = dict[str, object]
 
@@ -29,15 +30,6 @@ PHASES = {
 }
 # docker calls a container that waits for its next run running, too: its own clients rely on it.
 RUNNING = frozenset({pb.PHASE_RUNNING, pb.PHASE_PAUSED, pb.PHASE_RESTARTING})
-
-
-def status_of(exit_: pb.Exit) -> ExitStatus:
-    """How it ended. A kind this client does not know, or one without its number, is unknown: never a guess."""
-    if exit_.kind == "exited" and exit_.HasField("code"):
-        return Exited(exit_.code)
-    if exit_.kind == "signaled" and exit_.HasField("signal"):
-        return Signaled(exit_.signal, exit_.core)
-    return Unknown(exit_.cause, exit_.number if exit_.HasField("number") else None)
 
 
 def number_of(exit_: pb.Exit | None) -> int:

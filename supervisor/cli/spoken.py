@@ -6,7 +6,7 @@ import signal
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli.shape import status_of
+from supervisor.api.answers import status_of
 from supervisor.facts import Exited, Signaled, Unknown, fold
 from supervisor.watched import FOREIGN
 

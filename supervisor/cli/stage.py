@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shim import native
-from supervisor import monitor
 from supervisor.api.client import Client, Unreachable
+from supervisor.compare import descent
 from supervisor.errors import ExitdError
-from supervisor.facts import Process
 from supervisor.oci import bundle, cgroups, rootfs
 
 ANSWER_SECONDS = 15.0
@@ -119,7 +118,7 @@ class Stage:
             self._end_daemon()
         except (StageFailed, ExitdError, OSError) as error:
             found.append(f"exitd did not clear up by itself: {error}")
-        found += [f"the process {name}" for name in self._end_everybody() if name != "exitd-keeper"]
+        found += [f"the process {name}" for name in descent.end_everybody() if name != "exitd-keeper"]
         return found + self._clear_machine(containers)
 
     def _answers(self) -> bool:
@@ -151,23 +150,6 @@ class Stage:
             self._daemon.wait()
             raise StageFailed("SIGTERM did not end it") from None
 
-    def _end_everybody(self) -> list[str]:
-        """SIGKILL for all that descend from us, until nobody does; the names of those who lived."""
-        names = []
-        deadline = time.monotonic() + LEAVE_SECONDS
-        while (living := list(_descendants())) and time.monotonic() < deadline:
-            for process in living:
-                pidfd = monitor.open_process(process.pid, process.started_ticks)
-                if pidfd is None:
-                    continue
-                names += [] if monitor.read_ready(pidfd) else [_name(process.pid)]
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                select.select([pidfd], [], [], 1.0)
-                os.close(pidfd)
-            _reap()
-        return names
-
     def _clear_machine(self, containers: list[str]) -> list[str]:
         """Cgroups, mounts, directories. Nothing is removed below a mount: what is mounted there may be the host's /."""
         found = []
@@ -190,29 +172,3 @@ class Stage:
 
 def _cgroup_parents() -> set[str]:
     return {path for path in cgroups.paths(PARENT_CGROUP).values() if os.path.isdir(path)}
-
-
-def _descendants() -> Iterator[Process]:
-    """Everybody below us, zombies too, children before grandchildren."""
-    children: dict[int, list[Process]] = {}
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        with contextlib.suppress(ProcessLookupError):
-            _, parent, started, _ = native.process_stat(pid)
-            children.setdefault(parent, []).append(Process(pid, started))
-    generation = children.get(os.getpid(), [])
-    while generation:
-        yield from generation
-        generation = [child for parent in generation for child in children.get(parent.pid, [])]
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
-            pass
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return f"with the pid {pid}"

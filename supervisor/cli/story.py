@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.answers import status_of
 from supervisor.cli import spoken
-from supervisor.cli.shape import status_of, time_text
+from supervisor.cli.shape import time_text
 from supervisor.facts import Exited, Signaled, Unknown, is_own_doing
 from supervisor.watched import FOREIGN
 

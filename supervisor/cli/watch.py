@@ -3,12 +3,12 @@
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.answers import Waiting
+from supervisor.api.answers import Waiting, status_of
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
 from supervisor.cli.copying import copy_log
-from supervisor.cli.shape import event_document, lost_document, number_of, status_of, time_text
+from supervisor.cli.shape import event_document, lost_document, number_of, time_text
 from supervisor.errors import BadRequest, ExitdError, TimedOut
 from supervisor.facts import Unknown
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api import answers
 from supervisor.cli import shape
 from supervisor.facts import Exited, Signaled, Unknown
 
@@ -68,19 +69,19 @@ def test_a_number_left_beside_the_wrong_kind_does_not_show() -> None:
     confused = pb.Exit(kind="unknown", code=0, signal=9)
     document = shape.exit_document(confused)
     assert (document["Code"], document["Signal"]) == (None, None)
-    assert shape.status_of(confused) == Unknown("")
+    assert answers.status_of(confused) == Unknown("")
 
 
 @pytest.mark.parametrize("kind", ["", "exited", "signaled", "evaporated"])
 def test_a_kind_without_its_value_or_from_the_future_is_unknown_and_never_0(kind: str) -> None:
-    assert isinstance(shape.status_of(pb.Exit(kind=kind)), Unknown)
+    assert isinstance(answers.status_of(pb.Exit(kind=kind)), Unknown)
     assert shape.number_of(pb.Exit(kind=kind)) == 255
 
 
 def test_a_status_is_the_fact_the_daemon_meant() -> None:
-    assert shape.status_of(exited(0)) == Exited(0)
-    assert shape.status_of(signaled(11)) == Signaled(11, True)
-    assert shape.status_of(unknown(137)) == Unknown("monitors-killed", 137)
+    assert answers.status_of(exited(0)) == Exited(0)
+    assert answers.status_of(signaled(11)) == Signaled(11, True)
+    assert answers.status_of(unknown(137)) == Unknown("monitors-killed", 137)
 
 
 def test_an_exit_has_the_keys_that_are_promised() -> None:

@@ -17,11 +17,18 @@ from dataclasses import dataclass
 from typing import Any
 
 LIMIT_SECONDS = 30.0
-CGROUP = "/exitd-bench"
 BUSY_NICENESS = 10
 BUSY = "import os; os.nice({}); os.sched_setaffinity(0, [{}])\nwhile True: pass"
 ROOT_FOLDERS = ("usr", "bin", "sbin", "lib", "lib64")
 DATA = "/data"
+
+
+def cgroup_of(pid: int) -> str:
+    """Around everything that the process measures; nobody else's."""
+    return f"/exitd-measured-{pid}"
+
+
+CGROUP = cgroup_of(os.getpid())
 
 
 def until(look: Callable[[], object], what: str, seconds: float = LIMIT_SECONDS, step: float = 0.002) -> None:
@@ -156,13 +163,17 @@ class Scratch:
     def bundle(self, id: str, cgroup: str = "", work: Work = SLEEP) -> str:
         """An OCI bundle of its own: conmon, for one, leaves files in it."""
         place = _made(f"{self.root}/bundles/{id}")
-        config = json.loads(json.dumps(self.config))
+        pathlib.Path(f"{place}/config.json").write_text(json.dumps(self.spec(cgroup, work)))
+        return place
+
+    def spec(self, cgroup: str, work: Work = SLEEP) -> dict[str, Any]:
+        """A config.json of its own, on the host's programs."""
+        config: dict[str, Any] = json.loads(json.dumps(self.config))
         config["linux"]["cgroupsPath"] = cgroup
         config["process"].update(terminal=work.tty, args=list(work.args))
         if work.data:
             config["mounts"].append(_bind(work.data, DATA))
-        pathlib.Path(f"{place}/config.json").write_text(json.dumps(config))
-        return place
+        return config
 
 
 def facts(scratch: Scratch) -> dict[str, str]:
@@ -260,6 +271,17 @@ def private_kb(pid: int) -> tuple[int, int]:
     lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     found = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
     return found["Private_Clean"], found["Private_Dirty"]
+
+
+def pss_kb(pid: int) -> int:
+    """Its share of all that it has in memory, from /proc/PID/smaps_rollup."""
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def parent_of(pid: int) -> int:
+    """OSError when there is no such process."""
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def status_kb(pid: int, field: str) -> int:

@@ -1,4 +1,4 @@
-"""containerd's own API over gRPC: the few calls that the bench makes, with their messages packed by hand."""
+"""containerd's own API over gRPC: the few calls that a comparison makes, with their messages packed by hand."""
 
 import json
 import threading
@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from bench.machine import LIMIT_SECONDS, until
-from protos.containerd import events_pb2, forward_pb2, runc_pb2, task_pb2
+from protos.containerd import events_pb2, forward_pb2, process_pb2, runc_pb2, task_pb2
+from supervisor.compare.machine import LIMIT_SECONDS, until
 
 SERVICES = "containerd.services"
 SPEC = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
@@ -38,14 +38,24 @@ def _varint(value: int) -> bytes:
     return out + bytes([value])
 
 
+class Refused(Exception):
+    """containerd did not do it; the text is its own."""
+
+
+class NoSuchTask(Refused):
+    """Nor any container of that name."""
+
+
 class Api:
     """One connection to containerd's socket. For any number of threads."""
 
     def __init__(self, address: str, namespace: str, runc_root: str) -> None:
         self._metadata = (("containerd-namespace", namespace),)
-        self._channel = grpc.insecure_channel(f"unix:{address}")
-        options = runc_pb2.Options(root=runc_root).SerializeToString()
-        self._options = AnyMessage(type_url="containerd.runc.v1.Options", value=options).SerializeToString()
+        # Its own connection: a shared one goes on waiting after a containerd that is gone.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self._channel = grpc.insecure_channel(f"unix:{address}", options)
+        value = runc_pb2.Options(root=runc_root).SerializeToString()
+        self._options = AnyMessage(type_url="containerd.runc.v1.Options", value=value).SerializeToString()
 
     def close(self) -> None:
         self._channel.close()
@@ -63,18 +73,77 @@ class Api:
 
     def remove(self, id: str) -> int:
         """Task and container, once its init has ended; the code that containerd has of it."""
-        ended = task_pb2.WaitResponse.FromString(self._call("tasks.v1.Tasks/Wait", packed((1, id))))
+        ended = self.begin_wait(id)(CALL_SECONDS)
         self._call("tasks.v1.Tasks/Delete", packed((1, id)))
         self._call("containers.v1.Containers/Delete", packed((1, id)))
-        return ended.exit_status
+        return ended
+
+    def discard(self, id: str) -> bool:
+        """The same, whatever there is of it. False: containerd has not noticed yet that the shim is gone."""
+        for call in ("tasks.v1.Tasks/Delete", "containers.v1.Containers/Delete"):
+            try:
+                self._call(call, packed((1, id)))
+            except NoSuchTask:
+                continue
+            except Refused:
+                return False
+        return True
+
+    def begin_wait(self, id: str) -> Callable[[float], int]:
+        """Asked when this returns; blocks for the code. NoSuchTask, Refused, TimeoutError."""
+        method = self._channel.unary_unary(f"/{SERVICES}.tasks.v1.Tasks/Wait", _as_it_is, _as_it_is)
+        pending = method.future(packed((1, id)), metadata=self._metadata)
+
+        def wait(seconds: float) -> int:
+            try:
+                return task_pb2.WaitResponse.FromString(pending.result(seconds)).exit_status
+            except grpc.FutureTimeoutError:
+                pending.cancel()
+                raise TimeoutError(f"no end of {id} is told: not within {seconds:.0f} s") from None
+            except grpc.RpcError as error:
+                raise _refusal(error) from error
+
+        return wait
+
+    def runs(self, id: str) -> bool:
+        """By containerd's word, for which it asks the shim. False also for one that it does not know."""
+        try:
+            reply = self._call("tasks.v1.Tasks/Get", packed((1, id)))
+        except NoSuchTask:
+            return False
+        return process_pb2.Process.FromString(_only_field(reply)).status == process_pb2.RUNNING
+
+    def answers(self) -> bool:
+        method = self._channel.unary_unary(f"/{SERVICES}.version.v1.Version/Version", _as_it_is, _as_it_is)
+        try:
+            method(b"", timeout=LIMIT_SECONDS)
+        except grpc.RpcError:
+            return False
+        return True
 
     def exits(self) -> "Exits":
         return Exits(self._channel, self._metadata)
 
     def _call(self, name: str, request: bytes) -> bytes:
         method = self._channel.unary_unary(f"/{SERVICES}.{name}", _as_it_is, _as_it_is)
-        reply: bytes = method(request, metadata=self._metadata, timeout=CALL_SECONDS)
+        try:
+            reply: bytes = method(request, metadata=self._metadata, timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            raise _refusal(error) from error
         return reply
+
+
+def _only_field(data: bytes) -> bytes:
+    """Of a message that has one other in it and nothing else: behind its tag and its length."""
+    at = 1
+    while data[at] & 0x80:
+        at += 1
+    return data[at + 1 :]
+
+
+def _refusal(error: grpc.RpcError) -> Refused:
+    kind = NoSuchTask if error.code() is grpc.StatusCode.NOT_FOUND else Refused
+    return kind(f"containerd: {error.details()}")
 
 
 class Exits:
@@ -103,6 +172,11 @@ class Exits:
                 raise TimeoutError(f"no exit of {id}: not within {LIMIT_SECONDS:.0f} s")
             return self._told.pop(id)
 
+    def heard(self, id: str) -> int | None:
+        """The code, if the exit was told by now."""
+        with self._news:
+            return self._told[id][1] if id in self._told else None
+
     def close(self) -> None:
         self._stream.cancel()
         self._thread.join(LIMIT_SECONDS)
@@ -125,7 +199,7 @@ class Exits:
                         self._told[told.id] = (at, told.exit_status)
                         self._news.notify_all()
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.CANCELLED:
+            if error.code() not in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):  # closed, or it was killed
                 raise
 
 

@@ -1,0 +1,84 @@
+"""An exitd of one's own, in directories of its own: begun, killed, begun again, and nothing of it left at the end."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from supervisor.api.client import Client, Unreachable
+from supervisor.compare.machine import command_lines, end_process, until
+
+AT_ONCE = 4  # containers removed at a time
+
+
+class Daemon:
+    """`start` it first. The state belongs in memory, the root on a disk. `before`: words in front of its command."""
+
+    def __init__(self, state: str, root: str, before: Sequence[str] = ()) -> None:
+        self.state, self.root = state, root
+        self._before = tuple(before)
+        self.process: subprocess.Popen[bytes]
+
+    def start(self) -> float:
+        """A daemon that answers; seconds from its exec to the answer."""
+        command = [*self._before, sys.executable, "-m", "supervisor", "--root", self.root, "--state", self.state]
+        with open(f"{self.root}/exitd.log", "ab") as log:
+            begun = time.perf_counter()
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until(self._answers, "exitd's answer", step=0.001)
+        return time.perf_counter() - begun
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def client(self) -> Client:
+        return Client(f"{self.state}/exitd.sock")
+
+    def shims(self) -> list[int]:
+        """The pids of its shims, told by the directory they work in."""
+        return [pid for pid, line in command_lines() if line[0] == b"exitd-shim" and self._is_ours(pid)]
+
+    def close(self) -> None:
+        """Every container removed; daemon and keeper gone."""
+        if self.process.poll() is None:
+            with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
+                everyone = [container.id for container in client.list(all_of_them=True)]
+                list(pool.map(lambda id: client.remove(id, force=True), everyone))
+            self.process.terminate()
+            self.process.wait()
+        for pid in self.keepers():
+            end_process(pid)
+
+    def keeper(self) -> int:
+        """Its pid."""
+        (found,) = self.keepers()
+        return found
+
+    def keepers(self) -> list[int]:
+        """One as a rule; none for moments after one has died."""
+        wanted = [b"--state", self.state.encode()]
+        return [pid for pid, line in command_lines() if b"exitd-keeper" in line[0] and list(line[1:3]) == wanted]
+
+    def _is_ours(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/{pid}/cwd").startswith(f"{self.state}/")
+        return False
+
+    def _answers(self) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(pathlib.Path(f"{self.root}/exitd.log").read_text()[-2000:])
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as knocking:
+            if knocking.connect_ex(f"{self.state}/exitd.sock"):
+                return False
+        try:
+            with self.client() as client:
+                client.version()
+        except Unreachable:
+            return False
+        return True

@@ -1,0 +1,43 @@
+"""The cgroup that one way's daemons and monitors are begun in: what the kernel holds for them, and who they are."""
+
+import contextlib
+import os
+import pathlib
+
+from supervisor.compare.machine import CGROUP, end_process
+
+V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+
+
+class Group:
+    """Of a name nobody else has; `remove` it at the end."""
+
+    def __init__(self, name: str) -> None:
+        self._v1 = os.path.isdir(V1)
+        self._path = pathlib.Path(f"{V1 if self._v1 else V2}{CGROUP}/way-{name}")
+        self._path.mkdir(parents=True, exist_ok=True)
+
+    def words(self) -> tuple[str, ...]:
+        """In front of a command: it begins here, and so does whatever it begins."""
+        return ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{self._path}/cgroup.procs")
+
+    def kernel_kb(self) -> float | None:
+        """None where this kernel does not tell."""
+        with contextlib.suppress(OSError):
+            if self._v1:
+                return int((self._path / "memory.kmem.usage_in_bytes").read_text()) / 1024
+            for line in (self._path / "memory.stat").read_text().splitlines():
+                if line.startswith("kernel "):
+                    return int(line.split()[1]) / 1024
+        return None
+
+    def pids(self) -> list[int]:
+        return [int(word) for word in (self._path / "cgroup.procs").read_text().split()]
+
+    def remove(self) -> None:
+        """With everybody who is still in it."""
+        while pids := self.pids():
+            for pid in pids:
+                end_process(pid)
+        with contextlib.suppress(OSError):
+            self._path.rmdir()

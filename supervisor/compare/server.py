@@ -1,0 +1,61 @@
+"""A containerd of one's own, with directories and a socket of its own: begun, killed, begun again."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from supervisor.compare.containerdapi import Api
+from supervisor.compare.machine import until
+
+NAMESPACE = "exitd-compare"
+
+
+class Server:
+    """`start` it first. `state` belongs in memory. `before`: words in front of its command."""
+
+    def __init__(
+        self, state: str, root: str, before: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.address = f"{state}/sock"
+        self.runc_root = f"{state}/runc"
+        self.process: subprocess.Popen[bytes]
+        self._log = f"{state}/log"
+        self._command = [*before, "containerd", "-c", f"{state}/config.toml"]
+        self._environment = {**os.environ, **(environment or {})}
+        pathlib.Path(f"{state}/config.toml").write_text(
+            f'version = 2\nroot = "{root}"\nstate = "{state}/state"\n'
+            f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{self.address}"\n'
+        )
+
+    def start(self) -> None:
+        """Until it answers."""
+        # One that was killed in the middle of a fork has a child for a moment that holds its socket.
+        pathlib.Path(self.address).unlink(missing_ok=True)
+        with open(self._log, "ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
+            )
+        until(self._answers, "containerd's answer", step=0.001)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+    def api(self) -> Api:
+        return Api(self.address, NAMESPACE, self.runc_root)
+
+    def _answers(self) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(pathlib.Path(self._log).read_text()[-2000:])
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as knocking:
+            if knocking.connect_ex(self.address):
+                return False
+        with contextlib.closing(self.api()) as api:
+            return api.answers()

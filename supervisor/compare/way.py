@@ -1,0 +1,132 @@
+"""What every way to run pods is asked for, so that all are measured by the same steps."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from supervisor.compare.group import Group
+from supervisor.compare.machine import Work
+from supervisor.facts import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
+
+NO_ANSWER_SECONDS = 10.0  # then a way has none
+
+
+@dataclass(slots=True)
+class Container:
+    """One that runs. `pidfd` is init's."""
+
+    id: str
+    pid: int
+    pidfd: int = -1
+
+    def hold(self) -> "Container":
+        self.pidfd = os.pidfd_open(self.pid)
+        return self
+
+    def close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pause container and its members, as they were asked for."""
+
+    id: str
+    pause: Container
+    members: tuple[Container, ...]
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        return (self.pause, *self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a way says of an end. `status` None: it has no answer. `folded`: its one number may stand for a signal."""
+
+    words: str
+    status: ExitStatus | None
+    folded: bool = False
+
+
+Wait = Callable[[float], Told]  # blocks that many seconds at most; TimeoutError
+
+
+class Driver(Protocol):
+    """One way with daemons and directories of its own. `group`: they and the monitors are in it."""
+
+    group: Group
+
+    def prepare(self, id: str, works: Sequence[Work]) -> object:
+        """What must be there before a pod can be asked for: files alone."""
+
+    def start(self, prepared: object) -> Pod:
+        """Pause container and members run when this returns."""
+
+    def begin_wait(self, container: Container) -> Wait:
+        """As a client that wants to know of the end."""
+
+    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+        """Asked now, also of a daemon that is only just coming back."""
+
+    def answers_for(self, containers: Sequence[Container]) -> bool:
+        """The daemon says of each that it runs."""
+
+    def end(self, pod: Pod) -> None:
+        """Everything of it, whatever has become of it."""
+
+    def beside(self, pod: Pod) -> list[int]:
+        """The processes that stay with the pod beside the containers' own."""
+
+    def daemons(self) -> list[int]: ...
+    def victims(self, pod: Pod) -> Mapping[str, int]:
+        """Who could be missing when its first member ends: name and pid."""
+
+    def kill_daemon(self) -> bool:
+        """SIGKILL, and its end. False: this way has none."""
+
+    def start_daemon(self) -> None:
+        """Again, until it answers; nothing to do while it runs."""
+
+    def close(self) -> None: ...
+
+
+def number_told(number: int, words: str = "") -> Told:
+    """By one who has a single number for every end: 255 is its word for not knowing."""
+    said = words or str(number)
+    return Told(said, Unknown(said, number) if number == UNKNOWN_NUMBER else Exited(number), folded=True)
+
+
+def verdict(truth: ExitStatus, told: Told) -> str:
+    """right | unknown | wrong | lost."""
+    if told.status is None:
+        return "lost"
+    if isinstance(told.status, Unknown):
+        return "unknown"
+    same = fold(told.status) == fold(truth) if told.folded else _plain(told.status) == _plain(truth)
+    return "right" if same else "wrong"
+
+
+def words_of(status: ExitStatus) -> str:
+    """As the report has it."""
+    match status:
+        case Exited(code):
+            return f"exited {code}"
+        case Signaled(signal, _):
+            return f"signal {signal}"
+        case Unknown(cause, _):
+            return f"unknown: {cause}"
+
+
+def _plain(status: ExitStatus) -> ExitStatus:
+    """Whether it dumped core is the host's setting."""
+    return Signaled(status.signal) if isinstance(status, Signaled) else status
+
+
+def in_turn(order: Sequence[str], number: int) -> tuple[str, ...]:
+    """All of them, another one first each time."""
+    first = number % len(order) if order else 0
+    return (*order[first:], *order[:first])

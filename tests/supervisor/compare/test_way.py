@@ -1,0 +1,44 @@
+"""What a way says is held against the truth, and everybody has a turn at being first."""
+
+import pytest
+
+from supervisor.compare.way import Told, in_turn, number_told, verdict, words_of
+from supervisor.facts import Exited, ExitStatus, Signaled, Unknown
+
+
+@pytest.mark.parametrize(
+    ("truth", "told", "wanted"),
+    [
+        (Exited(43), Told("43", Exited(43)), "right"),
+        (Exited(43), Told("0", Exited(0)), "wrong"),
+        (Exited(137), Told("signal 9", Signaled(9)), "wrong"),
+        (Signaled(11, core=True), Told("signal 11", Signaled(11)), "right"),
+        (Exited(43), Told("unknown", Unknown("monitors-killed", 137)), "unknown"),
+        (Exited(43), Told("not found", None), "lost"),
+        (Signaled(9), number_told(137), "right"),
+        (Exited(43), number_told(137), "wrong"),
+        (Exited(43), number_told(43), "right"),
+        (Exited(43), number_told(255), "unknown"),
+    ],
+)
+def test_what_is_told_is_right_unknown_wrong_or_lost(truth: ExitStatus, told: Told, wanted: str) -> None:
+    assert verdict(truth, told) == wanted
+
+
+def test_a_number_alone_keeps_the_words_it_was_told_with() -> None:
+    assert number_told(137, "137 (event)").words == "137 (event)"
+    assert number_told(137).words == "137"
+
+
+def test_an_end_has_words() -> None:
+    assert [words_of(one) for one in (Exited(43), Signaled(9), Unknown("host-rebooted"))] == [
+        "exited 43",
+        "signal 9",
+        "unknown: host-rebooted",
+    ]
+
+
+def test_another_way_is_first_each_time_and_nobody_is_left_out() -> None:
+    turns = [in_turn(["a", "b", "c"], number) for number in range(4)]
+    assert turns == [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b"), ("a", "b", "c")]
+    assert in_turn([], 5) == ()
