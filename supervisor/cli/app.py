@@ -50,6 +50,7 @@ COMMANDS = {
     "logs": ("watch", "Show what a container wrote"),
     "why": ("past", "Tell how and why a container ended"),
     "exits": ("past", "Show the ledger of exits, removed containers included"),
+    "compare": ("compare", "Measure the ways to run pods on this machine against each other"),
     "doctor": ("doctor", "Check this machine, with the cure for what is wrong"),
     "version": ("about", "Show the versions of exitctl and exitd"),
     "info": ("about", "Show the daemon's settings and state"),

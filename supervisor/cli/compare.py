@@ -1,0 +1,73 @@
+"""`compare`: the same pods on every way to run them that this machine has, measured in turns, and a report of it."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from supervisor.cli.app import OWN_FAILURE, complain
+from supervisor.compare import facts, guard, render
+from supervisor.compare.plan import QUICK, Plan
+from supervisor.compare.ways import WAYS
+
+KEYS = tuple(way.key for way in WAYS)
+AT_LEAST_ONE = click.IntRange(min=1)
+
+
+@click.command()
+@click.option("--pods", type=AT_LEAST_ONE, help=f"Pods at a time.  [default: {Plan().pods}]")
+@click.option("--containers", type=AT_LEAST_ONE, help=f"Members of a pod, at most.  [default: {Plan().containers}]")
+@click.option("--rounds", type=AT_LEAST_ONE, help=f"How often each way has its turn.  [default: {Plan().rounds}]")
+@click.option("--quick", is_flag=True, help="Few of everything, in about a minute.")
+@click.option("--way", "ways", multiple=True, type=click.Choice(KEYS), help="This way alone; may be repeated.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR|FILE.html",
+              help="Write the page there; into a directory as report.html, with report.json beside it.")  # fmt: skip
+@click.option("--json", "json_", type=click.Path(path_type=Path), metavar="FILE", help="Write all samples there.")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE.svg", help="Write the main picture there.")
+def compare(
+    pods: int | None,
+    containers: int | None,
+    rounds: int | None,
+    quick: bool,
+    ways: tuple[str, ...],
+    out: Path | None,
+    json_: Path | None,
+    picture: Path | None,
+) -> int:
+    """Run the same pods on every way this machine has, and compare what each costs and what it reports (root).
+
+    Everything runs in directories and daemons of its own and is gone afterwards; running engines are left alone. What
+    goes on is said on stderr; the table is on stdout.
+    """
+    base = QUICK if quick else Plan()
+    wanted = replace(
+        base,
+        pods=pods or base.pods,
+        containers=containers or base.containers,
+        rounds=rounds or base.rounds,
+        ways=ways,
+    )
+    try:
+        report, left = guard.measured(wanted)
+    except guard.NotMeasured as error:
+        complain(str(error))
+        return OWN_FAILURE
+    for one in left:
+        complain(f"was left, and is gone now: {one}")
+    print(render.table(report))
+    _write(report, out, json_, picture)
+    return 0 if any(not way.why_not for way in report.ways) else OWN_FAILURE
+
+
+def _write(report: facts.Report, out: Path | None, json_: Path | None, picture: Path | None) -> None:
+    found = [(json_, facts.encode), (picture, render.picture)]
+    if out is not None and out.suffix == ".html":
+        found.append((out, render.page))
+    elif out is not None:
+        found += [(out / "report.html", render.page), (out / "report.json", facts.encode)]
+    for path, made in found:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made(report))
+            print(f"wrote {path}", file=sys.stderr)

@@ -1,0 +1,171 @@
+"""The whole comparison: all ways opened, each measurement in turns, a way that fails left out, and the report."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+from supervisor.compare import machine, measure, truth
+from supervisor.compare.facts import Fault, Latency, Memory, Report, Restart, Storm
+from supervisor.compare.gate import Gates
+from supervisor.compare.measure import Again, Entrant
+from supervisor.compare.plan import Plan
+from supervisor.compare.way import Driver, in_turn
+from supervisor.compare.ways import WAYS, here, maker
+from supervisor.oci import cgroups
+
+Say = Callable[[str], None]
+Make = Callable[[str], Callable[[machine.Scratch], Driver]]
+PIDFD = "the kernel's own word over a pidfd (PIDFD_GET_INFO)"
+MADE = "what each container was made to end with; the kernel tells since Linux 6.15"
+VERDICTS = ("right", "unknown", "wrong", "lost")
+
+
+class Contest:
+    """What is found grows here. `ways` is complete from the beginning."""
+
+    def __init__(self, scratch: machine.Scratch, plan: Plan, say: Say, make: Make = maker) -> None:
+        self._scratch, self._plan, self._say, self._make = scratch, plan, say, make
+        self._ids = itertools.count(1)
+        self._entrants: dict[str, Entrant] = {}
+        self._ways = {way.key: way for way in WAYS if not plan.ways or way.key in plan.ways}
+        self._memory: list[Memory] = []
+        self._samples: dict[tuple[str, str, str], list[float]] = {}
+        self._storms: dict[str, list[tuple[float, ...]]] = {}
+        self._agains: dict[str, list[Again]] = {}
+        self._faults: list[Fault] = []
+
+    def run(self) -> None:
+        """All of it. Whoever is open is closed at the end, also of an interrupt."""
+        try:
+            self._open()
+            if not self._entrants:
+                return
+            for members in self._plan.sizes:
+                self._turn(f"memory of pods of {members}", partial(self._measure_memory, members=members))
+            for number in range(self._plan.rounds):
+                self._turn(f"latencies, idle, round {number + 1}", lambda one: self._latencies(one, "idle"), number)
+                with machine.busy_cores():
+                    self._turn(f"latencies, busy, round {number + 1}", lambda one: self._latencies(one, "busy"), number)
+                self._turn(f"restart and storm, round {number + 1}", self._crowd, number)
+            self._together("faults", lambda one: self._faults.extend(measure.faults(one)))
+        finally:
+            for key in list(self._entrants):
+                self._close(key)
+
+    def report(self, conditions: Iterable[tuple[str, str]]) -> Report:
+        """Of those that came to the end; the others have their reason."""
+        good = {key for key, way in self._ways.items() if not way.why_not}
+        return Report(
+            conditions=tuple(conditions),
+            ways=tuple(self._ways.values()),
+            memory=tuple(one for one in self._memory if one.way in good),
+            latencies=tuple(
+                Latency(*kind, ms=tuple(values)) for kind, values in self._samples.items() if kind[0] in good
+            ),
+            storms=tuple(
+                Storm(key, len(rounds[0]), tuple(rounds)) for key, rounds in self._storms.items() if key in good
+            ),
+            restarts=tuple(self._restart(key, found) for key, found in self._agains.items() if key in good),
+            faults=tuple(one for key in self._ways if key in good for one in self._faults if one.way == key),
+        )
+
+    def _open(self) -> None:
+        """One pod each, so that whatever is needed only once is there, and whoever cannot says so now."""
+        for key, way in list(self._ways.items()):
+            self._ways[key] = here(way)
+            if self._ways[key].why_not:
+                self._say(f"{key}: {self._ways[key].why_not}")
+                continue
+            with self._left_out(key, "opening it"):
+                driver = self._make(key)(self._scratch)
+                entrant = Entrant(key, driver, Gates(self._scratch, key), partial(self._new_id, key), driver.group)
+                self._entrants[key] = entrant
+                entrant.end(entrant.start(1))
+
+    def _new_id(self, key: str) -> str:
+        return f"{key}-{next(self._ids)}"
+
+    def _turn(self, what: str, step: Callable[[Entrant], None], number: int = 0) -> None:
+        self._say(what)
+        for key in in_turn(list(self._entrants), number):
+            with self._left_out(key, what):
+                step(self._entrants[key])
+
+    def _together(self, what: str, step: Callable[[Entrant], None]) -> None:
+        """All of them at once: nothing of it is timed."""
+        self._say(what)
+
+        def one(entrant: Entrant) -> None:
+            with self._left_out(entrant.key, what):
+                step(entrant)
+
+        with ThreadPoolExecutor(len(self._ways)) as pool:
+            list(pool.map(one, list(self._entrants.values())))
+
+    @contextlib.contextmanager
+    def _left_out(self, key: str, what: str) -> Iterator[None]:
+        """A way that fails takes no part any more; the others do."""
+        try:
+            yield
+        except Exception as error:  # whatever a way does wrong is its own affair, and is told in the report
+            words = " ".join(str(error).split()) or type(error).__name__
+            self._ways[key] = replace(self._ways[key], why_not=words if what == "opening it" else f"{what}: {words}")
+            self._say(f"{key} is left out: {self._ways[key].why_not}")
+            self._close(key)
+
+    def _close(self, key: str) -> None:
+        entrant = self._entrants.pop(key, None)
+        if entrant is None:
+            return
+        try:
+            for pod in list(entrant.pods):
+                entrant.end(pod)
+        except Exception as error:  # what it leaves is ended at the end of all
+            self._say(f"{key}: {error}")
+        try:
+            entrant.driver.close()
+        except Exception as error:
+            self._say(f"{key}: {error}")
+
+    def _measure_memory(self, one: Entrant, members: int) -> None:
+        self._memory.append(measure.memory(one, members, self._plan.pods))
+
+    def _latencies(self, one: Entrant, load: str) -> None:
+        for _ in range(self._plan.samples):
+            start, exit_ = measure.latency(one)
+            for what, value in (("start", start), ("exit", exit_)):
+                self._samples.setdefault((one.key, what, load), []).append(value)
+
+    def _crowd(self, one: Entrant) -> None:
+        again, storm = measure.crowd(one, self._plan.pods, self._plan.containers, self._plan.meanwhile)
+        self._storms.setdefault(one.key, []).append(storm)
+        if again is not None:
+            self._agains.setdefault(one.key, []).append(again)
+
+    def _restart(self, key: str, found: list[Again]) -> Restart:
+        told = [verdict for again in found for verdict in again.verdicts]
+        counts = {word: told.count(word) for word in VERDICTS}
+        live = self._plan.pods * self._plan.containers
+        return Restart(key, live, tuple(again.ms for again in found), len(told), **counts)
+
+
+def conditions(scratch: machine.Scratch, plan: Plan) -> list[tuple[str, str]]:
+    """What a reader must know to judge the figures."""
+    about = machine.facts(scratch)
+    return [
+        *((name, value) for name, value in about.items() if value != "absent"),
+        ("cgroups", cgroups.mode().value),
+        ("load average before", machine.load()),
+        ("pods", f"{plan.pods} at a time, of up to {plan.containers} members"),
+        ("rounds", f"{plan.rounds}, of {plan.samples} samples each"),
+        ("start", "a pod of pause and one member, asked for until both run"),
+        ("exit", "the member's init killed until a client that waits knows"),
+        ("restart", "from the daemon's exec until it answers for every container that it runs"),
+        (
+            "truth",
+            PIDFD if truth.kernel_tells() else MADE,
+        ),
+    ]

@@ -1,0 +1,242 @@
+"""The measurements, the same steps for every way: memory, latencies, a restart and a storm, the fault matrix."""
+
+import contextlib
+import os
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from supervisor.compare import truth
+from supervisor.compare.facts import Fault, Memory
+from supervisor.compare.gate import CODE, Gates, open_gate
+from supervisor.compare.group import Group
+from supervisor.compare.machine import SLEEP, private_kb, pss_kb, until, wait_readable
+from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Driver, Pod, Told, Wait, verdict, words_of
+from supervisor.facts import Exited, ExitStatus, Signaled
+
+AT_ONCE = 4  # pods begun and ended at a time where that is not what is measured
+SETTLE_SECONDS = 0.1
+NOTICE_SECONDS = 60.0
+STOPPED_SECONDS = 1.0
+KILLED, ENDED = Signaled(signal.SIGKILL), Exited(CODE)
+ACTS = ("kill", "stop")
+
+
+class Untrue(RuntimeError):
+    """A way said something else than what has happened, where that is no part of what is measured."""
+
+
+@dataclass(slots=True)
+class Entrant:
+    """A way that takes part."""
+
+    key: str
+    driver: Driver
+    gates: Gates
+    new_id: Callable[[], str]
+    group: Group
+    pods: list[Pod] = field(default_factory=list)
+
+    def start(self, members: int) -> Pod:
+        return self.started(self.driver.prepare(self.new_id(), [SLEEP] * members))
+
+    def started(self, prepared: object) -> Pod:
+        pod = self.driver.start(prepared)
+        self.pods.append(pod)
+        return pod
+
+    def end(self, pod: Pod) -> None:
+        self.driver.end(pod)
+        self.pods.remove(pod)
+
+    def start_many(self, members: Sequence[int]) -> list[Pod]:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(self.start, members))
+
+    def end_many(self, pods: Sequence[Pod]) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self.end, pods))
+
+
+class Notice(threading.Thread):
+    """A client that waits for one end: what it was told, and when (time.perf_counter)."""
+
+    def __init__(self, wait: Wait) -> None:
+        super().__init__(daemon=True)
+        self._wait = wait
+        self._told: Told | Exception = TimeoutError("nobody has told anything yet")
+        self.at = 0.0
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._told = self._wait(NOTICE_SECONDS)
+        except Exception as error:  # raised to whoever asks for the result
+            self._told = error
+        self.at = time.perf_counter()
+
+    def result(self) -> Told:
+        self.join(NOTICE_SECONDS + 5)
+        if isinstance(self._told, Exception):
+            raise self._told
+        return self._told
+
+
+def memory(entrant: Entrant, members: int, pods: int) -> Memory:
+    """Pods that only sleep. What is needed only once is there since the first pod."""
+    driver = entrant.driver
+    time.sleep(SETTLE_SECONDS)
+    daemons = driver.daemons()
+    before, kernel_before = sum(map(_private, daemons)), entrant.group.kernel_kb()
+    made = entrant.start_many([members] * pods)
+    time.sleep(SETTLE_SECONDS)
+    grown, kernel = sum(map(_private, daemons)) - before, entrant.group.kernel_kb()
+    beside = [driver.beside(pod) for pod in made]
+    found = Memory(
+        entrant.key,
+        members,
+        processes=round(statistics.median(map(len, beside))),
+        private_kb=tuple(float(sum(map(_private, pids))) for pids in beside),
+        pss_kb=tuple(float(sum(map(pss_kb, pids))) for pids in beside),
+        daemon_kb=grown / pods,
+        kernel_kb=None if kernel is None or kernel_before is None else (kernel - kernel_before) / pods,
+    )
+    entrant.end_many(made)
+    return found
+
+
+def _private(pid: int) -> int:
+    return sum(private_kb(pid))
+
+
+def latency(entrant: Entrant) -> tuple[float, float]:
+    """Milliseconds: a pod of one asked for until both run, and its member killed until the client that waits knows."""
+    prepared = entrant.driver.prepare(entrant.new_id(), [SLEEP])
+    begun = time.perf_counter()
+    pod = entrant.started(prepared)
+    start = (time.perf_counter() - begun) * 1000
+    notice = Notice(entrant.driver.begin_wait(pod.members[0]))
+    time.sleep(SETTLE_SECONDS)
+    begun = _kill(pod.members[0])
+    _expect(notice.result(), KILLED)
+    entrant.end(pod)
+    return start, (notice.at - begun) * 1000
+
+
+def _kill(container: Container) -> float:
+    """When (time.perf_counter)."""
+    at = time.perf_counter()
+    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+    return at
+
+
+def _expect(told: Told, wanted: ExitStatus) -> None:
+    if verdict(wanted, told) != "right":
+        raise Untrue(f"{told.words} is told of {words_of(wanted)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """One restart of the daemon: milliseconds until it knew of all, and the verdicts on those that ended meanwhile."""
+
+    ms: float
+    verdicts: tuple[str, ...]
+
+
+def crowd(entrant: Entrant, pods: int, members: int, meanwhile: int) -> tuple[Again | None, tuple[float, ...]]:
+    """A restart among all of them, with a pod whose members end while the daemon is away; then a storm: all members of
+    the others killed at once. None: this way has no daemon."""
+    made = entrant.start_many([members] * pods)
+    alive = [member for pod in made for member in pod.members]
+    again = _restart(entrant, alive, meanwhile)
+    storm = _storm(entrant, alive)
+    entrant.end_many(made)
+    return again, storm
+
+
+def _restart(entrant: Entrant, alive: Sequence[Container], meanwhile: int) -> Again | None:
+    driver = entrant.driver
+    gates = [entrant.gates.make() for _ in range(meanwhile)]
+    pod = entrant.started(driver.prepare(entrant.new_id(), [work for _, work in gates]))
+    if not driver.kill_daemon():
+        for path, _ in gates:
+            open_gate(path)
+        entrant.end(pod)
+        return None
+    for (path, _), member in zip(gates, pod.members, strict=True):
+        open_gate(path)
+        wait_readable(member.pidfd, "an end while the daemon is away")
+    begun = time.perf_counter()
+    driver.start_daemon()
+    until(lambda: driver.answers_for(alive), "the daemon's word for all that live", NOTICE_SECONDS, step=0.005)
+    took = (time.perf_counter() - begun) * 1000
+    told = [driver.told(member) for member in pod.members]
+    true = [truth.end_of(member, ENDED) for member in pod.members]
+    entrant.end(pod)
+    return Again(took, tuple(map(verdict, true, told)))
+
+
+def _storm(entrant: Entrant, members: Sequence[Container]) -> tuple[float, ...]:
+    """Milliseconds of each notice, in the order they came."""
+    notices = [Notice(entrant.driver.begin_wait(member)) for member in members]
+    time.sleep(SETTLE_SECONDS)
+    begun = time.perf_counter()
+    for member in members:
+        _kill(member)
+    for notice in notices:
+        _expect(notice.result(), KILLED)
+    return tuple(sorted((notice.at - begun) * 1000 for notice in notices))
+
+
+def faults(entrant: Entrant) -> Iterator[Fault]:
+    """Everybody who could be missing, killed and stopped, just as a container ends."""
+    pod = entrant.start(1)
+    victims = list(entrant.driver.victims(pod))
+    entrant.end(pod)
+    for victim in victims:
+        for act in ACTS:
+            yield _fault(entrant, victim, act)
+
+
+def _fault(entrant: Entrant, victim: str, act: str) -> Fault:
+    """The victim is stopped, so that it is certain to miss the end; then it is killed, or goes on a second later."""
+    driver = entrant.driver
+    path, work = entrant.gates.make()
+    pod = entrant.started(driver.prepare(entrant.new_id(), [work]))
+    member = pod.members[0]
+    with _stopped(driver.victims(pod)[victim]) as pidfd:
+        open_gate(path)
+        wait_readable(member.pidfd, f"the end of {member.id}")
+        if act == "kill":
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            wait_readable(pidfd, f"the end of {victim}")
+        else:
+            time.sleep(STOPPED_SECONDS)
+    driver.start_daemon()
+    told = driver.told(member, NO_ANSWER_SECONDS)
+    true = truth.end_of(member, ENDED)
+    entrant.end(pod)
+    return Fault(entrant.key, victim, act, words_of(true), told.words, verdict(true, told))
+
+
+@contextlib.contextmanager
+def _stopped(pid: int) -> Iterator[int]:
+    """Its pidfd; it goes on afterwards, if it is still there."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+        until(lambda: _state(pid) in "Tt", f"{pid} to stop")
+        yield pidfd
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+        os.close(pidfd)
+
+
+def _state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]

@@ -1,0 +1,138 @@
+"""The ways through exitd's own API: a shim and an exit fifo for each container, or the shims of others."""
+
+import contextlib
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.answers import status_of
+from supervisor.api.client import Unreachable
+from supervisor.compare import podspec
+from supervisor.compare.daemon import Daemon
+from supervisor.compare.group import Group
+from supervisor.compare.machine import Scratch, Work, parent_of, until
+from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, words_of
+from supervisor.errors import NoSuchContainer, ShuttingDown, TimedOut
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Bundles: the pause container's, and its members'."""
+
+    id: str
+    pause: str
+    members: tuple[str, ...]
+
+
+class Native:
+    """`runtime` is what exitd is asked to run them with."""
+
+    def __init__(self, scratch: Scratch, key: str, runtime: str) -> None:
+        self._scratch, self._runtime = scratch, runtime
+        with contextlib.ExitStack() as steps:  # the last one first
+            self.group = Group(key)
+            steps.callback(self.group.remove)
+            self._daemon = Daemon(scratch.state_place(key), scratch.root_place(key), self.group.words())
+            self._daemon.start()
+            steps.callback(self._daemon.close)
+            self._client = self._daemon.client()
+            steps.callback(lambda: self._client.close())
+            self._steps = steps.pop_all()
+
+    def prepare(self, id: str, works: Sequence[Work]) -> Prepared:
+        place = f"{self._scratch.root}/bundles/{id}"
+        pause = podspec.write(podspec.pause_spec(self._scratch, f"{id}-0", {}), f"{place}-0")
+        specs = [podspec.member_spec(self._scratch, f"{id}-{n}", work, {}) for n, work in enumerate(works, 1)]
+        return Prepared(id, pause, tuple(podspec.write(spec, f"{place}-{n}") for n, spec in enumerate(specs, 1)))
+
+    def start(self, prepared: object) -> Pod:
+        assert isinstance(prepared, Prepared)
+        spec = pb.ContainerSpec(bundle=prepared.pause, name=prepared.id, runtime=self._runtime)
+        pod = self._client.run_pod(spec)
+        members = []
+        for bundle in prepared.members:
+            own = self._client.create(pb.ContainerSpec(bundle=bundle, sandbox=pod.id))
+            members.append(Container(own.id, self._client.start(own.id).init.pid))
+        pause = Container(pod.id, pod.pause.init.pid)
+        return Pod(pod.id, pause.hold(), tuple(member.hold() for member in members))
+
+    def begin_wait(self, container: Container) -> Wait:
+        waiting = self._client.begin_wait(container.id)
+
+        def wait(seconds: float) -> Told:
+            try:
+                return told_by(waiting.result(seconds))
+            except TimedOut as error:
+                raise TimeoutError(f"{container.id}: {error}") from error
+
+        return wait
+
+    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+        answers: list[Told] = []
+
+        def asked() -> bool:
+            with contextlib.suppress(Unreachable, ShuttingDown):
+                answers.append(self._told_once(container, seconds))
+            return bool(answers)
+
+        try:
+            until(asked, "an answer", seconds)
+        except TimeoutError as error:
+            return Told(str(error), None)
+        return answers[0]
+
+    def answers_for(self, containers: Sequence[Container]) -> bool:
+        listed = {one.id: one for one in self._client.list(all_of_them=True)}
+        found = [listed[container.id] for container in containers if container.id in listed]
+        running = [one for one in found if one.phase == pb.PHASE_RUNNING and not one.recovering]
+        return len(running) == len(containers)
+
+    def end(self, pod: Pod) -> None:
+        for container in pod.containers:
+            if container.pidfd >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        self._client.remove_pod(pod.id, force=True)
+        for container in pod.containers:
+            container.close()
+
+    def beside(self, pod: Pod) -> list[int]:
+        return sorted({parent_of(container.pid) for container in pod.containers})
+
+    def daemons(self) -> list[int]:
+        return [self._daemon.process.pid, *self._daemon.keepers()]
+
+    def victims(self, pod: Pod) -> Mapping[str, int]:
+        found = {"daemon": self._daemon.process.pid, "shim": parent_of(pod.members[0].pid)}
+        if "." in self._runtime:  # the shims of others have no keeper
+            return found
+        until(lambda: self._daemon.keepers(), "a keeper in place of one that was killed")
+        return {**found, "keeper": self._daemon.keeper()}
+
+    def kill_daemon(self) -> bool:
+        self._daemon.kill()
+        return True
+
+    def start_daemon(self) -> None:
+        if self._daemon.process.poll() is not None:
+            self._client.close()  # it would go on waiting for the one that is gone
+            self._daemon.start()
+            self._client = self._daemon.client()
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def _told_once(self, container: Container, seconds: float) -> Told:
+        try:
+            return told_by(self._client.begin_wait(container.id).result(seconds))
+        except (TimedOut, NoSuchContainer) as error:
+            return Told(str(error), None)
+
+
+def told_by(exit_: pb.Exit | None) -> Told:
+    """exitd's own words."""
+    if exit_ is None:
+        return Told("no exit", None)
+    status = status_of(exit_)
+    return Told(f"{words_of(status)} ({exit_.source})", status)

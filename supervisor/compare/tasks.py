@@ -1,0 +1,151 @@
+"""The ways through containerd's API: one shim per pod that is asked to wait, or exitd behind its relays."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shim import programs
+from supervisor.compare import podspec
+from supervisor.compare.containerdapi import Exits, NoSuchTask, Refused
+from supervisor.compare.daemon import Daemon
+from supervisor.compare.group import Group
+from supervisor.compare.machine import Scratch, Work, command_lines, end_process, parent_of, until, wait_readable
+from supervisor.compare.server import Server
+from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, number_told
+
+RELAY = "containerd-shim-exitd-v2"
+RUNTIMES = {"containerd-runc": "io.containerd.runc.v2", "containerd-exitd": "io.containerd.exitd.v2"}
+EVENT_SECONDS = 1.0  # for an event when no Wait can be answered any more
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Configurations: the pause container's, and its members'."""
+
+    id: str
+    specs: tuple[podspec.Spec, ...]
+
+
+class Tasks:
+    """containerd, its tasks run by `key`'s runtime; with an exitd of their own where that wants one."""
+
+    def __init__(self, scratch: Scratch, key: str) -> None:
+        self._scratch, self._runtime = scratch, RUNTIMES[key]
+        self._exitd: Daemon | None = None
+        with contextlib.ExitStack() as steps:  # the last one first
+            self.group = Group(key)
+            steps.callback(self.group.remove)
+            environment = {}
+            if key == "containerd-exitd":
+                self._exitd = Daemon(scratch.state_place("ce"), scratch.root_place("ce"), self.group.words())
+                self._exitd.start()
+                steps.callback(self._exitd.close)
+                path = f"{programs.find(RELAY).parent}:{os.environ['PATH']}"
+                environment = {"PATH": path, "EXITD_STATE": self._exitd.state}
+            place = scratch.state_place(key)
+            self._server = Server(place, scratch.root_place(key), self.group.words(), environment)
+            self._server.start()
+            steps.callback(self._server.close)
+            self._connect()
+            steps.callback(lambda: self._connected.close())
+            self._steps = steps.pop_all()
+
+    def prepare(self, id: str, works: Sequence[Work]) -> Prepared:
+        names = [f"{id}-{number}" for number in range(len(works) + 1)]
+        marks = {podspec.SANDBOX_ID: names[0], podspec.KIND: "sandbox"}
+        pause = podspec.pause_spec(self._scratch, names[0], marks)
+        marks = {**marks, podspec.KIND: "container"}
+        members = (podspec.member_spec(self._scratch, *one, marks) for one in zip(names[1:], works, strict=True))
+        return Prepared(id, (pause, *members))
+
+    def start(self, prepared: object) -> Pod:
+        assert isinstance(prepared, Prepared)
+        found: list[Container] = []
+        for number, spec in enumerate(prepared.specs):
+            if found:
+                podspec.join(spec, found[0].pid)
+            name = f"{prepared.id}-{number}"
+            found.append(Container(name, self._api.run(self._runtime, name, spec)).hold())
+        return Pod(prepared.id, found[0], tuple(found[1:]))
+
+    def begin_wait(self, container: Container) -> Wait:
+        pending = self._api.begin_wait(container.id)
+        return lambda seconds: number_told(pending(seconds))
+
+    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+        """What Wait answers; or else the event that everybody else is told."""
+        try:
+            return number_told(self._api.begin_wait(container.id)(seconds))
+        except (Refused, TimeoutError) as error:
+            with contextlib.suppress(TimeoutError):
+                until(lambda: self._exits.heard(container.id) is not None, "an event", EVENT_SECONDS)
+            number = self._exits.heard(container.id)
+            if number is not None:
+                return number_told(number, f"{number} (event; Wait: {_short(error)})")
+            return Told(_short(error), None)
+
+    def answers_for(self, containers: Sequence[Container]) -> bool:
+        return all(self._api.runs(container.id) for container in containers)
+
+    def end(self, pod: Pod) -> None:
+        for container in reversed(pod.containers):  # a shim leaves with its first container
+            if container.pidfd < 0:  # this was called before, and failed
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+            wait_readable(container.pidfd, f"the end of {container.id}")
+            with contextlib.suppress(Refused, TimeoutError):
+                self._api.begin_wait(container.id)(NO_ANSWER_SECONDS)
+            until(lambda id=container.id: self._api.discard(id), f"containerd to let go of {container.id}", step=0.02)  # type: ignore[misc]
+            container.close()
+
+    def beside(self, pod: Pod) -> list[int]:
+        return sorted({*(parent_of(container.pid) for container in pod.containers), *self._relays(pod)})
+
+    def daemons(self) -> list[int]:
+        own = [self._server.process.pid]
+        return own if self._exitd is None else [*own, self._exitd.process.pid, *self._exitd.keepers()]
+
+    def victims(self, pod: Pod) -> Mapping[str, int]:
+        found = {"containerd": self._server.process.pid, "shim": parent_of(pod.members[0].pid)}
+        if self._exitd is not None:
+            found |= {"daemon": self._exitd.process.pid}
+            found.update(("keeper", pid) for pid in self._exitd.keepers())
+            found.update(("relay", pid) for pid in self._relays(pod))
+        return found
+
+    def kill_daemon(self) -> bool:
+        self._connected.close()
+        self._server.kill()
+        return True
+
+    def start_daemon(self) -> None:
+        if self._exitd is not None and self._exitd.process.poll() is not None:
+            self._exitd.start()
+        if self._server.process.poll() is not None:
+            self._connected.close()
+            self._server.start()
+            self._connect()
+
+    def close(self) -> None:
+        self._steps.close()
+        for pid in self._relays():
+            end_process(pid)
+
+    def _connect(self) -> None:
+        with contextlib.ExitStack() as steps:
+            self._api = steps.enter_context(contextlib.closing(self._server.api()))
+            self._exits: Exits = steps.enter_context(contextlib.closing(self._api.exits()))
+            self._connected = steps.pop_all()
+
+    def _relays(self, pod: Pod | None = None) -> list[int]:
+        """Named by the container each was begun for."""
+        address = self._server.address.encode()
+        found = [(pid, line) for pid, line in command_lines() if RELAY.encode() in line[0] and address in line]
+        return [pid for pid, line in found if pod is None or pod.pause.id.encode() in line]
+
+
+def _short(error: Exception) -> str:
+    return "not found" if isinstance(error, NoSuchTask) else str(error).splitlines()[0]

@@ -1,0 +1,42 @@
+"""The list of ways, and which of them can be tried on this machine."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+
+from supervisor.compare.facts import Way
+from supervisor.compare.machine import Scratch
+from supervisor.compare.way import Driver
+
+PER_CONTAINER, PER_POD = "shim per container, exit fifo", "shim per pod, Wait"
+WAYS = (
+    Way("exitd-runc", "exitd, runc", PER_CONTAINER),
+    Way("exitd-crun", "exitd, crun", PER_CONTAINER),
+    Way("exitd-shimv2", "exitd, containerd's shim", PER_POD),
+    Way("containerd-runc", "containerd, its own shim", PER_POD),
+    Way("containerd-exitd", "containerd, exitd's shims", "shim per container behind a relay per pod"),
+)
+NEEDS = {
+    "exitd-runc": ("runc",),
+    "exitd-crun": ("crun",),
+    "exitd-shimv2": ("containerd-shim-runc-v2", "runc"),
+    "containerd-runc": ("containerd", "containerd-shim-runc-v2", "runc"),
+    "containerd-exitd": ("containerd", "runc"),
+}
+EXITD_RUNTIMES = {"exitd-runc": "runc", "exitd-crun": "crun", "exitd-shimv2": "io.containerd.runc.v2"}
+
+
+def here(way: Way) -> Way:
+    """With the reason if a program is missing."""
+    missing = [name for name in NEEDS[way.key] if shutil.which(name) is None]
+    return replace(way, why_not=f"{' and '.join(missing)} not installed") if missing else way
+
+
+def maker(key: str) -> Callable[[Scratch], Driver]:
+    if key in EXITD_RUNTIMES:
+        from supervisor.compare.native import Native
+
+        return lambda scratch: Native(scratch, key, EXITD_RUNTIMES[key])
+    from supervisor.compare.tasks import Tasks
+
+    return lambda scratch: Tasks(scratch, key)
