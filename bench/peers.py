@@ -1,16 +1,14 @@
 """The others: a bare runc with a pidfd, conmon, and a containerd of our own. All run the same bundle."""
 
 import contextlib
-import ctypes
 import os
 import pathlib
-import shutil
-import struct
 import subprocess
 import time
 from collections.abc import Mapping
 from typing import IO, Protocol
 
+from supervisor.compare.conmon import Monitors
 from supervisor.compare.machine import (
     CGROUP,
     SLEEP,
@@ -24,8 +22,6 @@ from supervisor.compare.machine import (
 )
 from supervisor.compare.server import Server
 from supervisor.compare.way import Container
-
-IN_MOVED_TO = 0x80
 
 
 class Peer(Protocol):
@@ -96,57 +92,26 @@ class Bare:
         run("runc", "--root", self._root, *words)
 
 
-class Conmon:
-    """conmon as podman and CRI-O use it: the exit code is a file that appears in a directory."""
+class Conmon(Monitors):
+    """A Peer: the exit code is a file that appears in a directory."""
 
     name = "conmon"
 
     def __init__(self, scratch: Scratch) -> None:
+        super().__init__(scratch.state_place("conmon"), scratch.root_place("conmon"))
         self._scratch = scratch
-        self._place = scratch.state_place("conmon")
-        self._exits = scratch.state_place("conmon/exits")
-        self._log = scratch.root_place("conmon")
-        self._pids: dict[str, int] = {}
-        self._watch_fd = _inotify(self._exits, IN_MOVED_TO)
 
     def create(self, id: str, work: Work = SLEEP) -> float:
         """conmon's start until it tells init's pid; milliseconds."""
-        bundle = self._scratch.bundle(f"{id}-conmon", f"{CGROUP}/{id}", work)
-        told_fd, tell_fd = os.pipe()
-        begun = time.perf_counter()
-        process = subprocess.Popen(
-            [*self._command(id, bundle), *(["-t"] if work.tty else []), *(["-i"] if work.stdin else [])],
-            pass_fds=(tell_fd,),
-            env={**os.environ, "_OCI_SYNCPIPE": str(tell_fd)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        os.close(tell_fd)
-        try:
-            wait_readable(told_fd, "conmon's word")
-            took = (time.perf_counter() - begun) * 1000
-            os.read(told_fd, 4096)
-        finally:
-            os.close(told_fd)
-            process.wait()  # the first process; the one that stays is its child
-        self._pids[id] = int(pathlib.Path(f"{self._place}/{id}.conmon").read_text())
-        return took
+        return self.create_from(id, self._scratch.bundle(f"{id}-conmon", f"{CGROUP}/{id}", work), work)
 
     def start(self, id: str, work: Work = SLEEP) -> Container:
         self.create(id, work)
-        run("runc", "--root", f"{self._place}/rt", "start", id)
-        return Container(id, int(pathlib.Path(f"{self._place}/{id}.pid").read_text())).hold()
-
-    def log_of(self, id: str) -> str:
-        return f"{self._log}/{id}.log"
-
-    def socket_of(self, id: str) -> str:
-        """Where one attaches: input as it is, output in packets that begin with a byte for the stream."""
-        return f"{self._place}/{id}/attach"
+        return self.begin(id)
 
     def end(self, container: Container) -> float:
         took = killed(container.pidfd, lambda: self._told(container.id))
-        text = pathlib.Path(f"{self._exits}/{container.id}").read_text()
+        text = pathlib.Path(f"{self.exits}/{container.id}").read_text()
         if text.strip() != "137":
             raise ValueError(f"conmon's exit file says {text!r}")
         return took
@@ -155,36 +120,10 @@ class Conmon:
         container.close()
         self.delete(container.id)
 
-    def delete(self, id: str) -> None:
-        end_process(int(pathlib.Path(f"{self._place}/{id}.pid").read_text()))
-        run("runc", "--root", f"{self._place}/rt", "delete", "--force", id)
-        end_process(self._pids.pop(id))
-
-    def monitors(self) -> list[int]:
-        return list(self._pids.values())
-
-    def close(self) -> None:
-        for id in list(self._pids):
-            self.delete(id)
-        os.close(self._watch_fd)
-
-    def _command(self, id: str, bundle: str) -> list[str]:
-        return [
-            *("conmon", "-c", id, "-u", id, "-n", id, "-r", shutil.which("runc") or "runc", "-b", bundle),
-            *("-p", f"{self._place}/{id}.pid", "-P", f"{self._place}/{id}.conmon", "--exit-dir", self._exits),
-            *("--socket-dir-path", self._place, "--persist-dir", bundle, "-l", f"k8s-file:{self.log_of(id)}"),
-            *("--runtime-arg", "--root", "--runtime-arg", f"{self._place}/rt"),
-        ]
-
     def _told(self, id: str) -> None:
         """The file is there, and whole: conmon renames it into its place."""
-        name = b""
-        while name != id.encode():
-            wait_readable(self._watch_fd, "conmon's exit file")
-            data = os.read(self._watch_fd, 4096)
-            while data:
-                _, _, _, size = struct.unpack_from("iIII", data)
-                name, data = data[16 : 16 + size].rstrip(b"\0"), data[16 + size :]
+        while id not in self.news():
+            pass
 
 
 class Containerd:
@@ -271,12 +210,3 @@ class Containerd:
 
 def _shims() -> list[tuple[int, list[bytes]]]:
     return [(pid, list(line)) for pid, line in command_lines() if b"containerd-shim-runc-v2" in line[0]]
-
-
-def _inotify(directory: str, events: int) -> int:
-    """A descriptor that tells of files in a directory, inotify(7)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-    if fd < 0 or libc.inotify_add_watch(fd, os.fsencode(directory), events) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return fd

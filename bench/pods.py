@@ -9,18 +9,15 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bench.ours import Daemon
 from bench.peers import Containerd
-from bench.podman import Podman
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.compare.machine import CGROUP, Scratch, command_line, command_lines, end_process, run
+from supervisor.compare.podman import Podman
 from supervisor.compare.podspec import SANDBOX_ID, SHARED, pause_root
-
-PODMAN_SHARED = ("--network", "none", "--share", "ipc,net,uts", "--security-opt", "seccomp=unconfined")
 
 
 class PodPeer(Protocol):
@@ -229,15 +226,13 @@ class PodmanPods(Podman):
 
     def __init__(self, scratch: Scratch) -> None:
         super().__init__(scratch)
-        packed = subprocess.run(["tar", "-C", pause_root(scratch), "-c", "."], capture_output=True, check=True)
-        self.call("import", "-", "exitd-bench-pause", given=packed.stdout)
+        self.import_pause(scratch)
 
     def prepare(self, id: str) -> None:
         pass
 
     def make(self, id: str) -> None:
-        infra = ("--infra-image", "localhost/exitd-bench-pause", "--infra-command", "/pause")
-        self.call("pod", "create", "--name", id, *infra, *PODMAN_SHARED)
+        self.create_pod(id)
         self.run(f"{id}-1", "--pod", id)
 
     def is_up(self, id: str) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from bench.figures import EXITD, Figure
 from bench.ours import Daemon, Shims
 from bench.peers import Bare, Conmon, Containerd
-from bench.podman import Podman
 from bench.rows import Bench, settle
 from bench.streams import (
     ECHO,
@@ -28,6 +27,7 @@ from bench.streams import (
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.compare.machine import LIMIT_SECONDS, cpu_seconds, private_kb, run
+from supervisor.compare.podman import Podman
 
 CAT = "bare cat"
 PTY = "bare pty"

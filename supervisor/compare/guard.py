@@ -15,7 +15,6 @@ from shim import native
 from supervisor.compare import descent, facts, machine, plan
 from supervisor.compare.facts import Report
 from supervisor.compare.plan import Plan
-from supervisor.oci import cgroups
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -95,11 +94,8 @@ def _forwarded() -> Iterator[Child]:
 def _clear(pid: int, places: tuple[str, ...]) -> list[str]:
     """Processes, cgroups, directories; mounts were in a namespace that ended with the last process."""
     left = [f"the process {name}" for name in descent.end_everybody()]
-    for path in cgroups.paths(machine.cgroup_of(pid)).values():
-        for directory, _, _ in os.walk(path, topdown=False):
-            with contextlib.suppress(FileNotFoundError):
-                os.rmdir(directory)
-                left += [] if directory == path else [f"the cgroup {directory}"]
+    own = machine.cgroup_of(pid)
+    left += [f"the cgroup {path}" for path in machine.remove_cgroup(own) if not path.endswith(own)]
     for place in places:
         shutil.rmtree(place)
     return left

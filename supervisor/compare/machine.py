@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor.oci import cgroups
+
 LIMIT_SECONDS = 30.0
 BUSY_NICENESS = 10
 BUSY = "import os; os.nice({}); os.sched_setaffinity(0, [{}])\nwhile True: pass"
@@ -236,6 +238,17 @@ def _config(rootfs: str, place: str) -> dict[str, Any]:
 def _bind(source: str, destination: str) -> dict[str, Any]:
     options = ["rbind", "ro", "nosuid"]
     return {"destination": destination, "type": "bind", "source": source, "options": options}
+
+
+def remove_cgroup(path: str) -> list[str]:
+    """It and all below it, in every hierarchy; what was there."""
+    found = []
+    for top in cgroups.paths(path).values():
+        for directory, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(directory)
+                found.append(directory)
+    return found
 
 
 def _remove_cgroups() -> None:

@@ -96,6 +96,8 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
     time.sleep(SETTLE_SECONDS)
     grown, kernel = sum(map(_private, daemons)) - before, entrant.group.kernel_kb()
     beside = [driver.beside(pod) for pod in made]
+    # podman puts its monitors into cgroups of their own.
+    counted = {pid for pids in beside for pid in pids} <= set(entrant.group.pids())
     found = Memory(
         entrant.key,
         members,
@@ -103,7 +105,7 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
         private_kb=tuple(float(sum(map(_private, pids))) for pids in beside),
         pss_kb=tuple(float(sum(map(pss_kb, pids))) for pids in beside),
         daemon_kb=grown / pods,
-        kernel_kb=None if kernel is None or kernel_before is None else (kernel - kernel_before) / pods,
+        kernel_kb=None if kernel is None or kernel_before is None or not counted else (kernel - kernel_before) / pods,
     )
     entrant.end_many(made)
     return found

@@ -4,8 +4,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
+from supervisor.compare.conmon import Conmons
 from supervisor.compare.facts import Way
 from supervisor.compare.machine import Scratch
+from supervisor.compare.native import Native
+from supervisor.compare.podman import Podmans
+from supervisor.compare.tasks import Tasks
 from supervisor.compare.way import Driver
 
 PER_CONTAINER, PER_POD = "shim per container, exit fifo", "shim per pod, Wait"
@@ -15,6 +19,8 @@ WAYS = (
     Way("exitd-shimv2", "exitd, containerd's shim", PER_POD),
     Way("containerd-runc", "containerd, its own shim", PER_POD),
     Way("containerd-exitd", "containerd, exitd's shims", "shim per container behind a relay per pod"),
+    Way("podman", "podman", "monitor per container, exit file"),
+    Way("conmon", "conmon alone", "monitor per container, exit file"),
 )
 NEEDS = {
     "exitd-runc": ("runc",),
@@ -22,6 +28,8 @@ NEEDS = {
     "exitd-shimv2": ("containerd-shim-runc-v2", "runc"),
     "containerd-runc": ("containerd", "containerd-shim-runc-v2", "runc"),
     "containerd-exitd": ("containerd", "runc"),
+    "podman": ("podman", "conmon", "runc"),
+    "conmon": ("conmon", "runc"),
 }
 EXITD_RUNTIMES = {"exitd-runc": "runc", "exitd-crun": "crun", "exitd-shimv2": "io.containerd.runc.v2"}
 
@@ -33,10 +41,11 @@ def here(way: Way) -> Way:
 
 
 def maker(key: str) -> Callable[[Scratch], Driver]:
+    """What opens it."""
     if key in EXITD_RUNTIMES:
-        from supervisor.compare.native import Native
-
         return lambda scratch: Native(scratch, key, EXITD_RUNTIMES[key])
-    from supervisor.compare.tasks import Tasks
-
+    if key == "podman":
+        return lambda scratch: Podmans(scratch, key)
+    if key == "conmon":
+        return lambda scratch: Conmons(scratch, key)
     return lambda scratch: Tasks(scratch, key)

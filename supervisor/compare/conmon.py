@@ -1,0 +1,205 @@
+"""conmon as podman and CRI-O use it: a monitor for each container; the exit code is a file that appears in a directory.
+
+Nobody is above the monitors here: a client watches the directory.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from supervisor.compare import podspec
+from supervisor.compare.group import Group
+from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, Work, end_process, parent_of, run, wait_readable
+from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, number_told
+
+IN_MOVED_TO = 0x80
+
+
+class Monitors:
+    """conmon with directories of its own; `state` belongs in memory. `before`: words in front of its command."""
+
+    def __init__(self, state: str, logs: str, before: Sequence[str] = ()) -> None:
+        self._place, self._log, self._before = state, logs, before
+        self.exits = f"{state}/exits"
+        os.makedirs(self.exits, mode=0o700, exist_ok=True)
+        self._pids: dict[str, int] = {}
+        self._watch_fd = _inotify(self.exits, IN_MOVED_TO)
+
+    def create_from(self, id: str, bundle: str, work: Work = SLEEP) -> float:
+        """conmon's start until it tells init's pid; milliseconds."""
+        told_fd, tell_fd = os.pipe()
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            [*self._command(id, bundle), *(["-t"] if work.tty else []), *(["-i"] if work.stdin else [])],
+            pass_fds=(tell_fd,),
+            env={**os.environ, "_OCI_SYNCPIPE": str(tell_fd)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        os.close(tell_fd)
+        try:
+            wait_readable(told_fd, "conmon's word")
+            took = (time.perf_counter() - begun) * 1000
+            os.read(told_fd, 4096)
+        finally:
+            os.close(told_fd)
+            process.wait()  # the first process; the one that stays is its child
+        self._pids[id] = int(pathlib.Path(f"{self._place}/{id}.conmon").read_text())
+        return took
+
+    def begin(self, id: str) -> Container:
+        """Starts what was created."""
+        run("runc", "--root", f"{self._place}/rt", "start", id)
+        return Container(id, int(pathlib.Path(f"{self._place}/{id}.pid").read_text())).hold()
+
+    def log_of(self, id: str) -> str:
+        return f"{self._log}/{id}.log"
+
+    def socket_of(self, id: str) -> str:
+        """Where one attaches: input as it is, output in packets that begin with a byte for the stream."""
+        return f"{self._place}/{id}/attach"
+
+    def delete(self, id: str) -> None:
+        end_process(int(pathlib.Path(f"{self._place}/{id}.pid").read_text()))
+        run("runc", "--root", f"{self._place}/rt", "delete", "--force", id)
+        end_process(self._pids.pop(id))
+
+    def monitors(self) -> list[int]:
+        return list(self._pids.values())
+
+    def news(self) -> set[str]:
+        """Whose files have appeared since the last time; waits for one. They are whole: conmon renames them."""
+        wait_readable(self._watch_fd, "conmon's exit file")
+        data, names = os.read(self._watch_fd, 1 << 16), set()
+        while data:
+            _, _, _, size = struct.unpack_from("iIII", data)
+            names.add(data[16 : 16 + size].rstrip(b"\0").decode())
+            data = data[16 + size :]
+        return names
+
+    def close(self) -> None:
+        for id in list(self._pids):
+            self.delete(id)
+        os.close(self._watch_fd)
+
+    def _command(self, id: str, bundle: str) -> list[str]:
+        return [
+            *(*self._before, "conmon", "-c", id, "-u", id, "-n", id, "-r", shutil.which("runc") or "runc"),
+            *("-b", bundle, "-p", f"{self._place}/{id}.pid", "-P", f"{self._place}/{id}.conmon"),
+            *("--exit-dir", self.exits, "--socket-dir-path", self._place, "--persist-dir", bundle),
+            *("-l", f"k8s-file:{self.log_of(id)}", "--runtime-arg", "--root", "--runtime-arg", f"{self._place}/rt"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Configurations: the pause container's, and its members'; where their bundles will be."""
+
+    id: str
+    place: str
+    specs: tuple[podspec.Spec, ...]
+
+
+class Conmons:
+    """A Driver: the client is a thread that watches the directory of exit files."""
+
+    def __init__(self, scratch: Scratch, key: str) -> None:
+        self._scratch = scratch
+        self.group = Group(key)
+        self._monitors = Monitors(scratch.state_place(key), scratch.root_place(key), self.group.words())
+        self._ended: set[str] = set()
+        self._news = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def prepare(self, id: str, works: Sequence[Work]) -> Prepared:
+        pause = podspec.pause_spec(self._scratch, f"{id}-0", {})
+        members = (podspec.member_spec(self._scratch, f"{id}-{n}", work, {}) for n, work in enumerate(works, 1))
+        return Prepared(id, f"{self._scratch.root}/bundles/{id}", (pause, *members))
+
+    def start(self, prepared: object) -> Pod:
+        assert isinstance(prepared, Prepared)
+        found: list[Container] = []
+        for number, spec in enumerate(prepared.specs):
+            if found:
+                podspec.join(spec, found[0].pid)
+            name = f"{prepared.id}-{number}"
+            self._monitors.create_from(name, podspec.write(spec, f"{prepared.place}-{number}"))
+            found.append(self._monitors.begin(name))
+        return Pod(prepared.id, found[0], tuple(found[1:]))
+
+    def begin_wait(self, container: Container) -> Wait:
+        def wait(seconds: float) -> Told:
+            with self._news:
+                if not self._news.wait_for(lambda: container.id in self._ended, seconds):
+                    raise TimeoutError(f"no exit file of {container.id}: not within {seconds:.0f} s")
+            return number_told(int(pathlib.Path(f"{self._monitors.exits}/{container.id}").read_text()))
+
+        return wait
+
+    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+        try:
+            return self.begin_wait(container)(seconds)
+        except TimeoutError:
+            return Told("no exit file", None)
+
+    def answers_for(self, containers: Sequence[Container]) -> bool:
+        return True  # nobody is asked
+
+    def end(self, pod: Pod) -> None:
+        for container in reversed(pod.containers):
+            if container.pidfd >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+                self._monitors.delete(container.id)
+                container.close()
+
+    def beside(self, pod: Pod) -> list[int]:
+        return sorted({parent_of(container.pid) for container in pod.containers})
+
+    def daemons(self) -> list[int]:
+        return []
+
+    def victims(self, pod: Pod) -> Mapping[str, int]:
+        return {"conmon": parent_of(pod.members[0].pid)}
+
+    def kill_daemon(self) -> bool:
+        return False
+
+    def start_daemon(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._closing = True
+        pathlib.Path(f"{self._monitors.exits}/.last.new").touch()
+        os.rename(f"{self._monitors.exits}/.last.new", f"{self._monitors.exits}/.last")
+        self._thread.join(LIMIT_SECONDS)
+        self._monitors.close()
+        self.group.remove()
+
+    def _watch(self) -> None:
+        while not self._closing:
+            with contextlib.suppress(TimeoutError):  # nobody has ended for long
+                names = self._monitors.news()
+                with self._news:
+                    self._ended |= names
+                    self._news.notify_all()
+
+
+def _inotify(directory: str, events: int) -> int:
+    """A descriptor that tells of files in a directory, inotify(7)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0 or libc.inotify_add_watch(fd, os.fsencode(directory), events) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return fd
