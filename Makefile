@@ -21,7 +21,7 @@ UNIT := $(RUN) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile --
 	-m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
-.PHONY: help deps venv bytecode demo test unit system check bench compare-check rig api clean
+.PHONY: help deps venv bytecode demo test unit system check bench compare compare-check rig api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -72,6 +72,9 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 bench: deps bytecode ## measure, beside other shims (root)
 	@.ci/deps --bench
 	@$(RUN) $(PY) -m bench
+
+compare: deps bytecode ## the same pods on every way this machine has, as build/compare/report.html (root); PICTURE=1: docs/comparison.svg
+	@$(RUN) $(PY) -m supervisor.cli compare --out build/compare $(if $(PICTURE),--picture docs/comparison.svg)
 
 compare-check: venv ## look at the comparison's page in headless Chromium; REPORT=FILE names another than `make compare`'s
 	@PYTHON=$(PY) .ci/compare-check $(REPORT)

@@ -55,18 +55,21 @@ def compare(
         return OWN_FAILURE
     for one in left:
         complain(f"was left, and is gone now: {one}")
+    write(report, out, json_, picture)
     print(render.table(report))
-    _write(report, out, json_, picture)
     return 0 if any(not way.why_not for way in report.ways) else OWN_FAILURE
 
 
-def _write(report: facts.Report, out: Path | None, json_: Path | None, picture: Path | None) -> None:
-    found = [(json_, facts.encode), (picture, render.picture)]
-    if out is not None and out.suffix == ".html":
-        found.append((out, render.page))
-    elif out is not None:
-        found += [(out / "report.html", render.page), (out / "report.json", facts.encode)]
-    for path, made in found:
+def write(report: facts.Report, out: Path | None, json_: Path | None, picture: Path | None) -> None:
+    """Wherever it is wanted; the data before anything that is made of it."""
+    is_page = out is not None and out.suffix == ".html"
+    wanted = [
+        (json_, facts.encode),
+        (out / "report.json" if out is not None and not is_page else None, facts.encode),
+        (out / "report.html" if out is not None and not is_page else out, render.page),
+        (picture, render.picture),
+    ]
+    for path, made in wanted:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(made(report))

@@ -21,7 +21,7 @@ from supervisor.facts import Exited, ExitStatus, Signaled
 AT_ONCE = 4  # pods begun and ended at a time where that is not what is measured
 SETTLE_SECONDS = 0.1
 NOTICE_SECONDS = 60.0
-STOPPED_SECONDS = 1.0
+STOPPED_SECONDS = 0.5
 KILLED, ENDED = Signaled(signal.SIGKILL), Exited(CODE)
 ACTS = ("kill", "stop")
 

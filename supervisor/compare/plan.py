@@ -28,7 +28,7 @@ class Plan:
         return max(1, self.pods * self.containers // 10)
 
 
-QUICK = Plan(pods=2, containers=4, rounds=1, samples=4)
+QUICK = Plan(pods=2, containers=4, rounds=1, samples=3)
 
 
 def encode(plan: Plan) -> str:

@@ -159,12 +159,19 @@ def test_a_way_that_breaks_says_so_and_the_others_go_on(begun: contextlib.ExitSt
     nothing_is_left(comparison, worker)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "at", "ways"),
+    [
+        (signal.SIGINT, "latencies, busy", ("--way", "containerd-exitd")),
+        (signal.SIGTERM, "memory", ("--way", "exitd-runc")),
+    ],
+    ids=["ctrl-c", "sigterm"],
+)
 def test_an_interrupted_comparison_leaves_nothing(
-    begun: contextlib.ExitStack, tmp_path: pathlib.Path, number: int
+    begun: contextlib.ExitStack, tmp_path: pathlib.Path, number: int, at: str, ways: tuple[str, ...]
 ) -> None:
-    comparison = begin(begun, tmp_path, "--way", "exitd-runc", "--way", "containerd-exitd")
-    comparison.until_it_says("latencies, busy")
+    comparison = begin(begun, tmp_path, *ways)
+    comparison.until_it_says(at)
     worker = comparison.worker()
     comparison.process.send_signal(number)
     assert comparison.ended() == 130, comparison.said
