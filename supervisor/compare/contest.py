@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,7 @@ class Contest:
         self._ids = itertools.count(1)
         self._entrants: dict[str, Entrant] = {}
         self._ways = {way.key: way for way in WAYS if not plan.ways or way.key in plan.ways}
+        self._daemons: dict[str, int] = {}  # private kB, after a first pod
         self._memory: list[Memory] = []
         self._samples: dict[tuple[str, str, str], list[float]] = {}
         self._storms: dict[str, list[tuple[float, ...]]] = {}
@@ -59,7 +60,7 @@ class Contest:
         """Of those that came to the end; the others have their reason."""
         good = {key for key, way in self._ways.items() if not way.why_not}
         return Report(
-            conditions=tuple(conditions),
+            conditions=(*conditions, ("private memory of the daemons", self._sizes(good))),
             ways=tuple(self._ways.values()),
             memory=tuple(one for one in self._memory if one.way in good),
             latencies=tuple(
@@ -84,6 +85,7 @@ class Contest:
                 entrant = Entrant(key, driver, Gates(self._scratch, key), partial(self._new_id, key), driver.group)
                 self._entrants[key] = entrant
                 entrant.end(entrant.start(1))
+                self._daemons[key] = measure.private_of(driver.daemons())
 
     def _new_id(self, key: str) -> str:
         return f"{key}-{next(self._ids)}"
@@ -144,6 +146,9 @@ class Contest:
         self._storms.setdefault(one.key, []).append(storm)
         if again is not None:
             self._agains.setdefault(one.key, []).append(again)
+
+    def _sizes(self, good: Collection[str]) -> str:
+        return ", ".join(f"{key} {kb / 1024:.0f} MB" for key, kb in self._daemons.items() if kb and key in good)
 
     def _restart(self, key: str, found: list[Again]) -> Restart:
         told = [verdict for again in found for verdict in again.verdicts]

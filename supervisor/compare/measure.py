@@ -91,10 +91,10 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
     driver = entrant.driver
     time.sleep(SETTLE_SECONDS)
     daemons = driver.daemons()
-    before, kernel_before = sum(map(_private, daemons)), entrant.group.kernel_kb()
+    before, kernel_before = private_of(daemons), entrant.group.kernel_kb()
     made = entrant.start_many([members] * pods)
     time.sleep(SETTLE_SECONDS)
-    grown, kernel = sum(map(_private, daemons)) - before, entrant.group.kernel_kb()
+    grown, kernel = private_of(daemons) - before, entrant.group.kernel_kb()
     beside = [driver.beside(pod) for pod in made]
     # podman puts its monitors into cgroups of their own.
     counted = {pid for pids in beside for pid in pids} <= set(entrant.group.pids())
@@ -102,7 +102,7 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
         entrant.key,
         members,
         processes=round(statistics.median(map(len, beside))),
-        private_kb=tuple(float(sum(map(_private, pids))) for pids in beside),
+        private_kb=tuple(float(private_of(pids)) for pids in beside),
         pss_kb=tuple(float(sum(map(pss_kb, pids))) for pids in beside),
         daemon_kb=grown / pods,
         kernel_kb=None if kernel is None or kernel_before is None or not counted else (kernel - kernel_before) / pods,
@@ -111,8 +111,9 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
     return found
 
 
-def _private(pid: int) -> int:
-    return sum(private_kb(pid))
+def private_of(pids: Sequence[int]) -> int:
+    """kB, of all together."""
+    return sum(sum(private_kb(pid)) for pid in pids)
 
 
 def latency(entrant: Entrant) -> tuple[float, float]:
