@@ -7,8 +7,11 @@ from pathlib import Path
 import click
 
 from supervisor.cli.app import OWN_FAILURE, complain
-from supervisor.compare import facts, guard, render
+from supervisor.compare import facts, guard
+from supervisor.compare.html.page import page
+from supervisor.compare.html.picture import picture as picture_of
 from supervisor.compare.plan import QUICK, Plan
+from supervisor.compare.table import table
 from supervisor.compare.ways import WAYS
 
 KEYS = tuple(way.key for way in WAYS)
@@ -56,7 +59,7 @@ def compare(
     for one in left:
         complain(f"was left, and is gone now: {one}")
     write(report, out, json_, picture)
-    print(render.table(report))
+    print(table(report))
     return 0 if any(not way.why_not for way in report.ways) else OWN_FAILURE
 
 
@@ -66,8 +69,8 @@ def write(report: facts.Report, out: Path | None, json_: Path | None, picture: P
     wanted = [
         (json_, facts.encode),
         (out / "report.json" if out is not None and not is_page else None, facts.encode),
-        (out / "report.html" if out is not None and not is_page else out, render.page),
-        (picture, render.picture),
+        (out / "report.html" if out is not None and not is_page else out, page),
+        (picture, picture_of),
     ]
     for path, made in wanted:
         if path is not None:
