@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import rundir
 from supervisor.api.answers import status_of
 from supervisor.api.client import Unreachable
 from supervisor.compare import podspec
@@ -98,7 +99,11 @@ class Native:
             container.close()
 
     def beside(self, pod: Pod) -> list[int]:
-        return sorted({parent_of(container.pid) for container in pod.containers})
+        shims = {parent_of(container.pid) for container in pod.containers}
+        if "." in self._runtime:  # and a pump for the streams of each
+            paths = (rundir.path_of(self._daemon.state, container.id, 1) for container in pod.containers)
+            shims |= {pump.pid for pump in map(rundir.lock_holder, paths) if pump is not None}
+        return sorted(shims)
 
     def daemons(self) -> list[int]:
         return [self._daemon.process.pid, *self._daemon.keepers()]

@@ -14,13 +14,13 @@ from supervisor.compare.way import Driver
 
 PER_CONTAINER, PER_POD = "shim per container, exit fifo", "shim per pod, Wait"
 WAYS = (
-    Way("exitd-runc", "exitd, runc", PER_CONTAINER),
-    Way("exitd-crun", "exitd, crun", PER_CONTAINER),
-    Way("exitd-shimv2", "exitd, containerd's shim", PER_POD),
-    Way("containerd-runc", "containerd, its own shim", PER_POD),
-    Way("containerd-exitd", "containerd, exitd's shims", "shim per container behind a relay per pod"),
+    Way("exitd-runc", "exitd + runc", PER_CONTAINER),
+    Way("exitd-crun", "exitd + crun", PER_CONTAINER),
+    Way("exitd-shimv2", "exitd + runc-v2", PER_POD),
+    Way("containerd-runc", "containerd + runc-v2", PER_POD),
+    Way("containerd-exitd", "containerd + exitd", "shim per container behind a relay per pod"),
     Way("podman", "podman", "monitor per container, exit file"),
-    Way("conmon", "conmon alone", "monitor per container, exit file"),
+    Way("conmon", "conmon", "monitor per container, exit file"),
 )
 NEEDS = {
     "exitd-runc": ("runc",),

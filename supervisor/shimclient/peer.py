@@ -6,6 +6,7 @@ connections and answers nothing: it is silent, its waits stay open, and no end i
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 
 import structlog
@@ -15,6 +16,7 @@ from supervisor.shimclient.binary import Address
 from supervisor.shimclient.link import Link
 from supervisor.shimclient.place import Contact
 
+PLAIN = frozenset({"containerd-shim-runc-v2", "containerd-shim-exitd-v2"})  # see `verdict.Seen`
 CHECK_SECONDS = 5.0  # between two questions, and what an answer may take
 OPEN_SECONDS = 5.0
 REST_SECONDS = 0.5  # between two connections: a shim that closes each at once must not keep the daemon busy
@@ -30,6 +32,7 @@ class Peer:
         self.contact = contact
         self.lost = asyncio.Event()
         self.silent = False
+        self.is_plain = os.path.basename(contact.program) in PLAIN
         self._on_silence = on_silence
         self._link: Link | None = None
         self._opening = asyncio.Lock()

@@ -11,6 +11,7 @@ from supervisor.evidence import Pending, waited
 from supervisor.facts import Exited, ExitStatus, Process, Report, Source, Unknown, fold
 
 EVENT_PATIENCE_SECONDS = 1.0  # what a TaskExit waits for the answer to Wait, which comes at the same moment
+LAST_SIGNAL = 64  # SIGRTMAX, signal(7)
 SHIM_LOST = "shim-lost"
 NUMBER_ONLY = "shim-number-only"
 
@@ -25,8 +26,12 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at everybody who may know. `kernel_status`: the wait status of the process, only where its pid is nobody
-    else's in the same shim. `lost`: the shim is dead, and its `delete` has been called; `deleted` is what that said."""
+    """One look at everybody who may know.
+
+    `kernel_status`: the wait status of the process, only where its pid is nobody else's in the same shim. `lost`: the
+    shim is dead, and its `delete` has been called; `deleted` is what that said. `is_plain`: of a shim that says 255 for
+    no other reason than that this was the code; others say it of what they have lost, too.
+    """
 
     process: Process | None
     wait: Word | None = None
@@ -37,6 +42,7 @@ class Seen:
     deleted: Word | None = None
     now_ns: int = 0
     oom_kills: int = 0
+    is_plain: bool = False
 
 
 def judge(seen: Seen) -> Report | Pending:
@@ -59,7 +65,7 @@ def judge(seen: Seen) -> Report | Pending:
 
 def _told(seen: Seen, word: Word, source: Source) -> Report:
     """The shim's word, and with it, or against it, the kernel's."""
-    status, at_ns = number_status(word.number), word.at_ns or seen.now_ns
+    status, at_ns = number_status(word.number, is_plain=seen.is_plain), word.at_ns or seen.now_ns
     if seen.kernel_status is not None:
         truth = waited(seen.kernel_status)
         source = source if fold(truth) == word.number else Source.PIDFD
@@ -67,9 +73,10 @@ def _told(seen: Seen, word: Word, source: Source) -> Report:
     return Report(status, source, seen.process, at_ns, seen.oom_kills)
 
 
-def number_status(number: int) -> ExitStatus:
-    """Over 128 the kind is not known: did it exit with 137, or did SIGKILL end it?"""
-    return Exited(number) if 0 <= number <= 128 else Unknown(NUMBER_ONLY, _sane(number))
+def number_status(number: int, *, is_plain: bool) -> ExitStatus:
+    """What may be 128 + signal is of no known kind: did it exit with 137, or did SIGKILL end it?"""
+    is_code = 0 <= number <= 128 or 128 + LAST_SIGNAL < number < 255 or (number == 255 and is_plain)
+    return Exited(number) if is_code else Unknown(NUMBER_ONLY, _sane(number))
 
 
 def _sane(number: int) -> int | None:

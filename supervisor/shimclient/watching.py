@@ -162,6 +162,7 @@ class Watching:
                 watched.deleted,
                 time.time_ns(),
                 self._oom_kills(watched.key) if oom_kills is None else oom_kills,
+                watched.peer.is_plain,
             )
         )
         if isinstance(found, Pending):

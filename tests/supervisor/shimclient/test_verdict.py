@@ -31,7 +31,10 @@ def told(seen: Seen) -> Report:
         (137, KILLED, Signaled(9), Source.SHIMV2_WAIT),
         (137, 137 << 8, Exited(137), Source.SHIMV2_WAIT),
         (139, 11 | 0x80, Signaled(11, core=True), Source.SHIMV2_WAIT),
-        (255, None, Unknown(NUMBER_ONLY, 255), Source.SHIMV2_WAIT),
+        (192, None, Unknown(NUMBER_ONLY, 192), Source.SHIMV2_WAIT),
+        (193, None, Exited(193), Source.SHIMV2_WAIT),  # beyond the last signal
+        (254, None, Exited(254), Source.SHIMV2_WAIT),
+        (255, None, Unknown(NUMBER_ONLY, 255), Source.SHIMV2_WAIT),  # what some say of what they have lost
         (255, EXITED_43, Exited(43), Source.PIDFD),  # a number that nobody observed, and the truth
         (0, KILLED, Signaled(9), Source.PIDFD),
         (4_000_000_000, None, Unknown(NUMBER_ONLY), Source.SHIMV2_WAIT),
@@ -42,6 +45,11 @@ def test_the_answer_to_wait_is_believed_as_far_as_the_kernel_does_not_know_bette
 ) -> None:
     report = told(Seen(INIT, wait=Word(number, AT_NS), kernel_status=kernel_status, now_ns=NOW_NS, oom_kills=2))
     assert report == Report(status, source, INIT, AT_NS, 2)  # type: ignore[arg-type]
+
+
+def test_of_a_shim_that_never_makes_255_up_it_is_a_code() -> None:
+    assert told(Seen(INIT, wait=Word(255, AT_NS), is_plain=True)).status == Exited(255)
+    assert told(Seen(INIT, wait=Word(137, AT_NS), is_plain=True)).status == Unknown(NUMBER_ONLY, 137)
 
 
 def test_an_event_waits_a_moment_for_the_answer_to_wait_and_then_counts() -> None:
@@ -85,6 +93,6 @@ def test_no_number_is_told_that_nobody_observed(
     for lost, seconds in itertools.product((False, True), (0.0, 5.0)):
         found = judge(Seen(INIT, words[0], words[1], seconds, kernel_status, lost, deleted, NOW_NS))
         if isinstance(found, Report) and not isinstance(found.status, Unknown):
-            observed = {number for number in (wait, event) if number is not None and number <= 128}
+            observed = {number for number in (wait, event) if number is not None and not 128 < number < 193}
             truth = () if kernel_status is None else (kernel_status >> 8, 128 + (kernel_status & 127))
             assert fold(found.status) in observed | set(truth)

@@ -34,6 +34,7 @@ class Script:
     state_is: State | ExitdError = RUNNING
     asked: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    is_plain: bool = False
     never: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def link(self) -> "Script":
