@@ -29,6 +29,7 @@ from supervisor.witness import ShimSenses, ShimWatch
 STDIN, STDOUT, STDERR = "stdin", "stdout", "stderr"  # the fifos; the core knows the first one's name
 DRAIN_MS = 8_000  # from the end to the last of the output, which others' shims cut off after 2 s, or 10 s
 LEAVES_SECONDS = DRAIN_MS / 1000 + 2
+EXEC_LEAVES_SECONDS = 2.0  # when an exec is deleted: who wanted its output has waited for it before
 TELL_SECONDS = 0.1  # between two tries to tell a pump of the end
 
 log = structlog.get_logger(__name__)
@@ -155,7 +156,7 @@ class Pumps:
             async with self._shims.locked(self._path(key)):
                 return await self._keeper.acknowledge(key.container, key.run, key.exec_id)
         await self.end(key)
-        await asyncio.wait((self._goodbyes[key],))
+        await asyncio.wait((self._goodbyes[key],), timeout=EXEC_LEAVES_SECONDS if key.exec_id else None)
         await self._shims.leave(pump, 0)
         await self._forget(pump)
 
@@ -204,9 +205,10 @@ class Pumps:
             pump.kill()
 
     async def _see_off(self, pump: Pump) -> None:
-        """One that neither hears nor leaves is killed: nobody waits any longer for the output."""
+        """One that neither hears nor leaves is killed: nobody waits any longer for the output. That of an exec may be
+        held for somebody who is to attach."""
         try:
-            async with asyncio.timeout(LEAVES_SECONDS):
+            async with asyncio.timeout(LEAVES_SECONDS + (HOLD_MS / 1000 if pump.key.exec_id else 0)):
                 while not pump.over.is_set():
                     if await _told(pump.directory.path):
                         await pump.shim_gone.wait()

@@ -19,7 +19,7 @@ from supervisor.streams import Orders, Output, Wanted
 from tests.shim.test_journald import Journal
 from tests.system import pumprig
 from tests.system.pumprig import KEY, PART_LINES, SPEC, Stage, collected, lines, play
-from tests.system.shimrig import Keeper, Rig
+from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig
 from tests.system.streamrig import json_texts, rotated, texts
 
 
@@ -133,6 +133,22 @@ def test_the_output_of_an_exec_waits_for_whoever_attaches(rig: Rig, held: Keeper
         await own.ended(made)
         await made.remove(own.key)
         await made.leave(KEY)
+
+    play(rig, act)
+
+
+def test_an_exec_that_is_deleted_holds_its_output_for_nobody(
+    rig: Rig, held: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pumps, "HOLD_MS", 86_400_000)
+    monkeypatch.setattr(pumps, "EXEC_LEAVES_SECONDS", 0.1)
+
+    async def act(stage: Stage, made: Pumps) -> None:
+        own = await begin_exec(stage, made, an_exec(attach=True))
+        await made.end(own.key)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await made.remove(own.key)
+        assert made.gone(own.key) is None
 
     play(rig, act)
 
