@@ -173,6 +173,7 @@ class Hub:
         assert self._on_exit is not None
         if not key.exec_id:
             self._oom.end(key)
+        self.pumps.end(key)
         self._on_exit(key, report)
 
     def oom_kills(self, key: RunKey) -> int:

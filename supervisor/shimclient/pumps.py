@@ -130,7 +130,7 @@ class Pumps:
             pump.shim_gone.set()
             self._lost(key)
 
-    async def end(self, key: RunKey) -> None:
+    def end(self, key: RunKey) -> None:
         """What it moves the streams of has ended: the pump leaves at the end of the output, or with the drain limit.
         Repeatable."""
         pump = self._pumps.get(key)
@@ -155,7 +155,7 @@ class Pumps:
             await _told(self._path(key))
             async with self._shims.locked(self._path(key)):
                 return await self._keeper.acknowledge(key.container, key.run, key.exec_id)
-        await self.end(key)
+        self.end(key)
         await asyncio.wait((self._goodbyes[key],), timeout=EXEC_LEAVES_SECONDS if key.exec_id else None)
         await self._shims.leave(pump, 0)
         await self._forget(pump)

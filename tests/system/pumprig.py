@@ -97,7 +97,7 @@ class Stage:
         """The end is known and told; returns when all the output is in the log."""
         gone = made.gone(self.key)
         assert gone is not None
-        await made.end(self.key)
+        made.end(self.key)
         self.over.set()
         await limited(gone)
 

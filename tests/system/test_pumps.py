@@ -155,7 +155,7 @@ def test_what_comes_after_the_end_was_told_is_waited_for(rig: Rig, held: Keeper,
     async def act(stage: Stage, made: Pumps) -> None:
         async with pumprig.other(stage) as other:
             await other.do("open")
-            await made.end(KEY)
+            made.end(KEY)
             await other.do("count", "out", 1, PART_LINES)
             await other.do("close", "out", "err")
             await stage.ended(made)
@@ -208,7 +208,7 @@ def test_a_pump_that_is_killed_while_it_drains_is_replaced_and_told_again(
     async def act(stage: Stage, made: Pumps) -> None:
         async with pumprig.other(stage) as other:
             await other.do("open")
-            await made.end(KEY)
+            made.end(KEY)
             await stage.kill_pump(made)
             await other.do("count", "out", 1, 1000)
             await other.do("close", "out", "err")

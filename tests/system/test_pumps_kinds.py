@@ -126,7 +126,7 @@ def test_the_output_of_an_exec_waits_for_whoever_attaches(rig: Rig, held: Keeper
         async with pumprig.other(own, ["err"]) as other:
             await other.do("open")
             await other.says(b"all of it")
-        await made.end(own.key)
+        made.end(own.key)
         own.over.set()
         async with own.session(Wanted(stdin=False)) as session:
             assert await collected(session) == b"all of it"
@@ -145,7 +145,7 @@ def test_an_exec_that_is_deleted_holds_its_output_for_nobody(
 
     async def act(stage: Stage, made: Pumps) -> None:
         own = await begin_exec(stage, made, an_exec(attach=True))
-        await made.end(own.key)
+        made.end(own.key)
         async with asyncio.timeout(LIMIT_SECONDS):
             await made.remove(own.key)
         assert made.gone(own.key) is None
