@@ -24,6 +24,7 @@ from supervisor.shimclient import options, place, process, pumps
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import Link
 from supervisor.shimclient.logfifo import LogFifo
+from supervisor.shimclient.parting import part
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.watching import process_of
 from supervisor.streams import Orders
@@ -31,7 +32,6 @@ from supervisor.taskfacts import Stdio
 
 MONITORED_BY, SILENT = "shim-v2", "unresponsive"
 SIGKILL = 9
-GONE_SECONDS = 2.0  # for a connection whose shim was told to shut down
 
 log = structlog.get_logger(__name__)
 
@@ -148,10 +148,14 @@ class ShimV2Containers:
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         """Through the shim, whatever the pid: it may be a virtual machine's, and others' too. A shim that does not hear
-        of SIGKILL is killed itself, unless others have it too; its `delete` then ends the container."""
-        link = await self._to(container)
+        of SIGKILL is killed itself, unless others have it too; its `delete` then ends the container, as it does that of
+        one that is lost."""
         try:
+            link = await self._to(container)
             await link.kill(container.id, signal_number, everyone=everyone)
+        except ShimLost:
+            if signal_number != SIGKILL:
+                raise
         except TimedOut:
             if signal_number != SIGKILL or not self._hub.kill_lone_shim(RunKey(container.id, container.run)):
                 raise
@@ -233,28 +237,15 @@ class ShimV2Containers:
         """Nobody keeps anything: what a shim has told it tells again until it is deleted."""
 
     async def delete_process(self, container: Container) -> None:
-        """As containerd does: Delete, Shutdown, and the `delete` binary at the end whatever came of these."""
+        """As containerd does: see `parting`."""
         key, path = RunKey(container.id, container.run), self._path(container)
         contact = place.read_contact(path)
         run = self._hub.get(key)
         if contact is not None and run is None:
             run = self._known(container, contact)
         if run is not None:
-            await self._dismiss(container, run)
-            await self._hub.delete(path, container.id, run.peer.contact.program)
+            await part(self._hub, run)
         await self._clear(container, key, path)
-
-    async def _dismiss(self, container: Container, run: Run) -> None:
-        """The task is deleted, its output with it, and the shim may go. One that is dead needs no more words."""
-        with contextlib.suppress(ShimLost):
-            link = await self._link(run)
-            with contextlib.suppress(NoSuchContainer):
-                await link.delete(container.id)
-            await link.shutdown(container.id)
-            if not container.spec.sandbox and not container.spec.pod:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(GONE_SECONDS):
-                        await link.closed.wait()
 
     async def _clear(self, container: Container, key: RunKey, path: str) -> None:
         await self._hub.pumps.leave(key)

@@ -133,11 +133,17 @@ class Hub:
             return None
         return Word(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None
 
+    def is_lone(self, key: RunKey) -> bool:
+        """Its shim is known, and that of this container alone."""
+        run = self.get(key)
+        shim = run.shim if run is not None else None
+        return shim is not None and sum(other.shim == shim for other in self._runs.values()) == 1
+
     def kill_lone_shim(self, key: RunKey) -> bool:
         """False where it is not known, or not that of this container alone."""
         run = self.get(key)
         shim = run.shim if run is not None else None
-        if shim is None or sum(other.shim == shim for other in self._runs.values()) > 1:
+        if shim is None or not self.is_lone(key):
             return False
         fd = monitor.open_process(shim.pid, shim.started_ticks)
         if fd is None:
