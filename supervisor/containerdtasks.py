@@ -92,6 +92,9 @@ class ContainerdTasks:
                 together.create_task(self._list(api))
         except* NoAnswer as errors:
             why = str(errors.exceptions[0])
+        except* Exception as errors:
+            log.exception("watching a containerd failed", socket=self._socket)
+            why = str(errors.exceptions[0])
         return why
 
     async def _hear(self, api: Api) -> None:

@@ -19,7 +19,7 @@ from typing import Self
 from shim import native
 from shim.undo import undone_on_failure
 from supervisor import evidence, foreign, monitor
-from supervisor.errors import BadRequest, NoSuchProcess, NotPermitted
+from supervisor.errors import BadRequest, Busy, NoSuchProcess, NotPermitted
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, Source, Unknown
 from supervisor.oci import cgroups
@@ -41,7 +41,7 @@ class Sight:
     @classmethod
     def of(cls, pid: int, started_ticks: int | None = None, *, zombie_readable: bool = True) -> Self:
         """BadRequest: no pid of a process. NoSuchProcess: it has gone, or was started at another time. NotPermitted:
-        /proc does not show it."""
+        /proc does not show it. Busy: no descriptor is left."""
         pidfd = _opened(pid)
         with undone_on_failure(lambda: os.close(pidfd)):
             try:
@@ -155,6 +155,8 @@ def _opened(pid: int) -> int:
         raise _gone(pid) from error
     except OverflowError as error:
         raise BadRequest(f"{pid} is no process id") from error
+    except OSError as error:
+        raise Busy(f"process {pid} cannot be held: {error.strerror}", pid=str(pid)) from error
 
 
 def _gone(pid: int) -> NoSuchProcess:

@@ -6,11 +6,13 @@ one watched: what lives, or is a zombie, is watched on, and what has gone ended 
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import structlog
 
+from shim.undo import undone_on_failure
 from supervisor import evidence, foreign, monitor, observe, procstate, watchrows
 from supervisor.background import Background
 from supervisor.clock import Clock
@@ -44,6 +46,7 @@ class Eye:
     cgroup: str = ""
     ending: bool = False
     dropped: bool = False
+    unwatched: bool = False  # the kernel gave no watch for it: it is looked at now and then
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 
@@ -62,6 +65,7 @@ class Observer:
         self._monitor = watcher
         self._zombie_readable = zombie_readable
         self._eyes: dict[Process, Eye] = {}
+        self._counts = Counter[str]()  # of eyes by their watch
         self._runs: dict[str, int] = {}  # the newest run of each container that is watched
         self._by_key: dict[RunKey, Eye] = {}
         self._numbering = asyncio.Lock()
@@ -79,7 +83,8 @@ class Observer:
         return self._events.last_seq
 
     def count(self, target: str) -> int:
-        return sum(eye.target == target for eye in self._eyes.values())
+        """How many processes it has."""
+        return self._counts[target]
 
     def watcher_of(self, process: Process) -> str:
         """Which watch has it; empty: none."""
@@ -92,22 +97,29 @@ class Observer:
         stray = [one for one in stored if one.target not in targets]
         await self._store.commit(Change(watching=tuple(watchrows.over((), stray))))
         for one in stored:
-            if one in stray:
-                continue
-            self._runs[one.container] = max(one.run, self._runs.get(one.container, 0))
-            if one.boot_id != self._clock.boot_id():
-                self._end_later(one, evidence.rebooted(one.process, self._clock.now_ns()))
-                continue
-            try:
-                sight = Sight.of(one.process.pid, one.process.started_ticks, zombie_readable=self._zombie_readable)
-            except (NoSuchProcess, NotPermitted):
-                away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns())
-                self._end_later(one, away)
-                continue
-            eye = self._eyes[one.process] = Eye(sight, one.target, kills=one.kills_before, cgroup=one.cgroup)
-            self._stored(eye, one)
-            self._watch(eye)
+            if one.target in targets:
+                self._look_up(one)
         self._polling = asyncio.create_task(self._poll())
+
+    def _look_up(self, one: Observed) -> None:
+        self._runs[one.container] = max(one.run, self._runs.get(one.container, 0))
+        if one.boot_id != self._clock.boot_id():
+            return self._end_later(one, evidence.rebooted(one.process, self._clock.now_ns()))
+        try:
+            sight = Sight.of(one.process.pid, one.process.started_ticks, zombie_readable=self._zombie_readable)
+        except (NoSuchProcess, NotPermitted):
+            away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns())
+            return self._end_later(one, away)
+        except Busy as error:  # its row stays for the next exitd
+            log.error("not watched any more", container=one.container, why=str(error))
+            return
+        eye = self._opened(Eye(sight, one.target, kills=one.kills_before, cgroup=one.cgroup))
+        self._stored(eye, one)
+        try:
+            self._watch(eye)
+        except OSError as error:
+            log.error("an end will be noticed late", container=one.container, why=str(error))
+            eye.unwatched = True
 
     async def observe(self, found: Found, targets: Iterable[Target] = ()) -> Observed | None:
         """Watches it from now on; `targets` are stored with it. None: it is watched already, or its end was told.
@@ -121,7 +133,7 @@ class Observer:
         if len(self._eyes) >= MOST_PROCESSES:
             sight.close()
             raise Busy(f"{MOST_PROCESSES} processes are watched already; end a watch: exitctl watch --stop")
-        eye = self._eyes[sight.process] = Eye(sight, found.target)
+        eye = self._opened(Eye(sight, found.target))
         with contextlib.ExitStack() as stack:
             stack.callback(self._forget, eye)
             eye.cgroup = observe.cgroup_of(found.pid)
@@ -143,14 +155,14 @@ class Observer:
         if found.started_ticks is None:
             return
         process = Process(found.pid, found.started_ticks)
-        async with self._numbering:
-            newest = await self._store.newest_exit(found.container)
-            if process in self._eyes or foreign.was_told(newest, process, self._booted_ns()):
-                return
-            run = self._next_run(found.container, newest.key.run if newest is not None else 0)
-            one = self._observed(found, process, run)
-            report = Report(Unknown(ENDED_UNSEEN), Source.NONE, process, self._clock.now_ns())
-            await self._commit_end(one, report, 0)
+        run = await self._next_run(found.container, process)
+        if run is None or process in self._eyes:
+            return
+        report = Report(Unknown(ENDED_UNSEEN), Source.NONE, process, self._clock.now_ns())
+        try:
+            await self._commit_end(self._observed(found, process, run), report, 0)
+        finally:
+            self._free(found.container, run)
 
     async def drop(self, target: str, targets: Iterable[Target]) -> None:
         """Nothing of this watch is told any more, but for ends that are known. StoreFailed: all is as it was."""
@@ -194,23 +206,32 @@ class Observer:
     async def _store_begun(
         self, found: Found, eye: Eye, limit_bytes: int, targets: Iterable[Target]
     ) -> Observed | None:
-        async with self._numbering:
-            newest = await self._store.newest_exit(found.container)
-            if foreign.was_told(newest, eye.sight.process, self._booted_ns()):
-                return None
-            run = self._next_run(found.container, newest.key.run if newest is not None else 0)
-            one = self._observed(found, eye.sight.process, run)
-            one = replace(
-                one, cgroup=eye.cgroup, limit_bytes=limit_bytes, kills_before=eye.kills, kills_outlived=eye.kills
-            )
-            event = foreign.watch_event(one, self._clock.now_ns())
-            change = Change(events=(event,), watching=tuple(watchrows.begun(targets, (one,))))
+        run = await self._next_run(found.container, eye.sight.process)
+        if run is None:
+            return None
+        one = self._observed(found, eye.sight.process, run)
+        one = replace(one, cgroup=eye.cgroup, limit_bytes=limit_bytes, kills_before=eye.kills, kills_outlived=eye.kills)
+        event = foreign.watch_event(one, self._clock.now_ns())
+        change = Change(events=(event,), watching=tuple(watchrows.begun(targets, (one,))))
+        with undone_on_failure(lambda: self._free(found.container, run)):
             self._events.publish(await self._store.commit(change))
-            self._runs[found.container] = run
-            return one
+        return one
 
-    def _next_run(self, container: str, stored: int) -> int:
-        return max(stored, self._runs.get(container, 0)) + 1
+    async def _next_run(self, container: str, process: Process) -> int | None:
+        """Reserved until `_free`. None: the end of this process has been told."""
+        async with self._numbering:
+            before = self._runs.get(container, 0)  # its end may be stored while the ledger is read
+            newest = await self._store.newest_exit(container)
+            if foreign.was_told(newest, process, self._booted_ns()):
+                return None
+            stored = newest.key.run if newest is not None else 0
+            run = self._runs[container] = max(before, stored, self._runs.get(container, 0)) + 1
+            return run
+
+    def _free(self, container: str, run: int) -> None:
+        """It is in the ledger, or has come to nothing."""
+        if self._runs.get(container) == run:
+            del self._runs[container]
 
     def _observed(self, found: Found, process: Process, run: int) -> Observed:
         started_ns = observe.started_ns(process, self._clock.now_ns(), self._clock.boottime_ns())
@@ -219,6 +240,11 @@ class Observer:
 
     def _booted_ns(self) -> int:
         return self._clock.now_ns() - self._clock.boottime_ns()
+
+    def _opened(self, eye: Eye) -> Eye:
+        self._eyes[eye.sight.process] = eye
+        self._counts[eye.target] += 1
+        return eye
 
     def _watch(self, eye: Eye) -> None:
         self._monitor.watch(eye.sight.pidfd, monitor.PIDFD, lambda _: self._look(eye))
@@ -261,6 +287,7 @@ class Observer:
 
     async def _end_unwatched(self, one: Observed, report: Report) -> None:
         await self._surely(one, report, one.kills_outlived)
+        self._free(one.container, one.run)
         self.on_exit(one.target)
 
     async def _surely(self, one: Observed, report: Report, kills: int) -> None:
@@ -279,12 +306,14 @@ class Observer:
     def _forget(self, eye: Eye) -> None:
         self._let_go(eye)
         eye.settled.set()
-        self._eyes.pop(eye.sight.process, None)
+        del self._eyes[eye.sight.process]
+        self._counts[eye.target] -= 1
+        if not self._counts[eye.target]:
+            del self._counts[eye.target]
         if eye.one is not None:
             self._oom.end(eye.one.key)
             self._by_key.pop(eye.one.key, None)
-            if self._runs.get(eye.one.container) == eye.one.run:
-                del self._runs[eye.one.container]
+            self._free(eye.one.container, eye.one.run)
 
     def _let_go(self, eye: Eye) -> None:
         if eye.timer is not None:
@@ -298,7 +327,12 @@ class Observer:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            await self._oom.look_at_all()
+            try:
+                for eye in [eye for eye in self._eyes.values() if eye.unwatched]:
+                    self._look(eye)
+                await self._oom.look_at_all()
+            except Exception:
+                log.exception("a look at what is watched failed")
 
     def _lives(self, key: RunKey) -> bool:
         eye = self._by_key.get(key)

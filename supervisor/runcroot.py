@@ -8,6 +8,7 @@ lost changes.
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -22,6 +23,7 @@ AGAIN_SECONDS = 30.0
 FIRST_SECONDS = 10.0
 MOST_BYTES = 1 << 20  # of a state file
 MOST_WATCHES = 1000  # of directories without a state file
+ID = re.compile(r"[A-Za-z0-9_+.-]{1,1024}")  # what runc and crun take for one
 SLICE = 50  # containers looked at in one turn of the loop
 
 log = structlog.get_logger(__name__)
@@ -71,9 +73,13 @@ class RuncRoot:
 
     async def _forever(self, first: asyncio.Event) -> None:
         while True:
-            await self._turn()
+            try:
+                await self._turn()
+                self._fresh = True
+            except Exception:  # a directory of somebody else's may hold anything
+                log.exception("looking at a runtime's directory failed", directory=self._root)
+                self._all = True
             first.set()
-            self._fresh = True
             try:
                 async with asyncio.timeout(AGAIN_SECONDS):
                     await self._wake.wait()
@@ -86,7 +92,7 @@ class RuncRoot:
         names, self._news = list(self._news), {}
         if everything:
             names = self._names()
-        for number, name in enumerate(names, start=1):
+        for number, name in enumerate(filter(ID.fullmatch, names), start=1):
             await self._look(name)
             if number % SLICE == 0:
                 await asyncio.sleep(0)

@@ -61,16 +61,23 @@ class WatchDesk:
         self._told: probe.Result | None = None
         self._watches: dict[str, Watch] = {}
         self._turn = asyncio.Lock()
+        self._beginning: asyncio.Task[None] | None = None
         observer.ends_with = self._ends_with
         observer.on_exit = self._ended
 
     async def load(self) -> None:
-        """Goes on with what was asked of an exitd before this one; its sources begin in the background."""
+        """Goes on with what was asked of an exitd before this one. Returns when the processes of then are watched;
+        who looks for more begins in the background."""
         for target in await self._store.load_all(Target, "watches"):
             self._watches[target.where] = Watch(target)
         await self._observer.load(self._watches.keys())
         if any(watch.target.kind is not Kind.PID for watch in self._watches.values()):
-            await self._begin_again()
+            self._beginning = asyncio.create_task(self._begin_again())
+
+    async def begun(self) -> None:
+        """Returns when what was loaded has been looked at, or has failed to be."""
+        if self._beginning is not None:
+            await asyncio.wait((self._beginning,))
 
     async def watch(self, kind: Kind, where: str, by: By) -> WatchView:
         """Asked for twice, it is the same one.
@@ -99,22 +106,23 @@ class WatchDesk:
             watch = self._watches.get(where)
             if watch is None:
                 raise NoSuchWatch(f"nothing is watched by the name {where}; exitctl watch --list shows what is")
-            if watch.source is not None:
-                await watch.source.close()
-                watch.source = None
             view = self._view(watch)
+            await _close(watch)
             try:
                 await self._observer.drop(where, (watch.target,))
             except ExitdError:
                 await self._begin_source(watch)
                 raise
             self._watches.pop(where, None)
+            await _close(watch)  # one that was beginning meanwhile
             return view
 
     async def close(self) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+            await self.begun()
         for watch in self._watches.values():
-            if watch.source is not None:
-                await watch.source.close()
+            await _close(watch)
         await self._observer.close()
 
     # -- the beginning of one
@@ -151,7 +159,7 @@ class WatchDesk:
         return watch
 
     async def _begin_source(self, watch: Watch) -> None:
-        if watch.target.kind is not Kind.PID:
+        if watch.target.kind is not Kind.PID and self._watches.get(watch.target.where) is watch:
             watch.source = self._sources[watch.target.kind](watch.target)
             await watch.source.begin()
 
@@ -195,6 +203,12 @@ class WatchDesk:
         if watch.source is not None:
             trouble = watch.source.trouble
         return WatchView(watch.target, self._observer.count(watch.target.where), watch.exits, trouble)
+
+
+async def _close(watch: Watch) -> None:
+    source, watch.source = watch.source, None
+    if source is not None:
+        await source.close()
 
 
 def _check_path(target: Target) -> None:

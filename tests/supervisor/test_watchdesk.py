@@ -51,6 +51,7 @@ async def desk(store: Store, clock: FakeClock) -> AsyncIterator[tuple[WatchDesk,
     observer = Observer(store, events, clock, Storing(), monitor, changes, zombie_readable=True)
     made = WatchDesk(observer, store, clock, {Kind.RUNC_ROOT: Quiet, Kind.CONTAINERD: Quiet})
     await made.load()
+    await made.begun()
     try:
         yield made, observer
     finally:

@@ -1,0 +1,257 @@
+"""What is watched and not run, with a real store and real processes: one end, one entry, whatever fails in between."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shim import native
+from supervisor import foreign, monitor, observer, probe, storing
+from supervisor.errors import Busy, StoreFailed
+from supervisor.events import EventLog
+from supervisor.facts import Exited, Process, RunKey, Signaled, Unknown
+from supervisor.inotify import Inotify
+from supervisor.observer import ENDED_UNSEEN, Observer
+from supervisor.store import Change, Store
+from supervisor.storing import Storing
+from supervisor.watched import Found, Observed
+from supervisor.watchrows import begun
+from tests.supervisor.children import child
+from tests.supervisor.fakes import FakeClock
+from tests.supervisor.stored import all_exits, opened
+
+TARGETS = {"/run/runc"}
+LIMIT_SECONDS = 30.0
+KILLED = Signaled(9) if probe.pidfd().works else Unknown(foreign.UNTOLD)  # and reaped at once
+
+
+def found(process: "subprocess.Popen[bytes]", id: str = "web") -> Found:
+    return Found(f"{id}@/run/runc", id, "oci", process.pid, native.process_stat(process.pid)[2], "/run/runc")
+
+
+@contextlib.asynccontextmanager
+async def watching(store: Store, clock: FakeClock | None = None) -> AsyncIterator[Observer]:
+    clock = clock or FakeClock()
+    events, watcher, changes = EventLog(store, clock), monitor.Monitor(), Inotify()
+    made = Observer(store, events, clock, Storing(), watcher, changes, zombie_readable=True)
+    await made.load(TARGETS)
+    try:
+        yield made
+        await made.settled()
+    finally:
+        await made.close()
+        watcher.close()
+        changes.close()
+        events.close()
+
+
+async def until(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not look():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+
+
+def kill_and_reap(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(LIMIT_SECONDS)
+
+
+def test_the_same_process_is_watched_once_and_told_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child() as process:
+                one = await watched.observe(found(process))
+                assert one is not None and one.key == RunKey("web@/run/runc", 1)
+                assert await watched.observe(found(process, "another")) is None
+                assert (len(watched), watched.count("/run/runc")) == (1, 1)
+                kill_and_reap(process)
+                await until(lambda: not len(watched))
+            assert watched.count("/run/runc") == 0
+            assert [exit.status for exit in await all_exits(store)] == [KILLED]
+            assert await store.load_all(Observed, "observed") == ()
+
+    asyncio.run(main())
+
+
+def test_a_zombie_that_was_told_is_not_watched_again_by_the_next_exitd(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            with child("sh", "-c", "exit 7") as process:
+                async with watching(store) as watched:
+                    await watched.observe(found(process))
+                    await until(lambda: not len(watched))
+                async with watching(store) as watched:
+                    assert await watched.observe(found(process)) is None
+                    await watched.missed(found(process))
+            assert [exit.status for exit in await all_exits(store)] == [Exited(7 if probe.zombie().works else 0)]
+
+    asyncio.run(main())
+
+
+def test_the_next_process_under_an_id_is_its_next_run_also_while_the_last_one_is_being_stored(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            for _ in range(20):
+                with child() as first, child() as second:
+                    await watched.observe(found(first))
+                    kill_and_reap(first)
+                    await watched.observe(found(second))
+                    kill_and_reap(second)
+            await until(lambda: not len(watched))
+            assert sorted(exit.key.run for exit in await all_exits(store)) == list(range(1, 41))
+
+    asyncio.run(main())
+
+
+def test_an_end_that_cannot_be_stored_is_stored_as_soon_as_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            refusals = [StoreFailed("full"), StoreFailed("full")]
+            commit = store.commit
+
+            async def refusing(change: Change) -> object:
+                if change.exits and refusals:
+                    raise refusals.pop()
+                return await commit(change)
+
+            with child() as process:
+                await watched.observe(found(process))
+                monkeypatch.setattr(store, "commit", refusing)
+                kill_and_reap(process)
+                await until(lambda: not len(watched))
+            assert (len(await all_exits(store)), refusals) == (1, [])
+
+    monkeypatch.setattr(storing, "RETRY_SECONDS", 0.01)
+    asyncio.run(main())
+
+
+def test_what_cannot_be_stored_is_not_watched_and_may_be_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child() as process:
+
+                async def refusing(change: Change) -> object:
+                    raise StoreFailed("full")
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(store, "commit", refusing)
+                    with pytest.raises(StoreFailed):
+                        await watched.observe(found(process))
+                assert len(watched) == 0
+                one = await watched.observe(found(process))
+                assert one is not None and one.run == 1
+
+    asyncio.run(main())
+
+
+def test_a_watch_that_cannot_be_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child() as process:
+                await watched.observe(found(process))
+
+                async def refusing(change: Change) -> object:
+                    kill_and_reap(process)  # and it ends just then
+                    raise StoreFailed("full")
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(store, "commit", refusing)
+                    with pytest.raises(StoreFailed):
+                        await watched.drop("/run/runc", ())
+                await until(lambda: not len(watched))
+            assert [exit.status for exit in await all_exits(store)] == [KILLED]
+
+    asyncio.run(main())
+
+
+def test_what_was_dropped_is_neither_told_nor_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            before = len(os.listdir("/proc/self/fd"))
+            with child() as process:
+                await watched.observe(found(process))
+                await watched.drop("/run/runc", ())
+                assert len(watched) == 0
+                kill_and_reap(process)
+            assert await all_exits(store) == []
+            assert await store.load_all(Observed, "observed") == ()
+            assert len(os.listdir("/proc/self/fd")) == before
+
+    asyncio.run(main())
+
+
+def test_what_ended_while_exitd_was_away_is_unknown_and_what_was_stored_for_nobody_goes(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        gone = Observed(Process(1, 1), clock.boot, "gone@/run/runc", 4, "gone", "oci", "/run/runc")
+        stray = replace(gone, container="stray@/x", target="/x")
+        async with opened(tmp_path / "db") as store:
+            await store.commit(Change(watching=tuple(begun((), (gone, stray)))))
+            async with watching(store, clock):
+                pass
+            (exit,) = await all_exits(store)
+            assert (exit.key, exit.status) == (gone.key, Unknown(foreign.AWAY))
+            assert await store.load_all(Observed, "observed") == ()
+
+    asyncio.run(main())
+
+
+def test_one_that_was_missed_is_told_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child("true") as process:
+                seen = found(process)
+                process.wait(LIMIT_SECONDS)
+            for _ in range(2):
+                await watched.missed(seen)
+            await watched.missed(replace(seen, started_ticks=None))
+            assert [exit.status for exit in await all_exits(store)] == [Unknown(ENDED_UNSEEN)]
+
+    asyncio.run(main())
+
+
+def test_a_kernel_that_gives_no_more_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child() as process:
+                with monkeypatch.context() as patch:
+                    patch.setattr(monitor.Monitor, "watch", refuse)
+                    with pytest.raises(Busy, match="No space left"):
+                        await watched.observe(found(process))
+                assert len(watched) == 0
+
+    asyncio.run(main())
+
+
+def test_what_could_not_be_watched_after_a_restart_is_looked_at_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            with child() as process:
+                async with watching(store) as watched:
+                    await watched.observe(found(process))
+                monkeypatch.setattr(monitor.Monitor, "watch", refuse)
+                async with watching(store) as watched:
+                    kill_and_reap(process)
+                    await until(lambda: not len(watched))
+            assert [exit.status for exit in await all_exits(store)] == [KILLED]
+
+    monkeypatch.setattr(observer, "POLL_SECONDS", 0.01)
+    asyncio.run(main())
