@@ -110,3 +110,13 @@ def test_log_lines_cannot_steer_the_terminal() -> None:
 def test_a_container_without_an_end_says_so() -> None:
     waiting = pb.Container(phase=pb.PHASE_CREATED, spec=pb.ContainerSpec(name="web"), error="boom")
     assert story.not_ended(waiting, 0) == "web has not ended yet (Created). Its last error: boom.\n"
+
+
+def test_what_is_only_watched_has_no_shim_and_was_not_removed() -> None:
+    watched = pb.Exit(container_id="c0ffee@/run/runc", name="web", run=1, kind="exited", code=7, source="pidfd", at=AT)
+    text = story.tell(watched, None, [])
+    assert text.startswith("web (c0ffee@/run/runc), run 1, ended with code 7.\n")
+    assert "exitd only watched it: the kernel itself told" in text
+    assert "Shim" not in text and "removed" not in text
+    away = pb.Exit(container_id="c0ffee@/run/runc", kind="unknown", cause="watcher-away", source="none", at=AT)
+    assert "exitd was not running when it ended" in story.tell(away, None, [])

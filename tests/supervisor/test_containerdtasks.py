@@ -1,0 +1,156 @@
+"""The tasks of a containerd that answers, breaks off, hangs or talks nonsense, as it is told."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from supervisor import containerdtasks
+from supervisor.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
+from supervisor.errors import Busy, NoSuchProcess
+from supervisor.watched import Found, Kind, Target
+
+TARGET = Target(Kind.CONTAINERD, "/c.sock")
+LIMIT_SECONDS = 30.0
+
+
+class FakeContainerd:
+    """`listed` is what each list says, the last one for ever; an exception is raised."""
+
+    def __init__(self, *listed: "tuple[LiveTask, ...] | Exception") -> None:
+        self.listed = list(listed)
+        self.lists = 0
+        self.events = asyncio.Queue[LiveTask | Exception | None]()
+        self.open = 0
+
+    def __call__(self, socket: str) -> "FakeContainerd":
+        assert socket == "/c.sock"
+        return self
+
+    async def __aenter__(self) -> Self:
+        self.open += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.open -= 1
+
+    async def tasks(self) -> tuple[LiveTask, ...]:
+        self.lists += 1
+        found = self.listed.pop(0) if len(self.listed) > 1 else self.listed[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def beginnings(self) -> AsyncGenerator[LiveTask, None]:
+        while (item := await self.events.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
+class Seen:
+    """What was found, and the wait for it."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.fails: dict[str, Exception] = {}
+        self._news = asyncio.Event()
+
+    async def observe(self, found: Found) -> None:
+        self.found.append(found.container)
+        self._news.set()
+        if (error := self.fails.get(found.name)) is not None:
+            raise error
+
+    async def until(self, *containers: str) -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not set(containers) <= set(self.found):
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containerdtasks, "AGAIN_SECONDS", (0.01,))
+    monkeypatch.setattr(containerdtasks, "LIST_AFTER_SECONDS", (0.0, 0.01))
+
+
+def task(id: str, namespace: str = "n") -> LiveTask:
+    return LiveTask(namespace, id, 70)
+
+
+def test_what_is_listed_and_what_is_heard_of_is_observed() -> None:
+    async def main() -> None:
+        api, seen = FakeContainerd((task("a"), task("a", "m"))), Seen()
+        source = ContainerdTasks(TARGET, api, seen.observe)
+        await source.begin()
+        assert seen.found[:2] == ["a@/c.sock/n", "a@/c.sock/m"]
+        await api.events.put(task("b"))
+        await seen.until("b@/c.sock/n")
+        assert source.trouble == ""
+        await source.close()
+        assert api.open == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("broken", [NoAnswer("gone"), None, ValueError("nonsense")])
+def test_a_connection_that_breaks_is_made_again_and_all_is_listed_anew(broken: Exception | None) -> None:
+    async def main() -> None:
+        api, seen = FakeContainerd((task("a"),)), Seen()
+        source = ContainerdTasks(TARGET, api, seen.observe)
+        await source.begin()
+        api.listed = [(task("since"),)]
+        await api.events.put(broken)
+        await seen.until("since@/c.sock/n")
+        await api.events.put(task("later"))
+        await seen.until("later@/c.sock/n")
+        await source.close()
+
+    asyncio.run(main())
+
+
+def test_one_that_does_not_answer_is_told_and_asked_again() -> None:
+    async def main() -> None:
+        api, seen = FakeContainerd(NoAnswer("refused"), NoAnswer("refused"), (task("a"),)), Seen()
+        source = ContainerdTasks(TARGET, api, seen.observe)
+        await source.begin()
+        assert source.trouble == "containerd does not answer on /c.sock: refused"
+        await seen.until("a@/c.sock/n")
+        assert source.trouble == ""
+        await source.close()
+
+    asyncio.run(main())
+
+
+def test_a_task_that_cannot_be_watched_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(containerdtasks, "LIST_AFTER_SECONDS", (0.0, 1000.0))
+        api, seen = FakeContainerd((task("gone"), task("full"), task("fine"))), Seen()
+        seen.fails = {"gone": NoSuchProcess("gone"), "full": Busy("enough")}
+        source = ContainerdTasks(TARGET, api, seen.observe)
+        await source.begin()
+        assert "fine@/c.sock/n" in seen.found
+        assert source.trouble == "enough"
+        await source.close()
+
+    asyncio.run(main())
+
+
+def test_a_list_that_hangs_holds_the_beginning_up_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(FakeContainerd):
+        async def tasks(self) -> tuple[LiveTask, ...]:
+            await asyncio.Event().wait()
+            return ()
+
+    async def main() -> None:
+        source = ContainerdTasks(TARGET, Hanging(()), Seen().observe)
+        await source.begin()
+        await source.close()
+
+    monkeypatch.setattr(containerdtasks, "FIRST_SECONDS", 0.01)
+    asyncio.run(main())
