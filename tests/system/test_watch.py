@@ -13,7 +13,7 @@ from supervisor.errors import BadRequest, NoSuchProcess, NoSuchWatch, WrongState
 from tests.system import lives
 from tests.system.clirig import Cli, Said
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.watchrig import end_of, exits, said, stranger, watch_of, zombie
+from tests.system.watchrig import ends, said, stranger, told, watch_of, zombie
 
 ENDS = [
     *(("exit 0", ("exited 0", "self")), ("exit 7", ("exited 7", "self")), ("exit 137", ("exited 137", "self"))),
@@ -22,16 +22,16 @@ ENDS = [
 HINT = "ctrl-c ends the showing, and --stop the watch\n"
 
 
-@pytest.mark.parametrize(("end", "told"), ENDS)
+@pytest.mark.parametrize(("end", "how"), ENDS)
 def test_a_strangers_end_is_in_the_ledger_with_its_true_code_and_once(
-    client: Client, end: str, told: tuple[str, str]
+    client: Client, end: str, how: tuple[str, str]
 ) -> None:
     with stranger(end) as process:
         reply = client.watch(pb.WatchRequest(pid=process.pid))
         assert (reply.watch.target, reply.watch.kind, reply.watch.processes) == (str(process.pid), "pid", 1)
         process.go()
-        exit_ = end_of(client, f"{process.pid}@pid")
-        assert (said(exit_), exit_.source, exit_.namespace, exit_.decision) == (told, "pidfd", "pid", "")
+        exit_ = told(client, process)
+        assert (said(exit_), exit_.source, exit_.namespace, exit_.decision) == (how, "pidfd", "pid", "")
         assert not exit_.by.ByteSize()
         assert exit_.init.pid == process.pid
         assert exit_.started_at.ToNanoseconds() <= exit_.at.ToNanoseconds()
@@ -48,7 +48,7 @@ def test_a_core_is_told(client: Client, tmp_path: pathlib.Path) -> None:
     with stranger(end, cwd=tmp_path) as process:
         client.watch(pb.WatchRequest(pid=process.pid))
         process.go()
-        exit_ = end_of(client, f"{process.pid}@pid")
+        exit_ = told(client, process)
         assert said(exit_) == ("signaled 11", "self")
         limited = "|" in pathlib.Path("/proc/sys/kernel/core_pattern").read_text()
         assert exit_.core or limited
@@ -58,7 +58,7 @@ def test_a_zombie_whose_parent_does_not_reap_is_told_and_stays_one(client: Clien
     with zombie("exit 7") as process:
         client.watch(pb.WatchRequest(pid=process.pid))
         process.go()
-        exit_ = end_of(client, f"{process.pid}@pid")
+        exit_ = told(client, process)
         assert (said(exit_), exit_.source) == (("exited 7", "self"), "zombie")
         assert "\nState:\tZ" in pathlib.Path(f"/proc/{process.pid}/status").read_text()
         with pytest.raises(NoSuchProcess, match="has ended"):
@@ -72,11 +72,12 @@ def test_what_is_a_zombie_already_is_watched_and_told(client: Client) -> None:
         process.go()
         until(lambda: "\nState:\tZ" in status.read_text(), "it does not end")
         client.watch(pb.WatchRequest(pid=process.pid))
-        assert said(end_of(client, f"{process.pid}@pid")) == ("exited 9", "self")
+        assert said(told(client, process)) == ("exited 9", "self")
 
 
-def test_a_traced_process_is_told_before_its_tracer_lets_it_go(client: Client, tmp_path: pathlib.Path) -> None:
-    """The tracer is stopped: the dead one is a zombie until it goes on."""
+def test_a_traced_process_is_told_although_its_tracer_sees_the_end_first(
+    client: Client, tmp_path: pathlib.Path
+) -> None:
     with stranger("exit 7") as process:
         tracer = subprocess.Popen(
             ["strace", "-o", str(tmp_path / "trace"), "-p", str(process.pid)], stderr=subprocess.DEVNULL
@@ -87,7 +88,7 @@ def test_a_traced_process_is_told_before_its_tracer_lets_it_go(client: Client, t
             client.watch(pb.WatchRequest(pid=process.pid))
             process.go()
             until(lambda: "+++ exited" in (tmp_path / "trace").read_text(), "it does not end")
-            assert said(end_of(client, f"{process.pid}@pid")) == ("exited 7", "self")
+            assert said(told(client, process)) == ("exited 7", "self")
         finally:
             tracer.kill()
             tracer.wait(LIMIT_SECONDS)
@@ -132,8 +133,8 @@ def test_an_ended_watch_tells_nothing_more(client: Client) -> None:
         with stranger("exit 8") as other:  # whose end comes behind that of the first
             client.watch(pb.WatchRequest(pid=other.pid))
             other.go()
-            end_of(client, f"{other.pid}@pid")
-        assert exits(client, f"{process.pid}@pid") == []
+            told(client, other)
+        assert ends(client, process) == []
         assert client.info().seq > seq
 
 
@@ -165,8 +166,9 @@ def test_hundreds_that_end_at_once_are_told_once_each_and_nothing_stays_open(cli
         parent.wait(LIMIT_SECONDS)
         parent.stdout.close()
     until(lambda: not client.watches(), "some are watched still")
-    told = [each.event for each in client.events(pb.EventsRequest(from_seq=seq, no_follow=True, filters=["type=exit"]))]
-    found = sorted((each.exit.init.pid, each.exit.code) for each in told if each.HasField("exit"))
+    request = pb.EventsRequest(from_seq=seq, no_follow=True, filters=["type=exit"])
+    seen = [each.event for each in client.events(request)]
+    found = sorted((each.exit.init.pid, each.exit.code) for each in seen if each.HasField("exit"))
     assert found == sorted((pid, number % 256) for number, pid in enumerate(pids))
     until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) <= before, "descriptors stay open")
 

@@ -15,7 +15,7 @@ from tests.system import lives
 from tests.system.daemonrig import Daemon, until
 from tests.system.oracle import Revived
 from tests.system.test_daemon_kills import calls_of, chosen, traced
-from tests.system.watchrig import Stranger, end_of, engine, observed, said, stranger
+from tests.system.watchrig import Stranger, end_of, ends, engine, observed, said, stranger, told
 
 # Whatever could change something outside of exitd's own directories and sockets.
 CHANGING = (
@@ -52,8 +52,9 @@ def test_nothing_of_a_watched_container_is_touched(tmp_path: pathlib.Path) -> No
     """Its process, its cgroups, its runtime's directory; and exitd writes and signals nowhere but at home."""
     with engine("runc", tmp_path / "x") as runtime, lives.daemon() as daemon, daemon.client() as client:
         client.version()
-        runtime.run("web", "go; exit 7", memory_bytes=16 << 20)
-        pid = runtime.pid("web")
+        runtime.run("web", "echo up >/mnt/up; go; exit 7", memory_bytes=16 << 20)
+        pid, up = runtime.pid("web"), runtime.base / "mnt" / "up"
+        until(lambda: up.exists() and up.read_text() == "up\n", "its own program does not run")
         before = listing(runtime.root), counters(f"{runtime.cgroup}/web"), status_of(pid)
         trace = tmp_path / "trace"
         with traced(daemon, "-y", "-o", str(trace), "-e", f"trace={','.join((*CHANGING, 'write', 'pwrite64'))}"):
@@ -134,7 +135,7 @@ def test_exitd_killed_at_any_system_call_over_a_watch_tells_the_end_once_and_nev
                 life(Revived(daemon), process)
             deaths += daemon.pid != before
             with daemon.client() as client:
-                found = [lives.word(exit_) for exit_ in client.exits(pb.ExitsRequest(id=f"{process.pid}@pid"))]
+                found = [lives.word(exit_) for exit_ in ends(client, process)]
             assert len(found) == 1, (call, number, found)
             said_ += Counter(found)
     print(deaths, dict(said_))
@@ -154,10 +155,10 @@ def test_what_lives_over_a_restart_is_told_truly_and_a_zombie_too(number: int) -
         until(lambda: "\nState:\tZ" in status.read_text(), "it does not end")
         daemon.start()
         with daemon.client() as client:
-            exit_ = end_of(client, f"{second.pid}@pid")
+            exit_ = told(client, second)
             assert (said(exit_), exit_.source) == (("exited 9", "self"), "zombie")
             assert len(client.watches()) == 1
             first.go()
-            exit_ = end_of(client, f"{first.pid}@pid")
+            exit_ = told(client, first)
             assert (said(exit_), exit_.source) == (("exited 7", "self"), "pidfd")
         os.kill(second.parent.pid, signal.SIGCONT)

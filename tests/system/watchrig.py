@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim import native
 from supervisor.api.client import Client
 from tests.system import crun, tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, until
@@ -35,6 +36,10 @@ class Stranger:
 
     pid: int
     parent: "subprocess.Popen[bytes]"
+    started_ticks: int = 0  # with the pid, a name: pids come again, and the ledger keeps what was
+
+    def __post_init__(self) -> None:
+        self.started_ticks = native.process_stat(self.pid)[2]
 
     def go(self) -> None:
         """It ends now."""
@@ -163,6 +168,18 @@ def engine(name: str, base: pathlib.Path) -> Iterator[Engine]:
         yield made
     finally:
         made.end()
+
+
+def ends(client: Client, process: Stranger) -> list[pb.Exit]:
+    found = exits(client, f"{process.pid}@pid")
+    return [each for each in found if each.init.started_ticks == process.started_ticks]
+
+
+def told(client: Client, process: Stranger) -> pb.Exit:
+    """Its end, which is told once."""
+    until(lambda: ends(client, process), f"no end of {process.pid}")
+    (exit_,) = ends(client, process)
+    return exit_
 
 
 def exits(client: Client, container: str) -> list[pb.Exit]:
