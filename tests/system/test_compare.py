@@ -159,21 +159,23 @@ def test_a_way_that_breaks_says_so_and_the_others_go_on(begun: contextlib.ExitSt
     nothing_is_left(comparison, worker)
 
 
-@pytest.mark.parametrize(
-    ("number", "at", "ways"),
-    [
-        (signal.SIGINT, "latencies, busy", ("--way", "containerd-exitd")),
-        (signal.SIGTERM, "memory", ("--way", "exitd-runc")),
-    ],
-    ids=["ctrl-c", "sigterm"],
-)
-def test_an_interrupted_comparison_leaves_nothing(
-    begun: contextlib.ExitStack, tmp_path: pathlib.Path, number: int, at: str, ways: tuple[str, ...]
-) -> None:
-    comparison = begin(begun, tmp_path, *ways)
-    comparison.until_it_says(at)
+def test_an_interrupted_comparison_leaves_nothing(begun: contextlib.ExitStack, tmp_path: pathlib.Path) -> None:
+    comparison = begin(begun, tmp_path, "--way", "containerd-exitd")
+    comparison.until_it_says("latencies, busy")
     worker = comparison.worker()
-    comparison.process.send_signal(number)
+    comparison.process.send_signal(signal.SIGINT)
     assert comparison.ended() == 130, comparison.said
     nothing_is_left(comparison, worker)
     assert not (tmp_path / "report.json").exists()
+
+
+def test_what_a_killed_measurement_leaves_is_ended_and_removed(
+    begun: contextlib.ExitStack, tmp_path: pathlib.Path
+) -> None:
+    comparison = begin(begun, tmp_path, "--way", "exitd-runc", "--way", "containerd-runc")
+    comparison.until_it_says("memory")
+    worker = comparison.worker()
+    os.kill(worker, signal.SIGKILL)
+    assert comparison.ended() == 125
+    assert comparison.said[-1] == "exitctl: the process that measures ended with 137\n"
+    nothing_is_left(comparison, worker)
