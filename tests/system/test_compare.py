@@ -16,12 +16,12 @@ from supervisor.compare.facts import Report, decode
 from supervisor.compare.machine import cgroup_of
 from tests.system.daemonrig import commands
 
-LIMIT_SECONDS = 150
+LIMIT_SECONDS = 240
 TINY = ("--quick", "--pods", "1", "--containers", "1", "--rounds", "1")
 SIZES = (0, 1)
 VERDICTS = {"right", "unknown", "wrong", "lost"}
-MUST = {"exitd-runc", "containerd-runc", "containerd-exitd"}
-EXITDS = {"exitd-runc", "exitd-crun"}
+MUST = {"exitd-runc", "exitd-crun", "exitd-shimv2", "containerd-runc", "containerd-exitd"}
+EXITDS = {"exitd-runc", "exitd-crun", "exitd-shimv2"}
 NATIVE = {"daemon", "shim", "keeper"}
 VICTIMS = {
     "exitd-runc": NATIVE,
