@@ -14,7 +14,7 @@ class Plan:
     pods: int = 5
     containers: int = 10
     rounds: int = 3
-    samples: int = 8
+    samples: int = 6
     ways: tuple[str, ...] = ()  # empty: all
 
     @property
