@@ -15,16 +15,16 @@ import structlog
 from shim.undo import undone_on_failure
 from supervisor import procstate, rundir
 from supervisor.control import Control
-from supervisor.errors import NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
+from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
 from supervisor.facts import Container, Process, RunKey, Winsize
 from supervisor.oci import bundle, cgroups, command, namespaces
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.shimclient import options, place, process, pumps
 from supervisor.shimclient.hub import Hub, Run
-from supervisor.shimclient.link import Link
+from supervisor.shimclient.link import CALL_SECONDS, Link
 from supervisor.shimclient.logfifo import LogFifo
-from supervisor.shimclient.parting import part
+from supervisor.shimclient.parting import SILENT_SECONDS, part, part_from_nameless
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.watching import process_of
 from supervisor.streams import Orders
@@ -54,9 +54,10 @@ class ShimV2Containers:
         key, path = RunKey(container.id, container.run), self._path(container)
         with self._joins(container) as joins:
             plan = pumps.plan_of(container, self._place)
-            directory = rundir.make(self._place.state, container.id, container.run, plan)
             config = await asyncio.to_thread(_config, own.path)
-            work = place.lay_out(config, path, container.id)
+            directory = rundir.make(self._place.state, container.id, container.run, plan)
+            with undone_on_failure(directory.close):
+                work = place.lay_out(config, path, container.id)
             fifos = await self._hub.pumps.begin(key, directory, container.spec)
             run = await self._start(container, key, work, own.cgroups_path)
             with place.linked(bundle.links(container, self._place.state), joins):
@@ -96,7 +97,9 @@ class ShimV2Containers:
         self, container: Container, run: Run, work: str, fifos: pumps.Fifos, wanted: command.Command | None
     ) -> Process:
         """Init, which waits for its start, and a Wait for its end."""
-        link = await self._link(run)
+        link = await run.peer.link()
+        with contextlib.suppress(ExitdError):  # there are shims that know of nobody yet
+            await self._know_shim(run, link)
         stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, container.spec.tty)
         given, seconds = options.packed(container, self._place.state), self._place.create_seconds
         try:
@@ -109,31 +112,33 @@ class ShimV2Containers:
         if init is None:
             raise RuntimeFailed(f"{container.spec.runtime} says that init is {pid}, and there is no such process")
         place.leave_init(run.path, init)
-        await self._know_shim(run, link)
-        self._hub.watch_memory(run)
-        self._watch(run, init)
+        if run.shim is None:
+            await self._know_shim(run, link)
+        self._watch(container, run, init)
         return init
 
     async def _know_shim(self, run: Run, link: Link) -> None:
         connected = await link.connect(run.key.container)
         run.shim = process_of(connected.shim_pid)
 
-    def _watch(self, run: Run, init: Process) -> None:
+    def _watch(self, container: Container, run: Run, init: Process) -> None:
+        self._hub.watch_memory(run)
         watched = self._hub.watching.add(run.key, run.peer)
-        self._hub.watching.hold(watched, init)
+        self._hub.watching.hold(watched, init, own=run.peer.is_plain)
         self._hub.watching.begin(watched)
+        self._hub.keep(run)
 
     # -- a run goes on
 
-    async def _link(self, run: Run) -> Link:
-        return await run.peer.link()
-
-    async def _to(self, container: Container) -> Link:
-        """The way to its shim. WrongState when it has none."""
+    def _run(self, container: Container) -> Run:
+        """WrongState when it has no shim."""
         run = self._hub.get(RunKey(container.id, container.run))
         if run is None:
             raise WrongState(f"{container.spec.name} has no shim", id=container.id)
-        return await self._link(run)
+        return run
+
+    async def _to(self, container: Container) -> Link:
+        return await self._run(container).peer.link()
 
     async def start_process(self, container: Container) -> None:
         link = await self._to(container)
@@ -148,23 +153,34 @@ class ShimV2Containers:
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         """Through the shim, whatever the pid: it may be a virtual machine's, and others' too. A shim that does not hear
-        of SIGKILL is killed itself, unless others have it too; its `delete` then ends the container, as it does that of
-        one that is lost."""
+        of SIGKILL is killed itself, unless others have it too; its `delete` then ends the container."""
+        run = self._run(container)
         try:
-            link = await self._to(container)
-            await link.kill(container.id, signal_number, everyone=everyone)
-        except ShimLost:
+            await self._kill(run, signal_number, everyone=everyone)
+        except TimedOut as error:
             if signal_number != SIGKILL:
                 raise
-        except TimedOut:
-            if signal_number != SIGKILL or not self._hub.kill_lone_shim(RunKey(container.id, container.run)):
-                raise
-        except WrongState as error:
-            if (watched := self._hub.watching.get(RunKey(container.id, container.run))) is not None:
+            if not self._hub.is_lone(run):
+                raise _silent(container, run, error) from error
+            await self._hub.end_shim(run, 0)
+        except (WrongState, ShimLost) as error:
+            if (watched := self._hub.watching.get(run.key)) is not None:
                 watched.over = True
             raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
         if signal_number == SIGKILL:
             cgroups.thaw(bundle.cgroups_path(container, self._place.root))
+
+    async def _kill(self, run: Run, signal_number: int, *, everyone: bool) -> None:
+        """Once more over a new connection where the old one broke. ShimLost: there is nobody, and its end is on its
+        way."""
+        seconds = SILENT_SECONDS if run.peer.silent else CALL_SECONDS
+        for last in (False, True):
+            link = await run.peer.link()
+            try:
+                return await link.kill(run.key.container, signal_number, everyone=everyone, seconds=seconds)
+            except ShimLost:
+                if last:
+                    raise
 
     async def pause_container(self, container: Container) -> None:
         await (await self._to(container)).pause(container.id)
@@ -198,7 +214,7 @@ class ShimV2Containers:
         run = self._hub.get(RunKey(key.container, key.run))
         if run is None:
             raise WrongState(f"{key.container[:12]} has no shim", id=key.container)
-        return await self._link(run)
+        return await run.peer.link()
 
     def has_begun(self, container: Container) -> bool:
         """Only its shim can tell: `state_process`."""
@@ -213,23 +229,18 @@ class ShimV2Containers:
 
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
         key, path = RunKey(container.id, container.run), self._path(container)
-        contact, init = place.read_contact(path), container.init or rundir.created(path)
-        if contact is None or init is None:
+        run, init = self._hub.find(container), container.init or rundir.created(path)
+        if run is None or init is None:
             return Found.NOTHING, None
-        run = self._hub.get(key) or self._known(container, contact)
         self._hub.pumps.find(key, rundir.reopen(self._place.state, container.id, container.run))
-        self._hub.watch_memory(run)
-        self._watch(run, init)
-        with contextlib.suppress(ShimLost, TimedOut):  # what has become of it, the watching will tell
-            await self._know_shim(run, await self._link(run))
-        run.shim = run.shim or container.shim
+        if self._hub.watching.get(key) is None:
+            self._watch(container, run, init)
+        with contextlib.suppress(ExitdError):  # what has become of it, the watching will tell
+            await self._know_shim(run, await run.peer.link())
         return Found.LIVE, Made(init, run.shim, self.monitored_by(key))
 
-    def _known(self, container: Container, contact: Contact) -> Run:
-        """One whose shim an earlier daemon, or a create that failed, has begun."""
-        path, cgroup = self._path(container), bundle.cgroups_path(container, self._place.root)
-        log_fifo = LogFifo(place.bundle_of(path, container.id), container.id)
-        return self._hub.begin(RunKey(container.id, container.run), path, contact, cgroup, log_fifo)
+    def forget(self, container: Container) -> None:
+        """What the next look-up finds of it here, it goes on with."""
 
     # -- a run ends
 
@@ -239,12 +250,13 @@ class ShimV2Containers:
     async def delete_process(self, container: Container) -> None:
         """As containerd does: see `parting`."""
         key, path = RunKey(container.id, container.run), self._path(container)
-        contact = place.read_contact(path)
-        run = self._hub.get(key)
-        if contact is not None and run is None:
-            run = self._known(container, contact)
-        if run is not None:
-            await part(self._hub, run)
+        if place.laid_out(path, container.id):
+            run = self._hub.find(container)
+            if run is not None:
+                await part(self._hub, run, container, container.init or rundir.created(path))
+            else:
+                await part_from_nameless(self._hub, path, container.id)
+                await self._hub.delete(path, container.id, container.spec.runtime_path)
         await self._clear(container, key, path)
 
     async def _clear(self, container: Container, key: RunKey, path: str) -> None:
@@ -260,13 +272,12 @@ class ShimV2Containers:
         """A run directory that belongs to no run of ours."""
         path = rundir.path_of(self._place.state, container_id, run)
         contact = place.read_contact(path)
-        if contact is not None:
-            await self._hub.delete(path, container_id, contact.program)
+        if place.laid_out(path, container_id):
+            await part_from_nameless(self._hub, path, container_id)
+            if contact is not None:
+                await self._hub.delete(path, container_id, contact.program)
             await asyncio.to_thread(place.clear, path)
             await self._hub.pumps.remove(RunKey(container_id, run))
-
-    def forget(self, container: Container) -> None:
-        self._hub.forget(RunKey(container.id, container.run))
 
     # -- what is shown of it
 
@@ -292,6 +303,14 @@ class ShimV2Containers:
 
     def _path(self, container: Container) -> str:
         return rundir.path_of(self._place.state, container.id, container.run)
+
+
+def _silent(container: Container, run: Run, error: ExitdError) -> TimedOut:
+    """For a person who wants to have it ended."""
+    pid = f"process {run.shim.pid}" if run.shim is not None else "of a pid that it has not told"
+    next_step = f"`kill -9 {run.shim.pid}` ends it and all of them" if run.shim is not None else "look for it by ps"
+    text = f"the shim of {container.spec.name}, {pid}, does not answer, and other containers are under it too"
+    return TimedOut(f"{text}; {next_step}: {error}", id=container.id)
 
 
 def _remove_cgroup(path: str) -> None:

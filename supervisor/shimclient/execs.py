@@ -73,33 +73,32 @@ class ShimV2Execs:
             ) from error
         init = process_of(pid) or Process(pid, 0)  # it may have ended by now, and its Wait tells how
         place.leave_init(directory.path, init)
-        self._hub.watching.hold(watched, init)
+        self._hub.watching.hold(watched, init, own=run.peer.is_plain)
         return MadeExec(init, run.shim, self._hub.oom_kills(e.key))
 
     async def begun_exec(self, e: Exec) -> Process | None:
         return rundir.created(self.directory_of(e.key))
 
     def connect_exec(self, container: Container, e: Exec) -> None:
-        run = self._run(e.key)
         assert e.init is not None
-        if run is None:
-            raise WrongState(f"{container.spec.name} has no shim", id=container.id)
-        key = e.key
+        key, run = e.key, self._hub.find(container)
         self._hub.pumps.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id))
+        if run is None:
+            return self._hub.lost(key, e.init)
         watched = self._hub.watching.add(key, run.peer)
-        self._hub.watching.hold(watched, e.init)
+        self._hub.watching.hold(watched, e.init, own=run.peer.is_plain)
         self._hub.watching.begin(watched)
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
         watched = self._hub.watching.get(e.key)
         if watched is None or watched.reported:
             raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
-        if everyone and watched.init is not None and not self._hub.watching.is_shared(watched.init):
+        if everyone and watched.init is not None and not self._hub.watching.is_shared(watched):
             cgroup = bundle.cgroups_path(container, self._place.root)
             await asyncio.to_thread(proctree.signal_family, watched.init, number, lambda: cgroups.pids(cgroup))
             return
-        _, link = await self._to(container)
         try:
+            _, link = await self._to(container)
             await link.kill(container.id, number, e.key.exec_id, everyone=everyone)
         except ShimLost as error:
             raise WrongState(f"{container.spec.name} has lost its shim", id=container.id) from error

@@ -1,31 +1,29 @@
 """What all containers under foreign shims share: the address for their events, the ways to their shims, the ends."""
 
 import asyncio
-import contextlib
-import os
-import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from protos.containerd import events_pb2
-from supervisor import monitor
-from supervisor.background import Background
-from supervisor.errors import ExitdError
-from supervisor.facts import Process, Report, RunKey
+from supervisor import monitor, rundir
+from supervisor.errors import ExitdError, ShimFailed
+from supervisor.facts import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.inotify import Inotify
 from supervisor.oci import cgroups
+from supervisor.oci.bundle import cgroups_path
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, OomListener
-from supervisor.shimclient import forwarding, place, process
+from supervisor.shimclient import forwarding, place, process, strays
 from supervisor.shimclient.binary import Shim
 from supervisor.shimclient.logfifo import LogFifo
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.pumps import Pumps
-from supervisor.shimclient.verdict import Word
+from supervisor.shimclient.verdict import SHIM_LOST, Word
 from supervisor.shimclient.watching import Watching
 
 NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it
@@ -46,6 +44,10 @@ class Run:
     shim: Process | None = None
     keeping: tuple[asyncio.Task[None], ...] = ()
 
+    @property
+    def bundle(self) -> str:
+        return place.bundle_of(self.path, self.key.container)
+
     async def close(self) -> None:
         for task in self.keeping:
             task.cancel()
@@ -64,7 +66,6 @@ class Hub:
         self.watching = Watching(self._ended, self.oom_kills, zombie=zombie)
         self.on_silence: Callable[[RunKey, bool], None] = lambda key, silent: None
         self._runs: dict[str, Run] = {}
-        self._background = Background()
         self._on_exit: ExitListener | None = None
         self._on_oom: OomListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
@@ -80,7 +81,6 @@ class Hub:
     async def close(self) -> None:
         """The shims live on, and so do their containers."""
         self.watching.close()
-        await self._background.close()
         for run in list(self._runs.values()):
             await run.close()
         self._runs.clear()
@@ -99,12 +99,30 @@ class Hub:
         return Shim(program, NAMESPACE, container_id, f"{state}/exitd.sock", f"{state}/{EVENTS}")
 
     def begin(self, key: RunKey, path: str, contact: Contact, cgroup: str, log_fifo: LogFifo) -> Run:
-        """From now on its shim is asked whether it is there, and its death is noticed."""
-        peer = Peer(key.container, contact, lambda silent: self.on_silence(key, silent))
+        assert key.container not in self._runs, f"the last run of {key.container} is not over"
+        peer = Peer(key.container, contact, lambda silent: self.on_silence(key, silent), self._check_seconds)
         run = self._runs[key.container] = Run(key, path, peer, cgroup, log_fifo)
-        loop = asyncio.get_running_loop()
-        run.keeping = (loop.create_task(peer.keep()), loop.create_task(self._lose(run)))
         return run
+
+    def find(self, container: Container) -> Run | None:
+        """One whose shim an earlier daemon, or a create that failed, has begun. None: nobody has its address."""
+        key, path = RunKey(container.id, container.run), rundir.path_of(self.place.state, container.id, container.run)
+        run, contact = self.get(key), place.read_contact(path)
+        if run is not None or contact is None or not place.laid_out(path, container.id):
+            return run
+        bundle = place.bundle_of(path, container.id)
+        cgroup = cgroups_path(container, self.place.root)
+        run = self.begin(key, path, contact, cgroup, LogFifo(bundle, container.id))
+        run.shim = container.shim
+        return run
+
+    def keep(self, run: Run) -> None:
+        """From now on its shim is asked whether it is there, and its death is noticed. Repeatable."""
+        loop = asyncio.get_running_loop()
+        run.keeping = run.keeping or (loop.create_task(run.peer.keep()), loop.create_task(self._lose(run)))
+
+    def _check_seconds(self) -> float:
+        return self.place.limits().reconcile_seconds
 
     def watch_memory(self, run: Run) -> None:
         """Once it has its cgroup."""
@@ -116,12 +134,9 @@ class Hub:
         if run is not None:
             del self._runs[key.container]
             self._oom.end(key)
+        self.watching.drop_run(key)
+        if run is not None:
             await run.close()
-        for watched in self.watching.of_container(key.container):
-            self.watching.drop(watched.key)
-
-    def forget(self, key: RunKey) -> None:
-        self._background.spawn(self.end(key))
 
     async def delete(self, run_path: str, container_id: str, program: str) -> Word | None:
         """What the shim's `delete` binary says. It is called always, and any number of times."""
@@ -133,28 +148,21 @@ class Hub:
             return None
         return Word(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None
 
-    def is_lone(self, key: RunKey) -> bool:
-        """Its shim is known, and that of this container alone."""
-        run = self.get(key)
-        shim = run.shim if run is not None else None
-        return shim is not None and sum(other.shim == shim for other in self._runs.values()) == 1
+    def is_lone(self, run: Run) -> bool:
+        return self.is_alone(run.path, run.peer.contact.address)
 
-    def kill_lone_shim(self, key: RunKey) -> bool:
-        """False where it is not known, or not that of this container alone."""
-        run = self.get(key)
-        shim = run.shim if run is not None else None
-        if shim is None or not self.is_lone(key):
-            return False
-        fd = monitor.open_process(shim.pid, shim.started_ticks)
-        if fd is None:
-            return False
-        log.warning("killing a shim that does not answer", container=key.container, run=key.run)
-        try:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-        finally:
-            os.close(fd)
-        return True
+    def is_alone(self, run_path: str, address: str) -> bool:
+        """No other run is under the shim there, by what lies in the state directory: some may have to be found yet."""
+        paths = (rundir.path_of(self.place.state, *found) for found in rundir.runs(self.place.state))
+        contacts = (place.read_contact(path) for path in paths if path != run_path)
+        return all(contact is None or contact.address != address for contact in contacts)
+
+    async def end_shim(self, run: Run, patience: float) -> None:
+        """Of a run that is alone with it: it may go by itself for so long, and is killed then. ShimFailed."""
+        found = {run.shim} if run.shim is not None else set()
+        for each in found | set(await asyncio.to_thread(strays.workers_in, run.bundle)):
+            if not await strays.ended(each, patience):
+                raise ShimFailed(f"the shim of {run.key.container[:12]}, process {each.pid}, does not die of SIGKILL")
 
     # -- what shims tell
 
@@ -173,7 +181,7 @@ class Hub:
         if run is not None:
             exec_id = event.id if event.id != event.container_id else ""
             key = RunKey(event.container_id, run.key.run, exec_id)
-            self.watching.event_came(key, Word(event.exit_status, event.exited_at.ToNanoseconds()))
+            self.watching.event_came(key, Word(event.exit_status, event.exited_at.ToNanoseconds()), event.pid)
 
     def _ended(self, key: RunKey, report: Report) -> None:
         assert self._on_exit is not None
@@ -181,6 +189,10 @@ class Hub:
             self._oom.end(key)
         self.pumps.end(key)
         self._on_exit(key, report)
+
+    def lost(self, key: RunKey, init: Process) -> None:
+        """The end of what nobody can be asked about any more."""
+        self._ended(key, Report(Unknown(SHIM_LOST), Source.NONE, init, time.time_ns()))
 
     def oom_kills(self, key: RunKey) -> int:
         """In the cgroup of the container, by now."""

@@ -100,7 +100,9 @@ class Link:
         try:
             link._client = await Client.connect(path, link.closed.set, seconds)
         except Closed as error:
-            kind = TimedOut if isinstance(error.__cause__, TimeoutError) else ShimLost
+            # Only these mean that nobody is there. Another trouble, such as too many open files, is this end's own.
+            nobody = isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError | NotADirectoryError)
+            kind = ShimLost if nobody or error.__cause__ is None else TimedOut
             raise kind(f"no shim answers: {error.text}") from error
         return link
 

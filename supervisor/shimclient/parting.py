@@ -1,6 +1,6 @@
 """A task is taken from its shim, and the shim may go: Delete, Shutdown, and `delete` at the end whatever came of these.
 
-A shim that does not let go is no reason to keep a container for ever.
+A shim that does not let go is no reason to keep a container for ever. One that nobody has the address of is looked for.
 """
 
 import asyncio
@@ -8,50 +8,61 @@ import contextlib
 
 import structlog
 
-from supervisor.errors import ExitdError, NoSuchContainer, ShimLost, Unsupported
-from supervisor.shimclient.binary import Address
+from supervisor.errors import ExitdError, NoSuchContainer
+from supervisor.facts import Container, Process
+from supervisor.shimclient import place, strays
 from supervisor.shimclient.hub import Hub, Run
-from supervisor.shimclient.link import Link, remove_dead_socket
 
 DELETE_SECONDS = 12.0  # shims drain the output for up to 10 s
 SILENT_SECONDS = 2.0  # of one that has not answered for a while
-DEATH_SECONDS = 2.0  # of one that was killed
 GONE_SECONDS = 5.0  # for a shim that was told to shut down: there may be a machine to take down
 
 log = structlog.get_logger(__name__)
 
 
-async def part(hub: Hub, run: Run) -> None:
-    """Nothing of the task is left in its shim, as far as that, and its `delete`, can be believed. One that has this
-    task alone and does not go is killed."""
-    link: Link | None = None
-    is_gone = False
+async def part(hub: Hub, run: Run, container: Container, init: Process | None) -> None:
+    """Nothing of the task is left, as far as its shim and its `delete` can be believed, and no process of it. A shim
+    that has this task alone and does not go is killed. ShimFailed."""
+    in_pod = container.spec.pod is not None or bool(container.spec.sandbox)
     try:
-        link = await run.peer.link()
-        is_gone = await _let_go(hub, run, link)
-    except ShimLost:
-        is_gone = True
+        await _let_go(run)
+        if not in_pod or hub.is_lone(run):
+            await _see_out(hub, run)
     except ExitdError as error:
-        log.warning("a shim does not let its task go", container=run.key.container, why=str(error))
-    if not is_gone and hub.kill_lone_shim(run.key) and link is not None:
-        await _closed(link, DEATH_SECONDS)
-    contact = run.peer.contact
-    await hub.delete(run.path, run.key.container, contact.program)
-    with contextlib.suppress(Unsupported):
-        remove_dead_socket(Address(contact.address, contact.version, contact.protocol))
+        if not run.peer.lost.is_set():
+            log.warning("a shim does not let its task go", container=container.id, why=str(error))
+        if hub.is_lone(run):
+            await hub.end_shim(run, 0)
+    await hub.delete(run.path, container.id, run.peer.contact.program)
+    if init is not None and run.peer.is_plain:
+        await strays.ended(init, GONE_SECONDS)
+    if not container.spec.sandbox:
+        strays.remove_socket(run.peer.address)
 
 
-async def _let_go(hub: Hub, run: Run, link: Link) -> bool:
-    """Whether the shim has gone, or has others' tasks to stay for."""
-    seconds = SILENT_SECONDS if run.peer.silent else DELETE_SECONDS
+async def _let_go(run: Run) -> None:
+    link = await run.peer.link()
     with contextlib.suppress(NoSuchContainer):
-        await link.delete(run.key.container, seconds=seconds)
+        await link.delete(run.key.container, seconds=SILENT_SECONDS if run.peer.silent else DELETE_SECONDS)
     await link.shutdown(run.key.container)
-    return not hub.is_lone(run.key) or await _closed(link, GONE_SECONDS)
 
 
-async def _closed(link: Link, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await link.closed.wait()
-    return link.closed.is_set()
+async def _see_out(hub: Hub, run: Run) -> None:
+    """Until it has gone. A connection that has ended is no proof of that: it may still be at its last words."""
+    try:
+        async with asyncio.timeout(GONE_SECONDS):
+            await run.peer.wait_closed()
+    except TimeoutError:
+        if not hub.is_lone(run):  # grouped by something that exitd does not know of
+            return
+    await hub.end_shim(run, GONE_SECONDS)
+
+
+async def part_from_nameless(hub: Hub, path: str, container_id: str) -> None:
+    """Of a create that failed before its shim's address was known: it may have left it in the bundle."""
+    work = place.bundle_of(path, container_id)
+    address = strays.address_in(work)
+    await strays.end_stray(work, container_id)
+    if address is None or hub.is_alone(path, address.address):
+        for each in await asyncio.to_thread(strays.workers_in, work):
+            await strays.ended(each, GONE_SECONDS)

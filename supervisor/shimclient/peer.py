@@ -17,7 +17,8 @@ from supervisor.shimclient.link import Link
 from supervisor.shimclient.place import Contact
 
 PLAIN = frozenset({"containerd-shim-runc-v2", "containerd-shim-exitd-v2"})  # see `verdict.Seen`
-CHECK_SECONDS = 5.0  # between two questions, and what an answer may take
+CHECK_SECONDS = 5.0  # between two questions, and what an answer may take, at most
+ANSWER_INTERVALS = 10  # where the questions come more often, an answer may take so many times what is between them
 OPEN_SECONDS = 5.0
 REST_SECONDS = 0.5  # between two connections: a shim that closes each at once must not keep the daemon busy
 
@@ -27,8 +28,12 @@ log = structlog.get_logger(__name__)
 class Peer:
     """Belongs to the event loop. `lost` is set once, for good; `silent` comes and goes, and `on_silence` is told."""
 
-    def __init__(self, id: str, contact: Contact, on_silence: Callable[[bool], None]) -> None:
+    def __init__(
+        self, id: str, contact: Contact, on_silence: Callable[[bool], None], check_seconds: Callable[[], float]
+    ) -> None:
+        """`check_seconds` is asked each time: how long between two questions, if that is less than CHECK_SECONDS."""
         self.id = id
+        self._check_seconds = check_seconds
         self.contact = contact
         self.lost = asyncio.Event()
         self.silent = False
@@ -38,6 +43,15 @@ class Peer:
         self._opening = asyncio.Lock()
         self._closed = False
 
+    @property
+    def address(self) -> Address:
+        return Address(self.contact.address, self.contact.version, self.contact.protocol)
+
+    async def wait_closed(self) -> None:
+        """Until the connection there is now has ended."""
+        if self._link is not None:
+            await self._link.closed.wait()
+
     async def link(self) -> Link:
         """One that works, as far as can be seen. ShimLost when there is none to be had any more, TimedOut when the shim
         takes none."""
@@ -45,9 +59,8 @@ class Peer:
             if self.lost.is_set() or self._closed:
                 raise ShimLost(f"the shim of {self.id[:12]} is gone", id=self.id)
             if self._link is None or self._link.closed.is_set():
-                address = Address(self.contact.address, self.contact.version, self.contact.protocol)
                 try:
-                    self._link = await Link.open(address, OPEN_SECONDS)
+                    self._link = await Link.open(self.address, OPEN_SECONDS)
                 except ShimLost:
                     self.lost.set()
                     raise
@@ -63,7 +76,7 @@ class Peer:
     async def _ask(self) -> None:
         try:
             link = await self.link()
-            await link.connect(self.id, seconds=CHECK_SECONDS)
+            await link.connect(self.id, seconds=min(CHECK_SECONDS, ANSWER_INTERVALS * self._check_seconds()))
         except TimedOut:
             self._heard(False)
             return
@@ -85,7 +98,7 @@ class Peer:
             await asyncio.sleep(REST_SECONDS)
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CHECK_SECONDS):
+            async with asyncio.timeout(min(CHECK_SECONDS, self._check_seconds())):
                 await self._link.closed.wait()
 
     def close(self) -> None:

@@ -35,6 +35,11 @@ def bundle_of(path: str, container_id: str) -> str:
     return f"{path}/{BUNDLES}/{container_id}"
 
 
+def laid_out(path: str, container_id: str) -> bool:
+    """There is a bundle, so there may be a shim."""
+    return os.path.isdir(bundle_of(path, container_id))
+
+
 def lay_out(config: bytes, path: str, container_id: str) -> str:
     """The bundle. ShimFailed."""
     bundle = bundle_of(path, container_id)

@@ -1,14 +1,22 @@
 """Shims that nobody has the address of: `start` was killed, or not understood, or its exitd died before it could note
 what it had printed. They leave it in their bundle."""
 
+import asyncio
+import os
+import signal
+
 import structlog
 
+from shim import native
+from supervisor import monitor
 from supervisor.errors import ExitdError, ShimFailed
+from supervisor.facts import Process
 from supervisor.shimclient.binary import Address, read_start_output
 from supervisor.shimclient.link import Link, remove_dead_socket
 
 NAME = "address"
 MOST_BYTES = 4096
+DEATH_SECONDS = 2.0  # what a SIGKILLed one gets
 
 log = structlog.get_logger(__name__)
 
@@ -32,8 +40,7 @@ async def end_stray(bundle: str, id: str) -> bool:
         link = await Link.open(address)
     except ExitdError as error:
         log.debug("nobody is there to be ended", id=id, address=address.address, why=str(error))
-        if address.address.startswith("unix://"):
-            remove_dead_socket(address)
+        remove_socket(address)
         return False
     try:
         await link.shutdown(id)
@@ -41,4 +48,53 @@ async def end_stray(bundle: str, id: str) -> bool:
         log.warning("a shim cannot be ended", id=id, address=address.address, why=str(error))
     finally:
         link.close()
+    return True
+
+
+def remove_socket(address: Address) -> bool:
+    """The file of a shim that was killed. False: there is none, or somebody listens there."""
+    return address.address.startswith("unix://") and remove_dead_socket(address)
+
+
+def workers_in(bundle: str) -> list[Process]:
+    """Whoever works in the bundle: its shim does, also one that tells nobody its pid, and what it has left behind."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{name}/cwd") == bundle:
+                found.append(Process(int(name), native.process_stat(int(name))[2]))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has gone
+            continue
+    return found
+
+
+async def ended(process: Process, patience: float) -> bool:
+    """It has so many seconds to go by itself, and is killed then. False: it does not die."""
+    fd = monitor.open_process(process.pid, process.started_ticks)
+    if fd is None:
+        return True
+    try:
+        if await _is_over(fd, patience):
+            return True
+        log.warning("killing what a shim leaves, or the shim", pid=process.pid)
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        return await _is_over(fd, DEATH_SECONDS)
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(fd)
+
+
+async def _is_over(pidfd: int, seconds: float) -> bool:
+    if monitor.read_ready(pidfd):
+        return True
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pidfd, over.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await over.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(pidfd)
     return True

@@ -11,7 +11,7 @@ import structlog
 
 from shim import native
 from supervisor import monitor
-from supervisor.errors import ExitdError, ShimLost, TimedOut
+from supervisor.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.evidence import Pending
 from supervisor.facts import Process, Report, RunKey
 from supervisor.shimclient.peer import Peer
@@ -27,12 +27,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """One process, by the key of its run or exec. `shared`: its pid is others' too, as in a virtual machine's shim."""
+    """One process, by the key of its run or exec. `own`: its pid is that process's on this host, and not that of a
+    virtual machine, or of its shim."""
 
     key: RunKey
     peer: Peer
     init: Process | None = None
     init_fd: int = -1
+    own: bool = True
     wait: Word | None = None
     event: Word | None = None
     event_at: float = 0.0  # loop time
@@ -67,13 +69,12 @@ class Watching:
     def get(self, key: RunKey) -> Watched | None:
         return self._watched.get(key)
 
-    def of_container(self, container_id: str) -> list[Watched]:
-        return [watched for key, watched in self._watched.items() if key.container == container_id]
-
     def of_peer(self, peer: Peer) -> list[Watched]:
         return [watched for watched in self._watched.values() if watched.peer is peer]
 
     def add(self, key: RunKey, peer: Peer) -> Watched:
+        """In the place of one that is watched already, if there is one."""
+        self.drop(key)
         watched = self._watched[key] = Watched(key, peer)
         return watched
 
@@ -82,14 +83,19 @@ class Watching:
         if watched is not None:
             watched.close()
 
+    def drop_run(self, key: RunKey) -> None:
+        """Init and its execs."""
+        for each in [each for each in self._watched if (each.container, each.run) == (key.container, key.run)]:
+            self.drop(each)
+
     def close(self) -> None:
         for key in list(self._watched):
             self.drop(key)
 
-    def hold(self, watched: Watched, init: Process) -> None:
+    def hold(self, watched: Watched, init: Process, *, own: bool = True) -> None:
         """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there."""
         fd = monitor.open_process(init.pid, init.started_ticks)
-        watched.init, watched.init_fd = init, -1 if fd is None else fd
+        watched.init, watched.init_fd, watched.own = init, -1 if fd is None else fd, own
 
     def begin(self, watched: Watched) -> None:
         """Waits for its end, from before its start."""
@@ -109,7 +115,8 @@ class Watching:
                 unknown = 0
             except ExitdError as error:
                 log.debug("the shim gave no end to Wait", key=watched.key, why=str(error))
-                unknown += 1
+                knows_none = isinstance(error, NoSuchContainer | NoSuchExec)
+                unknown = unknown + 1 if knows_none or not await self._lives_on(watched) else 0
             if unknown >= ANSWERS:
                 watched.lost = True
                 watched.kernel_status = await self._reaped(watched)
@@ -123,12 +130,23 @@ class Watching:
         if state.status == "stopped" and state.exited_at_ns:
             watched.wait = Word(state.exit_status, state.exited_at_ns)
             self.look(watched)
-        return True
+        return watched.wait is not None or state.status != "stopped"
 
-    def event_came(self, key: RunKey, word: Word) -> None:
-        """A TaskExit. The second one of a process is no news."""
+    async def _lives_on(self, watched: Watched) -> bool:
+        """A shim that refuses to wait may know all the same that there is something to wait for."""
+        try:
+            return await self._is_there(watched)
+        except (ShimLost, TimedOut):
+            return True
+        except ExitdError:
+            return False
+
+    def event_came(self, key: RunKey, word: Word, pid: int = 0) -> None:
+        """A TaskExit. The second one of a process is no news, nor is a late one of the run before."""
         watched = self._watched.get(key)
-        if watched is not None and watched.event is None and not watched.reported:
+        if watched is None or (watched.init is not None and pid not in (0, watched.init.pid)):
+            return
+        if watched.event is None and not watched.reported:
             watched.event, watched.event_at = word, asyncio.get_running_loop().time()
             self.look(watched)
 
@@ -178,7 +196,7 @@ class Watching:
 
     def _kernel_status(self, watched: Watched) -> int | None:
         """None where the pid is not its own alone, has not ended, or this kernel does not tell."""
-        if watched.init is None or watched.init_fd < 0 or self.is_shared(watched.init):
+        if watched.init is None or watched.init_fd < 0 or self.is_shared(watched):
             return None
         try:
             if (status := native.pidfd_exit_status(watched.init_fd)) is not None:
@@ -190,12 +208,14 @@ class Watching:
             return None
         return status if state == "Z" and started == watched.init.started_ticks else None
 
-    def is_shared(self, init: Process) -> bool:
-        """Its pid is several containers': that of a virtual machine, or of its shim."""
-        return sum(other.init == init for other in self._watched.values()) > 1
+    def is_shared(self, watched: Watched) -> bool:
+        """Its pid is several containers', or might be: that of a virtual machine, or of its shim."""
+        return not watched.own or sum(other.init == watched.init for other in self._watched.values()) > 1
 
     async def _reaped(self, watched: Watched) -> int | None:
         """The kernel's word of what has ended. Its new parent may take a moment to reap it."""
+        if self.is_shared(watched):
+            return None
         loop = asyncio.get_running_loop()
         end = loop.time() + REAPED_SECONDS
         while (status := self._kernel_status(watched)) is None and loop.time() < end:
