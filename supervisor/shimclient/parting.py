@@ -52,10 +52,10 @@ async def _see_out(hub: Hub, run: Run) -> None:
     try:
         async with asyncio.timeout(GONE_SECONDS):
             await run.peer.wait_closed()
+        await hub.end_shim(run, GONE_SECONDS)
     except TimeoutError:
-        if not hub.is_lone(run):  # grouped by something that exitd does not know of
-            return
-    await hub.end_shim(run, GONE_SECONDS)
+        if hub.is_lone(run):  # not grouped by something that exitd does not know of
+            await hub.end_shim(run, 0)
 
 
 async def part_from_nameless(hub: Hub, path: str, container_id: str) -> None:
