@@ -31,7 +31,10 @@ def test_facts_are_frozen(fact: type) -> None:
 
 
 def test_the_sources_stand_in_the_order_of_trust() -> None:
-    assert [source.value for source in Source] == ["record", "fifo", "keeper", "zombie", "pidfd", "none"]
+    assert [source.value for source in Source] == [
+        *("record", "fifo", "keeper", "zombie", "pidfd"),
+        *("shimv2-wait", "shimv2-event", "shimv2-delete", "none"),
+    ]
 
 
 def test_a_live_phase_is_one_with_an_init() -> None:
