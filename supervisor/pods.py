@@ -96,10 +96,11 @@ def shown(annotations: Mapping[str, str], allowed: Iterable[str]) -> dict[str, s
 
 def seen_by_runtime(container: Container) -> dict[str, str]:
     """The annotations in its configuration: what its runtime's allow-list lets through, and where it belongs. Who came
-    into a pod without annotations gets those of CRI, for runtimes with sandboxes of their own."""
+    into a pod without annotations gets those of CRI, for runtimes with sandboxes of their own. A shim v2 goes by no
+    others: all of a pod get them."""
     spec = container.spec
     seen = shown(dict(spec.annotations), spec.annotation_globs)
-    if FAMILY_KEYS & seen.keys() or not (spec.pod or spec.sandbox):
+    if not (spec.pod or spec.sandbox) or (FAMILY_KEYS & seen.keys() and not spec.runtime_type):
         return seen
     return {
         **seen,

@@ -1,0 +1,130 @@
+"""Pods under containerd's own shim for runc: one process for all of a pod's containers, by the founding document's own
+command lines; its end is told once for each of them."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.system import lives, oracle, tinyroot
+from tests.system.clirig import Cli
+from tests.system.daemonrig import Daemon, until
+from tests.system.lives import first_exit, ledger
+from tests.system.shimclientrig import QUICK, RUNC, addresses, end_shim, nothing_left, shims, stopped
+from tests.system.test_pods_cli import MEMBER, SANDBOX, inspectp, network, typed
+
+FOREIGN_SANDBOX, FOREIGN_MEMBER = (
+    line.replace("--runtime runc", f"--runtime {RUNC} --stop-timeout 0") for line in (SANDBOX, MEMBER)
+)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """With an image that is called busybox in its store."""
+    base = tmp_path_factory.mktemp("root")
+    root = tinyroot.make(base / "root")
+    subprocess.run(["tar", "-C", root, "-cf", base / "root.tar", "."], check=True, timeout=60)
+    with lives.daemon(extra=QUICK) as made:
+        Cli(made).ok("image", "import", str(base / "root.tar"), "busybox")
+        yield made
+
+
+@pytest.fixture
+def cli(daemon: Daemon) -> Iterator[Cli]:
+    yield Cli(daemon)
+    oracle.clear(daemon)
+
+
+@pytest.fixture
+def pod(cli: Cli) -> tuple[str, list[str]]:
+    """The id of one, and those of its two members."""
+    sandbox = typed(cli, FOREIGN_SANDBOX, image="pause", command="")
+    return sandbox, [typed(cli, FOREIGN_MEMBER, sandbox=sandbox, command="sleep 1000") for _ in range(2)]
+
+
+def end_of(cli: Cli, id: str) -> tuple[str, str]:
+    """Of its first run, told once: kind and cause."""
+    with cli.daemon.client() as client:
+        exit_ = first_exit(client, id)
+        assert ledger(client, id) == [exit_]
+        return exit_.kind, exit_.cause
+
+
+def test_the_founding_documents_command_lines_make_a_pod_under_one_shim(
+    cli: Cli, daemon: Daemon, pod: tuple[str, list[str]]
+) -> None:
+    sandbox, members = pod
+    assert [network(cli, each) for each in members] == [network(cli, sandbox)] * 2
+    assert network(cli, sandbox) != os.readlink("/proc/self/ns/net")
+    assert sorted(each["Id"] for each in inspectp(cli, sandbox)["info"]["members"]) == sorted(members)
+    assert len(shims(daemon)) == 1
+    with daemon.client() as client:
+        assert {client.inspect(each).shim.pid for each in (sandbox, *members)} == set(shims(daemon))
+    sockets = addresses(daemon)
+    cli.ok("stop", "-t", "0", members[0])
+    assert cli.ok("wait", members[0]) == "137"
+    cli.ok("rm", members[0])
+    assert len(shims(daemon)) == 1
+    assert cli.ok("rmp", "-f", sandbox).endswith(f"Removed sandbox {sandbox}")
+    nothing_left(daemon, sockets)
+
+
+def test_members_end_with_their_pause_container(cli: Cli, daemon: Daemon, pod: tuple[str, list[str]]) -> None:
+    sandbox, members = pod
+    cli.ok("kill", sandbox)
+    for member in members:
+        assert cli.ok("wait", member) == "137"
+        assert cli.field(member, ".Exit.Reason") == "pause-exit"
+    cli.ok("rm", "-f", sandbox)
+    nothing_left(daemon)
+
+
+def test_a_member_of_another_kind_is_refused(cli: Cli, pod: tuple[str, list[str]]) -> None:
+    said = cli("run", "--pod", pod[0], "--runtime", "runc", "busybox", "true")
+    assert said.code == 125 and "under shims of one kind" in said.err
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_the_shim_killed_is_an_end_of_each_told_once(
+    cli: Cli, daemon: Daemon, pod: tuple[str, list[str]], *, away: bool
+) -> None:
+    sandbox, members = pod
+    (shim,), sockets = shims(daemon), addresses(daemon)
+    if away:
+        with oracle.down(daemon):
+            end_shim(shim)
+    else:
+        end_shim(shim)
+    for each in (sandbox, *members):
+        kind, cause = end_of(cli, each)
+        # The pause container's `delete` may be quicker than the look of the others at theirs.
+        assert (kind, cause) == ("unknown", "shim-lost") or (kind, cause) == ("signaled", ""), each
+    cli.ok("rm", "-f", sandbox)
+    nothing_left(daemon, sockets)
+
+
+def test_a_shim_of_a_pod_that_stands_still_is_not_killed_and_the_error_says_what_to_do(
+    cli: Cli, daemon: Daemon, pod: tuple[str, list[str]]
+) -> None:
+    sandbox, members = pod
+    (shim,) = shims(daemon)
+    with stopped(shim):
+        with daemon.client() as client:
+            until(lambda: client.inspect(members[0]).monitored_by == "unresponsive", "it is not shown")
+        said = cli("rm", "-f", members[0])
+        assert said.code != 0 and f"kill -9 {shim}" in said.err
+        assert shims(daemon) == [shim]
+    cli.ok("rm", "-f", members[0])
+    cli.ok("rm", "-f", sandbox)
+    nothing_left(daemon)
+
+
+def test_the_members_of_a_pod_are_watched_on_by_the_next_daemon(
+    cli: Cli, daemon: Daemon, pod: tuple[str, list[str]]
+) -> None:
+    _, members = pod
+    daemon.restart()
+    cli.ok("kill", members[1])
+    assert cli.ok("wait", members[1]) == "137"
+    assert cli.field(members[0], ".State.Running") == "true"
