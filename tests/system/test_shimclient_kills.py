@@ -1,0 +1,66 @@
+"""exitd is killed at its system calls over a container under containerd's own shim for runc, and everybody at random
+moments: nothing is lost, invented, doubled or left, and an end is unknown only where the shim was killed."""
+
+import contextlib
+import random
+from collections import Counter
+
+import pytest
+
+from tests.system import oracle
+from tests.system.daemonrig import Daemon, scaled
+from tests.system.gates import killed
+from tests.system.oracle import Revived, Subject
+from tests.system.shimclientrig import nothing_left, observed, shims
+from tests.system.test_daemon_kills import SEED, calls_of, chosen, traced
+
+pytestmark = pytest.mark.observed()
+
+TRUE = {"exited by shimv2-wait", "signaled by shimv2-wait", "unknown by shimv2-wait"}
+SHIM_LOST = {"exited by pidfd", "signaled by pidfd", "unknown by shimv2-delete", "unknown by none"}
+
+
+def one_run(daemon: Daemon) -> Subject:
+    return observed(daemon)
+
+
+def test_exitd_killed_at_any_system_call_loses_invents_and_doubles_nothing(daemon: Daemon) -> None:
+    said, deaths = Counter[str](), 0
+    cases = calls_of(daemon, lambda: oracle.whole_life(Revived(daemon), one_run(daemon)))
+    for call, number in chosen(cases, 8):
+        case, up, before = one_run(daemon), Revived(daemon), daemon.pid
+        with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"):
+            oracle.whole_life(up, case)
+        deaths += daemon.pid != before
+        with daemon.client() as client:
+            said += oracle.judge(client, case, f"{call} {number}")
+        nothing_left(daemon)
+    print(deaths, dict(said))
+    assert deaths and set(said) <= TRUE, said
+
+
+def test_random_kills_of_exitd_and_of_shims_lose_invent_and_double_nothing(daemon: Daemon) -> None:
+    pick, up = random.Random(SEED), Revived(daemon)
+    subjects = [observed(daemon, f"sleep 0.{pick.randrange(10)}", restart="always") for _ in range(4)]
+    for subject in subjects:
+        oracle.created(up, subject)
+        oracle.started(up, subject)
+    for _ in range(scaled(400, least=8)):
+        if pick.random() < 0.4:
+            killed(daemon.pid)
+        elif living := shims(daemon):
+            with contextlib.suppress(ProcessLookupError):
+                killed(pick.choice(living))
+        up.revive()
+    for subject in subjects:
+        up.patiently(lambda client: client.stop(subject.id, 0))  # noqa: B023
+        oracle.over(up, subject)
+    said = Counter[str]()
+    with daemon.client() as client:
+        for subject in subjects:
+            said += oracle.judge(client, subject)
+    print(dict(said))
+    assert set(said) <= TRUE | SHIM_LOST, said
+    for subject in subjects:
+        oracle.removed(up, subject)
+    nothing_left(daemon)
