@@ -1,5 +1,7 @@
 """What has been: `why` and `exits`."""
 
+from collections.abc import Iterable
+
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -43,7 +45,8 @@ def exits(ctx: click.Context, since: str | None, unknown: bool, container: str, 
     request = pb.ExitsRequest(
         since=None if since is None else spoken.moment(parse.moment_ns(since, now_ns())), unknown=unknown, id=container
     )
-    found = connect(ctx).exits(request)
+    client = connect(ctx)
+    found = _of(client, request) if container else client.exits(request)
     if wanted.kind == "table":
         print(table.columns([HEADINGS, *(_row(exit_, whole=no_trunc) for exit_ in found)]), end="")
     else:
@@ -61,12 +64,26 @@ def _last_exit(client: Client, word: str) -> tuple[pb.Container | None, pb.Exit 
             raise NoSuchContainer(f"the ledger knows no {word}; `exitctl exits` shows what it has")
         container = client.inspect(word)
     except NoSuchContainer:
-        ledger = client.exits(pb.ExitsRequest())
-        mine = [one for one in ledger if one.name == word or one.container_id.startswith(word)]
-        if not mine:
+        if (newest := _newest(client, word)) is None:
             raise
-        return None, max(mine, key=lambda one: spoken.nanoseconds(one.at))
+        return None, newest
     return container, container.exit if container.HasField("exit") else None
+
+
+def _newest(client: Client, word: str) -> pb.Exit | None:
+    """Of all whose name or beginning of the id this is."""
+    ledger = client.exits(pb.ExitsRequest())
+    mine = (one for one in ledger if one.name == word or one.container_id.startswith(word))
+    return max(mine, key=lambda one: spoken.nanoseconds(one.at), default=None)
+
+
+def _of(client: Client, request: pb.ExitsRequest) -> Iterable[pb.Exit]:
+    """Of one container, or of the newest removed one by that name. Raises NoSuchContainer as _last_exit does."""
+    found = list(client.exits(request))
+    if not found and (newest := _last_exit(client, request.id)[1]) is not None:
+        request.id = newest.container_id
+        return client.exits(request)
+    return found
 
 
 def last_words(client: Client, container_id: str) -> tuple[str, ...]:

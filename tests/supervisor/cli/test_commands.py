@@ -319,6 +319,17 @@ def test_exits_shows_the_ledger(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     assert json.loads(exitctl("exits", "--format", "jsonl").out)["Exit"]["Code"] == 7
 
 
+@pytest.mark.parametrize("word", ["web", ID[:8]])
+def test_exits_of_a_removed_container_are_found_by_name_and_id(daemon: FakeDaemon, exitctl: Exitctl, word: str) -> None:
+    of_all = daemon.answers.Exits
+    daemon.answers.Exits = lambda request: of_all(request) if request.id in ("", ID) else iter(())
+    daemon.answers.Inspect = nobody
+    assert json.loads(exitctl("exits", "--id", word, "--format", "jsonl").out)["Exit"]["Code"] == 7
+    nothing = exitctl("exits", "--id", "somebody-else")
+    assert (nothing.code, nothing.out) == (125, "")
+    assert "no container" in nothing.err
+
+
 def test_version_shows_both_ends(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     assert exitctl("version").out.splitlines()[1].startswith("exitd    9.9")
     assert json.loads(exitctl("version", "--format", "json").out)["Server"]["Version"] == "9.9"
