@@ -275,6 +275,7 @@ def many(client: Client, box: str, count: int, at_once: int = 8) -> None:
             assert word(end_of(client, box, exec_id)) == f"exited {n % 100}"
 
 
+@pytest.mark.timeout(300 + scaled(10_000) / 5)  # ten thousand take longer than a test may
 def test_thousands_of_execs_leave_no_process_descriptor_directory_or_row() -> None:
     with daemon(forked=False) as d, d.client() as client:
         warm_up(client)
