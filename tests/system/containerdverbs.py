@@ -4,7 +4,7 @@ import itertools
 import re
 import signal
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.supervisor.cli.fake_attach import Pty
 from tests.system.containerdevents import Event, Recorder
@@ -68,6 +68,8 @@ def _plain(value: Any, rig: Containerd, ids: list[str]) -> Any:
             return {_plain(key, rig, ids): _plain(one, rig, ids) for key, one in value.items()}
         case Said():
             return Said(value.code, _plain(value.out, rig, ids), _plain(value.err, rig, ids))
+        case Shown():
+            return Shown(value.code, _plain(value.text, rig, ids), value.restored)
         case list() | tuple():
             return [_plain(one, rig, ids) for one in value]
     return value
@@ -80,6 +82,9 @@ def agree(ours: Any, truth: Any) -> bool:
             return ours.code == truth.code and ours.out.startswith(truth.out) and ours.err.startswith(truth.err)
         case bytes(), bytes():
             return ours.startswith(truth)
+        case Shown(), Shown():
+            same = (ours.code, ours.restored) == (truth.code, truth.restored)
+            return same and ours.text.startswith(truth.text)
         case dict(), dict():
             return ours.keys() == truth.keys() and all(agree(one, truth[key]) for key, one in ours.items())
         case (list(), list()) | (tuple(), tuple()):
@@ -96,6 +101,14 @@ def reason(said: Said) -> tuple[int, str]:
     """Its code, and of a failure the word for it, which is the error's kind; what is before that is the runtime's own
     text."""
     return said.code, said.err.rstrip().rpartition(": ")[2] if said.code else said.out + said.err
+
+
+class Shown(NamedTuple):
+    """Code, everything that was shown, and whether the terminal is as it was."""
+
+    code: int
+    text: str
+    restored: bool
 
 
 class Screen:
@@ -128,11 +141,10 @@ class Screen:
         until(look, f"{text!r} is not on the screen")
         return self
 
-    def ended(self) -> tuple[int, str, bool]:
-        """Code, everything that was shown, and whether the terminal is as it was."""
+    def ended(self) -> "Shown":
         code = self.process.wait(LIMIT_SECONDS)
         while shown := self.pty.shown():
             self.text += shown
         restored = self.pty.modes() == self.pty.before
         self.pty.close()
-        return code, self.text, restored
+        return Shown(code, self.text, restored)

@@ -59,8 +59,9 @@ def no_streams(box: Box) -> object:
 def a_terminal(box: Box) -> object:
     screen = Screen(box.rig, *box.words("--rm", "-t", "--", "sh", "-c", f"{SIZES}; {TALK}"), size=(40, 100))
     screen.until("is 40 100").resize(50, 120, "is 50 120").until("up").pty.type(b"word\r")
-    ended = screen.until("got word").ended()
-    assert ended[0] == 6
+    ended = screen.ended()
+    assert ended.code == 6
+    surely(box, "got word" in ended.text, ended)
     return ended
 
 
@@ -89,9 +90,10 @@ def attach_to_a_terminal(box: Box) -> object:
     detached = first.ended()[0]
     second = Screen(box.rig, "task", "attach", box.id)
     second.pty.type(b"word\r")
-    code, text, restored = second.until("got word").ended()
-    assert code == 6
-    return detached, code, text.count("got word"), restored, box.rig.wanted("container", "rm", box.id)
+    ended = second.ended()
+    assert ended.code == 6
+    surely(box, ended.text.count("got word") == 1, ended)
+    return detached, ended.code, ended.restored, box.rig.wanted("container", "rm", box.id)
 
 
 def exec_(box: Box) -> object:
@@ -129,8 +131,9 @@ def exec_on_a_terminal(box: Box) -> object:
     words = box.exec_words("one", "-t", "--", "sh", "-c", f"{SIZES}; {TALK}")
     screen = Screen(box.rig, *words, size=(40, 100))
     screen.until("is 40 100").resize(50, 120, "is 50 120").until("up").pty.type(b"word\r")
-    ended = screen.until("got word").ended()
-    assert ended[0] == 6
+    ended = screen.ended()
+    assert ended.code == 6
+    surely(box, "got word" in ended.text, ended)
     return ended, box.end()
 
 
