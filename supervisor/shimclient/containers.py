@@ -98,12 +98,14 @@ class ShimV2Containers:
     ) -> Process:
         """Init, which waits for its start, and a Wait for its end."""
         link = await run.peer.link()
-        with contextlib.suppress(ExitdError):  # there are shims that know of nobody yet
-            await self._know_shim(run, link)
+        await self._know_shim(run, link)  # some know of nobody yet
         stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, container.spec.tty)
         given, seconds = options.packed(container, self._place.state), self._place.create_seconds
         try:
             pid = await link.create(container.id, work, stdio=stdio, options=given, seconds=seconds)
+        except TimedOut:
+            run.peer.silent = True  # it is not waited for as long again when it is taken away
+            raise
         except RuntimeFailed as error:
             if wanted is None:
                 raise
@@ -118,8 +120,9 @@ class ShimV2Containers:
         return init
 
     async def _know_shim(self, run: Run, link: Link) -> None:
-        connected = await link.connect(run.key.container)
-        run.shim = process_of(connected.shim_pid)
+        """If it tells. Whether it lives is for those who watch it to find out."""
+        with contextlib.suppress(ExitdError):
+            run.shim = process_of((await link.connect(run.key.container)).shim_pid) or run.shim
 
     def _watch(self, container: Container, run: Run, init: Process) -> None:
         self._hub.watch_memory(run)
@@ -235,7 +238,7 @@ class ShimV2Containers:
         self._hub.pumps.find(key, rundir.reopen(self._place.state, container.id, container.run))
         if self._hub.watching.get(key) is None:
             self._watch(container, run, init)
-        with contextlib.suppress(ExitdError):  # what has become of it, the watching will tell
+        with contextlib.suppress(ShimLost, TimedOut):
             await self._know_shim(run, await run.peer.link())
         return Found.LIVE, Made(init, run.shim, self.monitored_by(key))
 

@@ -8,7 +8,7 @@ import contextlib
 
 import structlog
 
-from supervisor.errors import ExitdError, NoSuchContainer
+from supervisor.errors import ExitdError, NoSuchContainer, Unsupported
 from supervisor.facts import Container, Process
 from supervisor.shimclient import place, strays
 from supervisor.shimclient.hub import Hub, Run
@@ -31,8 +31,10 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
     except ExitdError as error:
         if not run.peer.lost.is_set():
             log.warning("a shim does not let its task go", container=container.id, why=str(error))
+        # It may have another address than one that it has printed and exitd cannot reach.
+        is_told = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id)
         if hub.is_lone(run):
-            await hub.end_shim(run, 0)
+            await hub.end_shim(run, GONE_SECONDS if is_told else 0)
     await hub.delete(run.path, container.id, run.peer.contact.program)
     if init is not None and run.peer.is_plain:
         await strays.ended(init, GONE_SECONDS)
