@@ -79,12 +79,18 @@ def cgroup_directories(cgroup: str) -> list[pathlib.Path]:
 
 
 def cgroup_pids(cgroup: str) -> set[int]:
-    return {
-        int(pid)
-        for directory in cgroup_directories(cgroup)
-        for path in directory.rglob("cgroup.procs")
-        for pid in path.read_text().split()
-    }
+    """Of all below it, too. Who clears them away meanwhile is no trouble."""
+    found: set[int] = set()
+    for path in _cgroups_below(cgroup):
+        with contextlib.suppress(OSError):  # FileNotFoundError, or ENODEV of one that was open
+            found |= set(map(int, (path / "cgroup.procs").read_text().split()))
+    return found
+
+
+def _cgroups_below(cgroup: str) -> list[pathlib.Path]:
+    """The innermost first."""
+    tops = cgroup_directories(cgroup)
+    return [pathlib.Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
 
 
 def end_process(pid: int) -> None:
@@ -103,8 +109,8 @@ def empty_cgroup(cgroup: str) -> None:
     """What the daemon does about a run's cgroups after runtime delete, whatever that returned."""
     for pid in cgroup_pids(cgroup):
         end_process(pid)
-    for directory in cgroup_directories(cgroup):
-        for path in [*sorted(directory.rglob("*/"), reverse=True), directory]:
+    for path in _cgroups_below(cgroup):
+        with contextlib.suppress(FileNotFoundError):
             path.rmdir()
 
 

@@ -86,7 +86,7 @@ class Engine:
 
     @property
     def cgroup(self) -> str:
-        return f"/exitd/{self.base.name}-{self.name}"
+        return f"/exitd/{self.base.parent.name}-{self.base.name}-{self.name}"
 
     def run(self, id: str, script: str, *, memory_bytes: int = 0) -> None:
         """It runs when this returns, detached. Its parent is whoever reaps the orphans of this machine."""
