@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Generator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 SYSTEM_TESTS = pathlib.Path(__file__).parent / "system"
@@ -37,6 +38,13 @@ def signals_name_a_process() -> Generator[None, None, None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "kill", checked)
         yield
+
+
+@pytest.fixture(autouse=True)
+def logs_are_as_they_were() -> Generator[None, None, None]:
+    """A test that calls exitd's own main has its log configured for the whole process."""
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

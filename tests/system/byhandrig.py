@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.system import oracle, shimrig
+from tests.system import oracle, tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.oracle import SCRIPT, WHEN_TOLD, Subject
 
@@ -18,7 +18,7 @@ def cgroup_of(daemon: Daemon, name: str) -> str:
 
 def bundle(daemon: Daemon, name: str, *args: str, truth: pathlib.Path | None = None) -> pathlib.Path:
     """A bundle on a small root file system; `truth` is what it sees as /mnt."""
-    directory = shimrig.tiny_bundle(daemon.base / "bundles" / name, list(args), cgroup_of(daemon, name))
+    directory = tinyroot.bundle(daemon.base / "bundles" / name, list(args), cgroup_of(daemon, name))
     config = json.loads((directory / "config.json").read_text())
     if truth is not None:
         mount = {"destination": "/mnt", "type": "bind", "source": str(truth), "options": ["rbind", "rw"]}

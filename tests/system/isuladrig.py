@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shim import native, record
-from tests.system import shimrig
+from tests.system import shimrig, tinyroot
 from tests.system.shimrig import LIMIT_SECONDS, end_process, wait_readable
 
 # As the daemon forks: a session of its own, all descriptors but three closed, those on /dev/null, the shim found on
@@ -72,7 +72,7 @@ class Daemon:
 
     def container(self, id: str, *args: str, host_pids: bool = False, **changed: Any) -> "Shim":
         """A bundle and a state directory with everything the daemon puts there, in its order; no shim yet."""
-        bundle = shimrig.tiny_bundle(self.base / "engines" / id, list(args), self.cgroup, host_pids)
+        bundle = tinyroot.bundle(self.base / "engines" / id, list(args), self.cgroup, host_pids)
         state = self.base / "state" / id
         state.mkdir(parents=True, mode=0o700)
         os.mknod(state / "exit_fifo", 0o600 | 0o010000)

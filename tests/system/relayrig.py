@@ -25,8 +25,9 @@ from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
 from shim import fields, native
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import REQUEST, Decoder, Frame, encode
+from tests.system import tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon
-from tests.system.shimrig import empty_cgroup, tiny_bundle
+from tests.system.shimrig import empty_cgroup
 
 HELLO, AGAIN, DONE, BYE, _, EVENT, TOLD = range(0x80, 0x87)
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20
@@ -212,7 +213,7 @@ class Tasks:
     base: pathlib.Path
 
     def bundle(self, id: str, *args: str) -> pathlib.Path:
-        place = tiny_bundle(self.base / id, list(args), f"/{self.relay.namespace}/{id}")
+        place = tinyroot.bundle(self.base / id, list(args), f"/{self.relay.namespace}/{id}")
         return place
 
     def mounted(self, id: str, *args: str) -> tuple[pathlib.Path, list[types_pb2.Mount]]:

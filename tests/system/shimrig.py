@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 import pathlib
 import select
@@ -20,19 +19,6 @@ from tests.system import tinyroot
 
 LIMIT_SECONDS = 20.0
 NUMBERS = itertools.count()
-
-
-def tiny_bundle(directory: pathlib.Path, args: list[str], cgroup: str, host_pids: bool = False) -> pathlib.Path:
-    """A bundle whose root holds a few programs and nothing else."""
-    tinyroot.make(directory / "rootfs")
-    subprocess.run(["runc", "spec", "--bundle", str(directory)], check=True, timeout=LIMIT_SECONDS)
-    config = json.loads((directory / "config.json").read_text())
-    config["process"].update(terminal=False, args=args, env=["PATH=/bin"])
-    config["linux"]["cgroupsPath"] = cgroup
-    if host_pids:
-        config["linux"]["namespaces"] = [one for one in config["linux"]["namespaces"] if one["type"] != "pid"]
-    (directory / "config.json").write_text(json.dumps(config))
-    return directory
 
 
 def wait_readable(fd: int, seconds: float = LIMIT_SECONDS) -> bool:
@@ -79,18 +65,17 @@ def cgroup_directories(cgroup: str) -> list[pathlib.Path]:
 
 
 def cgroup_pids(cgroup: str) -> set[int]:
-    """Of all below it, too. Who clears them away meanwhile is no trouble."""
+    """Of all below it, too. Who clears one away meanwhile is no trouble: ENOENT, or ENODEV where it was open."""
     found: set[int] = set()
     for path in _cgroups_below(cgroup):
-        with contextlib.suppress(OSError):  # FileNotFoundError, or ENODEV of one that was open
+        with contextlib.suppress(OSError):
             found |= set(map(int, (path / "cgroup.procs").read_text().split()))
     return found
 
 
 def _cgroups_below(cgroup: str) -> list[pathlib.Path]:
     """The innermost first."""
-    tops = cgroup_directories(cgroup)
-    return [pathlib.Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
+    return [pathlib.Path(path) for top in cgroup_directories(cgroup) for path, *_ in os.walk(top, topdown=False)]
 
 
 def end_process(pid: int) -> None:
@@ -367,7 +352,7 @@ class Rig:
 
     def bundle(self, *args: str, host_pids: bool = False) -> pathlib.Path:
         name = f"bundle{next(NUMBERS)}"
-        return tiny_bundle(self.directory / name, list(args), self.cgroup, host_pids)
+        return tinyroot.bundle(self.directory / name, list(args), self.cgroup, host_pids)
 
     def script(self, text: str) -> str:
         """An executable shell script."""

@@ -10,7 +10,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import BadRequest, NoSuchContainer, WrongState
-from tests.system import lives, shimrig
+from tests.system import lives, tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, spec, until
 from tests.system.lives import last_exit, ledger, types, word
 
@@ -106,7 +106,7 @@ def test_a_kill_ends_a_container_in_every_state_and_says_who_sent_it(client: Cli
 
 def test_every_deadly_signal_is_reported_as_what_it_is(client: Client, tmp_path: pathlib.Path) -> None:
     """In the host's pid namespace: in one of its own an init is deaf to all but SIGKILL."""
-    bundle = shimrig.tiny_bundle(tmp_path, ["sleep", "1000"], "", host_pids=True)
+    bundle = tinyroot.bundle(tmp_path, ["sleep", "1000"], "", host_pids=True)
 
     def one(name: str) -> tuple[str, str, str]:
         started = client.start(client.create(pb.ContainerSpec(bundle=str(bundle))).id)

@@ -20,9 +20,10 @@ from supervisor.taskfacts import Stdio
 from tests.supervisor.shimclient import rig
 from tests.supervisor.shimclient.fakerig import SANDBOX, start_of
 from tests.supervisor.shimclient.rig import LIMIT_SECONDS, Place, Task
+from tests.system import tinyroot
 from tests.system.containerdcensus import below
 from tests.system.daemonrig import Daemon
-from tests.system.shimrig import empty_cgroup, end_process, left_of, processes_of, tiny_bundle
+from tests.system.shimrig import empty_cgroup, end_process, left_of, processes_of
 
 RUNC, EXITD = "io.containerd.runc.v2", "io.containerd.exitd.v2"
 LIFE = ["/tasks/create", "/tasks/start", "/tasks/exit", "/tasks/delete"]
@@ -61,7 +62,7 @@ def clear(place: Place) -> None:
 
 
 def shim_task(place: Place, runtime: str, id: str, *args: str) -> Task:
-    bundle = tiny_bundle(place.bundle(id), list(args), f"/{place.base.name}/{id}")
+    bundle = tinyroot.bundle(place.bundle(id), list(args), f"/{place.base.name}/{id}")
     return rig.task(place, find(runtime, os.environ["PATH"]), id, bundle)
 
 
