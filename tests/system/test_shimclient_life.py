@@ -159,6 +159,19 @@ def test_a_shim_that_stands_still_is_shown_so_and_no_end_is_made_up(daemon: Daem
     assert oracle.end_and_judge(daemon, subject) == ["exited by shimv2-wait"]
 
 
+def test_a_shim_that_stands_still_holds_up_no_other_one_when_exitd_is_started_again(daemon: Daemon) -> None:
+    still, other = begun(daemon), begun(daemon)
+    with stopped(oracle.shim_of(daemon, still)):
+        daemon.restart()
+        other.go()
+        with daemon.client() as client:
+            exit_ = last_exit(client, other.id)
+            assert (exit_.kind, exit_.source) == ("exited", "shimv2-wait")
+            client.remove(other.id, force=True)
+        still.go()
+    assert oracle.end_and_judge(daemon, still) == ["exited by shimv2-wait"]
+
+
 def test_one_whose_shim_stands_still_is_removed_by_force(daemon: Daemon, cli: Cli) -> None:
     subject, sockets = begun(daemon), addresses(daemon)
     with stopped(oracle.shim_of(daemon, subject)):
