@@ -51,6 +51,7 @@ COMMANDS = {
     "why": ("past", "Tell how and why a container ended"),
     "exits": ("past", "Show the ledger of exits, removed containers included"),
     "compare": ("compare", "Measure the ways to run pods on this machine against each other"),
+    "metrics": ("metrics", "Print exits, restarts and memory kills for Prometheus"),
     "doctor": ("doctor", "Check this machine, with the cure for what is wrong"),
     "version": ("about", "Show the versions of exitctl and exitd"),
     "info": ("about", "Show the daemon's settings and state"),

@@ -213,6 +213,13 @@ def test_exits_is_the_ledger_of_all_ends(cli: Cli) -> None:
     assert cli.ok("exits", "--since", "2099-01-01", "--format", "jsonl") == ""
 
 
+def test_the_ledger_is_numbers_for_prometheus_too(cli: Cli) -> None:
+    counts = re.findall(
+        r'^exitd_exits{kind="exited",code="7",.*reason="self".*} (\d+)$', cli.ok("metrics"), re.MULTILINE
+    )
+    assert sum(map(int, counts)) >= 1
+
+
 # -- nobody knows
 
 
