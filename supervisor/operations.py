@@ -184,6 +184,10 @@ class Operations:
 
     async def remove(self, id: str, force: bool, by: By) -> None:
         found: Container | None = await self._node.get(id)
+        if found is not None and found.spec.task is not None and not force:
+            name = found.spec.name
+            there = f"remove it there (ctr task delete {name}); with force it goes here alone"
+            raise WrongState(f"{name} is a task of containerd's: {there}", id=found.id)
         # Again when something else was quicker: a restart's timer, another caller, the end itself.
         while found is not None and found.phase is not Phase.REMOVING:
             with contextlib.suppress(NoSuchContainer):
