@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -18,6 +19,13 @@ settings.load_profile("any-machine")
 
 def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def pytest_configure() -> None:
+    """Give up what the starter ignores: under nohup, or in the background of a script, SIGHUP and SIGINT would do nothing."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,8 +19,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 RECORDS = sorted(ROOT.glob("docs/decisions/*.md"))
 SECTIONS = ["Context", "Decision", "Consequences", "Rejected"]
-LONGEST_RECORD = 60  # lines: one page
-MOST_C = 8_250
 
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
@@ -144,14 +142,13 @@ def test_the_ladder_on_paper_is_the_ladder_in_the_code() -> None:
     assert re.findall(r"^ +\| `([\w-]+)` \|", text, re.MULTILINE) == [source.value for source in Source]
 
 
-def test_the_decision_records_are_numbered_short_and_of_one_form() -> None:
+def test_the_decision_records_are_numbered_and_of_one_form() -> None:
     assert [int(path.name[:4]) for path in RECORDS] == list(range(1, len(RECORDS) + 1))
     for path in RECORDS:
         text = path.read_text()
         assert text.startswith(f"# {int(path.name[:4])}. "), path
         assert "\nStatus: " in text, path
         assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == SECTIONS, path
-        assert len(text.splitlines()) <= LONGEST_RECORD, path
 
 
 def test_the_decisions_say_the_numbers_and_names_that_hold() -> None:
@@ -161,9 +158,3 @@ def test_the_decisions_say_the_numbers_and_names_that_hold() -> None:
     assert kept in texts[12]
     assert f"{keep.exits:,} exits, at most {keep.exits_age_ns // DAY_NS} days old" in texts[12]
     assert f"The phases are {', '.join(Phase)};" in texts[8]
-
-
-def test_the_c_is_still_small() -> None:
-    """Everything that is compiled into a program; beyond this, docs/decisions/0026 is to be looked at again."""
-    files = [path for path in (ROOT / "shim").glob("*/*.[ch]") if path.parent.name != "fuzz"]
-    assert 1000 < sum(len(path.read_text().splitlines()) for path in files) <= MOST_C
