@@ -21,8 +21,8 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-def pytest_configure() -> None:
-    """Give up what the starter ignores: under nohup, or in the background of a script, SIGHUP and SIGINT would do nothing."""
+def heed_signals() -> None:
+    """Undo what the starter ignores: under nohup, or in the background of a script, SIGHUP and SIGINT do nothing."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -90,6 +90,7 @@ class AtOnce:
 
 @pytest.hookimpl(trylast=True)  # after the one that makes the reporter
 def pytest_configure(config: pytest.Config) -> None:
+    heed_signals()
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if in_ci() and terminal is not None:
         config.pluginmanager.register(AtOnce(terminal), "at-once")

@@ -6,7 +6,13 @@ import tomllib
 from tests.test_complaints import named_below
 
 TESTS = pathlib.Path(__file__).resolve().parent
-ROWS = [*(f"T{n}" for n in range(1, 14)), *(f"L{n}" for n in range(1, 10)), *(f"S{n}" for n in range(1, 10)), "V1", "V7"]
+ROWS = [
+    *(f"T{n}" for n in range(1, 14)),
+    *(f"L{n}" for n in range(1, 10)),
+    *(f"S{n}" for n in range(1, 10)),
+    "V1",
+    "V7",
+]
 
 
 def judge(rows: dict[str, dict[str, object]], tests: set[str]) -> list[str]:
