@@ -1,8 +1,11 @@
 """exitd: flags, logs, and a daemon in the foreground until SIGTERM."""
 
+import os
+
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is imported: before every import that could do so
+
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Mapping
 

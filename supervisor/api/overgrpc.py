@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # both are read when grpc is imported
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # both are read when grpc is imported
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc

@@ -4,8 +4,6 @@ import os
 import socket
 from urllib.parse import quote
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read when grpc is imported; the daemon never forks
-
 import grpc.aio
 import structlog
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # ships no py.typed

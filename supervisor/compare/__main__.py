@@ -1,6 +1,10 @@
 """The process that measures: `python -m supervisor.compare STATE ROOT PLAN`, begun by `exitctl compare` in a mount
 namespace of its own. The report is ROOT/report.json; what happens meanwhile is said on stderr."""
 
+import os
+
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # read when grpc is imported; what measures starts processes all the time
+
 import pathlib
 import signal
 import sys

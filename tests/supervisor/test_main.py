@@ -1,5 +1,6 @@
 """Flags, variables and a file, on the way to a configuration."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,29 @@ def test_a_file_can_say_the_directories_too(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(f"root = '{tmp_path}/same'\nstate = '{tmp_path}/same'\n")
     assert "--root and --state are both" in started("--config", str(file)).stderr
+
+
+SEES_GRPC = """
+import os, sys
+
+class Look:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            print(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
+            sys.meta_path.remove(self)
+
+sys.meta_path.insert(0, Look())
+__import__(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("inherited", [{}, {"GRPC_ENABLE_FORK_SUPPORT": "1"}], ids=["nothing", "on"])
+@pytest.mark.parametrize("program", ["supervisor.__main__", "supervisor.compare.__main__", "supervisor.api.overgrpc"])
+def test_grpc_is_imported_after_its_fork_handlers_are_switched_off(program: str, inherited: dict[str, str]) -> None:
+    """They wait for ever in the fork that CPython falls back to when vfork has failed."""
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    command = [sys.executable, "-c", SEES_GRPC, program]
+    found = subprocess.run(
+        command, env={**environment, **inherited}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert found.stdout == "0\n"

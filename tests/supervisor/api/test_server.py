@@ -191,7 +191,3 @@ def test_every_call_is_either_known_to_change_something_or_to_only_look() -> Non
     looking = {"List", "Inspect", "Pids", "Wait", "Events", "Exits", "Logs", "Version", "Info"}
     looking |= {"ListPods", "InspectPod", "ListImages", "Attach", "Watches"}
     assert {method.name for method in rpc.EXITD.methods} == looking | MUTATING
-
-
-def test_grpc_is_told_not_to_meddle_with_forks() -> None:
-    assert os.environ["GRPC_ENABLE_FORK_SUPPORT"] == "0"
