@@ -35,7 +35,7 @@ def test_every_finding_has_tests_that_exist_or_says_why_not() -> None:
 
 
 def test_a_row_that_names_no_test_there_is_or_says_nothing_is_found() -> None:
-    good = {row: {"what": "x", "tests": ["a::b"]} for row in ROWS}
+    good: dict[str, dict[str, object]] = {row: {"what": "x", "tests": ["a::b"]} for row in ROWS}
     assert judge(good, {"a::b"}) == []
     assert judge({**good, "T1": {"what": "x", "tests": ["a::c"]}}, {"a::b"}) == ["T1: no test a::c"]
     assert judge({**good, "T1": {"what": "x", "open": ""}}, {"a::b"}) == ["T1: neither tests nor a reason"]
