@@ -68,10 +68,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class OomSeen:
-    """So many processes of this run were killed for memory, and init has outlived that."""
+    """So many processes of this run were killed for memory, and init has outlived that; or nobody can see whether it
+    has (not `is_init_seen`)."""
 
     run: int
     kills: int
+    is_init_seen: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from supervisor.facts import (
     Retained,
     RunKey,
     Signaled,
+    Source,
     Spec,
     Unknown,
     is_death_by,
@@ -103,6 +104,7 @@ __all__ = [
 ]
 
 SIGKILL = 9
+NOT_KNOWN = "unknown"
 ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: sent to end, not to inform
 
 
@@ -161,8 +163,9 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _end_asked(c, asked, moment)
         case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended():
             return _ended(c, happening, moment)
-        case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills) if run == c.run and kills > c.oom_told:
-            return Step(replace(c, oom_told=kills), events=_oom(c, moment, kills, init=False))
+        case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills, is_init_seen) if run == c.run and kills > c.oom_told:
+            told = _oom(c, moment, kills, "false" if is_init_seen else NOT_KNOWN)
+            return Step(replace(c, oom_told=kills), events=told)
         case Phase.RUNNING, HealthSeen(run, status, streak) if run == c.run and status is not c.health:
             told = events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
             return Step(replace(c, health=status), events=told)
@@ -216,9 +219,9 @@ def events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[
     return (Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=told, pod_id=pod, task=task),)
 
 
-def _oom(c: Container, moment: Moment, kills: int, *, init: bool) -> tuple[Event, ...]:
-    """Told once for each count; the last one is the exit's."""
-    return events(c, moment, "oom", kills=str(kills), init=str(init).lower())
+def _oom(c: Container, moment: Moment, kills: int, init: str) -> tuple[Event, ...]:
+    """Told once for each count; the last one is the exit's. `init`, whether it was killed: true | false | unknown."""
+    return events(c, moment, "oom", kills=str(kills), init=init)
 
 
 def _make_failed(c: Container, error: str, moment: Moment) -> Step:
@@ -267,7 +270,8 @@ def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     by_rule = {"rule": exit_.rule} if rule else {}
     told = [replace(events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
     if exit_.oom.kills > c.oom_told:
-        told.insert(0, *_oom(c, moment, exit_.oom.kills, init=exit_.oom.init))
+        init = NOT_KNOWN if isinstance(exit_.status, Unknown) else str(exit_.oom.init).lower()
+        told.insert(0, *_oom(c, moment, exit_.oom.kills, init))
     return Step(after, (exit_,), tuple(told), (WakeWaiters(exit_), Settle(), CleanUp()))
 
 
@@ -314,8 +318,9 @@ def _word(decision: restart.Decision) -> str:
 def _exit_of(c: Container, ended: Ended) -> Exit:
     report = ended.report
     asked_kill = c.asked is not None and c.asked.signal == SIGKILL
-    by_oom = report.oom_kills > c.oom_told and report.status == Signaled(SIGKILL) and not asked_kill
-    reason, by = _reason(c, report, by_oom)
+    out_of_memory = report.oom_kills > c.oom_told and not asked_kill
+    by_oom = out_of_memory and report.status == Signaled(SIGKILL)
+    reason, by = _reason(c, report, by_oom or (out_of_memory and _may_be_sigkill(report)))
     if ended.sandbox_ended and c.asked is None and report.status == Signaled(SIGKILL):
         reason, by = Reason.PAUSE_EXIT, By(policy=str(Reason.PAUSE_EXIT))
     return Exit(
@@ -331,6 +336,12 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
         started_ns=c.started_ns,
         init=report.init or c.init,
     )
+
+
+def _may_be_sigkill(report: Report) -> bool:
+    """Its witness saw a number that SIGKILL has too. What a shim's `delete` prints is no witness's."""
+    number = report.status.number if isinstance(report.status, Unknown) else None
+    return number == 128 + SIGKILL and report.source is not Source.SHIMV2_DELETE
 
 
 def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:

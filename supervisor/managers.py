@@ -63,6 +63,9 @@ class Containers:
     def has_begun(self, container: Container) -> bool:
         return self._of(container).has_begun(container)
 
+    def sees_init(self, container: Container) -> bool:
+        return self._of(container).sees_init(container)
+
     def is_ending(self, container: Container) -> bool:
         return self._of(container).is_ending(container)
 

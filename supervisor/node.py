@@ -345,7 +345,8 @@ class Node(Directory):
         container = self.containers.get(key.container)
         if container is not None and container.run == key.run and kills > container.oom_told:
             with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
-                await self.apply(key.container, lifecycle.OomSeen(key.run, kills))
+                seen = lifecycle.OomSeen(key.run, kills, is_init_seen=self.manager.sees_init(container))
+                await self.apply(key.container, seen)
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
         """Stores an end, however long the store refuses; nobody is told before. A second witness of it is no news."""

@@ -64,6 +64,9 @@ class ContainerManager(Protocol):
         """Init is the container's own program by now, whatever came of the runtime's start. False also means that
         nobody can tell."""
 
+    def sees_init(self, container: Container) -> bool:
+        """Whether init's own life can be looked at: that of a process in a virtual machine cannot."""
+
     def is_ending(self, container: Container) -> bool:
         """Init is dead or on its way there, whether or not that has been reported."""
 

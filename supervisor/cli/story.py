@@ -129,6 +129,8 @@ def _asked(exit_: pb.Exit) -> str:
     status = status_of(exit_)
     if exit_.reason in ("self", "unknown") and isinstance(status, Signaled) and not is_own_doing(status):
         return "Nobody asked exitd for it: the signal came from elsewhere on this host, or from within."
+    if exit_.reason == "oom" and isinstance(status, Unknown):
+        return f"Memory ran out in it, and {status.number} is the number of the signal that the kernel sends for that."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
     return sentence.format(by=_by(exit_.by))
 
@@ -149,6 +151,11 @@ def _memory(exit_: pb.Exit) -> list[str]:
     if exit_.oom.init:
         others = f", one of {kills} processes killed in its cgroup" if kills > 1 else ""
         return [f"The victim of the memory shortage was its main process{others}.{under}"]
+    if isinstance(status_of(exit_), Unknown):
+        processes = "one process" if kills == 1 else f"{kills} processes"
+        return [
+            f"Memory ran out in it: {processes} of it killed; whether the main one was among them is not known.{under}"
+        ]
     processes = "one other process" if kills == 1 else f"{kills} other processes"
     return [f"Memory ran out in its cgroup: {processes} of it killed, not the main one.{under}"]
 

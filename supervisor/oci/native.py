@@ -168,6 +168,9 @@ class NativeContainers:
         now = procstate.program(container.init) if container.init is not None else ""
         return bool(now and container.waits_in) and now != container.waits_in
 
+    def sees_init(self, container: Container) -> bool:
+        return True
+
     def is_ending(self, container: Container) -> bool:
         return container.init is None or procstate.is_ending(container.init)
 

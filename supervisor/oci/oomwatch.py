@@ -35,6 +35,7 @@ class _Run:
     cgroup: str
     event_fd: int = -1  # v1
     watch: inotify.Watch | None = None  # v2
+    noted: int = 0  # kills that somebody else has counted: no cgroup of this host's counts those in a virtual machine
     seen: int = 0  # the count when it last had grown
     seen_at: float = 0.0  # loop time of that
     told: int = 0
@@ -68,10 +69,11 @@ class OomWatch:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def begin(self, key: RunKey, cgroup: str) -> None:
-        """From now until `end`. A cgroup that cannot be watched is left to `look_at_all`."""
+    def begin(self, key: RunKey, cgroup: str, noted: int = 0) -> None:
+        """From now until `end`. A cgroup that cannot be watched is left to `look_at_all`. `noted`: what `note` has
+        counted of this run under a daemon before this one."""
         self.end(key)
-        run = self._runs[key] = _Run(key, cgroup)
+        run = self._runs[key] = _Run(key, cgroup, noted=noted)
         try:
             if cgroups.mode(self._root) is cgroups.Mode.V2:
                 self._watch_v2(run)
@@ -91,6 +93,19 @@ class OomWatch:
         run.event_fd = cgroups.oom_event(run.cgroup, self._root)
         if run.event_fd >= 0:
             self._monitor.watch(run.event_fd, select.EPOLLIN, lambda _: self._drain(run))
+
+    def note(self, key: RunKey) -> None:
+        """Counts a kill that the run's cgroup on this host does not count. It is told like the others."""
+        run = self._runs.get(key)
+        if run is not None:
+            run.noted += 1
+            self._look(run)
+
+    def wake(self, key: RunKey) -> None:
+        """Looks at the run's cgroup: somebody reports a kill there."""
+        run = self._runs.get(key)
+        if run is not None:
+            self._wake(run)
 
     def seen(self, key: RunKey) -> int:
         """The count when it was last looked at: a cgroup that goes away takes its own along."""
@@ -138,7 +153,7 @@ class OomWatch:
             self._later(run, PATIENCE_SECONDS)
 
     def _look(self, run: _Run) -> None:
-        kills = cgroups.oom_kills(run.cgroup, self._root) or 0
+        kills = max(cgroups.oom_kills(run.cgroup, self._root) or 0, run.noted)
         if kills > run.seen and self._runs.get(run.key) is run:
             run.seen, run.seen_at = kills, asyncio.get_running_loop().time()
             self._later(run, PATIENCE_SECONDS)

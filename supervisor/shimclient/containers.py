@@ -125,7 +125,7 @@ class ShimV2Containers:
             run.shim = process_of((await link.connect(run.key.container)).shim_pid) or run.shim
 
     def _watch(self, container: Container, run: Run, init: Process) -> None:
-        self._hub.watch_memory(run)
+        self._hub.watch_memory(run, container.oom_told)
         watched = self._hub.watching.add(run.key, run.peer)
         self._hub.watching.hold(watched, init, own=run.peer.is_plain)
         self._hub.watching.begin(watched)
@@ -222,6 +222,10 @@ class ShimV2Containers:
     def has_begun(self, container: Container) -> bool:
         """Only its shim can tell: `state_process`."""
         return False
+
+    def sees_init(self, container: Container) -> bool:
+        watched = self._hub.watching.get(RunKey(container.id, container.run))
+        return watched is not None and not self._hub.watching.is_shared(watched)
 
     def is_ending(self, container: Container) -> bool:
         watched = self._hub.watching.get(RunKey(container.id, container.run))

@@ -124,9 +124,9 @@ class Hub:
     def _check_seconds(self) -> float:
         return self.place.limits().reconcile_seconds
 
-    def watch_memory(self, run: Run) -> None:
-        """Once it has its cgroup."""
-        self._oom.begin(run.key, run.cgroup)
+    def watch_memory(self, run: Run, told: int) -> None:
+        """Once it has its cgroup. `told`: memory kills of this run that are in the event log already."""
+        self._oom.begin(run.key, run.cgroup, told)
 
     async def end(self, key: RunKey) -> None:
         """Closes what this process holds of the run."""
@@ -175,13 +175,26 @@ class Hub:
 
     def _happened(self, happened: forwarding.Happened) -> None:
         event = happened.event
-        if happened.namespace != NAMESPACE or not isinstance(event, events_pb2.TaskExit):
+        if happened.namespace != NAMESPACE or not isinstance(event, events_pb2.TaskExit | events_pb2.TaskOOM):
             return
         run = self._runs.get(event.container_id)
-        if run is not None:
+        if run is None:
+            log.info("an event of no run", topic=happened.topic, container=event.container_id)
+        elif isinstance(event, events_pb2.TaskOOM):
+            self._out_of_memory(run)
+        else:
             exec_id = event.id if event.id != event.container_id else ""
             key = RunKey(event.container_id, run.key.run, exec_id)
             self.watching.event_came(key, Word(event.exit_status, event.exited_at.ToNanoseconds()), event.pid)
+
+    def _out_of_memory(self, run: Run) -> None:
+        """A shim whose containers are processes of this host reports what their cgroup counts. What another one reports
+        may have been in a virtual machine, where nobody else counts."""
+        log.info("a shim reports a memory kill", container=run.key.container, run=run.key.run)
+        if run.peer.is_plain:
+            self._oom.wake(run.key)
+        else:
+            self._oom.note(run.key)
 
     def _ended(self, key: RunKey, report: Report) -> None:
         assert self._on_exit is not None

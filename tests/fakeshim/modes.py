@@ -30,6 +30,7 @@ class Modes:
     one_pid: bool = False  # every pid that is told is the shim's own
     exit_events: int = 1  # per exit
     status: int = -1  # what is told of every exit; -1 is the truth
+    oom_at_end: bool = False  # an init that SIGKILL has ended was killed for memory, in a virtual machine
     wait: str = "prompt"  # | after-event | late | never | error
     late_seconds: float = 0.3
     shutdown: str = "reply"  # | eof (as kata's) | stays

@@ -87,6 +87,7 @@ class Service:
 
     async def run(self, listening: socket.socket) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, os._exit, 1)  # as after a bad health check
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, self._tell_oom)
         methods = {
             name: Method(request, reply, self._guarded(name, work))
             for name, (request, reply, work) in self._table().items()
@@ -201,6 +202,8 @@ class Service:
             if each.started and each.status < 0:
                 each.signal(signal.SIGKILL, everyone=True)
                 await asyncio.wait_for(each.ended.wait(), EXEC_SECONDS)
+        if self.modes.oom_at_end and task.init.status == 128 + signal.SIGKILL:
+            self._tell("oom", events.TaskOOM(container_id=id))
         if task.init.started:
             self._tell_exit(id, id, task.init)
         task.init.ended.set()
@@ -208,6 +211,11 @@ class Service:
     async def _exec_ended(self, id: str, exec_id: str, process: Process) -> None:
         self._tell_exit(id, exec_id, process)
         process.ended.set()
+
+    def _tell_oom(self) -> None:
+        """Some process in each of its containers was killed for memory."""
+        for id in self.tasks:
+            self._tell("oom", events.TaskOOM(container_id=id))
 
     def _tell_exit(self, id: str, name: str, process: Process) -> None:
         exited = events.TaskExit(container_id=id, id=name, pid=self._told_pid(process), **self._end_of(process))

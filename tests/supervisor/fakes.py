@@ -60,6 +60,7 @@ class FakeManager:
         self.discarded: list[str] = []
         self.begun: set[str] = set()
         self.ending: set[str] = set()  # whose init is on its way out
+        self.hidden: set[str] = set()  # whose init is in a virtual machine
         self.discard_fails: list[Exception] = []
 
     def begin_preparing(self, container: Container) -> None:
@@ -121,6 +122,9 @@ class FakeManager:
 
     def has_begun(self, container: Container) -> bool:
         return container.id in self.begun
+
+    def sees_init(self, container: Container) -> bool:
+        return container.id not in self.hidden
 
     def is_ending(self, container: Container) -> bool:
         return container.id in self.ending

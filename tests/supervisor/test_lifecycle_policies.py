@@ -88,6 +88,15 @@ def test_memory_kills_that_init_outlives_are_told_once_for_each_count(phase: Pha
     assert life.step(step.container, life.OomSeen(1, 3), moment()).events
 
 
+def test_of_a_memory_kill_that_nobody_saw_init_outlive_it_is_not_said_whom_it_hit() -> None:
+    step = life.step(container(), life.OomSeen(1, 1, is_init_seen=False), moment())
+    assert dict(step.events[0].attributes) == {"init": "unknown", "kills": "1"}
+    number_only = Unknown("shim-number-only", 137)
+    step = life.step(container(), ended(number_only, oom_kills=1), moment())
+    assert dict(step.events[0].attributes) == {"init": "unknown", "kills": "1"}
+    assert (step.exits[0].oom.init, step.exits[0].reason) == (False, Reason.OOM)
+
+
 def test_memory_kills_of_an_earlier_run_are_not_this_ones() -> None:
     with pytest.raises(WrongState):
         life.step(container(run=2), life.OomSeen(1, 5), moment())

@@ -3,6 +3,7 @@ its cause, once; and nothing of them is left, whether a create came to anything 
 
 import os
 import pathlib
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from supervisor.errors import ExitdError
 from tests.fakeshim.making import RUNTIME, FakeShim, make
 from tests.system import oracle
 from tests.system.daemonrig import Daemon, spec, until
-from tests.system.lives import directory, events, ledger, run
+from tests.system.lives import directory, events, ledger, run, types, up, word
 from tests.system.shimclientrig import QUICK
 from tests.system.shimrig import end_process, processes_of
 
@@ -103,6 +104,33 @@ def test_an_end_under_an_odd_shim_is_true_or_unknown(
         client.remove(id, force=False)
         assert ledger(client, id) == [exit_]
         assert [event.type for event in events(client, id)].count("exit") == 1
+    nothing_left(odd)
+
+
+def test_a_memory_kill_in_a_virtual_machine_is_told_while_its_container_lives(odd: Odd) -> None:
+    """No cgroup of this host counts it: only the shim reports it. Which process it was, nobody says."""
+    odd.does()
+    with odd.daemon.client() as client:
+        container = up(client, runtime=RUNTIME)
+        for kills in (1, 2):
+            os.kill(container.shim.pid, signal.SIGUSR2)
+            until(lambda: types(client, container.id).count("oom") == kills, "no oom event")  # noqa: B023
+        client.remove(container.id, force=True)
+        told = [dict(event.attributes) for event in events(client, container.id) if event.type == "oom"]
+        assert told == [{"init": "unknown", "kills": "1"}, {"init": "unknown", "kills": "2"}]
+        (exit_,) = ledger(client, container.id)
+        assert (exit_.oom.kills, exit_.oom.init, exit_.reason) == (2, False, "kill")
+    nothing_left(odd)
+
+
+def test_an_end_for_memory_in_a_virtual_machine_has_its_reason_and_is_told_before_the_exit(odd: Odd) -> None:
+    odd.does(oom_at_end=True, wait="after-event")
+    with odd.daemon.client() as client:
+        id, exit_ = run(client, "sh", "-c", "kill -KILL $$", runtime=RUNTIME)
+        assert (word(exit_), exit_.number, exit_.reason) == ("unknown shim-number-only", 137, "oom")
+        assert (exit_.oom.kills, exit_.oom.init) == (1, False)
+        assert types(client, id) == ["create", "start", "oom", "exit"]
+        client.remove(id, force=False)
     nothing_left(odd)
 
 

@@ -41,6 +41,13 @@ def test_a_killed_child_is_not_told_as_the_main_process() -> None:
     assert "2 other processes of it killed, not the main one" in text
 
 
+def test_of_an_unknown_end_nobody_says_which_process_the_memory_kill_hit() -> None:
+    unknown = {"kind": "unknown", "cause": "shim-number-only", "number": 137, "oom": pb.Oom(kills=1)}
+    text = story.tell(exit_of(reason="oom", **unknown), None, [])
+    assert "137 is the number of the signal that the kernel sends for that" in text
+    assert "one process of it killed; whether the main one was among them is not known" in text
+
+
 def test_the_caller_is_named_by_uid_and_pid() -> None:
     text = story.tell(exit_of(kind="signaled", signal=15, reason="stop", by=pb.By(uid=0, pid=99)), None, [])
     assert "It was asked to stop, by user 0 in process 99." in text

@@ -121,6 +121,21 @@ async def test_what_happened_before_anybody_watched_is_told_too(v2: pathlib.Path
 
 
 @in_loop
+async def test_a_kill_that_no_cgroup_here_counts_is_told_like_the_others_and_counted_on_by_the_next_daemon(
+    v2: pathlib.Path,
+) -> None:
+    async with bench(v2) as b:
+        b.watch.begin(KEY, PATH)
+        b.watch.note(KEY)
+        assert b.watch.seen(KEY) == 1
+        await until(lambda: b.told == [("c1", 1)])
+        b.watch.begin(KEY, PATH, noted=1)
+        b.watch.note(KEY)
+        await until(lambda: b.told[-1] == ("c1", 2))
+        b.watch.note(RunKey("nobody", 1))
+
+
+@in_loop
 async def test_a_change_that_got_lost_is_found_by_the_slow_loop_and_by_an_overflow(v2: pathlib.Path) -> None:
     async with bench(v2) as b:
         b.watch.begin(KEY, PATH)
