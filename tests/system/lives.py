@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, spec, until
+from tests.system.gates import in_mask
 
 
 @contextlib.contextmanager
@@ -95,6 +97,13 @@ def run(client: Client, *args: str, **fields: object) -> tuple[str, pb.Exit]:
 def up(client: Client, *args: str, **fields: object) -> pb.Container:
     """A container that runs."""
     return client.start(client.create(spec(*(args or ("sleep", "1000")), **fields)).id)
+
+
+def up_trapping(client: Client, script: str, number: int = signal.SIGTERM, **fields: object) -> pb.Container:
+    """A shell that runs and has set its trap for this signal: earlier, an init of a pid namespace would not notice it."""
+    container = up(client, "sh", "-c", script, **fields)
+    until(lambda: in_mask(container.init.pid, "SigCgt", number), "the trap is not set")
+    return container
 
 
 def ended(exit_: pb.Exit | None) -> pb.Exit:

@@ -22,7 +22,7 @@ from supervisor.errors import (
 from tests.system import crun
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, left, private_kb, scaled, spec, until, warm_up
 from tests.system.execrig import begin, command_of, end_of, exec_directories, run, script
-from tests.system.lives import daemon, events, last_exit, ledger, up, word
+from tests.system.lives import daemon, events, last_exit, ledger, up, up_trapping, word
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def _sleeps(pid: int) -> bool:
 
 def test_the_ends_of_execs_come_before_their_containers(client: Client) -> None:
     for how in ("KILL", "TERM"):
-        box = up(client, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.01; done").id
+        box = up_trapping(client, "trap 'exit 0' TERM; while :; do sleep 0.01; done").id
         execs = [begin(client, box, "sleep", "1000") for _ in range(5)]
         client.kill(box, how)
         last_exit(client, box)

@@ -9,7 +9,7 @@ import pytest
 from supervisor.api.client import Client
 from tests.system import lives, oracle
 from tests.system.daemonrig import Daemon
-from tests.system.lives import last_exit, run, up
+from tests.system.lives import last_exit, run, up, up_trapping
 from tests.system.shimclientrig import QUICK, end_shim
 
 EXITD = "io.containerd.exitd.v2"
@@ -45,7 +45,7 @@ def test_a_code_goes_through_both(client: Client, code: int) -> None:
 @pytest.mark.parametrize("who", ["client", "server"])
 def test_either_exitd_is_started_again_meanwhile(daemon: Daemon, behind: Daemon, who: str) -> None:
     with daemon.client() as client:
-        id = up(client, "sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done", runtime=EXITD).id
+        id = up_trapping(client, "trap 'exit 5' TERM; while :; do sleep 0.05; done", runtime=EXITD).id
     (daemon if who == "client" else behind).restart()
     with daemon.client() as client:
         waiting = client.begin_wait(id)
