@@ -6,6 +6,7 @@ from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SI
 
 from supervisor.checks import HealthSpec, HealthStatus
 from supervisor.logspecs import ForeignStreams, LogSpec
+from supervisor.security import Security
 from supervisor.taskfacts import Notice, Task
 
 START_SECONDS = 10  # what a start may take at most
@@ -276,6 +277,7 @@ class Spec:
     foreign: ForeignStreams = field(default_factory=ForeignStreams)
     create_options: tuple[str, ...] = ()  # arguments of its runtime's create
     task: Task | None = None  # containerd has asked for it
+    security: Security = field(default_factory=Security)
 
 
 class Phase(StrEnum):

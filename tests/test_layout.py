@@ -14,6 +14,7 @@ ORDER = (
     "supervisor",
     "supervisor.checks",
     "supervisor.logspecs",
+    "supervisor.security",
     "supervisor.taskfacts",
     "supervisor.facts",
     "supervisor.errors",

@@ -6,6 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline, restart, signals
 from supervisor.api.checks import check_message, health_message
 from supervisor.api.logspecs import log_message
+from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
 from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import By, Counters, Event, Exit, Exited, Pod, Process, Signaled, Spec, Unknown
@@ -54,6 +55,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         cpu_request_milli=spec.cpu_request_milli,
         log=log_message(spec.log),
         health=check_message(spec.health),
+        security=security_message(spec.security),
     )
 
 

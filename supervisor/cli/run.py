@@ -55,6 +55,10 @@ LISTS = {
     "label": ("K=V", "Label, for filters."),
     "volume": ("SRC:DST[:ro]", "Bind mount."),
     "log_opt": ("K=V", "max-size=SIZE, max-file=N, path=FILE or max-buffer-size=SIZE."),
+    "security_opt": (
+        "OPT",
+        "seccomp=FILE|unconfined|builtin, no-new-privileges[=false], apparmor=PROFILE or label=PART:VALUE.",
+    ),
     "restart_rule": ("RULE", "'exit in 42,43 => no' or '... => restart'; before --restart, the first that fits."),
 }
 Command = Callable[..., Any]

@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import status_of
 from supervisor.cli.logwords import log_options
+from supervisor.cli.securitywords import security_options
 from supervisor.facts import UNKNOWN_NUMBER, Unknown, fold
 
 Document = dict[str, object]
@@ -194,6 +195,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "NanoCpus": spec.cpu_limit_milli * 1_000_000,
         "Annotations": dict(spec.annotations),
         "LogConfig": {"Type": spec.log.driver, "Config": log_options(spec.log)},
+        "SecurityOpt": security_options(spec.security),
     }
 
 

@@ -9,6 +9,7 @@ from supervisor import pods
 from supervisor.cli import parse
 from supervisor.cli.checks import CheckWords, check_spec
 from supervisor.cli.logwords import log_spec
+from supervisor.cli.securitywords import security_spec
 from supervisor.errors import BadRequest
 from supervisor.images import reference
 
@@ -60,6 +61,7 @@ class Options(CheckWords):
     log_driver: str = ""
     log_opt: tuple[str, ...] = ()
     log_mode: str = ""
+    security_opt: tuple[str, ...] = ()
 
 
 def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.ContainerSpec:
@@ -98,6 +100,7 @@ def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.C
         cpu_limit_milli=parse.cpus_milli(options.cpus) if options.cpus else 0,
         health=check_spec(options),
         log=log_spec(options.log_driver, options.log_opt, options.log_mode),
+        security=security_spec(options.security_opt),
     )
 
 

@@ -13,6 +13,7 @@ from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
 from supervisor.oci.command import DEFAULT_PATH
 from supervisor.oci.users import Ids
+from supervisor.security import Security
 
 Document = dict[str, object]
 
@@ -157,6 +158,9 @@ def adapt_bundle(
     if not spec.tty:
         process.pop("consoleSize", None)
     process.setdefault("oomScoreAdj", host.oom_score_adj)
+    if spec.security.no_new_privileges is not None:
+        process["noNewPrivileges"] = spec.security.no_new_privileges
+    process.update(_labels(spec.security))
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
     _ask_shared(result, shared)
@@ -253,9 +257,16 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
         "cwd": _absolute(spec.cwd, "working directory"),
         "capabilities": _capabilities(user),
         "rlimits": [{"type": "RLIMIT_NOFILE", "soft": min(SOFT_FILES, hard_files), "hard": hard_files}],
-        "noNewPrivileges": True,
+        "noNewPrivileges": spec.security.no_new_privileges is not False,
         "oomScoreAdj": host.oom_score_adj,
+        **_labels(spec.security),
     }
+
+
+def _labels(security: Security) -> Document:
+    """What AppArmor and SELinux are asked for; a runtime refuses what the kernel does not have."""
+    asked = {"apparmorProfile": security.apparmor, "selinuxLabel": security.selinux}
+    return {name: value for name, value in asked.items() if value}
 
 
 def user_section(user: Ids) -> Document:

@@ -1,5 +1,7 @@
 """What a request may say, field by field; and that a spec comes back as it went."""
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
@@ -11,6 +13,7 @@ from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Policy, RestartPolicy, Spec
 from supervisor.logspecs import LogDriver, LogMode, LogSpec
+from supervisor.security import Security
 
 MOUNT = pb.Mount(source="/a", destination="/b")
 
@@ -22,7 +25,7 @@ def spec(**fields: object) -> pb.ContainerSpec:
 
 def test_a_small_spec_gets_the_defaults() -> None:
     small = Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="", network="", log=LEFT_OPEN)
-    assert requests.spec_of(spec()) == small
+    assert requests.spec_of(spec()) == replace(small, security=Security(seccomp="builtin"))
 
 
 def test_every_field_arrives() -> None:
@@ -63,6 +66,7 @@ def test_every_field_arrives() -> None:
         mounts=(Mount("/src", "/dst", True),),
         namespace="prod",
         log=LEFT_OPEN,
+        security=Security(seccomp="builtin"),
     )
 
 
@@ -179,6 +183,13 @@ LOGS = st.builds(
     mode=st.sampled_from(LogMode),
     buffer_bytes=st.sampled_from([0, 65_536, 2**30]),
 ) | st.sampled_from([LogSpec(LogDriver.JOURNALD), LogSpec(LogDriver.NONE, mode=LogMode.NON_BLOCKING)])
+SECURITIES = st.builds(
+    Security,
+    seccomp=st.sampled_from(["builtin", "unconfined"]),
+    no_new_privileges=st.sampled_from([None, False, True]),
+    apparmor=st.sampled_from(["", "unconfined", "docker-default"]),
+    selinux=st.sampled_from(["", "u:r:t", "u:r:t:s0:c1,c2"]),
+)
 SPECS = st.builds(
     Spec,
     name=NAME,
@@ -202,6 +213,7 @@ SPECS = st.builds(
     mounts=st.lists(st.builds(Mount, PATH, PATH, st.booleans()), max_size=2).map(tuple),
     namespace=NAME,
     log=LOGS,
+    security=SECURITIES,
 )
 
 

@@ -10,6 +10,7 @@ from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
 from supervisor.oci.spec import CAPABILITIES, Document, Host, Shared, adapt_bundle, config, parse_bundle, rootfs_of
 from supervisor.oci.users import Ids
+from supervisor.security import Security
 
 ID = "0123456789abcdef0123"
 ROOT = Ids()
@@ -248,3 +249,19 @@ def test_what_is_no_configuration_is_refused_naming_the_file(text: bytes) -> Non
 def test_a_bundle_of_the_wrong_shape_is_refused(section: dict[str, object]) -> None:
     with pytest.raises(BadRequest):
         adapt_bundle({**BUNDLE, **section}, BUNDLED, cgroups_path="/exitd/x")
+
+
+def test_what_was_asked_of_apparmor_selinux_and_new_privileges_is_handed_on() -> None:
+    asked = Security(no_new_privileges=False, apparmor="profile", selinux="u:r:t:s0")
+    for process in (
+        made(replace(SPEC, security=asked))["process"],
+        adapted(replace(BUNDLED, security=asked))["process"],
+    ):
+        words = ("noNewPrivileges", "apparmorProfile", "selinuxLabel")
+        assert [process[word] for word in words] == [False, "profile", "u:r:t:s0"]
+
+
+def test_without_a_word_there_are_no_new_privileges_and_a_bundle_is_as_it_is() -> None:
+    process = made(SPEC)["process"]
+    assert process["noNewPrivileges"] is True and {"apparmorProfile", "selinuxLabel"}.isdisjoint(process)
+    assert "noNewPrivileges" not in adapted(BUNDLED)["process"]

@@ -1,0 +1,34 @@
+"""What holds a container back: message to fact, checked, and back. Pure."""
+
+import re
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.values import bad, matching
+from supervisor.security import BUILTIN, UNCONFINED, Security
+
+_APPARMOR = re.compile(r"[^\s\0]{1,255}")
+_SELINUX = re.compile(r"[^\s:]+:[^\s:]+:[^\s:]+(:[^\s]+)?")
+
+
+def security_of(message: pb.SecuritySpec, *, of_bundle: bool) -> Security:
+    """exitd's own profile where nothing is said; a bundle says it by itself. BadRequest names the field."""
+    return Security(
+        seccomp=_seccomp(message.seccomp) or ("" if of_bundle else BUILTIN),
+        no_new_privileges=message.no_new_privileges if message.HasField("no_new_privileges") else None,
+        apparmor=matching("security.apparmor", message.apparmor, _APPARMOR, "a profile's name, at most 255 bytes"),
+        selinux=matching("security.selinux", message.selinux, _SELINUX, "user:role:type:level"),
+    )
+
+
+def security_message(security: Security) -> pb.SecuritySpec:
+    """`security_of` takes it back."""
+    message = pb.SecuritySpec(seccomp=security.seccomp, apparmor=security.apparmor, selinux=security.selinux)
+    if security.no_new_privileges is not None:
+        message.no_new_privileges = security.no_new_privileges
+    return message
+
+
+def _seccomp(text: str) -> str:
+    if text not in ("", BUILTIN, UNCONFINED):
+        raise bad("security.seccomp", text, f"{BUILTIN} or {UNCONFINED}")
+    return text
