@@ -132,10 +132,10 @@ def start(wanted: Wanted) -> str:
 def claim(wanted: Wanted) -> None:
     """Both directories, which nobody has had before us."""
     os.makedirs(wanted.state, mode=0o711, exist_ok=True)
-    os.makedirs(wanted.root, mode=0o711, exist_ok=True)
+    os.makedirs(wanted.root, mode=0o700, exist_ok=True)
     made: list[str] = []
     for path in (os.path.dirname(wanted.log_path), os.path.dirname(wanted.directory)):
-        os.makedirs(os.path.dirname(path), mode=0o700 if path.startswith(wanted.state) else 0o711, exist_ok=True)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # STATE/c and ROOT/c
         try:
             os.mkdir(path, mode=0o700)
         except FileExistsError as error:

@@ -87,7 +87,7 @@ def main(file: str | None, keeper: str, log_format: str | None, debug: bool, **f
         settings = Settings(now.root, now.state, keeper == "start", configuration.now)
         prepare_process()
         check(settings)
-        with claimed(settings.state, 0o711), claimed(settings.root, 0o711):
+        with claimed(settings.state, 0o711), claimed(settings.root, 0o700):
             asyncio.run(serve(settings, configuration, Inotify()))
     except ExitdError as error:
         for line in str(error).splitlines():

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import gc
+import glob
 import os
 import resource
 import signal
@@ -94,7 +95,8 @@ class Evidence:
 
 @contextlib.contextmanager
 def claimed(directory: str, mode: int) -> Iterator[None]:
-    """The directory, ours alone: made if need be, owned by us, and locked as long as this process lives.
+    """The directory, ours alone: made if need be, owned by us, open to others no further than `mode`, and locked as
+    long as this process lives.
 
     A gRPC server takes a live socket from its owner without a word, so the lock comes before everything.
     """
@@ -111,6 +113,7 @@ def claimed(directory: str, mode: int) -> Iterator[None]:
         raise CannotStart(f"{directory}/exitd.lock: {error.strerror}; it must be a file of ours") from error
     try:
         _lock(lock_fd, directory)
+        narrow(os.path.realpath(directory), mode)
         yield
     finally:
         os.close(lock_fd)
@@ -130,6 +133,28 @@ def _open_to_others(directory: str) -> str:
         if found.st_uid not in (0, os.geteuid()) or loose:
             return str(parent)
     return ""
+
+
+def narrow(directory: str, mode: int) -> None:
+    """Takes away what `mode` does not have and an earlier exitd, or whoever made it, left open. CannotStart."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = stat.S_IMODE(os.fstat(fd).st_mode)
+            if found & ~mode:
+                os.fchmod(fd, found & mode)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise CannotStart(f"{directory}: {error.strerror}; exitd could not set its mode to {mode:o}") from error
+
+
+def narrow_containers(root: str) -> None:
+    """What an earlier exitd left open to everybody: a pod's members write below these as any user. CannotStart."""
+    top = f"{root}/c"
+    for path in (top, *glob.glob(f"{glob.escape(top)}/*"), *glob.glob(f"{glob.escape(top)}/*/volumes")):
+        if os.path.isdir(path) and not os.path.islink(path):
+            narrow(path, 0o700)
 
 
 def _lock(fd: int, directory: str) -> None:
@@ -180,6 +205,7 @@ def check(settings: Settings) -> None:
 async def serve(settings: Settings, configuration: Configuration, inotify: Inotify) -> None:
     """The daemon's life, from the store to the last word. Containers outlive it."""
     passed = sdlisten.given(frozenset({"ttrpc"}))  # before the first child
+    narrow_containers(settings.root)
     zombie = probe.zombie()
     evidence = Evidence({Source.ZOMBIE: zombie})
     store = Store(Path(settings.root) / "exitd.db", room_bytes=ROOM_BYTES)

@@ -43,7 +43,8 @@ def make(state: str, container: str, run: int, plan: bytes) -> RunDirectory:
     """A run's directory, in one of its container's that is made if need be. ShimFailed as below."""
     path = path_of(state, container, run)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        for above in (f"{state}/c", os.path.dirname(path)):  # makedirs' mode is the last one's
+            os.makedirs(above, mode=0o700, exist_ok=True)
     except OSError as error:
         raise ShimFailed(f"run directory {path}: {error.strerror}; is the state directory full?") from error
     return make_in(path, plan)

@@ -53,7 +53,8 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
     the machine does not let us."""
     directory = directory_of(root, container.id)
     try:
-        os.makedirs(f"{directory}/bundle", mode=0o700, exist_ok=True)
+        for path in (os.path.dirname(directory), directory, f"{directory}/bundle"):  # makedirs' mode is the last one's
+            os.makedirs(path, mode=0o700, exist_ok=True)
         merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits)
         if container.spec.pod:
             rootfs.prepare_shm(f"{directory}/{SHM}")
@@ -63,8 +64,9 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         if document is None:
             document = _document(container, merged, root, joins)
             _write(directory, document)
-        elif joins:
+        elif joins or container.spec.mounts:
             spec.join(document, joins)
+            spec.restrict(document, f"{volumes_of(container, root)}/")
             _write(directory, document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
@@ -178,14 +180,19 @@ def _make_empty_dirs(container: Container, root: str) -> None:
     for mount in container.spec.mounts:
         if mount.empty_dir:
             path = _empty_dir(container, root, mount)
-            os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with suppress(FileExistsError):
                 os.mkdir(path)
                 os.chmod(path, 0o777)  # whatever the umask is: members run as different users
 
 
 def _empty_dir(container: Container, root: str, mount: Mount) -> str:
-    return f"{directory_of(root, pod_of(container) or container.id)}/volumes/{mount.empty_dir}"
+    return f"{volumes_of(container, root)}/{mount.empty_dir}"
+
+
+def volumes_of(container: Container, root: str) -> str:
+    """Where the empty directories of its pod are, or its own."""
+    return f"{directory_of(root, pod_of(container) or container.id)}/volumes"
 
 
 def _with_sources(container: Container, root: str) -> Spec:
@@ -209,19 +216,20 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
 
 def _document(container: Container, merged: str, root: str, joins: dict[str, str]) -> spec.Document:
     wanted, path = _with_sources(container, root), default_cgroup(container)
-    shared, host = _shared(container, root, joins), _host(container)
+    shared, host, volumes = _shared(container, root, joins), _host(container), f"{volumes_of(container, root)}/"
     if merged:
         user = users.resolve(wanted.user, merged)
-        return spec.config(
+        made = spec.config(
             wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
         )
+        return spec.restrict(made, volumes)
     document = spec.parse_bundle(*rootfs.read_bundle(wanted.bundle))
     bundle_user = users.resolve(wanted.user, _bundle_root(document, wanted)) if wanted.user else None
     adapted = spec.adapt_bundle(document, wanted, cgroups_path=path, user=bundle_user, shared=shared, host=host)
     if not _is_possible(named := spec.cgroups_path_of(adapted)):
         file = f"{wanted.bundle}/config.json"
         raise BadRequest(f"{file}: linux.cgroupsPath {named!r} must be absolute, or SLICE:PREFIX:NAME for systemd")
-    return adapted
+    return spec.restrict(adapted, volumes)
 
 
 def _bundle_root(document: spec.Document, wanted: Spec) -> str:
@@ -266,6 +274,11 @@ def _read(directory: str) -> spec.Document | None:
 
 def _write(directory: str, document: spec.Document) -> None:
     path = f"{directory}/bundle/config.json"
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
+    with open(f"{path}.new", "w", encoding="utf-8", opener=_private) as file:
         file.write(json.dumps(document))  # json.dump would do it in Python, piece by piece
     os.rename(f"{path}.new", path)
+
+
+def _private(path: str, flags: int) -> int:
+    """The environment of a container may hold its secrets."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

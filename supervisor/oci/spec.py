@@ -58,6 +58,7 @@ MOUNTS = (  # destination, type, source, options
     ("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid noexec nodev relatime ro"),
 )
 SHM = "/dev/shm"
+RESTRICTED = ("nosuid", "nodev")
 CPU_PERIOD_US = 100_000
 MIN_SHARES = 2  # the kernel's least
 SOFT_FILES = 1024  # what select(2) can count; programs that want more raise it to the hard limit themselves
@@ -171,6 +172,15 @@ def join(document: Document, namespaces: dict[str, str]) -> None:
     """Other paths for the namespaces that it joins already."""
     linux = _section(document, "linux")
     linux["namespaces"] = _with_paths(_objects(linux, "namespaces"), namespaces)
+
+
+def restrict(document: Document, below: str) -> Document:
+    """The same document, its mounts from sources `below` nosuid and nodev: a member that writes there as root must not
+    leave what gives root to who runs or opens it."""
+    for mount in _objects(document, "mounts"):
+        if str(mount.get("source", "")).startswith(below):
+            mount["options"] = list(dict.fromkeys([*strings(mount, "options"), *RESTRICTED]))
+    return document
 
 
 def rootfs_of(document: Document) -> str:

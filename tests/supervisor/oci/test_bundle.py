@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config import Limits
 from supervisor.errors import BadRequest
-from supervisor.facts import Container, Phase, Pod, Spec
+from supervisor.facts import Container, Mount, Phase, Pod, Spec
 from supervisor.oci import bundle, rootfs
 
 ID, POD = "a" * 64, "b" * 64
@@ -82,3 +82,19 @@ def test_an_adopted_containers_cgroup_is_the_one_that_its_own_bundle_names(
     assert bundle.cgroups_path(adopted, str(tmp_path / "r")) == path
     (tmp_path / "given/config.json").unlink()
     assert bundle.cgroups_path(adopted, str(tmp_path / "r")) == f"/exitd/{ID}"
+
+
+def test_a_members_volume_is_nosuid_and_nodev_also_where_an_earlier_version_wrote_the_configuration(
+    tmp_path: pathlib.Path,
+) -> None:
+    given(tmp_path, {})
+    made = container(bundle=str(tmp_path / "given"), mounts=(Mount("", "/v", empty_dir="v"),))
+    places = str(tmp_path / "r"), str(tmp_path / "s")
+    bundle.prepare(made, *places, Limits())
+    file = tmp_path / "r/c" / ID / "bundle/config.json"
+    written = json.loads(file.read_text())
+    assert written["mounts"][0]["options"][-2:] == ["nosuid", "nodev"]
+    written["mounts"][0]["options"] = ["rbind", "rprivate", "rw"]
+    file.write_text(json.dumps(written))
+    bundle.prepare(made, *places, Limits())
+    assert json.loads(file.read_text())["mounts"][0]["options"] == ["rbind", "rprivate", "rw", "nosuid", "nodev"]
