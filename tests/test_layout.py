@@ -43,6 +43,7 @@ ORDER = (
     "supervisor.config",
     "supervisor.configfile",
     # kernel, files, sockets
+    "supervisor.listening",
     "supervisor.ttrpc",
     "supervisor.clock",
     "supervisor.sdnotify",

@@ -17,6 +17,7 @@ import structlog
 from supervisor.api import sockets
 from supervisor.errors import CannotStart
 from supervisor.facts import By
+from supervisor.listening import Listener, bound, client_ceiling, limit
 
 METADATA_KEY = "exitd-caller"
 MAX_CONNECTIONS = 10_000
@@ -34,29 +35,30 @@ class Callers:
         self._max = max_connections
         self._tokens: dict[str, By] = {}
         self._open: set[asyncio.Transport] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     async def start(self) -> None:
         """Binds, replacing a socket left behind: the caller holds the daemon's lock. Raises CannotStart."""
-        loop = asyncio.get_running_loop()
         try:
             with sockets.nobody_else():
-                self._server = await loop.create_unix_server(lambda: _Caller(self), self.path, backlog=_BACKLOG)
+                listening = bound(self.path, 0o600)
+            ceiling = client_ceiling(limit())
+            self._listener = Listener(listening, lambda: _Caller(self), backlog=_BACKLOG, ceiling=ceiling)
             sockets.admit_group(self.path)
         except OSError as error:
             raise CannotStart(f"cannot listen on {self.path}: {error.strerror or error}") from error
 
     async def stop(self) -> None:
         """Ends all connections, and with them all tokens. Idempotent."""
-        if self._server is None:
+        if self._listener is None:
             return
-        self._server.close()
-        self._server = None
+        self._listener.close()
+        self._listener = None
         for transport in tuple(self._open):
             transport.abort()
         self._open.clear()
         self._tokens.clear()
-        with suppress(FileNotFoundError):  # Python 3.13 removes it by itself
+        with suppress(FileNotFoundError):
             os.unlink(self.path)
 
     def lookup(self, token: str) -> By | None:
@@ -68,6 +70,8 @@ class Callers:
 
     def opened(self, transport: asyncio.Transport) -> str | None:
         """A token for a new connection; None when there are too many."""
+        if self._listener is None:
+            return None
         if len(self._tokens) >= self._max:
             log.warning("refused a caller", reason="too many connections", limit=self._max)
             return None

@@ -15,6 +15,7 @@ from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import By, Container, Exit, Spec
 from supervisor.images.facts import Image, Removed
 from supervisor.inotify import Inotify
+from supervisor.listening import check_room
 from supervisor.views import Info, PodView, View
 
 API = "exitd.v1"
@@ -204,6 +205,7 @@ class Doors(StreamDoors, WatchDoors):
                 yield pb.ExitsReply(exit=replies.exit_message(ended))
 
     async def Logs(self, request: pb.LogsRequest, by: By) -> AsyncGenerator[pb.LogsReply, None]:
+        check_room()
         source, done = await self._node.log_source(requests.id_of(request.id))
         run = requests.number_of(request.run, "run")
         wanted = requests.log_wanted(request, source)

@@ -8,6 +8,7 @@ import grpc.aio
 import structlog
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # ships no py.typed
 
+from supervisor import listening
 from supervisor.api import grpcdoor, health, rpc, sockets, ttrpcdoor
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls
@@ -69,7 +70,8 @@ class ApiServer:
         await server.stop(_LAST_WORDS_SECONDS)
 
     async def _serve(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=_OPTIONS)
+        most = ("grpc.max_allowed_incoming_connections", listening.grpc_connections(listening.limit()))
+        server = grpc.aio.server(options=(*_OPTIONS, most))
         rpc.add(server, grpcdoor.servicer(self._doors, self._calls, self._callers))
         rpc.add(server, self.health, health.SERVICE)
         names = (rpc.EXITD.full_name, health.SERVICE.full_name, reflection.SERVICE_NAME)

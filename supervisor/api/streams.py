@@ -10,6 +10,7 @@ from supervisor.api import requests
 from supervisor.api.values import size_of
 from supervisor.errors import BadRequest, TimedOut
 from supervisor.facts import By, Container, Counters, Winsize
+from supervisor.listening import check_room
 from supervisor.streams import Dropped, Item, Output, Session, Wanted
 
 START_SECONDS = 10.0  # for the first request of an attach
@@ -40,6 +41,7 @@ class StreamDoors:
 
     async def Attach(self, request: AsyncIterator[pb.AttachRequest], by: By) -> AsyncGenerator[pb.AttachReply, None]:
         start = await _start(request)
+        check_room()
         session = await self._streams.attach(requests.id_of(start.id), _exec_id(start.exec_id), _wanted(start))
         async with session:
             yield pb.AttachReply(started=pb.AttachStarted(tty=session.tty, stdin=session.stdin))

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from protos.containerd import events_pb2 as pb
 from protos.containerd.forward_pb2 import ForwardRequest
 from supervisor.errors import CannotStart
+from supervisor.listening import peer_ceiling
 from supervisor.ttrpc.server import Call, Peer, Server
 from supervisor.ttrpc.services import Method
 
@@ -47,7 +48,7 @@ class Forwarding:
     def __init__(self, happened: Callable[[Happened], None]) -> None:
         self._happened = happened
         method = Method(ForwardRequest, Empty, self._forward)
-        self._server = Server({SERVICE: {"Forward": method}}, check=_is_us)
+        self._server = Server({SERVICE: {"Forward": method}}, check=_is_us, ceiling=peer_ceiling)
 
     async def start(self, path: str) -> None:
         """CannotStart."""

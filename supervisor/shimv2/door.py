@@ -29,6 +29,7 @@ from supervisor.background import insist
 from supervisor.errors import BadRequest, CannotStart, Code
 from supervisor.facts import By
 from supervisor.inotify import Inotify
+from supervisor.listening import peer_ceiling
 from supervisor.node import Node
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.callers import Caller, Hello, Turns, key_of, read_hello
@@ -84,7 +85,12 @@ class Door:
             "exitd.shimv2.Relay": {"Cleanup": cleanup},
         }
         self._server = Server(
-            services, check=_is_us, failure_of=tasks.failure_of, on_frame=self._frame, on_lost=self._lost
+            services,
+            check=_is_us,
+            failure_of=tasks.failure_of,
+            on_frame=self._frame,
+            on_lost=self._lost,
+            ceiling=peer_ceiling,
         )
 
     async def start(self, inotify: Inotify) -> None:

@@ -7,7 +7,6 @@ ttrpc's one `except Exception`.
 import asyncio
 import os
 import socket
-import stat
 import struct
 from collections.abc import Callable
 from contextlib import aclosing, suppress
@@ -17,6 +16,7 @@ import structlog
 from google.protobuf.message import Message
 
 from supervisor.errors import Code, ExitdError, code_of
+from supervisor.listening import Listener, bound, client_ceiling, limit
 from supervisor.ttrpc.connection import ServerConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
 from supervisor.ttrpc.frames import Frame
@@ -79,6 +79,7 @@ class Server:
     `check` says who may connect; others see an end of file. `failure_of` turns what handlers raise into answers.
     `on_frame` gets frames of private types, in order with the requests around them: handlers of earlier requests have
     been scheduled, and not more. `on_lost` is told of each connection that has ended, once its handlers are cancelled.
+    `ceiling`: which descriptors connections may have, by the process's limit.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Server:
         on_frame: Callable[["Connection", Frame], None] | None = None,
         on_lost: Callable[["Connection"], None] | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        ceiling: Callable[[int], int] = client_ceiling,
     ) -> None:
         self.services = services
         self.check = check
@@ -98,7 +100,8 @@ class Server:
         self.on_lost = on_lost
         self.connections: set[Connection] = set()
         self._max_connections = max_connections
-        self._listeners: list[asyncio.Server] = []
+        self._ceiling = ceiling
+        self._listeners: list[Listener] = []
         self._paths: list[str] = []
         self._cancelled: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -108,11 +111,9 @@ class Server:
 
         A socket file in the way is replaced: hold a lock. OSError when the path cannot be bound.
         """
-        listening = _bound(where, mode) if isinstance(where, str) else where
-        listening.setblocking(False)
-        # Not create_unix_server: from Python 3.13 on it would remove the file of a socket that is not ours.
-        loop = asyncio.get_running_loop()
-        self._listeners.append(await loop.create_server(lambda: Connection(self), sock=listening, backlog=BACKLOG))
+        listening = bound(where, mode) if isinstance(where, str) else where
+        ceiling = self._ceiling(limit())
+        self._listeners.append(Listener(listening, lambda: Connection(self), backlog=BACKLOG, ceiling=ceiling))
         if isinstance(where, str):
             self._paths.append(where)
 
@@ -313,18 +314,3 @@ class Connection(Wire):
             call._timer.cancel()
         if call._inbox is not None:
             call._inbox.drop()
-
-
-def _bound(path: str, mode: int) -> socket.socket:
-    """Bound and not listening: nobody can connect before the mode is right."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        with suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.lstat(path).st_mode):
-                os.unlink(path)
-        listening.bind(path)
-        os.chmod(path, mode)
-    except OSError:
-        listening.close()
-        raise
-    return listening

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
+from supervisor import errors, listening
 from supervisor.facts import By
 from tests.supervisor.api.fake_node import until
 from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, first, reason, refused, run
@@ -224,5 +224,19 @@ def test_a_token_names_the_caller_and_a_stale_one_is_refused(tmp_path: Path) -> 
         assert (told.code(), reason(told).reason) == (grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED")
         streamed = await refused(first(rig.exitd.Events(pb.EventsRequest(), metadata=metadata)))
         assert reason(streamed).reason == "NOT_PERMITTED"
+
+    run(tmp_path, test)
+
+
+def test_a_call_that_would_hold_descriptors_is_refused_when_the_rest_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await created(rig)
+        monkeypatch.setattr(listening, "limit", lambda: 8)
+        attach = rig.exitd.Attach(iter([pb.AttachRequest(start=pb.AttachStart(id="c1"))]))
+        for call in (attach, rig.exitd.Logs(pb.LogsRequest(id="c1", follow=True))):
+            assert reason(await refused(first(call))).reason == "BUSY"
+        await rig.exitd.Inspect(pb.InspectRequest(id="c1"))
 
     run(tmp_path, test)
