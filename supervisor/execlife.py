@@ -22,6 +22,7 @@ from supervisor.lifecycle import SIGKILL
 from supervisor.node import Node
 from supervisor.sandbox import ExecManager
 from supervisor.store import AlreadyStored, Change
+from supervisor.storing import in_turn
 
 BEFORE_END_SECONDS = 1.0  # what a container's stored end waits for those of its execs
 BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later containerd must not be told any more
@@ -51,6 +52,10 @@ class Live:
     @property
     def key(self) -> RunKey:
         return self.exec.key
+
+    @property
+    def name(self) -> str:
+        return f"{self.key.container}/{self.key.exec_id}"
 
 
 class Execs:
@@ -92,12 +97,12 @@ class Execs:
 
     # -- steps
 
-    async def _apply(self, live: Live, happening: ExecHappening) -> Exec:
-        """One step: stored, told, acted on. WrongState, StoreFailed leave all as it was."""
-        async with live.turn:
+    async def _apply(self, live: Live, happening: ExecHappening, *, patient: bool = False) -> Exec:
+        """One step: stored, told, acted on. WrongState, StoreFailed leave all as it was. `patient` as in Node.apply."""
+        async with in_turn(live.turn, live.name, patient=patient):
             step = execs.step(live.exec, happening, self._node.moment())
             if step.exec is not None:
-                await self._commit(step.exec, step)
+                await self._commit(step.exec, step, patient=patient)
                 live.exec = step.exec
                 self._act(live, step.exec)
             else:
@@ -106,15 +111,14 @@ class Execs:
         log.debug("exec step", container=live.key.container, exec=live.key.exec_id, happening=happening)
         return live.exec
 
-    async def _commit(self, now: Exec, step: execs.ExecStep) -> None:
+    async def _commit(self, now: Exec, step: execs.ExecStep, *, patient: bool) -> None:
         ended = now.phase is ExecPhase.EXITED
         rows, gone = (() if ended else (now,)), ((now.key,) if ended else ())
         try:
-            numbered = await self._node.store.commit(
-                Change(exits=step.exits, events=step.events, execs=rows, ended_execs=gone)
-            )
+            change = Change(exits=step.exits, events=step.events, execs=rows, ended_execs=gone)
+            numbered = await self._node.store.commit(change, patient=patient)
         except AlreadyStored:  # a commit that was thought to have failed: all is in but the end of the row
-            numbered = await self._node.store.commit(Change(ended_execs=gone))
+            numbered = await self._node.store.commit(Change(ended_execs=gone), patient=patient)
         self._node.events.publish(numbered)
 
     def _act(self, live: Live, now: Exec) -> None:
@@ -131,12 +135,11 @@ class Execs:
 
     async def _surely(self, live: Live, happening: ExecHappening) -> bool:
         """A step that no caller can repeat: tried until it is stored. False: it was refused, something was quicker."""
-        name = f"{live.key.container}/{live.key.exec_id}"
         try:
-            await self._node.storing.surely(name, lambda: self._apply(live, happening))
+            await self._node.storing.surely(live.name, lambda: self._apply(live, happening, patient=True))
             return True
         except WrongState as error:
-            log.debug("step refused", exec=name, why=str(error))
+            log.debug("step refused", exec=live.name, why=str(error))
             return False
 
     # -- an exec begins

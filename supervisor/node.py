@@ -34,7 +34,7 @@ from supervisor.lifecycle import Happening, Moment, Step
 from supervisor.restart import Backoff
 from supervisor.sandbox import ContainerManager
 from supervisor.store import AlreadyStored, Change, Store
-from supervisor.storing import Storing
+from supervisor.storing import Storing, in_turn
 
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
@@ -80,28 +80,32 @@ class Node(Directory):
     def moment(self) -> Moment:
         return Moment(self.clock.now_ns(), boot_now(self.clock), self.backoff())
 
-    async def apply(self, container_id: str, happening: Happening) -> Container | None:
-        """One step: stored, shown, its effects begun. WrongState, NoSuchContainer, StoreFailed leave all as it was."""
+    async def apply(self, container_id: str, happening: Happening, *, patient: bool = False) -> Container | None:
+        """One step: stored, shown, its effects begun. WrongState, NoSuchContainer, StoreFailed leave all as it was.
+
+        `patient`: however long the store takes; for a step that is applied again after StoreFailed.
+        """
         self.known(container_id)  # a lock for one that is gone would stay for ever
-        async with self._turns.setdefault(container_id, asyncio.Lock()):
+        turn = self._turns.setdefault(container_id, asyncio.Lock())
+        async with in_turn(turn, container_id, patient=patient):
             step = lifecycle.step(self.known(container_id), happening, self.moment())
-            await self._commit(container_id, step)
+            await self._commit(container_id, step, patient=patient)
             self._show(container_id, step.container)
         log.debug("step", container=container_id, happening=happening, effects=step.effects)
         for effect in step.effects:
             self._perform(container_id, effect)
         return step.container
 
-    async def _commit(self, container_id: str, step: Step) -> None:
+    async def _commit(self, container_id: str, step: Step, *, patient: bool) -> None:
         kept = (step.container,) if step.container is not None else ()
         removed = () if kept else (container_id,)
         try:
             told = (step.exits, step.events, step.retained)
             change = Change(kept, removed, *told, tombstones=step.tombstones, ahead=step.ahead)
-            numbered = await self.store.commit(change)
+            numbered = await self.store.commit(change, patient=patient)
         except AlreadyStored:  # a commit that was thought to have failed: exit and events are in, all but the row
             change = Change(kept, removed, retained=step.retained, tombstones=step.tombstones)
-            numbered = await self.store.commit(change)
+            numbered = await self.store.commit(change, patient=patient)
         self.events.publish(numbered)
 
     def _show(self, container_id: str, container: Container | None) -> None:
@@ -146,8 +150,8 @@ class Node(Directory):
         self._show(container.id, container)
 
     async def note(self, event: Event) -> None:
-        """An event that changes nothing. StoreFailed."""
-        self.events.publish(await self.store.commit(Change(events=(event,))))
+        """An event that changes nothing. StoreFailed: it is not stored, however slow the disk was."""
+        self.events.publish(await self.store.commit(Change(events=(event,)), patient=True))
 
     async def _take_back(self, container_id: str) -> None:
         """Behind a commit that was given up: whatever came of it, there is no such container."""
@@ -205,7 +209,7 @@ class Node(Directory):
     async def _surely(self, container_id: str, happening: Happening) -> bool:
         """A step that no caller can repeat: tried until it is stored, nobody is told before. False: it was refused."""
         try:
-            await self.storing.surely(container_id, lambda: self.apply(container_id, happening))
+            await self.storing.surely(container_id, lambda: self.apply(container_id, happening, patient=True))
             return True
         except ExitdError as error:
             log.warning("step refused", container=container_id, why=str(error))
@@ -346,7 +350,7 @@ class Node(Directory):
         if container is not None and container.run == key.run and kills > container.oom_told:
             with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
                 seen = lifecycle.OomSeen(key.run, kills, is_init_seen=self.manager.sees_init(container))
-                await self.apply(key.container, seen)
+                await self.apply(key.container, seen, patient=True)
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
         """Stores an end, however long the store refuses; nobody is told before. A second witness of it is no news."""

@@ -297,9 +297,9 @@ class Observer:
         exit, events = foreign.end_of(one, report, kills, self._clock.now_ns())
         statements = tuple(watchrows.over(self.ends_with(one.target), (one,)))
         try:
-            numbered = await self._store.commit(Change(exits=(exit,), events=events, watching=statements))
+            numbered = await self._store.commit(Change(exits=(exit,), events=events, watching=statements), patient=True)
         except AlreadyStored:  # by a commit that was thought to have failed
-            numbered = await self._store.commit(Change(watching=statements))
+            numbered = await self._store.commit(Change(watching=statements), patient=True)
         self._events.publish(numbered)
         log.info("exit", container=one.container, run=one.run, status=str(exit.status), source=exit.source)
 
@@ -353,7 +353,7 @@ class Observer:
         eye.one = now  # before the commit: an end that is seen meanwhile was not one of these kills
         with contextlib.suppress(StoreFailed):
             change = Change(events=(event,), watching=tuple(watchrows.begun((), (now,))))
-            self._events.publish(await self._store.commit(change))
+            self._events.publish(await self._store.commit(change, patient=True))
 
 
 def _kills(eye: Eye) -> int:

@@ -77,7 +77,7 @@ class PodKeeper:
                 case Duty.STOP:
                     await self._end(container.id, Reason.PAUSE_EXIT, PAUSE_EXIT)
                 case Duty.CANCEL:
-                    await self._node.apply(container.id, lifecycle.SandboxGone())
+                    await self._node.apply(container.id, lifecycle.SandboxGone(), patient=True)
                 case Duty.REVIVE:
                     await self._start(container.id, NEW_SANDBOX)
                 case Duty.REMOVE:

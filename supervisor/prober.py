@@ -163,7 +163,9 @@ class Prober:
         if container is None or container.run != check.run or container.health is seen.status:
             return
         with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
-            await self._node.apply(container_id, lifecycle.HealthSeen(check.run, seen.status, seen.failing_streak))
+            await self._node.apply(
+                container_id, lifecycle.HealthSeen(check.run, seen.status, seen.failing_streak), patient=True
+            )
             log.info("health", container=container_id, status=seen.status.value, failing_streak=seen.failing_streak)
 
     async def _act(self, container_id: str, check: _Check, action: OnUnhealthy) -> None:

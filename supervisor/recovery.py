@@ -69,16 +69,16 @@ async def _after_reboot(node: Node, container: Container) -> None:
         report = evidence.rebooted(container.init, node.clock.now_ns())
         await node.end(RunKey(container.id, container.run), report, rebooted=True)
     elif container.phase is Phase.CREATING:
-        await node.apply(container.id, lifecycle.MakeFailed("the host was rebooted during create"))
+        await node.apply(container.id, lifecycle.MakeFailed("the host was rebooted during create"), patient=True)
     elif container.phase in (Phase.EXITED, Phase.RESTARTING):
-        await node.apply(container.id, lifecycle.Rebooted())
+        await node.apply(container.id, lifecycle.Rebooted(), patient=True)
     else:
         node.resume_effects(container)
 
 
 async def _again(node: Node, container: Container) -> None:
     if container.phase is Phase.CREATING:
-        await node.apply(container.id, lifecycle.MakeFailed("the daemon ended during create"))
+        await node.apply(container.id, lifecycle.MakeFailed("the daemon ended during create"), patient=True)
     elif container.phase in LIVE:
         await _connect(node, container)
     else:
@@ -108,7 +108,7 @@ async def _settle_start(node: Node, container: Container, found: Found) -> None:
     by itself meanwhile had been started."""
     begun = found is Found.ENDED or node.manager.has_begun(container)
     if begun or await node.manager.state_process(container) == "running":
-        await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()))
+        await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()), patient=True)
     else:
         with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed
             await node.start_made(container)

@@ -98,13 +98,16 @@ class Store:
         """The number of the newest event on the disk, 0 before the first."""
         return self._last
 
-    async def commit(self, change: Change) -> tuple[Event, ...]:
+    async def commit(self, change: Change, *, patient: bool = False) -> tuple[Event, ...]:
         """Stores the change; returns its events, numbered, once they are durable (but for `ahead`).
 
+        `patient`: waits as long as the disk takes; for whoever tries again what was not stored.
+
         Raises NameTaken, AlreadyStored (then nothing of this change is stored, others are not disturbed) or StoreFailed
-        (then try again: a retry of an exit that did get through answers AlreadyStored).
+        (nothing is stored; but unless `patient`, a disk that was only slow may store it yet).
         """
-        return await self._within_limit(self.commit_soon(change))
+        future = self.commit_soon(change)
+        return await (future if patient else self._within_limit(future))
 
     def commit_soon(self, change: Change) -> asyncio.Future[tuple[Event, ...]]:
         """`commit` without its limit. Changes are stored, and their futures resolved, in the order of the calls."""

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import functools
+import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -161,11 +162,23 @@ class StubbornStore(Store):
         super().__init__(path)
         self.changes: list[Change] = []
 
-    async def commit(self, change: Change) -> tuple[Event, ...]:
+    @contextlib.contextmanager
+    def slow(self) -> Iterator[None]:
+        """What is committed in the block is queued, and on the disk only after it: for who has a limit, too late."""
+        gate, limit_seconds = threading.Event(), self._limit_seconds
+        self._writer.submit(lambda connection: gate.wait(LIMIT_SECONDS), lambda result: None)
+        self._limit_seconds = 0.01
+        try:
+            yield
+        finally:
+            self._limit_seconds = limit_seconds
+            gate.set()
+
+    async def commit(self, change: Change, *, patient: bool = False) -> tuple[Event, ...]:
         if self.refusals > 0:
             self.refusals -= 1
             raise StoreFailed("the disk is full")
-        numbered = await super().commit(change)
+        numbered = await super().commit(change, patient=patient)
         self.changes.append(change)
         if self.late > 0:
             self.late -= 1

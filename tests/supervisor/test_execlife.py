@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import execlife
+from supervisor import execlife, storing
 from supervisor.errors import CommandNotFound, NoSuchExec, RuntimeFailed, ShimFailed, StoreFailed, WrongState
 from supervisor.execs import CONTAINER_EXIT, ExecPhase
 from supervisor.facts import Exited, Phase, Reason, RunKey, Signaled, Unknown
@@ -297,3 +297,24 @@ async def test_keys_are_those_the_keeper_must_not_forget(tmp_path: Path) -> None
         x.ends(live.key)
         await x.execs.wait(live)
         assert list(x.execs.keys()) == []
+
+
+def test_an_exec_that_a_slow_disk_takes_long_to_store_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "SLOW_SECONDS", 0.02)
+
+    async def main() -> None:
+        async with running(tmp_path) as x:
+            x.manager.gates["create"] = asyncio.Event()
+            begun = asyncio.ensure_future(x.begin())
+            await until(lambda: x.manager.names() == ["create"], "the shim")
+            with x.w.store.slow():
+                x.manager.gates["create"].set()
+                await until(lambda: x.w.health, "the word of health")
+            live = await begun
+            x.ends(live.key)
+            await settled(x)
+            assert [kind for kind, exec_id in await x.log() if exec_id] == ["exec", "exit"]
+
+    asyncio.run(main())

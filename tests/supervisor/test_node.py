@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import lifecycle
+from supervisor import lifecycle, storing
 from supervisor.clock import boot_now
 from supervisor.directory import exit_of, is_ended, is_over
 from supervisor.errors import (
     RuntimeFailed,
     ShimFailed,
+    StoreFailed,
     WrongState,
 )
 from supervisor.facts import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec
 from supervisor.restart import Backoff
+from supervisor.store import Change
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, until, world
 from tests.supervisor.happenings import STOP, USER
 
@@ -374,5 +376,41 @@ def test_closing_in_the_middle_of_everything_leaves_no_task(tmp_path: Path) -> N
             await w.node.close()
             assert not w.node.background
             assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_what_a_slow_disk_takes_long_to_store_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever tries again what the disk is still at work on stores it twice."""
+    monkeypatch.setattr(storing, "SLOW_SECONDS", 0.02)
+
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            container = await w.node.add(WEB)
+            with w.store.slow():
+                made = asyncio.ensure_future(w.node.make(container.id))
+                await until(lambda: w.health, "the word of health")
+            await made
+            await until(lambda: w.node.containers[container.id].phase is Phase.CREATED, "its create")
+            w.manager.ends(container.id, status=Exited(43))
+            await settled(w, container.id)
+            assert await w.event_types() == ["create", "exit"]
+            assert w.health[-1]  # well again
+
+    asyncio.run(main())
+
+
+def test_a_memory_kill_that_a_slow_disk_takes_long_to_store_is_told_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            id = await w.running(WEB)
+            with w.store.slow():
+                w.manager.kills_for_memory(id, 1)
+                await until(lambda: w.node._turns[id].locked(), "the commit")
+                with pytest.raises(StoreFailed):  # from now on whoever has a limit has given up
+                    await w.store.commit(Change())
+                w.manager.kills_for_memory(id, 1)  # as a round of the reconcile loop does
+            await w.node.background.settled()
+            assert (await w.event_types()).count("oom") == 1
 
     asyncio.run(main())

@@ -117,10 +117,10 @@ def test_an_end_that_cannot_be_stored_is_stored_as_soon_as_it_can(
             refusals = [StoreFailed("full"), StoreFailed("full")]
             commit = store.commit
 
-            async def refusing(change: Change) -> object:
+            async def refusing(change: Change, *, patient: bool = False) -> object:
                 if change.exits and refusals:
                     raise refusals.pop()
-                return await commit(change)
+                return await commit(change, patient=patient)
 
             with child() as process:
                 await watched.observe(found(process))
@@ -140,7 +140,7 @@ def test_what_cannot_be_stored_is_not_watched_and_may_be_asked_for_again(
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child() as process:
 
-                async def refusing(change: Change) -> object:
+                async def refusing(change: Change, *, patient: bool = False) -> object:
                     raise StoreFailed("full")
 
                 with monkeypatch.context() as patch:
@@ -160,7 +160,7 @@ def test_a_watch_that_cannot_be_ended_goes_on(tmp_path: Path, monkeypatch: pytes
             with child() as process:
                 await watched.observe(found(process))
 
-                async def refusing(change: Change) -> object:
+                async def refusing(change: Change, *, patient: bool = False) -> object:
                     kill_and_reap(process)  # and it ends just then
                     raise StoreFailed("full")
 

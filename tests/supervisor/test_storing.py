@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from supervisor import storing as module
 from supervisor.errors import NameTaken, StoreFailed
-from supervisor.storing import Storing
-from tests.supervisor.fakes import hasty, in_loop
+from supervisor.storing import Storing, in_turn
+from tests.supervisor.fakes import hasty, in_loop, until
 
 __all__ = ["hasty"]
 
@@ -54,3 +55,35 @@ async def test_health_is_well_again_only_when_nobody_is_refused(heard: tuple[Sto
         storing.surely("b", Commits(*[StoreFailed("full")] * 3)),
     )
     assert told == [False, True]
+
+
+@in_loop
+async def test_a_commit_that_takes_long_is_waited_for_and_not_begun_again_and_health_hears_of_it(
+    heard: tuple[Storing, list[bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
+    (storing, told), disk, begun = heard, asyncio.Event(), list[str]()
+
+    async def commit() -> None:
+        begun.append("a")
+        await disk.wait()
+
+    stored = asyncio.ensure_future(storing.surely("a", commit))
+    await until(lambda: told, "the word of health")
+    assert told == [False]
+    disk.set()
+    await stored
+    assert (begun, told) == (["a"], [False, True])
+
+
+@in_loop
+async def test_who_is_not_patient_is_refused_when_an_earlier_step_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = asyncio.Lock()
+    async with in_turn(turn, "a", patient=False):
+        monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
+        with pytest.raises(StoreFailed, match="still being stored"):
+            async with in_turn(turn, "a", patient=False):
+                raise AssertionError("two at a time")
+    async with in_turn(turn, "a", patient=True):
+        assert turn.locked()
+    assert not turn.locked()
