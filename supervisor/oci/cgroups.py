@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 
-from supervisor import monitor
+from supervisor import monitor, procstate
 from supervisor.errors import ShimFailed, TimedOut
+from supervisor.facts import Process
 
 ROOT = "/sys/fs/cgroup"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
@@ -196,6 +197,25 @@ def remove(cgroups_path: str, *, limit_seconds: float = 5.0, root: str = ROOT) -
             raise TimedOut(f"cgroup {busy[0]} is still busy after {limit_seconds:g} s", cgroup=cgroups_path)
         if not _kill_all(tops, deadline):
             time.sleep(RETRY_SECONDS)  # empty and yet EBUSY: the kernel lets go of the dead a moment later
+
+
+def existing(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
+    """The directories of the cgroup that are there, one for each hierarchy that has it."""
+    return tuple(top for top in paths(cgroups_path, root).values() if os.path.isdir(top))
+
+
+def join(cgroups_path: str, process: Process, root: str = ROOT) -> None:
+    """Put a process into the cgroup, in each hierarchy that has it. Nothing when it has ended.
+
+    Raises FileNotFoundError when no hierarchy has the cgroup, OSError when the kernel refuses.
+    """
+    if not (tops := existing(cgroups_path, root)):
+        raise FileNotFoundError(errno.ENOENT, "no cgroup hierarchy has it", cgroups_path)
+    for top in tops:
+        if procstate.is_ending(process):
+            return
+        with suppress(ProcessLookupError), open(f"{top}/cgroup.procs", "r+", encoding="ascii") as file:
+            file.write(str(process.pid))
 
 
 def remove_if_empty(cgroups_path: str, root: str = ROOT) -> None:

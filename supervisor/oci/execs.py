@@ -156,7 +156,7 @@ class NativeExecs:
             id=key.container,
             run=key.run,
             exec_id=key.exec_id,
-            create=tuple(rt.exec(container.id, files, console=plan.CONSOLE if e.spec.tty else "")),
+            create=tuple(rt.exec(runplan.runtime_id(container), files, console=plan.CONSOLE if e.spec.tty else "")),
             remove=(),
             oom=cgroups.oom_counter_path(cgroup) or "",
             keeper=f"{self._place.state}/{launch.SOCKET_NAME}",

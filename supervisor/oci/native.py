@@ -62,6 +62,7 @@ class NativeContainers:
         own = await self.prepared(container)
         self._watching.cgroups[container.id] = own.cgroups_path
         self._limit_pod(container)
+        self._refuse_a_taken_name(container)
         key = RunKey(container.id, container.run)
         with self._joins(container) as joins:
             directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
@@ -107,6 +108,16 @@ class NativeContainers:
             for fd in found:
                 os.close(fd)
 
+    def _refuse_a_taken_name(self, container: Container) -> None:
+        """In a root that others use too: the delete that follows a failed create would end the container of another."""
+        path = f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
+        if container.spec.runtime_root and _is_there(path):
+            raise WrongState(
+                f"{path}: the runtime knows a container of this name there already; delete that one first, or take"
+                " another Root in the runtime's options",
+                id=container.id,
+            )
+
     def _limit_pod(self, container: Container) -> None:
         """Before its first container is there, so that nothing in the pod is ever without the limit."""
         if container.spec.pod and container.spec.pod.memory_bytes:
@@ -123,13 +134,17 @@ class NativeContainers:
     async def start_process(self, container: Container) -> None:
         path = rundir.path_of(self._place.state, container.id, container.run)
         rt, log_file = self._runtime(container), f"{path}/{names.RUNTIME_LOG}"
-        result = await runtime.run(rt.start(container.id, log_file), timeout_seconds=self._place.runtime_seconds)
+        result = await runtime.run(
+            rt.start(runplan.runtime_id(container), log_file), timeout_seconds=self._place.runtime_seconds
+        )
         if result.returncode:
             words = runtime.last_error(result.stderr)
             raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
 
     async def state_process(self, container: Container) -> str:
-        return await runtime.state(self._runtime(container), container.id, timeout_seconds=self._place.runtime_seconds)
+        return await runtime.state(
+            self._runtime(container), runplan.runtime_id(container), timeout_seconds=self._place.runtime_seconds
+        )
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         watch = self._watching.get(RunKey(container.id, container.run))
@@ -146,16 +161,16 @@ class NativeContainers:
             cgroups.thaw(self._cgroup(container))
 
     async def pause_container(self, container: Container) -> None:
-        await self._simple(container, self._runtime(container).pause(container.id), "pause")
+        await self._simple(container, self._runtime(container).pause(runplan.runtime_id(container)), "pause")
 
     async def resume_container(self, container: Container) -> None:
-        await self._simple(container, self._runtime(container).resume(container.id), "resume")
+        await self._simple(container, self._runtime(container).resume(runplan.runtime_id(container)), "resume")
 
     async def update_container(self, container: Container, resources: str) -> None:
         """`resources`: JSON of runtime-spec's linux.resources."""
         path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
         await asyncio.to_thread(_write, path, resources)
-        await self._simple(container, self._runtime(container).update(container.id, path), "update")
+        await self._simple(container, self._runtime(container).update(runplan.runtime_id(container), path), "update")
 
     async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
         result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
@@ -211,7 +226,7 @@ class NativeContainers:
         await self._watching.shims.leave(self._watching.get(key), runplan.leaves_seconds(container.spec.foreign))
         is_unmade = container.init is None and container.exit is None
         async with self._watching.shims.locked(path, is_unmade=is_unmade):
-            if _is_there(f"{path}/{names.RUNTIME_ROOT}/{container.id}"):
+            if _is_there(f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"):
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
             if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # its own, as a rule
@@ -222,7 +237,7 @@ class NativeContainers:
     async def _delete_by_runtime(self, container: Container) -> None:
         """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case."""
         try:
-            argv = self._runtime(container).delete(container.id)
+            argv = self._runtime(container).delete(runplan.runtime_id(container))
             result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
             if result.returncode:
                 log.warning("runtime delete failed", container=container.id, status=result.returncode)

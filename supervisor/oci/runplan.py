@@ -36,12 +36,22 @@ class Place:
         return self.limits().create_seconds
 
 
+def runtime_root(container: Container, place: Place) -> str:
+    """Where the runtime keeps what it knows of the container's current run."""
+    own = f"{rundir.path_of(place.state, container.id, container.run)}/{names.RUNTIME_ROOT}"
+    return container.spec.runtime_root or own
+
+
+def runtime_id(container: Container) -> str:
+    """What the runtime calls the container: in a root that others look at, by the name they know."""
+    return container.spec.name if container.spec.runtime_root else container.id
+
+
 def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runtime:
     """The runtime of the container's current run."""
-    path = rundir.path_of(place.state, container.id, container.run)
     return runtime.Runtime(
         runtime.resolve(container.spec.runtime_path or container.spec.runtime),
-        f"{path}/{names.RUNTIME_ROOT}",
+        runtime_root(container, place),
         container.spec.runtime_options,
         systemd_cgroup=cgroups.is_scope(cgroup),
         create_options=container.spec.create_options,
@@ -51,14 +61,14 @@ def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runti
 def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place: Place) -> bytes:
     """The plan of the container's current run."""
     path = rundir.path_of(place.state, container.id, container.run)
-    files = (f"{path}/{names.PID_FILE}", container.id, f"{path}/{names.RUNTIME_LOG}")
+    files = (f"{path}/{names.PID_FILE}", runtime_id(container), f"{path}/{names.RUNTIME_LOG}")
     create = rt.create(own.path, *files, console=plan.CONSOLE if container.spec.tty else "")
     wanted = plan.Plan(
         id=container.id,
         run=container.run,
         create=tuple(create),
         tty=container.spec.tty,
-        remove=tuple(rt.delete(container.id)),
+        remove=tuple(rt.delete(runtime_id(container))),
         join=tuple(bundle.links(container, place.state).values()),
         oom=cgroups.oom_counter_path(own.cgroups_path) or "",
         keeper=f"{place.state}/{launch.SOCKET_NAME}",

@@ -28,6 +28,7 @@ class Hello:
     pid: int
     namespace: str
     address: str
+    started: int = 0  # of `pid`, in clock ticks since the boot
     courier: str = ""  # its process, PID/START, if it brings events to containerd; one of an older exitd does not
 
 
@@ -58,6 +59,7 @@ def read_hello(data: bytes) -> Hello:
             pid=pid,
             namespace=message.get("namespace"),
             address=message.get("address"),
+            started=started,
             courier=f"{pid}/{started}" if message.get("courier") == "1" else "",
         )
     except ValueError as error:

@@ -8,8 +8,9 @@ import structlog
 from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor.errors import BadRequest, Code, ShimFailed
-from supervisor.facts import Container, Spec
+from supervisor.facts import Container, Process, Spec
 from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.oci import cgroups
 from supervisor.rundir import path_of
 from supervisor.shimv2 import mounts, options, stdio
 from supervisor.shimv2.callers import Caller
@@ -43,8 +44,41 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller) -> Spec:
         stdin=bool(streams.stdin),
         foreign=streams,
         create_options=asked.create_words,
+        runtime_root=_root_of(asked.root, caller.namespace),
+        shim_cgroup=_cgroup_of(asked.shim_cgroup),
         task=_task(request.bundle, root, words, caller),
     )
+
+
+def _root_of(root: str, namespace: str) -> str:
+    """Where the runtime is to keep the task's state, as containerd's own runtime has it. BadRequest."""
+    if not root:
+        return ""
+    if not os.path.isabs(root):
+        raise BadRequest(f"runtime options: Root is {root!r}; it must be an absolute path")
+    return f"{os.path.normpath(root)}/{namespace}"
+
+
+def _cgroup_of(path: str) -> str:
+    """Where the task's shims belong. BadRequest: a path that leads out of the hierarchy, or to nothing."""
+    if ".." in path.split("/"):
+        raise BadRequest(f"runtime options: ShimCgroup is {path!r}; it must be a path without '..'")
+    name = path.strip("/")
+    if name and not cgroups.existing(f"/{name}"):
+        raise BadRequest(f"runtime options: ShimCgroup is {path!r}, and no such cgroup exists; make it first")
+    return f"/{name}" if name else ""
+
+
+async def put_shims(container: Container, caller: Caller) -> None:
+    """Move the relay and the shim of a new task to the cgroup that its client named for them. ShimFailed."""
+    wanted = container.spec.shim_cgroup
+    relay = Process(caller.hello.pid, caller.hello.started)
+    shims = [relay] if container.shim is None else [relay, container.shim]
+    for process in shims if wanted else ():
+        try:
+            await asyncio.to_thread(cgroups.join, wanted, process)
+        except OSError as error:
+            raise ShimFailed(f"ShimCgroup {wanted}: process {process.pid}: {error.strerror}") from error
 
 
 def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller) -> Task:

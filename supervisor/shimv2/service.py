@@ -106,6 +106,7 @@ class TaskService:
             c = await self._created_before(request.id, caller)
             if c is None:
                 c = await self._operations.create(await making.spec_of(request, caller), caller.by)
+                await making.put_shims(c, caller)
             await making.leave_word(c, self._state)
             return pb.CreateTaskResponse(pid=look(c).pid)
         finally:

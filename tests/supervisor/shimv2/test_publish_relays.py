@@ -14,7 +14,7 @@ from tests.supervisor.shimv2.taskevents import container, life
 from tests.supervisor.shimv2.test_publish import TOPICS, containerd, publishing, write
 
 NOBODY = "/of/nobody"
-HELLO = Hello("r", 1, (), 1, "k8s.io", NOBODY, ME)
+HELLO = Hello("r", 1, (), 1, "k8s.io", NOBODY, courier=ME)
 
 
 @pytest.fixture(autouse=True)

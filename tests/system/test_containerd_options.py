@@ -1,0 +1,103 @@
+"""Options of containerd's runtime that say where things belong: `Root` and `ShimCgroup`."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from supervisor.oci import cgroups
+from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
+from tests.system.daemonrig import until
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Containerd]:
+    with containerd() as made:
+        yield made
+
+
+@pytest.fixture
+def rig(running: Containerd) -> Iterator[Containerd]:
+    with for_one_test(running) as made:
+        yield made
+
+
+def flags(box: Box, text: str) -> tuple[str, str]:
+    """Of `ctr run`, for these options in TOML."""
+    path = box.rig.base / f"options-{box.id}.toml"
+    path.write_text(text)
+    return "--runtime-config-path", str(path)
+
+
+def state_of(root: pathlib.Path, id: str) -> dict[str, object]:
+    done = subprocess.run(["runc", "--root", root, "state", id], capture_output=True, timeout=30, check=True)
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def removed(box: Box) -> None:
+    box.end()
+    box.rig.left_is()
+
+
+def test_a_task_is_in_the_root_that_its_client_named_where_other_tools_look(rig: Containerd) -> None:
+    box, root = rig.box(EXITD, "root"), rig.base / "runc"
+    box.started("--null-io", *flags(box, f'Root = "{root}"\n'), "--", "sleep", "1000")
+    state = state_of(root / rig.namespace, box.id)
+    assert (state["status"], state["pid"]) == ("running", box.pid)
+    assert box.exec("one", "--", "sh", "-c", "exit 4").code == 4
+    assert [box.task(verb) for verb in ("pause", "resume")] == [Said(0, "", "")] * 2
+    removed(box)
+    assert os.listdir(root / rig.namespace) == []
+
+
+def test_what_another_keeps_in_that_root_under_the_same_name_is_left_alone(rig: Containerd) -> None:
+    box, root = rig.box(EXITD, "taken"), rig.base / "runc-taken"
+    (theirs := root / rig.namespace / box.id).mkdir(parents=True)
+    (theirs / "state.json").write_text("{}")
+    said = box.run("-d", "--null-io", *flags(box, f'Root = "{root}"\n'), "--", "sleep", "1000")
+    assert said.code == 1
+    assert f"{theirs}: the runtime knows a container of this name there already" in said.err
+    assert (theirs / "state.json").read_text() == "{}"
+    rig.wanted("container", "rm", box.id)
+    rig.left_is()
+
+
+@contextlib.contextmanager
+def a_cgroup(name: str) -> Iterator[list[pathlib.Path]]:
+    """In two hierarchies at most, as a client would make one."""
+    made = [pathlib.Path(path) for path in sorted(cgroups.paths(f"/{name}").values())][-2:]
+    try:
+        for path in made:
+            path.mkdir()
+        yield made
+    finally:
+        for path in made:
+            until(lambda path=path: not (path / "cgroup.procs").read_text(), f"{path} is in use")  # type: ignore[misc]
+            path.rmdir()
+
+
+def test_relay_and_shim_are_in_the_cgroup_that_their_client_named(rig: Containerd) -> None:
+    box = rig.box(EXITD, "shims")
+    with a_cgroup(f"exitd-shims-{os.getpid()}") as made:
+        box.started("--null-io", *flags(box, f'ShimCgroup = "/{made[0].name}"\n'), "--", "sleep", "1000")
+        with rig.with_exitd().client() as client:
+            (shown,) = client.list(all_of_them=False)
+        (relay,) = rig.shims(box.id)
+        for path in made:
+            members = [int(line) for line in (path / "cgroup.procs").read_text().split()]
+            assert sorted(members) == sorted((relay, shown.shim.pid))
+        removed(box)
+
+
+def test_a_cgroup_that_is_not_there_is_named_and_nothing_is_left(rig: Containerd) -> None:
+    box = rig.box(EXITD, "none")
+    said = box.run("-d", "--null-io", *flags(box, 'ShimCgroup = "/not/there"\n'), "--", "sleep", "1000")
+    assert said.code == 1
+    assert "ShimCgroup is '/not/there', and no such cgroup exists; make it first" in said.err
+    rig.wanted("container", "rm", box.id)
+    rig.left_is()
