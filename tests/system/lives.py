@@ -100,7 +100,7 @@ def up(client: Client, *args: str, **fields: object) -> pb.Container:
 
 
 def up_trapping(client: Client, script: str, number: int = signal.SIGTERM, **fields: object) -> pb.Container:
-    """A shell that runs and has set its trap for this signal: an init of a pid namespace would not notice it earlier."""
+    """A shell that runs and has set its trap for this signal: an init of a pid namespace would not notice it before."""
     container = up(client, "sh", "-c", script, **fields)
     until(lambda: in_mask(container.init.pid, "SigCgt", number), "the trap is not set")
     return container
