@@ -16,6 +16,7 @@ from supervisor.tomllines import Path
 from supervisor.views import Setting
 
 DEFAULT, FLAG = "default", "flag"
+SHIM_V2_PROGRAM = re.compile(r"containerd-shim-(?P<name>[A-Za-z0-9_-]+)-(?P<version>v[0-9]+)")
 SHIM_V2 = re.compile(r"io\.containerd\.[a-z0-9-]+\.v[0-9]+")
 
 _CREATE_FACTOR = 4  # a create may have a virtual machine to boot
@@ -90,13 +91,19 @@ class Config:
             if wanted == each.name or wanted in each.handlers:
                 return each
         if "/" in wanted:
-            return Runtime(wanted, path=wanted)
+            return Runtime(wanted, path=wanted, runtime_type=type_at(wanted))
         return Runtime(wanted, runtime_type=_type_by(wanted))
 
 
 def _type_by(name: str) -> str:
     """A name of this form is a type by itself."""
     return name if SHIM_V2.fullmatch(name) else ""
+
+
+def type_at(path: str) -> str:
+    """The type of the shim v2 binary at a path, by its file's name; empty for an OCI runtime."""
+    found = SHIM_V2_PROGRAM.fullmatch(path.rpartition("/")[2])
+    return f"io.containerd.{found['name']}.{found['version']}" if found is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,8 @@ def _part(table: str, plain: Mapping[Path, object]) -> dict[str, Any]:
 def _runtimes(values: Values) -> Iterator[Runtime]:
     for name in sorted({path[1] for path in values if path[0] == "runtimes"}):
         given: dict[str, Any] = {path[2]: values[path].value for path in values if path[:2] == ("runtimes", name)}
-        yield Runtime(name, **({} if "path" in given else {"runtime_type": _type_by(name)}) | given)
+        kind = type_at(given["path"]) if "path" in given else _type_by(name)
+        yield Runtime(name, **{"runtime_type": kind} | given)
 
 
 def settings(values: Values) -> tuple[Setting, ...]:

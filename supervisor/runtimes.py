@@ -45,7 +45,7 @@ def chosen(spec: Spec, config: Config) -> Spec:
 
 
 def _program(found: Runtime) -> str:
-    if found.runtime_type:
+    if found.runtime_type and not found.path:
         return binary.find(found.runtime_type, f"{os.environ.get('PATH', '')}:{runtime.SEARCH_PATH}")
     return runtime.resolve(found.path or found.name)
 

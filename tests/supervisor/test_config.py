@@ -63,6 +63,7 @@ def test_the_kept_numbers_are_the_stores_own() -> None:
 # -- runtimes
 
 KATA = Runtime("kata", runtime_type="io.containerd.kata.v2", handlers=("kata-qemu", "kata-clh"))
+OWN = ("/opt/containerd-shim-my-own-v2", "io.containerd.my-own.v2")
 MINE = Runtime("mine", path="/opt/mine", options=("--debug",))
 
 
@@ -77,6 +78,8 @@ MINE = Runtime("mine", path="/opt/mine", options=("--debug",))
         ("kata-clh", KATA),
         ("mine", MINE),
         ("/opt/mine", Runtime("/opt/mine", path="/opt/mine")),
+        ("/opt/containerd-shim-my-own-v2", Runtime("/opt/containerd-shim-my-own-v2", *OWN)),
+        ("/opt/containerd-shim-v2/crun", Runtime("/opt/containerd-shim-v2/crun", path="/opt/containerd-shim-v2/crun")),
         ("io.containerd.runc.v2", Runtime("io.containerd.runc.v2", runtime_type="io.containerd.runc.v2")),
     ],
 )
@@ -94,6 +97,11 @@ def test_an_entry_named_like_a_type_is_of_that_type_unless_it_has_a_path() -> No
     with_path: Values = {("runtimes", name, "path"): Given("/x", "/f:1")}
     assert config.config_of(in_force(bare)).runtime("h").runtime_type == name
     assert config.config_of(in_force(with_path)).runtime(name) == Runtime(name, path="/x")
+
+
+def test_an_entry_with_the_path_of_a_shim_v2_binary_is_of_its_type() -> None:
+    with_path: Values = {("runtimes", "mine", "path"): Given(OWN[0], "/f:1")}
+    assert config.config_of(in_force(with_path)).runtime("mine") == Runtime("mine", *OWN)
 
 
 # -- reloads

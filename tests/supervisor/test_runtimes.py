@@ -51,6 +51,15 @@ def test_a_shim_v2_runtime_is_the_program_that_its_type_names(name: str, tmp_pat
     assert made.runtime_options == (("/etc/mine.toml",) if "." not in name else ())
 
 
+def test_the_path_of_a_shim_v2_binary_is_taken_as_it_is(tmp_path: Path, program: Path) -> None:
+    shim = tmp_path / "containerd-shim-mine-v2"
+    with pytest.raises(RuntimeMissing, match="no executable file there"):
+        chosen(replace(PLAIN, runtime=str(shim)), Config())
+    program.rename(shim)
+    made = chosen(replace(PLAIN, runtime=str(shim)), Config())
+    assert (made.runtime_type, made.runtime_path) == ("io.containerd.mine.v2", str(shim))
+
+
 def test_a_shim_that_is_not_installed_is_named_with_where_it_was_looked_for() -> None:
     with pytest.raises(RuntimeMissing, match=r"containerd-shim-kata-v9, which is in none of .*PATH"):
         chosen(replace(PLAIN, runtime="io.containerd.kata.v9"), Config())
