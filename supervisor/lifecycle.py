@@ -293,7 +293,8 @@ def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[re
 def _rebooted(c: Container, moment: Moment) -> Step:
     """A planned restart is planned anew; the policy may also bring back what somebody had stopped."""
     decision = restart.no_more(c) if c.spec.sandbox else restart.after_reboot(c, moment.boot, moment.backoff)
-    after = replace(_decided(c, decision), boot_id=moment.boot.boot_id)
+    boot_id = moment.boot.boot_id if c.spec.task is None else c.boot_id  # a task runs once, and in this boot it has not
+    after = replace(_decided(c, decision), boot_id=boot_id)
     return Step(after, effects=(CleanUp(),) if not after.clean else _cleaned(after).effects)
 
 

@@ -22,7 +22,7 @@ from supervisor.inotify import IN_MOVED_TO, Inotify
 from supervisor.node import Node
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.callers import Turns
-from supervisor.shimv2.service import REBOOTED, TaskService
+from supervisor.shimv2.service import TaskService
 from supervisor.shimv2.tasks import Look
 from supervisor.taskfacts import CLEANED_UP
 
@@ -136,7 +136,7 @@ class Ends:
         """containerd knows nothing of the tasks of another boot: nobody would ever delete them."""
         with contextlib.suppress(ExitdError):
             c = await self._node.get(container_id)
-            if c.exit is not None and c.exit.status == REBOOTED:
+            if tasks.is_of_another_boot(c, self._node.clock.boot_id()):
                 await self._service.remove(c, CONTAINERD, CLEANED_UP)
 
     def _place(self, namespace: str, id: str) -> Path:

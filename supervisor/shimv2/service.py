@@ -13,7 +13,7 @@ from supervisor import procstate
 from supervisor.directory import exit_of, is_over
 from supervisor.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.execops import ExecOperations
-from supervisor.facts import LIVE, By, Container, Phase, Reason, Unknown, Winsize
+from supervisor.facts import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.lifecycle import Paused, RemoveAsked, Resumed
 from supervisor.managers import Containers
 from supervisor.node import GONE_SECONDS, Node
@@ -26,7 +26,6 @@ from supervisor.taskrows import key_parts
 from supervisor.ttrpc.faults import CallFailed
 
 LOOK_SECONDS = 1.0  # what a question waits for a container that is looked up after a daemon start: State has 2 s
-REBOOTED = Unknown("host-rebooted")
 MOST_SIGNAL = 64
 
 
@@ -120,7 +119,7 @@ class TaskService:
         c = await self._settled(caller.namespace, id)
         if c is None or c.spec.task is None:
             return None
-        if c.exit is not None and c.exit.status == REBOOTED:
+        if tasks.is_of_another_boot(c, self._node.clock.boot_id()):
             await self.remove(c, caller.by, "")
         elif caller.key and c.spec.task.create_key == caller.key:
             if tasks.is_there(c):

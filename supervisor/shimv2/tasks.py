@@ -12,9 +12,11 @@ from protos.containerd import runc_pb2 as runc
 from protos.containerd import task_pb2 as pb
 from supervisor.errors import Code, ExitdError, WrongState, code_of
 from supervisor.execs import Exec, ExecPhase
-from supervisor.facts import Container, Exit, Phase, fold
+from supervisor.facts import Container, Exit, Phase, Unknown, fold
 from supervisor.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.ttrpc.faults import CallFailed
+
+REBOOTED = Unknown("host-rebooted")
 
 CREATED, RUNNING, STOPPED, PAUSED = process.CREATED, process.RUNNING, process.STOPPED, process.PAUSED
 # Start is asked for and has not returned: created still. What is being removed has stopped.
@@ -100,6 +102,11 @@ def ended(pid: int, exit: Exit) -> Look:
 
 def of_tombstone(one: Tombstone) -> Look:
     return Look(STOPPED, one.pid, one.status, one.at_ns)
+
+
+def is_of_another_boot(c: Container, boot_id: str) -> bool:
+    """The host was rebooted since it ran, whether or not that was its end. containerd knows nothing of it any more."""
+    return c.boot_id != boot_id or (c.exit is not None and c.exit.status == REBOOTED)
 
 
 def is_there(c: Container | None) -> bool:

@@ -20,6 +20,7 @@ from supervisor.facts import (
     Unknown,
 )
 from supervisor.lifecycle import Happening
+from supervisor.taskfacts import Task
 from tests.supervisor.happenings import (
     ALL,
     INIT,
@@ -360,6 +361,15 @@ def test_a_restart_planned_before_a_reboot_is_planned_anew(clean: bool) -> None:
     assert step.container.restart_at.boot_id == "new"
     assert step.container.boot_id == "new"
     assert step.effects == ((life.ArmTimer(step.container.restart_at),) if clean else (life.CleanUp(),))
+
+
+def test_a_task_of_containerds_stays_one_of_the_boot_that_it_ran_in() -> None:
+    """containerd knows nothing of it after a reboot, so exitd removes it by that."""
+    c = container(Phase.EXITED)
+    task = replace(c, spec=replace(c.spec, task=Task("/b")))
+    for each, boot_id in ((c, "new"), (task, c.boot_id)):
+        after_boot = life.step(each, life.Rebooted(), moment(3, "new")).container
+        assert after_boot is not None and after_boot.boot_id == boot_id != ""
 
 
 def test_what_was_asked_is_in_the_container_until_its_end_and_not_after() -> None:
