@@ -37,6 +37,7 @@ class Look:
     dead_seconds: float = 0.0  # since init's pidfd fired
     now_ns: int = 0
     oom_kills: int = 0  # of the cgroup, read now, for witnesses that did not count
+    is_found: bool = False  # init was dead when it was looked at for the first time: nobody knows for how long
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def judge(look: Look) -> Report | Pending:
 
 def rebooted(process: Process | None, now_ns: int) -> Report:
     """The end of everything that ran under another boot id."""
-    return Report(Unknown("host-rebooted"), Source.NONE, process, now_ns)
+    return Report(Unknown("host-rebooted"), Source.NONE, process, now_ns, at_is_found=True)
 
 
 def fits(record: Record, process: Process | None) -> bool:
@@ -90,7 +91,7 @@ def _recorded(record: Record, source: Source, look: Look) -> Report:
 def _told(status: ExitStatus, source: Source, look: Look) -> Report:
     """No witness wrote down the time: the end is dated when init's pidfd fired, or was first looked at."""
     at_ns = look.now_ns - round(look.dead_seconds * 1e9)
-    return Report(status, source, look.process, at_ns, look.oom_kills)
+    return Report(status, source, look.process, at_ns, look.oom_kills, at_is_found=look.is_found)
 
 
 def _number(number: int) -> ExitStatus:

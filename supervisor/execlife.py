@@ -333,7 +333,8 @@ class Execs:
         elif rebooted:
             await self._end(live, evidence.rebooted(e.init, self._node.clock.now_ns()))
         elif e.init is None:
-            lost = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, None, self._node.clock.now_ns())
+            now_ns = self._node.clock.now_ns()
+            lost = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, None, now_ns, at_is_found=True)
             await self._end(live, lost)
         else:
             self._manager.connect_exec(live.container, e)

@@ -219,6 +219,7 @@ def _exit_of(e: Exec, ended: Ended) -> Exit:
         started_ns=facts.no_later_than(e.started_ns, report.at_ns),
         init=report.init or e.init,
         decision="ended",
+        at_is_found=report.at_is_found,
     )
 
 

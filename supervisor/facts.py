@@ -143,6 +143,7 @@ class Report:
     init: Process | None
     at_ns: int  # CLOCK_REALTIME of the end, or of its discovery when nobody saw it
     oom_kills: int = 0
+    at_is_found: bool = False  # at_ns is when it was found ended: it may have ended long before
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,7 @@ class Exit:
     init: Process | None
     decision: str = ""  # ended | restart | remove
     rule: str = ""  # the restart rule that decided, as it is written; empty: the policy did
+    at_is_found: bool = False  # as the report's
 
 
 class Policy(StrEnum):

@@ -82,6 +82,7 @@ def exit_of(one: Observed, report: Report, kills: int) -> Exit:
         at_ns=report.at_ns,
         started_ns=one.started_ns,
         init=one.process,
+        at_is_found=report.at_is_found,
     )
 
 

@@ -336,6 +336,7 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
         at_ns=report.at_ns,
         started_ns=c.started_ns,
         init=report.init or c.init,
+        at_is_found=report.at_is_found,
     )
 
 

@@ -108,7 +108,7 @@ class Observer:
         try:
             sight = Sight.of(one.process.pid, one.process.started_ticks, zombie_readable=self._zombie_readable)
         except (NoSuchProcess, NotPermitted):
-            away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns())
+            away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns(), at_is_found=True)
             return self._end_later(one, away)
         except Busy as error:  # its row stays for the next exitd
             log.error("not watched any more", container=one.container, why=str(error))
@@ -158,7 +158,7 @@ class Observer:
         run = await self._next_run(found.container, process)
         if run is None or process in self._eyes:
             return
-        report = Report(Unknown(ENDED_UNSEEN), Source.NONE, process, self._clock.now_ns())
+        report = Report(Unknown(ENDED_UNSEEN), Source.NONE, process, self._clock.now_ns(), at_is_found=True)
         try:
             await self._commit_end(self._observed(found, process, run), report, 0)
         finally:

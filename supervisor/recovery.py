@@ -96,7 +96,8 @@ async def _connect(node: Node, container: Container) -> None:
     finally:
         node.release(container.id)
     if found is Found.NOTHING:
-        report = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, container.init, node.clock.now_ns())
+        now_ns = node.clock.now_ns()
+        report = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, container.init, now_ns, at_is_found=True)
         await node.end(RunKey(container.id, container.run), report)
     elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
         with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did

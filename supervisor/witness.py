@@ -121,6 +121,7 @@ class Watch(ShimWatch):
     init_fd: int = -1
     reported: bool = False
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
+    found_dead: bool = False  # when that was the first look at it
     fifo_number: int | None = None
     timer: asyncio.TimerHandle | None = None
 
@@ -129,7 +130,10 @@ class Watch(ShimWatch):
         if self.directory.fifo_fd >= 0:
             self.senses.monitor.watch(self.directory.fifo_fd, monitor.FIFO, self._fifo_ready)
         if self.init_fd >= 0:
+            self.found_dead = monitor.read_ready(self.init_fd)
             self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
+        else:
+            self.found_dead = True  # it had gone before it could be held
         if self.shim_fd < 0:
             self.shim_gone.set()
         self.senses.on_begin(self.key)
@@ -193,6 +197,7 @@ class Watch(ShimWatch):
             zombie_status=zombie_status if self.senses.zombie_readable else None,
             pidfd_status=self._kernel_status() if gone else None,
             dead_seconds=loop.time() - self.dead_at if self.dead_at is not None else 0.0,
+            is_found=self.found_dead,
             now_ns=self.senses.now_ns(),
             oom_kills=self.senses.oom_kills(self.key) if gone else 0,
         )

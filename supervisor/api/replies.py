@@ -155,6 +155,7 @@ def exit_message(exit: Exit) -> pb.Exit:
         decision=exit.decision,
         rule=exit.rule,
         init=_process(exit.init),
+        at_is_found=exit.at_is_found,
     )
     match exit.status:
         case Exited(code):

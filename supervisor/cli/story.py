@@ -15,7 +15,8 @@ WITNESSES = {
     "keeper": "Its shim had died first; the keeper inherited the process, saw the end and wrote it in its journal.",
     "zombie": "Its parent did not reap it (stopped or traced), so exitd read the wait status from the dead process "
     "itself, in /proc.",
-    "pidfd": "Shim and keeper were both gone; the kernel itself told the status through the pidfd that exitd held.",
+    "pidfd": "Nobody who had seen the end was left to tell it; the kernel itself told the status through the "
+    "pidfd that exitd held.",
     "shimv2-wait": "Its shim answered the Wait that exitd had open.",
     "shimv2-event": "Its shim sent a TaskExit event; the Wait that exitd had open was not answered.",
     "shimv2-delete": "Its shim was gone. The number is what the shim's delete command printed, which saw no end.",
@@ -35,6 +36,9 @@ CAUSES = {
     "monitors-killed": "shim, keeper and daemon were all gone when it ended, and the kernel no longer tells",
     "shim-lost": "its shim had died, and what was left of the container was deleted",
     "shim-number-only": "its shim tells one number for codes and signals, and the kernel did not tell which it was",
+    "shim-255": "its shim says 255 of a program that exited with it, and of one whose end it has lost, as with its "
+    "virtual machine",
+    "shim-number-impossible": "its shim told a number with which no process can end",
     "host-rebooted": "the host was restarted while it ran",
 }
 
@@ -115,8 +119,8 @@ def _code_hint(code: int) -> str:
 
 
 def _when(exit_: pb.Exit) -> str:
-    noticed = "was found ended" if exit_.source == "none" else "ended"
-    text = f"It {noticed} at {time_text(exit_.at)}"
+    is_found = exit_.at_is_found or exit_.source == "none"
+    text = f"It {'was found ended' if is_found else 'ended'} at {time_text(exit_.at)}"
     if not exit_.HasField("started_at"):
         return f"{text}."
     lasted = spoken.nanoseconds(exit_.at) - spoken.nanoseconds(exit_.started_at)

@@ -21,7 +21,7 @@ from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
 
 NOBODY = "/bin/false"  # as the program that publishes events: some shims want a name, none of them calls it any more
-MOST_SHOWN = 500  # characters of what a shim has printed, in an error
+FIRST_SHOWN, LAST_SHOWN = 100, 400  # characters of what a shim has printed, in an error: the reason stands at the end
 FIRST_BOOTSTRAP = (2, 3)  # the release of containerd whose shims want the message on stdin
 VERSIONS = (2, 3)  # of the Task service
 SCHEMES = ("unix", "vsock", "hvsock")
@@ -212,7 +212,8 @@ def _unreadable(what: str, printed: bytes) -> ShimFailed:
 def shown(printed: bytes) -> str:
     """For an error or the log."""
     text = printed.decode(errors="backslashreplace").strip()
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    most = FIRST_SHOWN + LAST_SHOWN
+    return text if len(text) <= most else f"{text[:FIRST_SHOWN]} ... {text[-LAST_SHOWN:]}"
 
 
 def read_delete_output(printed: bytes) -> Deleted | None:

@@ -205,7 +205,7 @@ class Hub:
 
     def lost(self, key: RunKey, init: Process) -> None:
         """The end of what nobody can be asked about any more."""
-        self._ended(key, Report(Unknown(SHIM_LOST), Source.NONE, init, time.time_ns()))
+        self._ended(key, Report(Unknown(SHIM_LOST), Source.NONE, init, time.time_ns(), at_is_found=True))
 
     def oom_kills(self, key: RunKey) -> int:
         """In the cgroup of the container, by now."""

@@ -41,7 +41,7 @@ _eras: dict[tuple[str, int, int], Era] = {}  # by path, time of last change and 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a run has ended (negative: by that signal), and the first 64 KiB of each output."""
+    """How a run has ended (negative: by that signal), the first 64 KiB of stdout, and the last of stderr."""
 
     code: int
     out: bytes
@@ -185,7 +185,7 @@ class _Program:
             self._close()
 
     def _read(self, output_fd: int) -> None:
-        """Takes what is there, keeps the first MOST_OUTPUT_BYTES of it."""
+        """Takes what is there, keeps the first MOST_OUTPUT_BYTES of it; of stderr apart the last ones."""
         kept = self._kept[output_fd]
         try:
             chunk = os.read(output_fd, MOST_OUTPUT_BYTES)
@@ -196,7 +196,11 @@ class _Program:
             self._open.discard(output_fd)
             if not self._open:
                 self.silent.set()
-        kept += chunk[: MOST_OUTPUT_BYTES - len(kept)]
+        if self._process.stderr is not None and output_fd == self._process.stderr.fileno():
+            kept += chunk
+            del kept[:-MOST_OUTPUT_BYTES]
+        else:
+            kept += chunk[: MOST_OUTPUT_BYTES - len(kept)]
 
     def _close(self) -> None:
         self._loop.remove_reader(self._pidfd)

@@ -14,6 +14,8 @@ EVENT_PATIENCE_SECONDS = 1.0  # what a TaskExit waits for the answer to Wait, wh
 LAST_SIGNAL = 64  # SIGRTMAX, signal(7)
 SHIM_LOST = "shim-lost"
 NUMBER_ONLY = "shim-number-only"
+OWN_OR_LOST = "shim-255"  # the program's own code, or what the shim says of an end that it has lost
+NO_STATUS = "shim-number-impossible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Seen:
 
     `kernel_status`: the wait status of the process, only where its pid is nobody else's in the same shim. `lost`: the
     shim is dead, and its `delete` has been called; `deleted` is what that said. `is_plain`: of a shim that says 255 for
-    no other reason than that this was the code; others say it of what they have lost, too.
+    no other reason than that this was the code; others say it of what they have lost, too. `ended_ns`: when the kernel
+    reported the end of the process, 0 where nobody was there to hear it.
     """
 
     process: Process | None
@@ -43,6 +46,7 @@ class Seen:
     now_ns: int = 0
     oom_kills: int = 0
     is_plain: bool = False
+    ended_ns: int = 0
 
 
 def judge(seen: Seen) -> Report | Pending:
@@ -56,11 +60,16 @@ def judge(seen: Seen) -> Report | Pending:
     if not seen.lost:
         return Pending()
     if seen.kernel_status is not None:
-        return Report(waited(seen.kernel_status), Source.PIDFD, seen.process, seen.now_ns, seen.oom_kills)
+        return _seen_ended(seen, waited(seen.kernel_status), Source.PIDFD)
     if seen.deleted is not None:
-        status = Unknown(SHIM_LOST, _sane(seen.deleted.number))
-        return Report(status, Source.SHIMV2_DELETE, seen.process, seen.now_ns, seen.oom_kills)
-    return Report(Unknown(SHIM_LOST), Source.NONE, seen.process, seen.now_ns, seen.oom_kills)
+        return _seen_ended(seen, Unknown(SHIM_LOST, _sane(seen.deleted.number)), Source.SHIMV2_DELETE)
+    return _seen_ended(seen, Unknown(SHIM_LOST), Source.NONE)
+
+
+def _seen_ended(seen: Seen, status: ExitStatus, source: Source) -> Report:
+    """Dated by the kernel's notice, else when it was found."""
+    at_ns = seen.ended_ns or seen.now_ns
+    return Report(status, source, seen.process, at_ns, seen.oom_kills, at_is_found=not seen.ended_ns)
 
 
 def _told(seen: Seen, word: Word, source: Source) -> Report:
@@ -75,8 +84,11 @@ def _told(seen: Seen, word: Word, source: Source) -> Report:
 
 def number_status(number: int, *, is_plain: bool) -> ExitStatus:
     """What may be 128 + signal is of no known kind: did it exit with 137, or did SIGKILL end it?"""
-    is_code = 0 <= number <= 128 or 128 + LAST_SIGNAL < number < 255 or (number == 255 and is_plain)
-    return Exited(number) if is_code else Unknown(NUMBER_ONLY, _sane(number))
+    if not 0 <= number <= 255:
+        return Unknown(NO_STATUS, _sane(number))
+    if 128 < number <= 128 + LAST_SIGNAL:
+        return Unknown(NUMBER_ONLY, number)
+    return Exited(number) if number < 255 or is_plain else Unknown(OWN_OR_LOST, number)
 
 
 def _sane(number: int) -> int | None:

@@ -43,6 +43,7 @@ class Watched:
     over: bool = False  # the shim has said that there is nobody to signal
     reported: bool = False
     kernel_status: int | None = None
+    ended_ns: int = 0  # CLOCK_REALTIME at which init's pidfd told of its end; 0 where it had ended before it was held
     waiting: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
 
@@ -51,8 +52,18 @@ class Watched:
             if each is not None:
                 each.cancel()
         if self.init_fd >= 0:
+            asyncio.get_running_loop().remove_reader(self.init_fd)
             os.close(self.init_fd)
             self.init_fd = -1
+
+    def listen(self) -> None:
+        """The moment of its end, whenever its shim tells of it, if it ever does."""
+        if self.own and self.init_fd >= 0 and not monitor.read_ready(self.init_fd):
+            asyncio.get_running_loop().add_reader(self.init_fd, self._init_ended)
+
+    def _init_ended(self) -> None:
+        self.ended_ns = time.time_ns()
+        asyncio.get_running_loop().remove_reader(self.init_fd)
 
 
 class Watching:
@@ -96,6 +107,7 @@ class Watching:
         """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there."""
         fd = monitor.open_process(init.pid, init.started_ticks)
         watched.init, watched.init_fd, watched.own = init, -1 if fd is None else fd, own
+        watched.listen()
 
     def begin(self, watched: Watched) -> None:
         """Waits for its end, from before its start."""
@@ -181,6 +193,7 @@ class Watching:
                 time.time_ns(),
                 self._oom_kills(watched.key) if oom_kills is None else oom_kills,
                 watched.peer.is_plain,
+                0 if self.is_shared(watched) else watched.ended_ns,
             )
         )
         if isinstance(found, Pending):

@@ -184,5 +184,12 @@ def test_without_a_known_init_the_record_says_who_it_was() -> None:
     assert told(Look(Init.REAPED, None, OURS)).init == INIT
 
 
+def test_an_end_that_no_witness_dated_says_whether_it_was_seen_or_found() -> None:
+    for is_found in (False, True):
+        dated = told(Look(Init.REAPED, INIT, pidfd_status=0, now_ns=NOW, is_found=is_found))
+        assert (dated.at_ns, dated.at_is_found) == (NOW, is_found)
+    assert not told(Look(Init.REAPED, INIT, record=record(), is_found=True)).at_is_found  # its shim wrote down when
+
+
 def test_a_reboot_ends_everything_and_nobody_saw_how() -> None:
-    assert evidence.rebooted(INIT, NOW) == Report(Unknown("host-rebooted"), Source.NONE, INIT, NOW)
+    assert evidence.rebooted(INIT, NOW) == Report(Unknown("host-rebooted"), Source.NONE, INIT, NOW, at_is_found=True)

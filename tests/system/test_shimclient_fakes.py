@@ -134,6 +134,15 @@ def test_an_end_for_memory_in_a_virtual_machine_has_its_reason_and_is_told_befor
     nothing_left(odd)
 
 
+def test_the_path_of_a_shim_is_a_runtime_as_for_containerd(odd: Odd) -> None:
+    odd.does()
+    with odd.daemon.client() as client:
+        id, exit_ = run(client, "sh", "-c", "exit 7", runtime=odd.fake.program)
+        assert (word(exit_), exit_.source) == ("exited 7", "shimv2-wait")
+        client.remove(id, force=False)
+    nothing_left(odd)
+
+
 @pytest.mark.parametrize("how", FAILURES, ids=str)
 def test_a_create_under_an_odd_shim_fails_and_leaves_nothing(odd: Odd, how: dict[str, Any]) -> None:
     odd.does(**how)

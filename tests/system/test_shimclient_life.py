@@ -2,6 +2,7 @@
 meanwhile, and the shim killed or stopped."""
 
 import subprocess
+import time
 
 import pytest
 
@@ -134,7 +135,12 @@ def test_the_true_code_is_known_of_what_had_ended_before_its_shim_was_killed(dae
         subject.go()
         until(lambda: None not in subject.truth().values(), "it does not end")
         until(lambda: oracle.inspect(daemon, subject).monitored_by == "unresponsive", "it is not shown")
+        oracle.inspect(daemon, subject)  # exitd has heard of the end when it answers once more
+        shim_lived_ns = time.time_ns()
         end_shim(shim)
+    with daemon.client() as client:
+        exit_ = last_exit(client, subject.id)
+        assert exit_.at.ToNanoseconds() < shim_lived_ns and not exit_.at_is_found
     said = oracle.end_and_judge(daemon, subject)
     assert said == (["exited by pidfd"] if KERNEL_TELLS else ["unknown by shimv2-delete"])
     nothing_left(daemon, sockets)

@@ -60,6 +60,12 @@ def test_an_unknown_end_says_why_and_that_its_number_proves_nothing() -> None:
     assert "was found ended" in text
 
 
+def test_an_end_that_was_only_found_is_not_dated_as_if_it_had_been_seen() -> None:
+    found = exit_of(kind="exited", code=7, source="pidfd", at_is_found=True)
+    assert "It was found ended at 2023" in story.tell(found, None, [])
+    assert "It ended at 2023" in story.tell(exit_of(kind="exited", code=7, source="pidfd"), None, [])
+
+
 def test_a_code_above_128_is_not_mistaken_for_a_signal() -> None:
     assert "its own code, not a signal" in story.tell(exit_of(kind="exited", code=137), None, [])
 

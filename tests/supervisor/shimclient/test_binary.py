@@ -159,6 +159,12 @@ def test_a_flood_is_not_shown_whole() -> None:
     assert len(str(caught.value)) < 1000
 
 
+def test_what_is_too_long_is_shown_from_both_ends() -> None:
+    """The reason of a failure stands at the end of what a program prints."""
+    said = binary.shown(b"first" + b"x" * 60_000 + b"the reason\n")
+    assert said.startswith("first") and said.endswith("the reason") and len(said) < 600
+
+
 @given(st.binary() | st.binary().map(lambda tail: b"\x08\x03" + tail) | st.text().map(lambda t: ("{" + t).encode()))
 def test_whatever_is_printed_is_an_address_or_a_named_error(printed: bytes) -> None:
     try:

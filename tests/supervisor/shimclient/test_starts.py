@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
+import structlog
 from google.protobuf.any_pb2 import Any
 
 from protos.containerd.runc_pb2 import Options
@@ -286,6 +287,16 @@ def test_a_delete_that_tells_no_end_tells_none(way: str) -> None:
         assert await f.task("c1").swept() is None
 
     test()
+
+
+def test_the_reason_of_a_delete_that_fails_stands_at_the_end_of_what_it_says_and_is_logged(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "c1").mkdir()
+    floods = "head -c 200000 /dev/zero | tr '\\0' x >&2; echo the reason >&2; exit 1"
+    with structlog.testing.capture_logs() as logs:
+        assert asyncio.run(process.delete(shell(tmp_path, floods), f"{tmp_path}/c1", seconds=30)) is None
+    assert [line["told"][-10:] for line in logs if "told" in line] == ["the reason"]
 
 
 @run

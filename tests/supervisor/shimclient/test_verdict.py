@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from supervisor.evidence import Pending
 from supervisor.facts import Exited, Process, Report, Signaled, Source, Unknown, fold
-from supervisor.shimclient.verdict import EVENT_PATIENCE_SECONDS, NUMBER_ONLY, SHIM_LOST, Seen, Word, judge
+from supervisor.shimclient.verdict import (
+    EVENT_PATIENCE_SECONDS,
+    NO_STATUS,
+    NUMBER_ONLY,
+    OWN_OR_LOST,
+    SHIM_LOST,
+    Seen,
+    Word,
+    judge,
+)
 
 INIT = Process(42, 4242)
 NOW_NS, AT_NS = 9_000, 5_000
@@ -34,10 +43,11 @@ def told(seen: Seen) -> Report:
         (192, None, Unknown(NUMBER_ONLY, 192), Source.SHIMV2_WAIT),
         (193, None, Exited(193), Source.SHIMV2_WAIT),  # beyond the last signal
         (254, None, Exited(254), Source.SHIMV2_WAIT),
-        (255, None, Unknown(NUMBER_ONLY, 255), Source.SHIMV2_WAIT),  # what some say of what they have lost
+        (255, None, Unknown(OWN_OR_LOST, 255), Source.SHIMV2_WAIT),  # what some say of what they have lost
         (255, EXITED_43, Exited(43), Source.PIDFD),  # a number that nobody observed, and the truth
         (0, KILLED, Signaled(9), Source.PIDFD),
-        (4_000_000_000, None, Unknown(NUMBER_ONLY), Source.SHIMV2_WAIT),
+        (256, None, Unknown(NO_STATUS, 256), Source.SHIMV2_WAIT),
+        (4_000_000_000, None, Unknown(NO_STATUS), Source.SHIMV2_WAIT),
     ],
 )
 def test_the_answer_to_wait_is_believed_as_far_as_the_kernel_does_not_know_better(
@@ -66,13 +76,24 @@ def test_an_event_that_a_lost_shim_sent_before_counts_at_once() -> None:
 
 def test_what_the_delete_binary_says_proves_nothing() -> None:
     lost = Seen(INIT, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
-    assert told(lost) == Report(Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS)
-    assert told(Seen(INIT, lost=True, now_ns=NOW_NS)) == Report(Unknown(SHIM_LOST), Source.NONE, INIT, NOW_NS)
+    assert told(lost) == Report(Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS, at_is_found=True)
+    nothing = told(Seen(INIT, lost=True, now_ns=NOW_NS))
+    assert nothing == Report(Unknown(SHIM_LOST), Source.NONE, INIT, NOW_NS, at_is_found=True)
 
 
 def test_of_a_lost_shim_the_kernel_may_know_what_its_process_ended_with() -> None:
     seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
-    assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS)
+    assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True)
+
+
+@pytest.mark.parametrize("kernel_status", [None, EXITED_43])
+@pytest.mark.parametrize("deleted", [None, Word(137, AT_NS)])
+def test_an_end_that_the_kernel_reported_is_dated_then_and_not_when_it_was_looked_at(
+    kernel_status: int | None, deleted: Word | None
+) -> None:
+    seen = Seen(INIT, kernel_status=kernel_status, lost=True, deleted=deleted, now_ns=NOW_NS, ended_ns=7_000)
+    report = told(seen)
+    assert (report.at_ns, report.at_is_found) == (7_000, False)
 
 
 def test_while_the_shim_lives_nothing_but_its_word_is_an_end() -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import pathlib
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from supervisor.shimclient import watching
 from supervisor.shimclient.link import State
 from supervisor.shimclient.verdict import SHIM_LOST, Word
 from supervisor.shimclient.watching import Watched, Watching, process_of
-from tests.supervisor.fakes import in_loop
+from tests.supervisor.fakes import in_loop, until
 
 KEY = RunKey("c1", 1)
 EXEC = RunKey("c1", 1, "e1")
@@ -114,6 +116,19 @@ def ended(*command: str) -> Iterator[Process]:
         child.wait()
 
 
+@contextmanager
+def waiting(script: str) -> Iterator[Process]:
+    """A process that ends when the test has it end."""
+    child = subprocess.Popen(["sh", "-c", script])
+    try:
+        found = process_of(child.pid)
+        assert found is not None
+        yield found
+    finally:
+        child.kill()
+        child.wait()
+
+
 @in_loop
 async def test_the_answer_to_wait_is_the_end() -> None:
     with looking(kills=1) as (found, told):
@@ -203,7 +218,7 @@ async def test_a_pid_that_several_containers_have_tells_nothing_of_one() -> None
         begun(found, Script([]), key=other, init=init)
         begun(found, Script([Word(255, AT_NS)]), init=init)
         report = await told.one()
-        assert (report.status, report.source) == (Unknown("shim-number-only", 255), Source.SHIMV2_WAIT)
+        assert (report.status, report.source) == (Unknown("shim-255", 255), Source.SHIMV2_WAIT)
         assert other not in told
 
 
@@ -225,6 +240,26 @@ async def test_of_a_lost_shim_who_had_ended_before_has_his_code_and_the_rest_is_
         assert (told[EXEC].status, told[EXEC].source) == (Unknown(SHIM_LOST), Source.NONE)
         assert (told[other].status, told[other].source) == (Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE)
         assert {report.oom_kills for report in told.values()} == {2}
+
+
+@in_loop
+async def test_an_end_is_dated_when_the_kernel_reported_it_and_else_said_to_be_found(tmp_path: pathlib.Path) -> None:
+    async def delete() -> Word | None:
+        return None
+
+    script, go = Script([]), tmp_path / "go"
+    os.mkfifo(go)
+    with waiting(f"read x < {go}; exit 43") as init, ended("true") as dead, looking() as (found, told):
+        watched = begun(found, script, init=init)
+        begun(found, script, key=RunKey("c2", 1), init=dead)
+        go.write_text("go\n")
+        await until(lambda: watched.ended_ns > 0)
+        later_ns = time.time_ns()
+        peer: Any = script
+        await found.lose(peer, delete)
+        assert (told[KEY].status, told[KEY].at_is_found) == (Exited(43), False)
+        assert told[KEY].at_ns == watched.ended_ns <= later_ns
+        assert told[RunKey("c2", 1)].at_is_found
 
 
 @in_loop
