@@ -12,7 +12,7 @@ RELAY = (
     *("group", "address", "evidence"),
 )
 SOURCES = (
-    *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog", "procfs", "native")),
+    *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog", "procfs", "cgroup", "native")),
     "journald/entry",
     *(f"relay/{name}" for name in RELAY),
 )

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Sequence
 
 from shim._native import ffi, lib
 
@@ -45,6 +46,13 @@ def pidfd_exit_status(pidfd: int) -> int | None:
         return None
     _check(result, "PIDFD_GET_INFO")
     return int(status[0])
+
+
+def end_cgroup(directories: Sequence[str], limit_ms: int, spared_pid: int = 0) -> None:
+    """SIGKILL for everybody in these directories of cgroups and below them, but for one and the caller; returns when
+    they are dead. TimeoutError: after `limit_ms` milliseconds somebody lives."""
+    paths = [ffi.new("char[]", os.fsencode(directory)) for directory in directories]
+    _check(lib.cgroup_end(paths, len(paths), spared_pid, limit_ms), f"the end of everybody in {directories}")
 
 
 def process_stat(pid: int) -> tuple[str, int, int, int]:

@@ -11,6 +11,7 @@ COMMAND_MAX_WORDS = 71
 ID_MAX_BYTES = 127
 LIMIT_MAX_MS = 86_400_000
 JOIN_MAX = 4
+CGROUPS_MAX = 24
 BUFFER_MIN_BYTES, BUFFER_BYTES, BUFFER_MAX_BYTES = 65_536, 1_048_576, 2**30
 LOG_FILES_MAX = 1000
 TTY_SIDE_MAX = 65_535
@@ -39,6 +40,7 @@ class Plan:
     oom: str = ""
     keeper: str = ""
     join: tuple[str, ...] = ()  # links to the namespaces whose descriptors the shim is given, while `create` runs
+    cgroup: tuple[str, ...] = ()  # its directories, where whoever is left dies when init has ended
     create_ms: int = 120_000
     remove_ms: int = 10_000
     drain_ms: int = 2_000
@@ -70,7 +72,7 @@ LATER = (
     *("json_log", "sink_out", "sink_err", "in_from", "log_mode", "resize"),
 )
 SWITCHES = ("report_last", "tty", "isulad", "follow")
-LISTS = ("join", "logger", "logger_env", "create", "kill", "remove")
+LISTS = ("join", "cgroup", "logger", "logger_env", "create", "kill", "remove")
 
 
 def encode(plan: Plan) -> bytes:
@@ -113,8 +115,9 @@ def _check_words(plan: Plan) -> None:
     for words in filter(None, (plan.create, plan.remove, plan.kill, plan.logger)):
         if not 0 < len(words) <= COMMAND_MAX_WORDS or not words[0].startswith("/"):
             raise BadPlan(f"a command of {len(words)} words beginning with {words[:1]}")
-    if len(plan.join) > JOIN_MAX or not all(path.startswith("/") for path in plan.join):
-        raise BadPlan(f"join {plan.join}: at most {JOIN_MAX} absolute paths")
+    for name, paths, most in (("join", plan.join, JOIN_MAX), ("cgroup", plan.cgroup, CGROUPS_MAX)):
+        if len(paths) > most or not all(path.startswith("/") for path in paths):
+            raise BadPlan(f"{name} {paths}: at most {most} absolute paths")
     if len(plan.logger_env) > COMMAND_MAX_WORDS or not all(word.find("=") > 0 for word in plan.logger_env):
         raise BadPlan(f"logger_env {plan.logger_env}: at most {COMMAND_MAX_WORDS} of NAME=value")
 

@@ -359,11 +359,20 @@ class Node(Directory):
             self.pending.discard(key)
             return
         self.pending.add(key)
+        if not rebooted:
+            await self._end_rest(container)
         await self.before_end(key.container)
         with_sandbox = await self._ended_with_sandbox(container, report)
         happening = lifecycle.Ended(report, self._memory_limit(container), rebooted, sandbox_ended=with_sandbox)
         await self._surely(key.container, happening)
         self.pending.discard(key)
+
+    async def _end_rest(self, container: Container) -> None:
+        """Its end is stored whatever becomes of them."""
+        try:
+            await self.manager.end_rest(container)
+        except (ExitdError, OSError) as error:
+            log.warning("whoever init has left behind may live on", container=container.id, why=str(error))
 
     def _memory_limit(self, container: Container) -> int:
         """The tightest one on it, its pod's included; 0: none."""

@@ -17,6 +17,7 @@ enum {
 	STAMP_SIZE = 32,	/* a CRI time stamp with its NUL */
 	OOM_PATH_MAX = 320,	/* longest path of an OOM counter that the keeper remembers, with its NUL */
 	JOIN_MAX = 4,		/* most namespaces that one container joins */
+	CGROUPS_MAX = 24,	/* most hierarchies that a container has a cgroup in */
 	BUFFER_MIN = 65536,	/* smallest buffer of a descriptor: one batch of output must fit */
 };
 
@@ -49,6 +50,8 @@ struct plan {
 	const char *keeper;		/* keeper's socket, "" for none */
 	const char *join[4];		/* links that lead to the namespaces at the seats while `create` runs */
 	int join_count;
+	const char *cgroup[24];		/* where whoever is left dies when init has ended; none: the kernel sees to that */
+	int cgroup_count;
 	const char *create[72];
 	const char *kill[72];		/* for whoever init left behind, before remove; may be empty */
 	const char *remove[72];
@@ -118,6 +121,7 @@ int proc_stat_parse(struct proc_stat *out, const char *data, size_t size);
 int proc_stat_read(struct proc_stat *out, int pid);
 int pid_parse(const char *data, size_t size);
 int64_t oom_parse(const char *data, size_t size);
+int cgroup_end(const char *const *paths, int count, int spared_pid, int limit_ms);
 
 /* native.c, in the extension only: kernel calls that Python's standard library lacks. 0 or -errno. */
 int exitd_mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data);

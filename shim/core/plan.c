@@ -23,17 +23,24 @@ static int command(const char *data, size_t size, const char *key, const char **
 	return count < least ? -EINVAL : 0;
 }
 
-static int joins(struct plan *plan, const char *data, size_t size)
+/* How many absolute paths there are under this key, or -errno. */
+static int paths(const char *data, size_t size, const char *key, const char **out, int most)
 {
-	int count = fields_list(data, size, "join", plan->join, JOIN_MAX);
+	int count = fields_list(data, size, key, out, most);
 
-	if (count < 0)
-		return count;
-	plan->join_count = count;
 	for (int i = 0; i < count; i++)
-		if (plan->join[i][0] != '/')
+		if (out[i][0] != '/')
 			return -EINVAL;
-	return 0;
+	return count;
+}
+
+static int places(struct plan *plan, const char *data, size_t size)
+{
+	plan->join_count = paths(data, size, "join", plan->join, JOIN_MAX);
+	if (plan->join_count < 0)
+		return plan->join_count;
+	plan->cgroup_count = paths(data, size, "cgroup", plan->cgroup, CGROUPS_MAX);
+	return plan->cgroup_count < 0 ? plan->cgroup_count : 0;
 }
 
 static int limits(struct plan *plan, const char *data, size_t size)
@@ -80,7 +87,8 @@ static int streams(struct plan *plan, const char *data, size_t size)
 }
 
 /* Fills `plan` with pointers into `data`, which must outlive it. 0, -EBADMSG (no plan), -EINVAL (a field is missing or
- * wrong), -E2BIG (a command is too long, or too many joins), -EPROTO (a version this program does not know). */
+ * wrong), -E2BIG (a command is too long, or too many joins
+ * or cgroups), -EPROTO (a version this program does not know). */
 int plan_parse(struct plan *plan, const char *data, size_t size)
 {
 	int version = fields_check(data, size, "exitd-plan"), error;
@@ -102,7 +110,7 @@ int plan_parse(struct plan *plan, const char *data, size_t size)
 		return -EINVAL;
 	error = limits(plan, data, size);
 	if (!error)
-		error = joins(plan, data, size);
+		error = places(plan, data, size);
 	if (!error)
 		error = streams(plan, data, size);
 	if (!error)

@@ -1,5 +1,5 @@
-/* Look, record, report, reap: in this order a kill at any instruction leaves the code with somebody. Before the record
- * the zombie keeps it for the keeper; between record and reap both know and say the same. */
+/* Look, record, end the rest, report, reap: in this order a kill at any instruction leaves the code with somebody. Before
+ * the record the zombie keeps it for the keeper; between record and reap both know and say the same. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -10,6 +10,8 @@
 
 #include "kernel.h"
 #include "shim.h"
+
+enum { REST_DIES_MS = 500 };
 
 static char record[RECORD_SIZE];
 
@@ -51,6 +53,14 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 	return put == sizeof record;
 }
 
+/* Without a pid namespace of its own a container's end is not that of whom its init has left behind. Before anybody hears
+ * of it they are dead, execs included. Should that take too long, the daemon says who is left. */
+static void end_rest(const struct shim *shim)
+{
+	if (shim->plan.cgroup_count && access(SHARED_CGROUP, F_OK))
+		cgroup_end(shim->plan.cgroup, shim->plan.cgroup_count, shim->init_pid, REST_DIES_MS);
+}
+
 /* The drain limit runs as of now. */
 void ended(struct shim *shim)
 {
@@ -75,8 +85,10 @@ void reap(struct shim *shim)
 		int is_init = info.si_pid == shim->init_pid && !shim->adopted && !shim->ended;
 		int safe = !is_init || write_record(shim, &info, &usage);
 
-		if (is_init)
+		if (is_init) {
 			shim->code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+			end_rest(shim);
+		}
 		if (is_init && !shim->plan.report_last)
 			report(shim);
 		/* What cannot be recorded is not reaped: the keeper inherits the zombie and records it. */

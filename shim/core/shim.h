@@ -23,6 +23,9 @@ enum {
 	SEATS_END,
 };
 
+/* In the run directory: others live in the container's cgroup, of whom none is to die with its init. */
+#define SHARED_CGROUP "shared-cgroup"
+
 struct shim {
 	struct plan plan;
 	int adopted;		/* a replacement: init is the keeper's child, only its output is ours */

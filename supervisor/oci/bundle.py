@@ -34,6 +34,7 @@ class Bundle:
     path: str
     cgroups_path: str
     command: command.Command | None
+    own_pids: bool = True  # the kernel ends whoever is left when init has ended
 
 
 def directory_of(root: str, container: str) -> str:
@@ -70,7 +71,8 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
             _write(directory, document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
-    return Bundle(f"{directory}/bundle", spec.cgroups_path_of(document), _command(document))
+    path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
+    return Bundle(path, spec.cgroups_path_of(document), _command(document), own_pids)
 
 
 def cgroups_path(container: Container, root: str) -> str:

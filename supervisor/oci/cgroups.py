@@ -53,6 +53,17 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     return {name: os.path.join(root, name, inner) for name in _hierarchies(root)}
 
 
+def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
+    """The same without their names; the unified one first, where everybody can be killed at once."""
+    found = paths(cgroups_path, root)
+    return tuple(found[name] for name in sorted(found, key=lambda name: (name != "unified", name)))
+
+
+def includes(cgroups_path: str, other: str) -> bool:
+    """Whether the second one is the first, or below it."""
+    return f"{_inner(other)}/".startswith(f"{_inner(cgroups_path)}/")
+
+
 def is_scope(cgroups_path: str) -> bool:
     """Of the form that means the systemd driver."""
     return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2

@@ -15,7 +15,7 @@ from shim import launch, names
 from supervisor import monitor, procstate, rundir
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import Container, Process, RunKey
-from supervisor.oci import bundle, cgroups, namespaces, runplan, runtime
+from supervisor.oci import bundle, cgroups, namespaces, rest, runplan, runtime
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
@@ -67,6 +67,7 @@ class NativeContainers:
         with self._joins(container) as joins:
             directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
             watch = self._watching.add(key, directory)
+            self._watching.mark_shared(watch)
             status = await self._watching.shims.begin(
                 watch,
                 self._place.create_seconds + 5,
@@ -214,6 +215,18 @@ class NativeContainers:
 
     def _cgroup(self, container: Container) -> str:
         return self._watching.cgroup_of(container, self._place.root)
+
+    async def end_rest(self, container: Container) -> None:
+        """The shim has done it, if it saw init's end. What its plan does not name is left alone, and what is shared."""
+        if not container.spec.pid and not container.spec.bundle:  # its pid namespace is its own
+            return
+        directories = rest.to_end(rundir.path_of(self._place.state, container.id, container.run))
+        if directories and rest.members(directories):
+            left = await asyncio.to_thread(rest.end, directories)
+            if left:
+                log.warning(
+                    "processes live on without their init", container=container.id, run=container.run, pids=left
+                )
 
     async def settle(self, container: Container) -> None:
         await self._watching.keeper.acknowledge(container.id, container.run)

@@ -70,6 +70,7 @@ def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place:
         tty=container.spec.tty,
         remove=tuple(rt.delete(runtime_id(container))),
         join=tuple(bundle.links(container, place.state).values()),
+        cgroup=() if own.own_pids else cgroups.directories(own.cgroups_path)[: plan.CGROUPS_MAX],
         oom=cgroups.oom_counter_path(own.cgroups_path) or "",
         keeper=f"{place.state}/{launch.SOCKET_NAME}",
         create_ms=int(place.create_seconds * 1000),

@@ -193,6 +193,12 @@ def cgroups_path_of(document: Document) -> str:
     return str(_section(document, "linux")["cgroupsPath"])
 
 
+def has_own_pids(document: Document) -> bool:
+    """Its pid namespace is made for it alone, so that the kernel ends whoever is in it with its init."""
+    found = [each for each in _objects(_section(document, "linux"), "namespaces") if each.get("type") == "pid"]
+    return any(not each.get("path") for each in found)
+
+
 def _ask_process(process: Document, spec: Spec, user: Ids | None) -> None:
     if spec.args:
         process["args"] = list(spec.args)

@@ -12,7 +12,7 @@ from supervisor import keeper, monitor, rundir
 from supervisor.errors import ShimFailed
 from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.inotify import Inotify
-from supervisor.oci import bundle, cgroups
+from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.sandbox import ExitListener, OomListener
 from supervisor.shims import Shims
@@ -66,6 +66,21 @@ class Watching:
         """A watch that has not begun."""
         watch = self._watches[key] = Watch(key, directory, self._senses, init=init)
         return watch
+
+    def mark_shared(self, new: Watch) -> None:
+        """Before its cgroup has anybody of the new run in it: where one run's cgroup has another's in it, or strangers,
+        the end of its init is not theirs."""
+        own = self.cgroups[new.key.container]
+        for watch in [*self._watches.values()]:
+            other = self.cgroups.get(watch.key.container)
+            if other is None or watch.key.exec_id or watch.reported or watch.key.container == new.key.container:
+                continue
+            if cgroups.includes(other, own):
+                rest.mark_shared(watch.directory.path)
+            if cgroups.includes(own, other):
+                rest.mark_shared(new.directory.path)
+        if not bundle.is_ours(own) and cgroups.pids(own):
+            rest.mark_shared(new.directory.path)
 
     def begin(self, watch: Watch) -> None:
         try:

@@ -251,6 +251,9 @@ class ShimV2Containers:
 
     # -- a run ends
 
+    async def end_rest(self, container: Container) -> None:
+        """Its shim's work, before it answers Wait."""
+
     async def settle(self, container: Container) -> None:
         """Nobody keeps anything: what a shim has told it tells again until it is deleted."""
 

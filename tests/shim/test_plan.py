@@ -14,6 +14,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}", fullmatch=True)
 WORDS = st.lists(TEXT, max_size=plan.COMMAND_MAX_WORDS - 1).map(lambda words: ("/runc", *words))
 JOINS = st.lists(TEXT.map(lambda path: f"/{path}"), max_size=plan.JOIN_MAX).map(tuple)
+CGROUPS = st.lists(TEXT.map(lambda path: f"/{path}"), max_size=plan.CGROUPS_MAX).map(tuple)
 MILLISECONDS = st.integers(0, plan.LIMIT_MAX_MS)
 PLANS = st.builds(
     plan.Plan,
@@ -29,6 +30,7 @@ PLANS = st.builds(
     oom=TEXT,
     keeper=TEXT,
     join=JOINS,
+    cgroup=CGROUPS,
     create_ms=MILLISECONDS,
     remove_ms=MILLISECONDS,
     drain_ms=MILLISECONDS,
@@ -92,7 +94,9 @@ def c_parse(data: bytes) -> plan.Plan | int:
         **{name: words(getattr(out, name)) for name in COMMANDS},
         **{name: bool(getattr(out, name)) for name in SWITCHES},
     }
-    return plan.Plan(**found, exec_id=text(out.exec), join=tuple(text(out.join[i]) for i in range(out.join_count)))
+    for name in ("join", "cgroup"):
+        found[name] = tuple(text(getattr(out, name)[i]) for i in range(getattr(out, f"{name}_count")))
+    return plan.Plan(**found, exec_id=text(out.exec))
 
 
 @given(PLANS)
@@ -116,6 +120,8 @@ def test_the_core_reads_exactly_what_python_wrote(wanted: plan.Plan) -> None:
         {"create": ()},
         {"create": ("/runc",) * (plan.COMMAND_MAX_WORDS + 1)},
         {"kill": ("/runc",) * (plan.COMMAND_MAX_WORDS + 1)},
+        {"cgroup": ("not/absolute",)},
+        {"cgroup": ("/c",) * (plan.CGROUPS_MAX + 1)},
         {"create_ms": -1},
         {"create_ms": 86_400_001},
         {"remove_ms": 86_400_001},
@@ -144,7 +150,7 @@ def test_what_the_core_would_refuse_python_refuses_first(change: dict[str, Any])
         plan.encode(bad)
     pairs = [(name, getattr(bad, name)) for name in (*TEXTS, *NUMBERS)] + [("exec", bad.exec_id)]
     commands = [(name, word) for name in COMMANDS for word in getattr(bad, name)]
-    joins = [("join", path) for path in bad.join]
+    joins = [(name, path) for name in ("join", "cgroup") for path in getattr(bad, name)]
     assert isinstance(c_parse(fields.encode("exitd-plan", pairs + commands + joins)), int)
 
 

@@ -59,6 +59,7 @@ class FakeManager:
         self._on_exit: ExitListener | None = None
         self._on_oom: OomListener | None = None
         self.discarded: list[str] = []
+        self.rest_asked: list[str] = []
         self.begun: set[str] = set()
         self.ending: set[str] = set()  # whose init is on its way out
         self.hidden: set[str] = set()  # whose init is in a virtual machine
@@ -132,6 +133,13 @@ class FakeManager:
 
     async def pids(self, container: Container) -> tuple[int, ...]:
         return ()
+
+    async def end_rest(self, container: Container) -> None:
+        self.rest_asked.append(container.id)
+        if "end_rest" in self.gates:
+            await self.gates["end_rest"].wait()
+        if self.fails["end_rest"]:
+            raise self.fails["end_rest"].pop(0)
 
     async def settle(self, container: Container) -> None:
         await self._call("settle", container)

@@ -74,6 +74,22 @@ def test_a_waiter_is_woken_after_the_exit_is_stored_and_published(tmp_path: Path
     asyncio.run(main())
 
 
+def test_an_end_is_stored_when_whoever_init_has_left_is_dead_or_cannot_be_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            id = await w.running(WEB)
+            gate = w.manager.gates["end_rest"] = asyncio.Event()
+            w.manager.fails["end_rest"] = [OSError("the cgroup cannot be read")]
+            w.manager.ends(id)
+            await until(lambda: w.manager.rest_asked == [id], "the end of the rest is asked for")
+            assert await w.store.exits() == [] and phase(w, id) is Phase.RUNNING
+            gate.set()
+            await w.node.until(id, is_over(1), LIMIT_SECONDS, "its exit")
+            assert len(await w.store.exits()) == 1
+
+    asyncio.run(main())
+
+
 def test_an_exit_during_start_is_held_until_it_has_started(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:

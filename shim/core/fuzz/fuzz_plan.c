@@ -37,5 +37,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < plan.join_count; i++)
 		if (*plan.join[i] != '/')
 			abort();
+	if (plan.cgroup_count < 0 || plan.cgroup_count > CGROUPS_MAX)
+		abort();
+	for (int i = 0; i < plan.cgroup_count; i++)
+		if (*plan.cgroup[i] != '/')
+			abort();
 	return 0;
 }

@@ -275,3 +275,24 @@ def test_counters_limits_and_members_of_a_scope_are_found(v1: pathlib.Path, v2: 
     assert (cgroups.oom_kills(path, str(v2)), cgroups.memory_limit_bytes(path, str(v2))) == (4, 4096)
     assert cgroups.pids(path, str(v2)) == (7, 8)
     assert cgroups.oom_kills("exitd.slice:exitd:c2", str(v2)) is None
+
+
+def test_the_directories_of_a_cgroup_begin_where_everybody_can_be_killed_at_once(v1: pathlib.Path) -> None:
+    put(v1 / "unified/cgroup.procs")
+    assert cgroups.directories("/a/b", str(v1)) == tuple(
+        f"{v1}/{name}/a/b" for name in ("unified", "cpu,cpuacct", "freezer", "memory", "systemd")
+    )
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "is_in"),
+    [
+        ("/a", "/a", True),
+        ("/a", "/a/b", True),
+        ("/a/b", "/a", False),
+        ("/a", "/ab", False),
+        ("/a.slice/x-y.scope", "a.slice:x:y", True),
+    ],
+)
+def test_a_cgroup_is_in_itself_and_in_those_above_it(outer: str, inner: str, is_in: bool) -> None:
+    assert cgroups.includes(outer, inner) is is_in

@@ -8,7 +8,17 @@ import pytest
 
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
-from supervisor.oci.spec import CAPABILITIES, Document, Host, Shared, adapt_bundle, config, parse_bundle, rootfs_of
+from supervisor.oci.spec import (
+    CAPABILITIES,
+    Document,
+    Host,
+    Shared,
+    adapt_bundle,
+    config,
+    has_own_pids,
+    parse_bundle,
+    rootfs_of,
+)
 from supervisor.oci.users import Ids
 from supervisor.security import Security
 
@@ -265,3 +275,17 @@ def test_without_a_word_there_are_no_new_privileges_and_a_bundle_is_as_it_is() -
     process = made(SPEC)["process"]
     assert process["noNewPrivileges"] is True and {"apparmorProfile", "selinuxLabel"}.isdisjoint(process)
     assert "noNewPrivileges" not in adapted(BUNDLED)["process"]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "own"),
+    [
+        ([{"type": "pid"}, {"type": "ipc"}], True),
+        ([{"type": "pid", "path": ""}], True),
+        ([{"type": "pid", "path": "/proc/1/ns/pid"}], False),
+        ([{"type": "ipc"}], False),
+        ([], False),
+    ],
+)
+def test_a_pid_namespace_is_a_containers_own_if_it_is_made_for_it(namespaces: list[object], own: bool) -> None:
+    assert has_own_pids({"linux": {"namespaces": namespaces}}) is own

@@ -1,0 +1,46 @@
+"""Which cgroup is to be empty when init has ended: its run directory says so."""
+
+import pathlib
+import signal
+
+import pytest
+
+from shim import names, plan
+from supervisor.errors import ShimFailed
+from supervisor.oci import rest
+from tests.supervisor.children import child
+
+WANTED = plan.Plan(id="box", run=1, create=("/runc",), remove=(), cgroup=("/sys/fs/cgroup/a", "/sys/fs/cgroup/b"))
+
+
+def test_its_plan_says_it_unless_the_cgroup_has_been_shared(tmp_path: pathlib.Path) -> None:
+    (tmp_path / names.PLAN).write_bytes(plan.encode(WANTED))
+    assert rest.to_end(str(tmp_path)) == WANTED.cgroup
+    rest.mark_shared(str(tmp_path))
+    rest.mark_shared(str(tmp_path))
+    assert rest.to_end(str(tmp_path)) == ()
+
+
+@pytest.mark.parametrize("text", [None, b"", b"exitd-plan 1"])
+def test_where_no_plan_can_be_read_nobody_is_killed(tmp_path: pathlib.Path, text: bytes | None) -> None:
+    if text is not None:
+        (tmp_path / names.PLAN).write_bytes(text)
+    assert rest.to_end(str(tmp_path)) == ()
+
+
+def test_a_directory_that_is_gone_needs_no_mark_and_one_that_takes_none_is_named(tmp_path: pathlib.Path) -> None:
+    rest.mark_shared(str(tmp_path / "gone"))
+    (tmp_path / "file").touch()
+    with pytest.raises(ShimFailed, match="file/shared-cgroup"):
+        rest.mark_shared(str(tmp_path / "file"))
+
+
+def test_everybody_is_found_below_and_killed(tmp_path: pathlib.Path) -> None:
+    with child() as one, child() as two:
+        for place, it in (("a", one), ("b/c", two)):
+            (tmp_path / place).mkdir(parents=True)
+            (tmp_path / place / "cgroup.procs").write_text(f"0\n{it.pid}\n")
+        tops = tuple(str(tmp_path / name) for name in ("a", "b", "none"))
+        assert rest.members(tops) == tuple(sorted((one.pid, two.pid)))
+        assert rest.end(tops) == ()
+        assert {one.wait(30), two.wait(30)} == {-signal.SIGKILL}

@@ -1,0 +1,151 @@
+"""Whoever an init leaves behind in another's pid namespace is dead before the end is reported, whoever was killed."""
+
+import os
+import pathlib
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import monitor
+from supervisor.api.client import Client
+from supervisor.oci import cgroups
+from tests.system import execrig, lives, tinyroot
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, Left, left, remove_all, until
+from tests.system.lives import last_exit, word
+
+NOTHING = Left(shims=0, zombies=0, mounts=0, cgroups=0, run_directories=0, bundles=0, descriptors=0)
+LINES = 3
+# A child and one of a double fork, who ignore what can be ignored and hold the output open; both write first.
+CHILD = "trap '' HUP INT TERM; echo $1; echo $$ >/mnt/.$1; mv /mnt/.$1 /mnt/$1; while :; do sleep 0.1; done"
+LEAVES = f"""
+sh -c "$CHILD" sh child & (setsid sh -c "$CHILD" sh grandchild &)
+until [ -e /mnt/child ] && [ -e /mnt/grandchild ]; do sleep 0.05; done
+: >/mnt/up
+until [ -e /mnt/end ]; do sleep 0.05; done
+seq {LINES}
+exit 3
+"""
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[Client]:
+    with daemon.client() as made:
+        daemon.warm(made)
+        yield made
+    with daemon.client() as made:  # it may be another daemon by now
+        remove_all(made)
+    until(lambda: replace(left(daemon), descriptors=0) == NOTHING, f"left behind: {left(daemon)}")
+
+
+def members(container: str, pod: str = "") -> tuple[int, ...]:
+    return cgroups.pids(f"/exitd/{f'pod-{pod}/' if pod else ''}{container}")
+
+
+def begun(client: Client, shared: pathlib.Path, **fields: object) -> pb.Container:
+    """A container whose init is about to end, and has left two behind."""
+    mounts = [pb.Mount(source=str(shared), destination="/mnt")]
+    made = lives.up(client, "sh", "-c", LEAVES, env=[f"CHILD={CHILD}"], mounts=mounts, **fields)
+    until((shared / "up").exists, "it leaves nobody behind")
+    return made
+
+
+def output(client: Client, container: str) -> list[str]:
+    return sorted(b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=container))).decode().split())
+
+
+WHOLE = sorted(["child", "grandchild", *map(str, range(1, LINES + 1))])
+
+
+def test_nobody_in_the_hosts_pid_namespace_lives_when_the_end_is_reported_and_the_output_is_whole(
+    client: Client, tmp_path: pathlib.Path
+) -> None:
+    made = begun(client, tmp_path, pid="host")
+    waiting = client.begin_wait(made.id)
+    (tmp_path / "end").touch()
+    assert word(lives.ended(waiting.result(LIMIT_SECONDS))) == "exited 3"
+    assert members(made.id) == ()
+    until(lambda: output(client, made.id) == WHOLE, "its output")
+
+
+def test_nor_in_a_pods_and_the_other_members_live_on(client: Client, tmp_path: pathlib.Path) -> None:
+    pod = client.run_pod(pb.ContainerSpec(image="pause"))
+    other = lives.up(client, sandbox=pod.id, pid="pod")
+    made = begun(client, tmp_path, sandbox=pod.id, pid="pod")
+    waiting = client.begin_wait(made.id)
+    (tmp_path / "end").touch()
+    assert word(lives.ended(waiting.result(LIMIT_SECONDS))) == "exited 3"
+    assert members(made.id, pod.id) == ()
+    assert members(other.id, pod.id) == (other.init.pid,)
+
+
+def test_execs_end_with_it_and_are_reported_before(client: Client, tmp_path: pathlib.Path) -> None:
+    made = begun(client, tmp_path, pid="host")
+    exec_id = execrig.begin(client, made.id, "sleep", "1000")
+    (tmp_path / "end").touch()
+    assert word(last_exit(client, made.id)) == "exited 3"
+    exits = [event for event in lives.events(client, made.id) if event.type == "exit"]
+    told = [(event.exec_id, word(event.exit), event.exit.by.policy) for event in exits]
+    assert told == [(exec_id, "signaled 9", "container-exit"), ("", "exited 3", "")]
+
+
+def test_a_shim_does_it_while_the_daemon_is_away(daemon: Daemon, client: Client, tmp_path: pathlib.Path) -> None:
+    made = begun(client, tmp_path, pid="host")
+    daemon.kill()
+    (tmp_path / "end").touch()
+    until(lambda: members(made.id) == (), "its children live on")
+    daemon.start()
+    with daemon.client() as again:
+        assert word(last_exit(again, made.id)) == "exited 3"
+
+
+def test_with_its_shim_killed_the_daemon_does_it_before_the_end_is_stored(
+    client: Client, tmp_path: pathlib.Path
+) -> None:
+    made = begun(client, tmp_path, pid="host")
+    waiting = client.begin_wait(made.id)
+    os.kill(made.shim.pid, signal.SIGKILL)
+    until(lambda: client.inspect(made.id).shim.pid not in (0, made.shim.pid), "another shim")
+    (tmp_path / "end").touch()
+    exit_ = lives.ended(waiting.result(LIMIT_SECONDS))
+    assert (word(exit_), exit_.source) == ("exited 3", "keeper")
+    assert members(made.id) == ()
+
+
+@pytest.mark.parametrize("who", ["child", "grandchild"])
+def test_what_was_moved_out_of_the_cgroup_is_left_alone(client: Client, tmp_path: pathlib.Path, who: str) -> None:
+    made = begun(client, tmp_path, pid="host")
+    pid = int((tmp_path / who).read_text())
+    pidfd = os.pidfd_open(pid)
+    try:
+        for top in filter(os.path.isdir, cgroups.paths(f"/exitd/{made.id}").values()):
+            pathlib.Path(top, "../../cgroup.procs").resolve().write_text(str(pid))
+        (tmp_path / "end").touch()
+        assert word(last_exit(client, made.id)) == "exited 3"
+        assert members(made.id) == ()
+        assert not monitor.read_ready(pidfd)
+    finally:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+
+
+@pytest.mark.parametrize("first_ends", [True, False])
+def test_a_cgroup_that_another_live_container_shares_is_not_killed(
+    client: Client, tmp_path: pathlib.Path, first_ends: bool
+) -> None:
+    """Until the runtime's delete, which is not asked: runc's kills whoever is in the cgroup."""
+    runtime, cgroup = lives.Wrapper.make(tmp_path), f"/exitd-test-{os.getpid()}"
+    runtime.on("delete", "exit 0")
+    bundle = str(tinyroot.bundle(tmp_path, ["sleep", "1000"], cgroup, host_pids=True))
+    try:
+        specs = [pb.ContainerSpec(bundle=bundle, runtime=runtime.name) for _ in range(2)]
+        pair = [client.start(client.create(each).id) for each in specs]
+        ends, lives_on = pair if first_ends else pair[::-1]
+        client.kill(ends.id, "KILL")
+        assert word(last_exit(client, ends.id)) == "signaled 9"
+        assert cgroups.pids(cgroup) == (lives_on.init.pid,)
+    finally:
+        remove_all(client)
+        cgroups.remove(cgroup, limit_seconds=LIMIT_SECONDS)
