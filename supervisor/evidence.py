@@ -12,7 +12,10 @@ from shim.record import Record
 from supervisor.facts import Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
 
 ZOMBIE_PATIENCE_SECONDS = 2.0  # how long a dead init may wait for its parent before its zombie is read instead
+JOURNAL_PATIENCE_SECONDS = 30.0  # how long an end waits for a keeper's journal that cannot be read
+JOURNAL_RETRY_SECONDS = 1.0
 MONITORS_KILLED = "monitors-killed"
+JOURNAL_UNREAD = "journal-unread"
 
 
 class Init(Enum):
@@ -37,6 +40,7 @@ class Look:
     dead_seconds: float = 0.0  # since init's pidfd fired
     now_ns: int = 0
     oom_kills: int = 0  # of the cgroup, read now, for witnesses that did not count
+    journal_unread: bool = False  # one of the keepers' journals: there may be an entry
     is_found: bool = False  # init was dead when it was looked at for the first time: nobody knows for how long
 
 
@@ -60,7 +64,9 @@ def judge(look: Look) -> Report | Pending:
     if look.init is Init.REAPED:
         if look.pidfd_status is not None:
             return _told(waited(look.pidfd_status), Source.PIDFD, look)
-        return _told(Unknown(MONITORS_KILLED), Source.NONE, look)
+        if look.journal_unread and look.dead_seconds < JOURNAL_PATIENCE_SECONDS:
+            return Pending(JOURNAL_RETRY_SECONDS)
+        return _told(Unknown(JOURNAL_UNREAD if look.journal_unread else MONITORS_KILLED), Source.NONE, look)
     if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
         return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
     if look.zombie_status is None:  # its parent is stopped and nobody else may read: it is ending

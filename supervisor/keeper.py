@@ -28,6 +28,10 @@ class KeeperSilent(Exception):
     """Gone, stopped, or not to be started: whoever asked goes on without this rung."""
 
 
+class JournalUnread(Exception):
+    """Whether the keeper has seen an end cannot be said now."""
+
+
 Answer = tuple[fields.Message, list[int]]
 
 
@@ -47,6 +51,7 @@ class Keeper:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._rest_until = 0.0
         self._renewed = False
+        self._unread: set[Path] = set()
 
     @property
     def connected(self) -> bool:
@@ -103,14 +108,33 @@ class Keeper:
                 return found
             found.append(message)
 
-    def entries(self) -> dict[tuple[str, int, str], Record]:
-        """All unacknowledged exits in all keepers' journals, dead ones' included, by (container, run, exec)."""
-        found = {}
+    def entry(self, container: str, run: int, exec_id: str = "") -> Record | None:
+        """The exit of this run in any keeper's journal, a dead one's included. None: it is in none of them.
+        JournalUnread: it is in none of those that could be read."""
+        found, unread = self.entries()
+        entry = found.get((container, run, exec_id))
+        if entry is None and unread:
+            raise JournalUnread(f"{unread[0]} cannot be read")
+        return entry
+
+    def entries(self) -> tuple[dict[tuple[str, int, str], Record], list[Path]]:
+        """All unacknowledged exits in all keepers' journals, dead ones' included, by (container, run, exec); and the
+        journals that cannot be read, in which there may be more."""
+        found, unread = {}, []
         for path in Path(self.state).glob("keeper-*.journal"):
-            with contextlib.suppress(OSError, journal.BadJournal):
-                for entry in journal.read(path.read_bytes()).entries:
+            try:
+                for entry in _journalled(path):
                     found[entry.id, entry.run, entry.exec_id] = entry
-        return found
+            except (OSError, journal.BadJournal) as error:
+                unread.append(path)
+                self._complain(path, error)
+        return found, unread
+
+    def _complain(self, path: Path, error: Exception) -> None:
+        """Once."""
+        if path not in self._unread:
+            log.warning("a keeper's journal cannot be read", path=str(path), why=str(error))
+        self._unread.add(path)
 
     def close(self) -> None:
         self._drop("closing")
@@ -210,6 +234,15 @@ class Keeper:
         for future in waiting:
             if not future.done():
                 future.set_exception(KeeperSilent(why))
+
+
+def _journalled(path: Path) -> tuple[Record, ...]:
+    """The exits in a journal. One that has been removed, or has no header yet, has none. OSError, BadJournal."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    return journal.read(data).entries if data.strip(b"\0") else ()
 
 
 def _disown(future: asyncio.Future[Answer]) -> None:

@@ -7,6 +7,7 @@ readable until somebody reaps it, and would spin.
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 from collections.abc import Callable
@@ -18,6 +19,10 @@ from shim import native
 SLICE = 256  # events taken in one loop turn
 
 log = structlog.get_logger(__name__)
+
+# What pidfd_open(2) says of a number that no process has: ESRCH; where it is a thread's id by now EINVAL, and on newer
+# kernels ENOENT. EMFILE, ENFILE and ENOMEM say nothing about the process.
+NO_PROCESS = frozenset({errno.ESRCH, errno.ENOENT, errno.EINVAL})
 
 FIFO = select.EPOLLIN
 PIDFD = select.EPOLLIN | select.EPOLLET
@@ -70,11 +75,20 @@ def read_ready(pidfd: int, wait_seconds: float = 0.0) -> bool:
     return bool(poll.poll(wait_seconds * 1000))
 
 
-def open_process(pid: int, started_ticks: int) -> int | None:
-    """A pidfd for exactly this process, or None when it is gone. The caller closes it."""
+def open_pid(pid: int) -> int | None:
+    """A pidfd for whoever has this pid, or None when it is no process's. The caller closes it."""
     try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in NO_PROCESS:
+            return None
+        raise
+
+
+def open_process(pid: int, started_ticks: int) -> int | None:
+    """A pidfd for exactly this process, or None when it is gone. The caller closes it. OSError: neither can be said."""
+    fd = open_pid(pid)
+    if fd is None:
         return None
     try:
         # Opened first, compared second: if the start time fits now, the descriptor cannot be a stranger's.
@@ -82,5 +96,8 @@ def open_process(pid: int, started_ticks: int) -> int | None:
             return fd
     except ProcessLookupError:
         pass
+    except OSError:
+        os.close(fd)
+        raise
     os.close(fd)
     return None

@@ -150,13 +150,14 @@ def _opened(pid: int) -> int:
     if leader and leader != str(pid):
         raise BadRequest(f"{pid} is a thread of process {leader}; a process ends as a whole, name that one")
     try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError as error:
-        raise _gone(pid) from error
+        fd = monitor.open_pid(pid)
     except OverflowError as error:
         raise BadRequest(f"{pid} is no process id") from error
     except OSError as error:
         raise Busy(f"process {pid} cannot be held: {error.strerror}", pid=str(pid)) from error
+    if fd is None:
+        raise _gone(pid)
+    return fd
 
 
 def _gone(pid: int) -> NoSuchProcess:

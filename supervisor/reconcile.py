@@ -10,6 +10,7 @@ import structlog
 
 from shim import journal
 from shim.mark import EXITDS_OWN_ID, RUN
+from shim.record import Record
 from supervisor import monitor, survey
 from supervisor.config import Retention
 from supervisor.errors import ExitdError
@@ -121,15 +122,28 @@ async def _stray_bundles(parts: Parts) -> None:
 
 
 def _remove_dead_journals(parts: Parts) -> None:
-    """A dead keeper's journal is kept as long as it holds an exit that is not stored."""
+    """A dead keeper's journal is kept as long as it holds an exit that is not stored, or cannot be read."""
     needed = _needed(parts)
     for path in Path(parts.settings.state).glob("keeper-*.journal"):
         try:
-            found = journal.read(path.read_bytes())
+            if not _keeper_lives(path) and not any(_key_of(entry) in needed for entry in _read(path).entries):
+                path.unlink(missing_ok=True)
         except (OSError, journal.BadJournal):
             continue
-        alive = monitor.open_process(found.pid, found.started)
-        if alive is not None:
-            os.close(alive)
-        elif not any(RunKey(entry.id, entry.run, entry.exec_id) in needed for entry in found.entries):
-            path.unlink(missing_ok=True)
+
+
+def _keeper_lives(path: Path) -> bool:
+    """Asked before the entries are read: one that has died since may have written one more."""
+    found = _read(path)
+    alive = monitor.open_process(found.pid, found.started)
+    if alive is not None:
+        os.close(alive)
+    return alive is not None
+
+
+def _read(path: Path) -> journal.Journal:
+    return journal.read(path.read_bytes())
+
+
+def _key_of(entry: Record) -> RunKey:
+    return RunKey(entry.id, entry.run, entry.exec_id)

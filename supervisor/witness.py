@@ -15,7 +15,7 @@ import structlog
 
 from shim import native
 from shim.record import Record
-from supervisor import evidence, monitor, procstate, rundir
+from supervisor import evidence, keeper, monitor, procstate, rundir
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, RunKey, Source
 
@@ -38,7 +38,7 @@ class Senses(ShimSenses):
 
     zombie_readable: bool  # the self-test's word: /proc/PID/stat field 52 tells the truth here
     now_ns: Callable[[], int]
-    entry: Callable[[RunKey], Record | None]  # the keeper's journal
+    entry: Callable[[RunKey], Record | None]  # the keeper's journal; raises JournalUnread
     oom_kills: Callable[[RunKey], int]
     on_exit: Callable[[RunKey, Report], None]
     on_begin: Callable[[RunKey], None]  # from now on there is an init to watch
@@ -188,12 +188,14 @@ class Watch(ShimWatch):
         if init is not Init.ALIVE and self.dead_at is None:
             self.dead_at = loop.time()
         gone = init is not Init.ALIVE and (record is None or not evidence.fits(record, self.init))
+        entry, unread = self._entry() if gone else (None, False)
         return Look(
             init=init,
             process=self.init,
             record=record,
             fifo_number=self.fifo_number,
-            entry=self.senses.entry(self.key) if gone else None,
+            entry=entry,
+            journal_unread=unread,
             zombie_status=zombie_status if self.senses.zombie_readable else None,
             pidfd_status=self._kernel_status() if gone else None,
             dead_seconds=loop.time() - self.dead_at if self.dead_at is not None else 0.0,
@@ -201,6 +203,13 @@ class Watch(ShimWatch):
             now_ns=self.senses.now_ns(),
             oom_kills=self.senses.oom_kills(self.key) if gone else 0,
         )
+
+    def _entry(self) -> tuple[Record | None, bool]:
+        """The keeper's word, and whether it may have said something that cannot be read."""
+        try:
+            return self.senses.entry(self.key), False
+        except keeper.JournalUnread:
+            return None, True
 
     def _init_state(self) -> tuple[Init, int | None]:
         """State Z alone is not dead: the other threads of a dead leader live. The pidfd knows."""

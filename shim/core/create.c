@@ -99,7 +99,15 @@ int create(struct shim *shim, const char **stage, int *wait_status)
 	return hold(shim, pid);
 }
 
-/* A replacement shim: init is alive under the keeper, or has ended since. 0, or -ESRCH when it is gone. */
+/* Whether it says that there is no such process; of a thread's id older kernels say EINVAL, newer ones ENOENT. No room for
+ * a descriptor says nothing. */
+static int is_gone(int error)
+{
+	return error == -ESRCH || error == -ENOENT || error == -EINVAL;
+}
+
+/* A replacement shim: init is alive under the keeper, or has ended since. 0, -ESRCH when it is gone, or -errno when that
+ * cannot be said. */
 int find_again(struct shim *shim)
 {
 	char text[256];
@@ -107,7 +115,10 @@ int find_again(struct shim *shim)
 	ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text);
 	struct proc_stat stat;
 	uint64_t pid = 0;
+	int error;
 
+	if (fd < 0 && errno != ENOENT)
+		return -errno;
 	if (fd >= 0)
 		close(fd);
 	if (got <= 0 || fields_check(text, (size_t)got, "exitd-created") < 1 ||
@@ -115,14 +126,15 @@ int find_again(struct shim *shim)
 	    fields_number(text, (size_t)got, "started", &shim->init_started))
 		return -ESRCH;
 	shim->init_fd = pidfd_open_raw((int)pid);
-	if (shim->init_fd < 0)
-		return -ESRCH;
+	error = shim->init_fd < 0 ? -errno : proc_stat_read(&stat, (int)pid);
 	/* Opened first, compared second: if the start time fits now, the descriptor cannot be a stranger's. */
-	if (proc_stat_read(&stat, (int)pid) || stat.started != shim->init_started) {
-		close(shim->init_fd);
-		shim->init_fd = -1;
-		return -ESRCH;
-	}
+	if (!error && stat.started != shim->init_started)
+		error = -ESRCH;
 	shim->init_pid = (int)pid;
-	return 0;
+	if (!error)
+		return 0;
+	if (shim->init_fd >= 0)
+		close(shim->init_fd);
+	shim->init_fd = -1;
+	return is_gone(error) ? -ESRCH : error;
 }

@@ -3,6 +3,7 @@
  *
  * Exit status: 0 done, 1 nothing was made, 2 a command's time was up (isulad.c), 3 bad call. What matters was said in
  * the record before. */
+#include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <time.h>
@@ -77,8 +78,14 @@ static int first_life(struct shim *shim)
  * another's: its end is then told over the control socket. */
 static int second_life(struct shim *shim)
 {
-	if (!shim->plan.follow && find_again(shim))
+	int error = shim->plan.follow ? 0 : find_again(shim);
+
+	if (error == -ESRCH)
 		ended(shim);
+	else if (error) {	/* the daemon has another replacement begun */
+		tell_failed(shim, "init", error, 0);
+		return 1;
+	}
 	tell_created(shim, 1);
 	logger_begin(shim);
 	pump(shim, 1);

@@ -34,6 +34,7 @@ CAUSES = {
     "ended-before-watch": "it began and ended before exitd could look at it",
     "kernel-did-not-tell": "exitd held its pidfd, and the kernel did not tell",
     "monitors-killed": "shim, keeper and daemon were all gone when it ended, and the kernel no longer tells",
+    "journal-unread": "its shim was gone, and what the keeper had written about its end could not be read",
     "shim-lost": "its shim had died, and what was left of the container was deleted",
     "shim-number-only": "its shim tells one number for codes and signals, and the kernel did not tell which it was",
     "shim-255": "its shim says 255 of a program that exited with it, and of one whose end it has lost, as with its "

@@ -339,10 +339,12 @@ def _remove_cgroup(path: str) -> None:
 
 def _kill_one(pid: int, signal_number: int, cgroup: str) -> None:
     """The pid is from the cgroup's list; what its pidfd names is signalled only if it is on the list still."""
-    with contextlib.suppress(ProcessLookupError):
-        fd = os.pidfd_open(pid)
-        try:
+    fd = monitor.open_pid(pid)
+    if fd is None:
+        return
+    try:
+        with contextlib.suppress(ProcessLookupError):
             if pid in cgroups.pids(cgroup):
                 signal.pidfd_send_signal(fd, signal_number)
-        finally:
-            os.close(fd)
+    finally:
+        os.close(fd)

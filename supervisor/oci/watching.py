@@ -195,7 +195,7 @@ class Watching:
         self._on_oom(key, kills)
 
     def _entry(self, key: RunKey) -> Record | None:
-        return self.keeper.entries().get((key.container, key.run, key.exec_id))
+        return self.keeper.entry(key.container, key.run, key.exec_id)
 
 
 def pidfd_of(process: Process) -> int:

@@ -193,3 +193,10 @@ def test_an_end_that_no_witness_dated_says_whether_it_was_seen_or_found() -> Non
 
 def test_a_reboot_ends_everything_and_nobody_saw_how() -> None:
     assert evidence.rebooted(INIT, NOW) == Report(Unknown("host-rebooted"), Source.NONE, INIT, NOW, at_is_found=True)
+
+
+def test_while_a_journal_cannot_be_read_the_end_waits_for_it_and_then_says_so() -> None:
+    assert judge(Look(Init.REAPED, INIT, dead_seconds=29.0, journal_unread=True)) == Pending(1.0)
+    report = told(Look(Init.REAPED, INIT, dead_seconds=30.0, journal_unread=True))
+    assert (report.status, report.source) == (Unknown("journal-unread"), Source.NONE)
+    assert told(Look(Init.REAPED, INIT, pidfd_status=256, journal_unread=True)).status == Exited(1)

@@ -12,7 +12,7 @@ import pytest
 
 from shim import fields, launch
 from supervisor import keeper as keeper_module
-from supervisor.keeper import AT_ONCE, Keeper, KeeperSilent
+from supervisor.keeper import AT_ONCE, JournalUnread, Keeper, KeeperSilent
 from tests.shim.test_journal import FIRST, HEADER, SECOND, slots
 from tests.shim.test_record import written
 from tests.supervisor.children import descriptors
@@ -370,9 +370,29 @@ def test_every_run_the_keeper_knows_is_listed(server: Server, tmp_path: Path) ->
 
 def test_the_journals_of_all_keepers_are_read_dead_ones_and_damaged_ones_included(tmp_path: Path) -> None:
     k = Keeper(str(tmp_path), "x", lambda: None)
-    assert k.entries() == {}
+    assert k.entries() == ({}, [])
     (tmp_path / "keeper-1-2.journal").write_bytes(slots(written(FIRST, 1024)))
     (tmp_path / "keeper-3-4.journal").write_bytes(slots(b"", written(SECOND, 1024)))
-    (tmp_path / "keeper-5-6.journal").write_bytes(HEADER[:10])
-    found = k.entries()
+    (damaged := tmp_path / "keeper-5-6.journal").write_bytes(HEADER[:10])
+    (tmp_path / "keeper-7-8.journal").write_bytes(bytes(4096))  # its keeper had not come to the header
+    found, unread = k.entries()
     assert {key[0]: entry.code for key, entry in found.items()} == {"a": 1, "b": 43}
+    assert unread == [damaged]
+
+
+@pytest.mark.parametrize("how", ["damaged", "not a file"])
+def test_what_stands_in_no_journal_is_not_known_while_one_cannot_be_read(tmp_path: Path, how: str) -> None:
+    k = Keeper(str(tmp_path), "x", lambda: None)
+    (tmp_path / "keeper-1-2.journal").write_bytes(slots(written(FIRST, 1024)))
+    assert k.entry("b", SECOND.run) is None
+    path = tmp_path / "keeper-3-4.journal"
+    if how == "damaged":
+        path.write_bytes(HEADER[:10])
+    else:
+        path.mkdir()
+    found = k.entry("a", FIRST.run)
+    assert found is not None and found.code == 1
+    with pytest.raises(JournalUnread, match=str(path)):
+        k.entry("b", SECOND.run)
+    path.rmdir() if path.is_dir() else path.unlink()
+    assert k.entry("b", SECOND.run) is None

@@ -1,11 +1,14 @@
 import asyncio
 import contextlib
+import errno
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from supervisor.monitor import FIFO, PIDFD, SLICE, Monitor, open_process, read_ready
+from shim import native
+from supervisor.monitor import FIFO, PIDFD, SLICE, Monitor, open_pid, open_process, read_ready
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
 from tests.supervisor.fakes import until
 
@@ -194,4 +197,46 @@ def test_only_the_very_same_process_is_opened() -> None:
         os.close(pidfd)
         process.wait()
         assert open_process(name.pid, name.started_ticks) is None
+    assert descriptors() == before
+
+
+def test_a_number_that_is_a_threads_by_now_is_no_process() -> None:
+    before, over = descriptors(), threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        assert thread.native_id is not None
+        started = native.process_stat(thread.native_id)[2]
+        assert open_process(thread.native_id, started) is None
+        assert open_pid(thread.native_id) is None
+    finally:
+        over.set()
+        thread.join()
+    assert open_pid(-1) is None
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("number", [errno.ESRCH, errno.ENOENT, errno.EINVAL])
+def test_older_and_newer_kernels_words_for_no_process_all_mean_gone(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuses(pid: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuses)
+    assert open_process(os.getpid(), 1) is None
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_where_there_is_no_room_nothing_is_said_of_the_process(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuses(*_: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    before = descriptors()
+    with monkeypatch.context() as patched, pytest.raises(OSError):
+        patched.setattr(os, "pidfd_open", refuses)
+        open_process(os.getpid(), 1)
+    with monkeypatch.context() as patched, pytest.raises(OSError):
+        patched.setattr(native, "process_stat", refuses)
+        open_process(os.getpid(), 1)
     assert descriptors() == before

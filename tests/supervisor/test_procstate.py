@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -42,3 +43,21 @@ def test_the_dead_and_the_strange_are_ending(child: subprocess.Popen[bytes]) -> 
     assert procstate.is_ending(process)
     child.wait()
     assert procstate.is_ending(process)
+
+
+WITHOUT_ITS_FIRST = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_lives_while_another_does() -> None:
+    with subprocess.Popen([sys.executable, "-c", WITHOUT_ITS_FIRST], stdin=subprocess.PIPE) as it:
+        process = named(it)
+        until(lambda: native.process_stat(it.pid)[0] == "Z", "its first thread has not ended")
+        assert not procstate.is_ending(process)
+        assert it.stdin is not None
+        it.stdin.close()
+        os.waitid(os.P_PID, it.pid, os.WEXITED | os.WNOWAIT)
+        assert procstate.is_ending(process)

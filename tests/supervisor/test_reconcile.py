@@ -1,6 +1,7 @@
 import asyncio
 import dataclasses
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import cast
 import pytest
 
 from shim import fields, record
-from supervisor import reconcile, rundir
+from supervisor import monitor, reconcile, rundir
 from supervisor.config import Config, Limits
 from supervisor.errors import ShimFailed
 from supervisor.facts import Phase, RunKey
@@ -160,6 +161,43 @@ def test_a_dead_keepers_journal_goes_once_everything_in_it_is_stored(tmp_path: P
                 ends_unreaped(process)
             await m.round()
             assert not alive.exists()
+
+    asyncio.run(main())
+
+
+def test_a_dead_keeper_whose_pid_is_a_threads_by_now_keeps_no_journal_from_going(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            over = threading.Event()
+            thread = threading.Thread(target=over.wait)
+            thread.start()
+            try:
+                journals = [journal_of(tmp_path / f"s/keeper-{n}.journal", thread.native_id or 0, n) for n in (1, 2)]
+                await m.round()
+                assert not [path for path in journals if path.exists()]
+            finally:
+                over.set()
+                thread.join()
+
+    asyncio.run(main())
+
+
+def test_what_a_keeper_wrote_between_a_look_at_its_journal_and_its_death_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            path = journal_of(tmp_path / "s/keeper-1.journal", 4711, 1)
+
+            def writes_and_dies(pid: int, started: int) -> None:
+                journal_of(path, pid, started, dataclasses.replace(PLAIN, id="c1", run=1))
+
+            monkeypatch.setattr(monitor, "open_process", writes_and_dies)
+            w.node.containers["c1"] = container()
+            await m.round()
+            assert path.exists()
 
     asyncio.run(main())
 

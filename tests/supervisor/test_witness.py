@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import os
 import signal
 import struct
@@ -8,9 +9,13 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
+from shim import native
 from shim.record import Record
 from supervisor import evidence, procstate, rundir
 from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
+from supervisor.keeper import JournalUnread
 from supervisor.monitor import Monitor
 from supervisor.witness import Senses, Watch
 from tests.shim.test_record import PLAIN, written
@@ -28,6 +33,7 @@ class Bench:
     ) -> None:
         self.monitor = Monitor()
         self.entry: Record | None = None
+        self.unread = False
         self.exits: list[Report] = []
         self.lost: list[RunKey] = []
         self.asked = 0
@@ -54,6 +60,8 @@ class Bench:
     def _entry(self, key: RunKey) -> Record | None:
         assert key == KEY
         self.asked += 1
+        if self.unread:
+            raise JournalUnread("keeper-1.journal cannot be read")
         return self.entry
 
     def made(self) -> None:
@@ -143,6 +151,27 @@ def test_a_shim_that_dies_first_is_reported_lost_and_the_keeper_tells_the_end(tm
             b.entry = b.record(43, "keeper")
             ends_unreaped(b.init_process)
             await until(lambda: b.exits)
+            assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
+
+    asyncio.run(main())
+
+
+def test_an_end_waits_for_a_journal_that_cannot_be_read_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel_without_it(pidfd: int) -> int:
+        raise OSError(errno.ENOTTY, "a kernel before 6.15")
+
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            monkeypatch.setattr(native, "pidfd_exit_status", kernel_without_it)
+            b.unread = True
+            b.shim_process.kill()
+            await until(lambda: b.lost)
+            ends_unreaped(b.init_process)
+            b.init_process.wait()
+            b.watch.look()
+            assert b.asked and b.exits == []
+            b.unread, b.entry = False, b.record(43, "keeper")
+            b.watch.look()
             assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
 
     asyncio.run(main())
