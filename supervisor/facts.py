@@ -6,6 +6,7 @@ from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SI
 
 from supervisor.checks import HealthSpec, HealthStatus
 from supervisor.logspecs import ForeignStreams, LogSpec
+from supervisor.rights import Rights
 from supervisor.security import Security
 from supervisor.taskfacts import Notice, Task
 
@@ -273,6 +274,7 @@ class Spec:
     stdin: bool = False
     cpu_limit_milli: int = 0  # thousandths of a CPU; 0: no limit
     cpu_request_milli: int = 0  # weight among others under load; 0: the kernel's default
+    rights: Rights = field(default_factory=Rights)
     entrypoint: tuple[str, ...] = ()  # stands before args instead of the image's; empty once it has been put there
     log: LogSpec = field(default_factory=LogSpec)
     health: HealthSpec | None = None

@@ -16,6 +16,7 @@ ORDER = (
     "supervisor.logspecs",
     "supervisor.security",
     "supervisor.taskfacts",
+    "supervisor.rights",
     "supervisor.facts",
     "supervisor.errors",
     # rules: pure, no clock, no descriptor

@@ -6,6 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline, restart, signals
 from supervisor.api.checks import check_message, health_message
 from supervisor.api.logspecs import log_message
+from supervisor.api.rights import rights_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
 from supervisor.execs import Exec, ExecSpec
@@ -53,6 +54,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         stdin=spec.stdin,
         cpu_limit_milli=spec.cpu_limit_milli,
         cpu_request_milli=spec.cpu_request_milli,
+        rights=rights_message(spec.rights),
         log=log_message(spec.log),
         health=check_message(spec.health),
         security=security_message(spec.security),

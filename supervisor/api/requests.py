@@ -11,6 +11,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import restart, signals
 from supervisor.api.checks import check_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
+from supervisor.api.rights import rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.errors import BadRequest
@@ -68,10 +69,11 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         stdin=message.stdin,
         cpu_limit_milli=_cpu("cpu_limit_milli", message.cpu_limit_milli),
         cpu_request_milli=_cpu("cpu_request_milli", message.cpu_request_milli),
+        rights=rights_of(message.rights, of_bundle=bool(message.bundle)),
         entrypoint=tuple(message.entrypoint),
         log=log_of(message.log) if message.HasField("log") else LEFT_OPEN,
         health=check_of(message.health, auto_remove=message.auto_remove) if message.HasField("health") else None,
-        security=security_of(message.security, of_bundle=bool(message.bundle)),
+        security=security_of(message.security, of_bundle=bool(message.bundle), privileged=message.rights.privileged),
     )
 
 

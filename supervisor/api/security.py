@@ -10,10 +10,11 @@ _APPARMOR = re.compile(r"[^\s\0]{1,255}")
 _SELINUX = re.compile(r"[^\s:]+:[^\s:]+:[^\s:]+(:[^\s]+)?")
 
 
-def security_of(message: pb.SecuritySpec, *, of_bundle: bool) -> Security:
-    """exitd's own profile where nothing is said; a bundle says it by itself. BadRequest names the field."""
+def security_of(message: pb.SecuritySpec, *, of_bundle: bool, privileged: bool = False) -> Security:
+    """exitd's own profile where nothing is said; a bundle says it by itself, and a privileged container has none.
+    BadRequest names the field."""
     return Security(
-        seccomp=_seccomp(message.seccomp) or ("" if of_bundle else BUILTIN),
+        seccomp=_seccomp(message.seccomp) or _default(of_bundle=of_bundle, privileged=privileged),
         no_new_privileges=message.no_new_privileges if message.HasField("no_new_privileges") else None,
         apparmor=matching("security.apparmor", message.apparmor, _APPARMOR, "a profile's name, at most 255 bytes"),
         selinux=matching("security.selinux", message.selinux, _SELINUX, "user:role:type:level"),
@@ -26,6 +27,12 @@ def security_message(security: Security) -> pb.SecuritySpec:
     if security.no_new_privileges is not None:
         message.no_new_privileges = security.no_new_privileges
     return message
+
+
+def _default(*, of_bundle: bool, privileged: bool) -> str:
+    if of_bundle:
+        return ""
+    return UNCONFINED if privileged else BUILTIN
 
 
 def _seccomp(text: str) -> str:

@@ -53,6 +53,9 @@ LISTS = {
     "env": ("K=V", "Environment variable; a bare K takes this shell's value."),
     "annotation": ("K=V", "Annotation of the OCI configuration."),
     "label": ("K=V", "Label, for filters."),
+    "cap_add": ("CAP", "Give it this capability besides docker's default set, as in NET_ADMIN; ALL for all."),
+    "cap_drop": ("CAP", "Take this capability away; ALL for all but those of --cap-add."),
+    "ulimit": ("NAME=SOFT[:HARD]", "A limit of each of its processes, as in nofile=1024:65536; -1 is no limit."),
     "volume": ("SRC:DST[:ro]", "Bind mount."),
     "log_opt": ("K=V", "max-size=SIZE, max-file=N, path=FILE or max-buffer-size=SIZE."),
     "security_opt": (
@@ -68,6 +71,10 @@ def container_options(function: Command) -> Command:
     """The options `run` and `create` share. They end at the first word that is none, so that `--` may be left out."""
     decorate: list[Callable[[Command], Command]] = [
         click.option("--rm", is_flag=True, help="Remove it after its end; the ledger keeps the exit."),
+        click.option("--privileged", is_flag=True, help="All capabilities and devices, nothing hidden or read-only."),
+        click.option(
+            "--pids-limit", type=int, metavar="N", help="Processes and threads; default 2048, 0 or -1 for no limit."
+        ),
         click.option("--read-only", is_flag=True, help="Nothing in its root file system can be written."),
         click.option(
             "--stop-timeout", type=click.IntRange(min=0), metavar="S", help="Grace period of stop; default 10."

@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import status_of
 from supervisor.cli.logwords import log_options
+from supervisor.cli.rightswords import ulimit_words
 from supervisor.cli.securitywords import security_options
 from supervisor.facts import UNKNOWN_NUMBER, Unknown, fold
 
@@ -193,6 +194,12 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "Binds": [f"{m.source or m.empty_dir}:{m.destination}:{'ro' if m.read_only else 'rw'}" for m in spec.mounts],
         "PidMode": {"host": "host", "pod": f"container:{spec.sandbox}"}.get(spec.pid, ""),
         "NanoCpus": spec.cpu_limit_milli * 1_000_000,
+        "PidsLimit": spec.rights.pids_limit,
+        "Ulimits": ulimit_words(spec.rights.ulimits),
+        "Privileged": spec.rights.privileged,
+        "CapAdd": list(spec.rights.cap_add),
+        "CapDrop": list(spec.rights.cap_drop),
+        "GroupAdd": [str(group) for group in spec.rights.groups],
         "Annotations": dict(spec.annotations),
         "LogConfig": {"Type": spec.log.driver, "Config": log_options(spec.log)},
         "SecurityOpt": security_options(spec.security),

@@ -9,6 +9,7 @@ from supervisor import pods
 from supervisor.cli import parse
 from supervisor.cli.checks import CheckWords, check_spec
 from supervisor.cli.logwords import log_spec
+from supervisor.cli.rightswords import RightsWords, rights_spec
 from supervisor.cli.securitywords import security_spec
 from supervisor.errors import BadRequest
 from supervisor.images import reference
@@ -27,7 +28,7 @@ for example: exitctl run / sh -c 'exit 7'"""
 
 
 @dataclass(frozen=True, slots=True)
-class Options(CheckWords):
+class Options(CheckWords, RightsWords):
     """What stood on the command line, word for word. Without rootfs and bundle the first word of `command` is IMAGE."""
 
     command: tuple[str, ...] = ()
@@ -98,6 +99,7 @@ def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.C
         sandbox=options.pod,
         pod=_pod(options),
         cpu_limit_milli=parse.cpus_milli(options.cpus) if options.cpus else 0,
+        rights=rights_spec(options),
         health=check_spec(options),
         log=log_spec(options.log_driver, options.log_opt, options.log_mode),
         security=security_spec(options.security_opt),

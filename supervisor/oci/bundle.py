@@ -19,7 +19,7 @@ from supervisor.config import Limits
 from supervisor.errors import BadRequest, ShimFailed
 from supervisor.facts import Container, Mount, Spec
 from supervisor.logspecs import LogDriver
-from supervisor.oci import cgroups, command, namespaces, rootfs, spec, users
+from supervisor.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
 
 CGROUP_PARENT = "/exitd"
 SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
@@ -175,6 +175,10 @@ def _host(container: Container) -> spec.Host:
         swap_limit=cgroups.counts_swap(),
         hard_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         oom_score_adj=container.spec.task.oom_score_adj if container.spec.task is not None else 0,
+        counts_pids=cgroups.counts_pids(),
+        capabilities=machine.capabilities(),
+        hidden=machine.throttles(),
+        devices=machine.devices() if container.spec.rights.privileged else (),
     )
 
 
@@ -220,7 +224,7 @@ def _document(container: Container, merged: str, root: str, joins: dict[str, str
     wanted, path = _with_sources(container, root), default_cgroup(container)
     shared, host, volumes = _shared(container, root, joins), _host(container), f"{volumes_of(container, root)}/"
     if merged:
-        user = users.resolve(wanted.user, merged)
+        user = privileges.user_of(wanted.rights, users.resolve(wanted.user, merged))
         made = spec.config(
             wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
         )

@@ -173,6 +173,13 @@ def children(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
     return tuple(f"{cgroups_path}/{name}" for name in sorted(found))
 
 
+def counts_pids(root: str = ROOT) -> bool:
+    """Whether the number of processes can be limited: pids.max, Linux 4.3."""
+    if mode(root) is not Mode.V2:
+        return os.path.isdir(f"{root}/pids")
+    return "pids" in (_read(f"{root}/cgroup.controllers") or "").split()
+
+
 def counts_swap(root: str = ROOT) -> bool:
     """Whether a swap limit can be set. v2's top has no such file, so any cgroup below it may be asked for."""
     if mode(root) is not Mode.V2:

@@ -11,43 +11,15 @@ from typing import cast
 
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
+from supervisor.oci import privileges
 from supervisor.oci.command import DEFAULT_PATH
+from supervisor.oci.privileges import Device
 from supervisor.oci.users import Ids
+from supervisor.rights import NAMES
 from supervisor.security import Security
 
 Document = dict[str, object]
 
-CAPABILITIES = (
-    "CAP_AUDIT_WRITE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_MKNOD",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_RAW",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-)
-MASKED_PATHS = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
-)
-READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 MOUNTS = (  # destination, type, source, options
     ("/proc", "proc", "proc", "nosuid noexec nodev"),
     ("/dev", "tmpfs", "tmpfs", "nosuid strictatime mode=755 size=65536k"),
@@ -61,8 +33,6 @@ SHM = "/dev/shm"
 RESTRICTED = ("nosuid", "nodev")
 CPU_PERIOD_US = 100_000
 MIN_SHARES = 2  # the kernel's least
-SOFT_FILES = 1024  # what select(2) can count; programs that want more raise it to the hard limit themselves
-MOST_FILES = 524288
 DEFAULT_TERM = "xterm"
 
 
@@ -74,6 +44,10 @@ class Host:
     swap_limit: bool = False  # the kernel counts swap: without a swap limit a memory limit is twice as wide
     hard_files: int = 4096
     oom_score_adj: int = 0
+    counts_pids: bool = True
+    capabilities: tuple[str, ...] = NAMES  # that the daemon can hand on
+    hidden: tuple[str, ...] = ()  # paths besides those that are hidden everywhere
+    devices: tuple[Device, ...] = ()  # for a privileged container
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +72,15 @@ def config(
 ) -> Document:
     """config.json for a container on a root file system. Raises BadRequest for what no runtime could accept."""
     hostname = spec.hostname or container_id[:12]
-    resources: Document = {"devices": [{"allow": False, "access": "rwm"}], **_memory(spec, host), **_cpu(spec)}
+    resources: Document = {
+        "devices": privileges.device_rules(spec.rights),
+        **_memory(spec, host),
+        **_cpu(spec),
+        **privileges.pids(spec.rights, counted=host.counts_pids),
+    }
     joins = dict(shared.namespaces)
-    mounts = [_default_mount(*mount) for mount in MOUNTS] + [_bind(mount) for mount in spec.mounts]
+    defaults = [_default_mount(*mount, privileged=spec.rights.privileged) for mount in MOUNTS]
+    mounts = defaults + [_bind(mount) for mount in spec.mounts]
     return {
         "ociVersion": "1.0.2",
         "process": _process(spec, hostname, user, host),
@@ -112,8 +92,7 @@ def config(
             "cgroupsPath": cgroups_path,
             "resources": resources,
             "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
-            "maskedPaths": list(MASKED_PATHS),
-            "readonlyPaths": list(READONLY_PATHS),
+            **_view(spec, host),
         },
     }
 
@@ -210,6 +189,8 @@ def _ask_process(process: Document, spec: Spec, user: Ids | None) -> None:
         process["cwd"] = _absolute(spec.cwd, "working directory")
     if spec.user and user is not None:
         process["user"] = user_section(user)
+    if spec.rights.ulimits:
+        process["rlimits"] = privileges.with_rlimits(_objects(process, "rlimits"), spec.rights)
 
 
 def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
@@ -223,6 +204,8 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
         _section(linux, "resources").update(_memory(spec, host))
     if spec.cpu_limit_milli or spec.cpu_request_milli:
         _section(linux, "resources").update(_cpu(spec))
+    if spec.rights.pids_limit:
+        _section(linux, "resources").update(privileges.pids(spec.rights, counted=host.counts_pids))
     if spec.hostname:
         document["hostname"] = spec.hostname
     if spec.read_only:
@@ -264,16 +247,15 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
         raise BadRequest("no command: give at least one argument after the options")
     terminal = (f"TERM={DEFAULT_TERM}",) if spec.tty else ()
     defaults = (f"PATH={DEFAULT_PATH}", f"HOSTNAME={hostname}", f"HOME={user.home}", *terminal)
-    hard_files = max(1, min(host.hard_files if host.hard_files > 0 else MOST_FILES, MOST_FILES))
     return {
         "terminal": spec.tty,
         "user": user_section(user),
         "args": list(spec.args),
         "env": merge_env(defaults, spec.env),
         "cwd": _absolute(spec.cwd, "working directory"),
-        "capabilities": _capabilities(user),
-        "rlimits": [{"type": "RLIMIT_NOFILE", "soft": min(SOFT_FILES, hard_files), "hard": hard_files}],
-        "noNewPrivileges": spec.security.no_new_privileges is not False,
+        "capabilities": privileges.capability_sets(spec.rights, user, host.capabilities),
+        "rlimits": privileges.rlimits(spec.rights, host.hard_files),
+        "noNewPrivileges": _gains_nothing(spec),
         "oomScoreAdj": host.oom_score_adj,
         **_labels(spec.security),
     }
@@ -290,10 +272,19 @@ def user_section(user: Ids) -> Document:
     return {"uid": user.uid, "gid": user.gid, "additionalGids": sorted({user.gid, *user.additional_gids})}
 
 
-def _capabilities(user: Ids) -> Document:
-    """docker's default set. Nobody but root holds any at the start, as if execve(2) had made the process."""
-    held = list(CAPABILITIES) if user.uid == 0 else []
-    return {"bounding": list(CAPABILITIES), "effective": held, "permitted": held}
+def _gains_nothing(spec: Spec) -> bool:
+    """By setuid programs and the like; a privileged container has everything to gain."""
+    asked = spec.security.no_new_privileges
+    return not spec.rights.privileged if asked is None else asked
+
+
+def _view(spec: Spec, host: Host) -> Document:
+    """Which paths of /proc and /sys are hidden or cannot be written, and which devices there are beside every
+    container's."""
+    if spec.rights.privileged:
+        return {"devices": privileges.device_nodes(host.devices)}
+    masked = [*privileges.MASKED_PATHS, *host.hidden]
+    return {"maskedPaths": masked, "readonlyPaths": list(privileges.READONLY_PATHS)}
 
 
 def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
@@ -316,8 +307,10 @@ def _cpu(spec: Spec) -> Document:
     return {"cpu": cpu} if cpu else {}
 
 
-def _default_mount(destination: str, kind: str, source: str, options: str) -> Document:
-    return {"destination": destination, "type": kind, "source": source, "options": options.split()}
+def _default_mount(destination: str, kind: str, source: str, options: str, *, privileged: bool) -> Document:
+    """A privileged container can write where others only read."""
+    words = [word for word in options.split() if not (privileged and word == "ro")]
+    return {"destination": destination, "type": kind, "source": source, "options": words}
 
 
 def _bind(mount: Mount) -> Document:

@@ -13,6 +13,7 @@ from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Policy, RestartPolicy, Spec
 from supervisor.logspecs import LogDriver, LogMode, LogSpec
+from supervisor.rights import Rights
 from supervisor.security import Security
 
 MOUNT = pb.Mount(source="/a", destination="/b")
@@ -25,7 +26,9 @@ def spec(**fields: object) -> pb.ContainerSpec:
 
 def test_a_small_spec_gets_the_defaults() -> None:
     small = Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="", network="", log=LEFT_OPEN)
-    assert requests.spec_of(spec()) == replace(small, security=Security(seccomp="builtin"))
+    assert requests.spec_of(spec()) == replace(
+        small, security=Security(seccomp="builtin"), rights=Rights(pids_limit=2048)
+    )
 
 
 def test_every_field_arrives() -> None:
@@ -67,6 +70,7 @@ def test_every_field_arrives() -> None:
         namespace="prod",
         log=LEFT_OPEN,
         security=Security(seccomp="builtin"),
+        rights=Rights(pids_limit=2048),
     )
 
 

@@ -8,8 +8,9 @@ from supervisor.errors import BadRequest
 from supervisor.execs import ExecSpec
 from supervisor.facts import Spec, Winsize
 from supervisor.oci.execspec import process
-from supervisor.oci.spec import CAPABILITIES, Document, config
+from supervisor.oci.spec import Document, config
 from supervisor.oci.users import Ids
+from supervisor.rights import DEFAULT
 
 WANTED = ExecSpec(("id", "-u"))
 NOBODY = Ids(65534, 65534, (), "/nowhere")
@@ -52,9 +53,9 @@ def test_another_user_has_another_home_unless_somebody_said_which(
 def test_another_user_has_the_rights_of_one_whom_execve_has_made() -> None:
     as_nobody = process(made(), WANTED, NOBODY)
     assert as_nobody["user"] == {"uid": 65534, "gid": 65534, "additionalGids": [65534]}
-    assert as_nobody["capabilities"] == {"bounding": list(CAPABILITIES), "effective": [], "permitted": []}
+    assert as_nobody["capabilities"] == {"bounding": list(DEFAULT), "effective": [], "permitted": []}
     as_root = process(made(NOBODY), WANTED, Ids())
-    assert as_root["capabilities"] == {key: list(CAPABILITIES) for key in ("bounding", "effective", "permitted")}
+    assert as_root["capabilities"] == {key: list(DEFAULT) for key in ("bounding", "effective", "permitted")}
     assert (as_root["noNewPrivileges"], "rlimits" in as_root) == (True, True)
 
 

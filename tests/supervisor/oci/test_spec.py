@@ -8,18 +8,9 @@ import pytest
 
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
-from supervisor.oci.spec import (
-    CAPABILITIES,
-    Document,
-    Host,
-    Shared,
-    adapt_bundle,
-    config,
-    has_own_pids,
-    parse_bundle,
-    rootfs_of,
-)
+from supervisor.oci.spec import Document, Host, Shared, adapt_bundle, config, has_own_pids, parse_bundle, rootfs_of
 from supervisor.oci.users import Ids
+from supervisor.rights import DEFAULT
 from supervisor.security import Security
 
 ID = "0123456789abcdef0123"
@@ -72,9 +63,9 @@ def test_a_bad_environment_entry_is_refused(line: str) -> None:
 
 def test_root_has_dockers_capabilities_and_others_hold_none() -> None:
     capabilities = made()["process"]["capabilities"]
-    assert capabilities["effective"] == capabilities["bounding"] == list(CAPABILITIES)
+    assert capabilities["effective"] == capabilities["bounding"] == list(DEFAULT)
     capabilities = made(user=Ids(1000, 1000, (5,)))["process"]["capabilities"]
-    assert (capabilities["effective"], capabilities["bounding"]) == ([], list(CAPABILITIES))
+    assert (capabilities["effective"], capabilities["bounding"]) == ([], list(DEFAULT))
 
 
 def test_the_memory_limit_forbids_swap_only_where_swap_is_counted() -> None:

@@ -1,0 +1,64 @@
+"""The words of --cap-add, --cap-drop, --privileged, --ulimit and --pids-limit into a RightsSpec; they are docker's."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.errors import BadRequest
+from supervisor.rights import LIMITS, UNLIMITED
+
+_NUMBER = re.compile(r"\d{1,19}")
+
+
+@dataclass(frozen=True)  # no slots: two bases with slots cannot be put together
+class RightsWords:
+    """What stood on the command line about rights and limits, word for word."""
+
+    privileged: bool = False
+    cap_add: tuple[str, ...] = ()
+    cap_drop: tuple[str, ...] = ()
+    ulimit: tuple[str, ...] = ()
+    pids_limit: int | None = None
+
+
+def rights_spec(words: RightsWords) -> pb.RightsSpec | None:
+    """None where nothing was said. BadRequest."""
+    found = pb.RightsSpec(
+        privileged=words.privileged,
+        cap_add=_listed(words.cap_add),
+        cap_drop=_listed(words.cap_drop),
+        ulimits=[_ulimit(word) for word in words.ulimit],
+        pids_limit=words.pids_limit,
+    )
+    return found if found.ListFields() else None
+
+
+def ulimit_words(ulimits: Iterable[pb.Ulimit]) -> list[dict[str, object]]:
+    """As `docker inspect` has them: -1 is unlimited."""
+    return [{"Name": each.name, "Soft": _signed(each.soft), "Hard": _signed(each.hard)} for each in ulimits]
+
+
+def _signed(limit: int) -> int:
+    return -1 if limit == UNLIMITED else limit
+
+
+def _listed(words: Iterable[str]) -> list[str]:
+    """`A,B` is two of them, as with podman."""
+    return [part.strip() for word in words for part in word.split(",")]
+
+
+def _ulimit(word: str) -> pb.Ulimit:
+    name, equals, limits = word.partition("=")
+    soft, colon, hard = limits.partition(":")
+    if not equals or name not in LIMITS:
+        raise BadRequest(f"--ulimit {word}: write NAME=SOFT[:HARD], of {', '.join(LIMITS)}")
+    return pb.Ulimit(name=name, soft=_limit(word, soft), hard=_limit(word, hard if colon else soft))
+
+
+def _limit(word: str, text: str) -> int:
+    if text in ("-1", "unlimited"):
+        return UNLIMITED
+    if not _NUMBER.fullmatch(text):
+        raise BadRequest(f"--ulimit {word}: {text!r} is no number; -1 or unlimited is no limit")
+    return int(text)

@@ -1,0 +1,81 @@
+"""What a container's processes may do, and how many of them there may be: facts, and the names of rights and limits."""
+
+from dataclasses import dataclass
+
+DEFAULT_PIDS = 2048
+UNLIMITED = 2**64 - 1  # RLIM_INFINITY, setrlimit(2)
+EVERY = "ALL"
+
+# capabilities(7), in the order of their numbers.
+NAMES = tuple(
+    f"CAP_{name}"
+    for name in """
+    CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE
+    NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN
+    SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE
+    MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
+    """.split()  # noqa: SIM905 - a list of 41 lines
+)
+# docker's.
+DEFAULT = (
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+)
+# setrlimit(2), without RLIMIT_.
+LIMITS = (
+    *("as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc"),
+    *("rss", "rtprio", "rttime", "sigpending", "stack"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ulimit:
+    """One of LIMITS, setrlimit(2)."""
+
+    name: str
+    soft: int
+    hard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What was asked for. Nothing: what exitd gave before it could be asked, and what a bundle says by itself."""
+
+    privileged: bool = False
+    cap_add: tuple[str, ...] = ()  # of NAMES, or EVERY
+    cap_drop: tuple[str, ...] = ()
+    ulimits: tuple[Ulimit, ...] = ()
+    pids_limit: int = 0  # processes and threads; 0: no limit, or the bundle's own
+    groups: tuple[int, ...] = ()  # besides those of its user
+    not_root: bool = False  # it is not made when its user is root
+
+
+def capability(word: str) -> str | None:
+    """One of NAMES or EVERY, from any way to write it; None: there is no such one."""
+    name = word.upper()
+    if name == EVERY:
+        return name
+    full = name if name.startswith("CAP_") else f"CAP_{name}"
+    return full if full in NAMES else None
+
+
+def capabilities(rights: Rights, available: tuple[str, ...] = NAMES) -> tuple[str, ...]:
+    """The bounding set that was asked for, sorted. Who is both added and dropped is added; ALL means `available`."""
+    if rights.privileged:
+        return tuple(sorted(available))
+    if EVERY in rights.cap_add:
+        return tuple(sorted({*available} - {*rights.cap_drop} | ({*rights.cap_add} - {EVERY})))
+    begun = () if EVERY in rights.cap_drop else DEFAULT
+    return tuple(sorted({*begun} - {*rights.cap_drop} | {*rights.cap_add}))
