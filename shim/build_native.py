@@ -12,7 +12,8 @@ RELAY = (
     *("group", "address", "evidence"),
 )
 SOURCES = (
-    *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog", "procfs", "cgroup", "native")),
+    *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog")),
+    *(f"core/{name}" for name in ("procfs", "cgroup", "memory", "native")),
     "journald/entry",
     *(f"relay/{name}" for name in RELAY),
 )

@@ -45,7 +45,7 @@ from supervisor.errors import CannotStart
 from supervisor.events import EventLog
 from supervisor.execlife import Execs
 from supervisor.execops import ExecOperations
-from supervisor.facts import Phase, RunKey, Source, Spec
+from supervisor.facts import Container, Phase, Report, RunKey, Source, Spec
 from supervisor.foundlings import Foundlings
 from supervisor.groupcommit import ROOM_BYTES
 from supervisor.imagedesk import ImageDesk, pause_root
@@ -53,6 +53,8 @@ from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.inotify import Inotify
 from supervisor.keeper import Keeper
+from supervisor.kernellog import Known
+from supervisor.kmsg import KernelLog
 from supervisor.managers import Containers, ExecProcesses
 from supervisor.monitor import Monitor
 from supervisor.node import Node
@@ -231,7 +233,10 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(hub.close)
         native = NativeContainers(place, runs)
         manager = Containers(native, ShimV2Containers(place, hub, native.prepared))
+        kernel_log = KernelLog()
+        stack.callback(kernel_log.close)
         node = Node(store, events, manager, clock)
+        node.second_witness = partial(_second_witness, kernel_log, manager)
         execs = Execs(node, ExecProcesses(NativeExecs(place, runs), ShimV2Execs(place, hub)))
         stack.push_async_callback(node.close)
         hub.on_silence = partial(_tell_silence, node)
@@ -254,7 +259,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         desk.hold_only({c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id})
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, operations.target, manager.orders)
-        watches = _watch_desk(node, monitor, inotify, zombie_readable=zombie.works)
+        watches = _watch_desk(node, monitor, inotify, kernel_log, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
@@ -296,10 +301,20 @@ async def _serve_api(
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
 
 
-def _watch_desk(node: Node, monitor: Monitor, inotify: Inotify, *, zombie_readable: bool) -> WatchDesk:
+async def _second_witness(
+    kernel_log: KernelLog, manager: Containers, container: Container, report: Report, known: Known
+) -> Report:
+    """The kernel's log, asked where the counter of the container's cgroup leaves something open."""
+    return await kernel_log.weigh(report, cgroups.inside_or_nowhere(manager.cgroup_of(container)), known)
+
+
+def _watch_desk(
+    node: Node, monitor: Monitor, inotify: Inotify, kernel_log: KernelLog, *, zombie_readable: bool
+) -> WatchDesk:
     """What exitd watches and does not run."""
     parts = (node.store, node.events, node.clock, node.storing, monitor, inotify)
     observer = Observer(*parts, zombie_readable=zombie_readable)
+    observer.second_witness = kernel_log.weigh
     observer.owns = lambda process: any(c.init == process for c in node.containers.values())
     sources: dict[Kind, Callable[[Target], watchdesk.Source]] = {
         Kind.CONTAINERD: lambda target: ContainerdTasks(target, Containerd, observer.observe),

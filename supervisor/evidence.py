@@ -91,13 +91,14 @@ def _recorded(record: Record, source: Source, look: Look) -> Report:
     elif record.code is not None:
         status = Exited(record.code)
     kills = record.oom_kills if record.oom_kills >= 0 else look.oom_kills
-    return Report(status, source, Process(record.pid, record.started), record.realtime_ns, max(kills, 0))
+    process = Process(record.pid, record.started)
+    return Report(status, source, process, record.realtime_ns, max(kills, 0), counted=record.oom_kills >= 0)
 
 
 def _told(status: ExitStatus, source: Source, look: Look) -> Report:
     """No witness wrote down the time: the end is dated when init's pidfd fired, or was first looked at."""
     at_ns = look.now_ns - round(look.dead_seconds * 1e9)
-    return Report(status, source, look.process, at_ns, look.oom_kills, at_is_found=look.is_found)
+    return Report(status, source, look.process, at_ns, look.oom_kills, at_is_found=look.is_found, counted=False)
 
 
 def _number(number: int) -> ExitStatus:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from supervisor import evidence, execs
+from supervisor import evidence, execs, lifecycle
 from supervisor.background import insist
 from supervisor.clock import boot_now
 from supervisor.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.execs import Exec, ExecHappening, ExecPhase, ExecSpec
 from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, Report, RunKey, Source, Unknown
+from supervisor.kernellog import Known
 from supervisor.lifecycle import SIGKILL
 from supervisor.node import Node
 from supervisor.sandbox import ExecManager
@@ -236,6 +237,9 @@ class Execs:
     async def _end(self, live: Live, report: Report) -> None:
         """Stores an end, however long the store refuses; a second witness of it is no news."""
         self._node.pending.add(live.key)
+        e = live.exec
+        known = Known(e.oom_before, e.oom_before, asked_kill=lifecycle.asked_kill(e.asked))
+        report = await self._node.second_witness(live.container, report, known)
         await self._surely(live, execs.Ended(report, self._ends_with_container(live)))
         self._node.pending.discard(live.key)
 

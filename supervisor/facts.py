@@ -145,6 +145,7 @@ class Report:
     at_ns: int  # CLOCK_REALTIME of the end, or of its discovery when nobody saw it
     oom_kills: int = 0
     at_is_found: bool = False  # at_ns is when it was found ended: it may have ended long before
+    counted: bool = True  # False: the counter may have been gone by then, and there may have been more
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,10 +316,14 @@ def _word(decision: restart.Decision) -> str:
     return "ended"
 
 
+def asked_kill(asked: Asked | None) -> bool:
+    """Whether somebody had SIGKILL sent: then nothing else is looked for behind it."""
+    return asked is not None and asked.signal == SIGKILL
+
+
 def _exit_of(c: Container, ended: Ended) -> Exit:
     report = ended.report
-    asked_kill = c.asked is not None and c.asked.signal == SIGKILL
-    out_of_memory = report.oom_kills > c.oom_told and not asked_kill
+    out_of_memory = report.oom_kills > c.oom_told and not asked_kill(c.asked)
     by_oom = out_of_memory and report.status == Signaled(SIGKILL)
     reason, by = _reason(c, report, by_oom or (out_of_memory and _may_be_sigkill(report)))
     if ended.sandbox_ended and c.asked is None and report.status == Signaled(SIGKILL):

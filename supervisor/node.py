@@ -30,6 +30,7 @@ from supervisor.facts import (
     Signaled,
     Spec,
 )
+from supervisor.kernellog import Known
 from supervisor.lifecycle import Happening, Moment, Step
 from supervisor.restart import Backoff
 from supervisor.sandbox import ContainerManager
@@ -40,6 +41,9 @@ GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleane
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
 START_FAILED = By(policy="start-failed")
+
+# Of memory kills in the container's cgroup: the report, with what else can be found out about them.
+SecondWitness = Callable[[Container, Report, Known], Awaitable[Report]]
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +72,7 @@ class Node(Directory):
         self.before_find: Callable[[str], Awaitable[None]] = _nothing_more
         self.before_end: Callable[[str], Awaitable[None]] = _nothing_more
         self.before_clean_up: Callable[[str], Awaitable[None]] = _nothing_more
+        self.second_witness: SecondWitness = _nothing_to_add
         self.closing = False
         self._turns: dict[str, asyncio.Lock] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -363,6 +368,8 @@ class Node(Directory):
             await self._end_rest(container)
         await self.before_end(key.container)
         with_sandbox = await self._ended_with_sandbox(container, report)
+        known = Known(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
+        report = await self.second_witness(container, report, known)
         happening = lifecycle.Ended(report, self._memory_limit(container), rebooted, sandbox_ended=with_sandbox)
         await self._surely(key.container, happening)
         self.pending.discard(key)
@@ -406,6 +413,11 @@ class Node(Directory):
 
 async def _nothing_more(container_id: str) -> None:
     """Goes before a container's look-up, end, clean-up and removal, where nobody has said anything else."""
+
+
+async def _nothing_to_add(container: Container, report: Report, known: Known) -> Report:
+    """Where nobody else counts memory kills."""
+    return report
 
 
 def _log_exit(exit: Exit) -> None:

@@ -7,7 +7,7 @@ one watched: what lives, or is a zombie, is watched on, and what has gone ended 
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -21,6 +21,7 @@ from supervisor.events import EventLog
 from supervisor.evidence import Pending
 from supervisor.facts import Process, Report, RunKey, Source, Unknown
 from supervisor.inotify import Inotify
+from supervisor.kernellog import Known
 from supervisor.observe import Sight
 from supervisor.oci import cgroups
 from supervisor.oci.oomwatch import OomWatch
@@ -75,6 +76,7 @@ class Observer:
         self.owns: Callable[[Process], bool] = lambda process: False
         self.ends_with: Callable[[str], tuple[Target, ...]] = lambda target: ()
         self.on_exit: Callable[[str], None] = lambda target: None
+        self.second_witness: Callable[[Report, str, Known], Awaitable[Report]] = _nothing_to_add
 
     def __len__(self) -> int:
         return len(self._eyes)
@@ -278,7 +280,7 @@ class Observer:
         await eye.settled.wait()
         if eye.one is None or eye.dropped:
             return
-        await self._surely(eye.one, report, eye.kills)
+        await self._surely(eye.one, report, await self._kills_of(eye.one, report, eye.kills))
         self._forget(eye)
         self.on_exit(eye.target)
 
@@ -286,9 +288,14 @@ class Observer:
         self._background.spawn(self._end_unwatched(one, report))
 
     async def _end_unwatched(self, one: Observed, report: Report) -> None:
-        await self._surely(one, report, one.kills_outlived)
+        await self._surely(one, report, await self._kills_of(one, report, one.kills_outlived))
         self._free(one.container, one.run)
         self.on_exit(one.target)
+
+    async def _kills_of(self, one: Observed, report: Report, kills: int) -> int:
+        """The count at its end: its cgroup may have gone before anybody read it."""
+        inner, known = cgroups.inside_or_nowhere(one.cgroup), Known(one.kills_outlived)
+        return (await self.second_witness(replace(report, oom_kills=kills), inner, known)).oom_kills
 
     async def _surely(self, one: Observed, report: Report, kills: int) -> None:
         await self._storing.surely(f"{one.container} {one.run}", lambda: self._commit_end(one, report, kills))
@@ -354,6 +361,11 @@ class Observer:
         with contextlib.suppress(StoreFailed):
             change = Change(events=(event,), watching=tuple(watchrows.begun((), (now,))))
             self._events.publish(await self._store.commit(change, patient=True))
+
+
+async def _nothing_to_add(report: Report, inner: str, known: Known) -> Report:
+    """Where nobody else counts memory kills."""
+    return report
 
 
 def _kills(eye: Eye) -> int:

@@ -123,6 +123,15 @@ int pid_parse(const char *data, size_t size);
 int64_t oom_parse(const char *data, size_t size);
 int cgroup_end(const char *const *paths, int count, int spared_pid, int limit_ms);
 
+struct memory {
+	int fd;				/* the counter, held open; -1: nothing to watch */
+	int64_t kills;			/* when it was last read; -1: never */
+};
+void memory_begin(struct memory *memory, const char *path);
+void memory_look(struct memory *memory);
+void memory_end(struct memory *memory);
+int64_t memory_last(const struct memory *memory, const char *path);
+
 /* native.c, in the extension only: kernel calls that Python's standard library lacks. 0 or -errno. */
 int exitd_mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data);
 int exitd_unmount(const char *target, int flags);

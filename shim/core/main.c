@@ -66,6 +66,7 @@ static int first_life(struct shim *shim)
 		return 1;
 	}
 	tell_created(shim, known);
+	memory_begin(&shim->memory, shim->plan.oom);
 	close(OUT_WRITE_FD);
 	close(ERR_WRITE_FD);
 	if (shim->streams.in_read_fd >= 0)
@@ -94,7 +95,7 @@ static int second_life(struct shim *shim)
 
 int main(int argc, char **argv)
 {
-	struct shim shim = { .init_fd = -1, .isulad = { -1, -1, -1, -1, -1, 0 } };
+	struct shim shim = { .init_fd = -1, .memory = { -1, -1 }, .isulad = { -1, -1, -1, -1, -1, 0 } };
 	const char *stage = "";
 	int error;
 

@@ -5,7 +5,7 @@
 
 #include "shim.h"
 
-enum { WATCHES_MAX = 12 + 4 * CLIENTS_MAX, FOR_EVER = -1 };
+enum { WATCHES_MAX = 13 + 4 * CLIENTS_MAX, FOR_EVER = -1 };
 
 struct watch {
 	void (*ready)(struct shim *shim, int which, short events);
@@ -36,6 +36,12 @@ static void on_init(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;
 	ended(shim);
+}
+
+static void on_memory(struct shim *shim, int which, short events)
+{
+	(void)which, (void)events;
+	memory_look(&shim->memory);
 }
 
 static void on_source(struct shim *shim, int which, short events)
@@ -127,6 +133,7 @@ static void watch_all(struct shim *shim)
 	watch_count = 0;
 	watch(shim->signal_fd, POLLIN, on_signal, 0);
 	watch(shim->adopted && !shim->ended ? shim->init_fd : -1, POLLIN, on_init, 0);
+	watch(shim->memory.fd, POLLPRI, on_memory, 0);
 	for (int i = 0; i < 2; i++) {
 		watch(streams_wait(shim, i) ? -1 : s->source[i].fd, POLLIN, on_source, i);
 		watch(s->source[i].sink.fd, want(&s->source[i].sink), on_sink, i);

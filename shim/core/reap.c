@@ -38,7 +38,7 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 		.core = info->si_code == CLD_DUMPED,
 		.realtime_ns = now_ns(CLOCK_REALTIME),
 		.boottime_ns = now_ns(CLOCK_BOOTTIME),
-		.oom_kills = oom_read(shim->plan.oom),
+		.oom_kills = memory_last(&shim->memory, shim->plan.oom),
 		.user_us = (int64_t)usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec,
 		.system_us = (int64_t)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec,
 		.max_rss_kb = usage->ru_maxrss,

@@ -41,6 +41,7 @@ struct shim {
 	uint64_t init_started;
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
 	char boot_id[BOOT_ID_SIZE];
+	struct memory memory;
 	struct streams streams;
 	struct isulad {			/* -1: none */
 		int out_fd;		/* where a command's code is told, and why nothing was made */

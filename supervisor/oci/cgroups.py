@@ -47,7 +47,7 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     Raises ValueError for a path of neither form, and for one that is not strictly below the top: everything on the
     machine is in that one.
     """
-    inner = _inner(cgroups_path)
+    inner = inside(cgroups_path)
     if mode(root) is Mode.V2:
         return {"unified": os.path.join(root, inner)}
     return {name: os.path.join(root, name, inner) for name in _hierarchies(root)}
@@ -61,7 +61,7 @@ def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
 
 def includes(cgroups_path: str, other: str) -> bool:
     """Whether the second one is the first, or below it."""
-    return f"{_inner(other)}/".startswith(f"{_inner(cgroups_path)}/")
+    return f"{inside(other)}/".startswith(f"{inside(cgroups_path)}/")
 
 
 def is_scope(cgroups_path: str) -> bool:
@@ -69,7 +69,8 @@ def is_scope(cgroups_path: str) -> bool:
     return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2
 
 
-def _inner(cgroups_path: str) -> str:
+def inside(cgroups_path: str) -> str:
+    """The path below the top of every hierarchy, without slashes around it. ValueError as in `paths`."""
     if is_scope(cgroups_path):
         slice_name, prefix, name = cgroups_path.split(":")
         if not name or name.endswith(".slice") or "/" in prefix + name:
@@ -79,6 +80,13 @@ def _inner(cgroups_path: str) -> str:
     if not cgroups_path.startswith("/") or inner in ("", ".") or ".." in cgroups_path.split("/"):
         raise ValueError(f"cgroups path {cgroups_path!r} must be absolute and below the top, or SLICE:PREFIX:NAME")
     return inner
+
+
+def inside_or_nowhere(cgroups_path: str) -> str:
+    """As `inside`; empty for a path of neither form."""
+    with suppress(ValueError):
+        return inside(cgroups_path)
+    return ""
 
 
 def _slice_path(name: str) -> str:
@@ -329,7 +337,7 @@ def _hierarchies(root: str) -> list[str]:
 
 
 def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | None:
-    inner = _inner(cgroups_path)
+    inner = inside(cgroups_path)
     if mode(root) is Mode.V2:
         return os.path.join(root, inner, v1_v2[1])
     top = os.path.join(root, "memory")

@@ -69,7 +69,7 @@ def judge(seen: Seen) -> Report | Pending:
 def _seen_ended(seen: Seen, status: ExitStatus, source: Source) -> Report:
     """Dated by the kernel's notice, else when it was found."""
     at_ns = seen.ended_ns or seen.now_ns
-    return Report(status, source, seen.process, at_ns, seen.oom_kills, at_is_found=not seen.ended_ns)
+    return Report(status, source, seen.process, at_ns, seen.oom_kills, at_is_found=not seen.ended_ns, counted=False)
 
 
 def _told(seen: Seen, word: Word, source: Source) -> Report:
@@ -79,7 +79,7 @@ def _told(seen: Seen, word: Word, source: Source) -> Report:
         truth = waited(seen.kernel_status)
         source = source if fold(truth) == word.number else Source.PIDFD
         status = truth
-    return Report(status, source, seen.process, at_ns, seen.oom_kills)
+    return Report(status, source, seen.process, at_ns, seen.oom_kills, counted=False)
 
 
 def number_status(number: int, *, is_plain: bool) -> ExitStatus:

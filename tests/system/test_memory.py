@@ -5,9 +5,13 @@ import pathlib
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.native import process_stat
+from supervisor import kmsg
 from supervisor.api.client import Client
+from supervisor.oci import cgroups
 from tests.system import lives
 from tests.system.daemonrig import scaled, until
+from tests.system.gates import state_of, stopped
 from tests.system.lives import events, last_exit, ledger, types, word
 
 LIMIT_BYTES = 16 << 20
@@ -71,3 +75,29 @@ def test_an_oom_while_the_daemon_was_away_is_told_by_the_next_one() -> None:
         with daemon.client() as client:
             exit_ = last_exit(client, container)
             assert (word(exit_), exit_.source, exit_.reason, exit_.oom.kills) == ("signaled 9", "record", "oom", 1)
+
+
+def test_a_memory_kill_whose_counter_has_gone_with_its_cgroup_is_known_from_the_kernels_log() -> None:
+    """As systemd does with a scope: the last process ends, the cgroup is removed, and then init's parent is woken."""
+    with lives.daemon() as daemon:
+        with daemon.client() as client:
+            script = f"until [ -e /mnt/go ]; do sleep 0.05; done; exec {BOMB}"
+            mounts = [pb.Mount(source=str(daemon.base), destination="/mnt", read_only=True)]
+            container = lives.up(client, "sh", "-c", script, memory_bytes=LIMIT_BYTES, mounts=mounts)
+            shim = process_stat(container.init.pid)[1]
+        daemon.kill()
+        with stopped(shim):
+            until(lambda: state_of(shim) == "T", "the shim's standstill")
+            (daemon.base / "go").touch()
+            until(lambda: state_of(container.init.pid) == "Z", "the memory kill")
+            cgroups.remove(f"/exitd/{container.id}")
+        until(lambda: state_of(container.init.pid) != "Z", "the shim's word")
+        daemon.start()
+        with daemon.client() as client:
+            exit_ = last_exit(client, container.id)
+            assert (word(exit_), exit_.source) == ("signaled 9", "record")
+            seen = (exit_.reason, exit_.oom.init, exit_.oom.kills, types(client, container.id)[2:])
+            if kmsg.readable():
+                assert seen == ("oom", True, 1, ["oom", "exit"])
+            else:  # in a container of somebody's own, say
+                assert seen == ("unknown", False, 0, ["exit"])

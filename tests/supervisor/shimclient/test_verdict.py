@@ -54,7 +54,7 @@ def test_the_answer_to_wait_is_believed_as_far_as_the_kernel_does_not_know_bette
     number: int, kernel_status: int | None, status: object, source: Source
 ) -> None:
     report = told(Seen(INIT, wait=Word(number, AT_NS), kernel_status=kernel_status, now_ns=NOW_NS, oom_kills=2))
-    assert report == Report(status, source, INIT, AT_NS, 2)  # type: ignore[arg-type]
+    assert report == Report(status, source, INIT, AT_NS, 2, counted=False)  # type: ignore[arg-type]
 
 
 def test_of_a_shim_that_never_makes_255_up_it_is_a_code() -> None:
@@ -66,24 +66,26 @@ def test_an_event_waits_a_moment_for_the_answer_to_wait_and_then_counts() -> Non
     seen = Seen(INIT, event=Word(43, AT_NS), event_seconds=0.25, now_ns=NOW_NS)
     assert judge(seen) == Pending(EVENT_PATIENCE_SECONDS - 0.25)
     late = Seen(INIT, event=Word(43, AT_NS), event_seconds=EVENT_PATIENCE_SECONDS, now_ns=NOW_NS)
-    assert told(late) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS)
+    assert told(late) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
 
 
 def test_an_event_that_a_lost_shim_sent_before_counts_at_once() -> None:
     seen = Seen(INIT, event=Word(43, AT_NS), lost=True, deleted=Word(137, 1), now_ns=NOW_NS)
-    assert told(seen) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS)
+    assert told(seen) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
 
 
 def test_what_the_delete_binary_says_proves_nothing() -> None:
     lost = Seen(INIT, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
-    assert told(lost) == Report(Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS, at_is_found=True)
+    assert told(lost) == Report(
+        Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS, at_is_found=True, counted=False
+    )
     nothing = told(Seen(INIT, lost=True, now_ns=NOW_NS))
-    assert nothing == Report(Unknown(SHIM_LOST), Source.NONE, INIT, NOW_NS, at_is_found=True)
+    assert nothing == Report(Unknown(SHIM_LOST), Source.NONE, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
 def test_of_a_lost_shim_the_kernel_may_know_what_its_process_ended_with() -> None:
     seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
-    assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True)
+    assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
 @pytest.mark.parametrize("kernel_status", [None, EXITED_43])

@@ -1,0 +1,121 @@
+"""Who was killed for memory, as the kernel's log says: records of /dev/kmsg in, kills out. Pure.
+
+The lines (mm/oom_kill.c), the first of them left out by the kernel when there are more than ten in five seconds:
+
+    oom-kill:constraint=CONSTRAINT_MEMCG,...,task_memcg=/system.slice/x.scope,task=tail,pid=28900,uid=0
+    Memory cgroup out of memory: Killed process 28900 (tail) total-vm:34520kB, ...
+
+One memory kill is written at a time, so a first line belongs to the next second one. Cgroups and programs have names of
+their owners' choosing: a line in which the words around the cgroup come twice names none. Anyone with the right to may
+write into the log, but not as the kernel.
+
+Source: Documentation/ABI/testing/dev-kmsg.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from signal import SIGKILL
+
+from supervisor.facts import Process, Report, Signaled
+
+KERNEL = 0  # the facility of what the kernel itself writes
+SURE_US = 1_000_000  # between the clock of the log and any other, at the time of a boot
+DRIFT = 0.001  # and for every second since: more than a clock is steered
+
+_CHOSEN = re.compile(rb"oom-kill:constraint=.*,task_memcg=(/.*),task=.*,pid=(\d{1,10}),uid=\d+", re.S)
+_KILLED = re.compile(
+    rb"(?:Memory cgroup out|Out) of memory(?: \(oom_kill_allocating_task\))?: Killed process (\d{1,10}) \("
+)
+_SPARED = re.compile(rb"(?:Memory cgroup out|Out) of memory.*: OOM victim \d+ .* is already exiting")
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One process killed for memory. `cgroup`: its path from the hierarchy's top; empty where none is named."""
+
+    pid: int  # in the first pid namespace
+    at_us: int  # by the log's clock
+    cgroup: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """When a run began by the log's clock, with which no other one agrees: at the earliest, and about when."""
+
+    earliest_us: int
+    about_us: int
+
+
+class Reader:
+    """Takes the log's records one by one, in their order."""
+
+    def __init__(self) -> None:
+        self._chosen: Kill | None = None
+
+    def read(self, record: bytes) -> Kill | None:
+        """The kill that this record completes. Anything else, whatever its bytes, is None."""
+        head, _, rest = record.partition(b";")
+        fields = head.split(b",")
+        if len(fields) < 4 or not fields[0].isdigit() or not fields[2].isdigit() or int(fields[0]) >> 3 != KERNEL:
+            return None
+        text = _ESCAPED.sub(lambda found: bytes((int(found[1], 16),)), rest.partition(b"\n")[0])
+        if chosen := _CHOSEN.fullmatch(text):
+            plain = text.count(b",task_memcg=") == text.count(b",task=") == 1
+            path = chosen[1].decode(errors="surrogateescape") if plain else ""
+            self._chosen = Kill(int(chosen[2]), int(fields[2]), path)
+        elif killed := _KILLED.match(text):
+            return self._killed(int(killed[1]), int(fields[2]))
+        elif _SPARED.match(text):
+            self._chosen = None
+        return None
+
+    def _killed(self, pid: int, at_us: int) -> Kill:
+        """The leader of the process is in the first line; the second may name another of its threads."""
+        chosen, self._chosen = self._chosen, None
+        return replace(chosen, at_us=at_us) if chosen is not None else Kill(pid, at_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of memory kills before an end is weighed: `told` so many outlived ones, `before` of them were there
+    when the process began, and SIGKILL was asked for or not."""
+
+    told: int = 0
+    before: int = 0
+    asked_kill: bool = False
+
+
+def since(age_seconds: float, now_us: Iterable[int]) -> Since:
+    """Of a process of that age. `now_us`: the clocks that the log's may go by."""
+    age_us, clocks = round(age_seconds * 1e6), tuple(now_us)
+    return Since(min(clocks) - age_us - SURE_US - round(age_us * DRIFT), max(clocks) - age_us)
+
+
+def is_wanted(report: Report, known: Known) -> bool:
+    """Whether the count leaves something open: it was not read at the end, or does not explain a SIGKILL."""
+    unexplained = report.status == Signaled(SIGKILL) and report.oom_kills <= known.told and not known.asked_kill
+    return not report.counted or unexplained
+
+
+def with_kills(report: Report, kills: Iterable[Kill], init: Process, inner: str, known: Known, began: Since) -> Report:
+    """The report with what the log has of the run of `init` in the cgroup `inner`, a path without slashes around it.
+
+    Init was a victim if the log has its number, and no other cgroup beside it, in its time. Of other processes only
+    those count that the log has in this cgroup.
+    """
+    theirs = [kill for kill in kills if kill.at_us >= began.about_us and is_within(kill.cgroup, inner)]
+    counted = max(report.oom_kills, known.before + len(theirs) if theirs else 0)
+    if report.status != Signaled(SIGKILL):
+        return replace(report, oom_kills=counted)
+    victim = any(
+        kill.pid == init.pid and kill.at_us >= began.earliest_us and (not kill.cgroup or is_within(kill.cgroup, inner))
+        for kill in kills
+    )
+    return replace(report, oom_kills=max(counted, known.told + 1)) if victim else report
+
+
+def is_within(cgroup: str, inner: str) -> bool:
+    """Whether it is that cgroup or one below it."""
+    return bool(inner) and f"{cgroup}/".startswith(f"/{inner}/")
