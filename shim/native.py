@@ -55,6 +55,11 @@ def end_cgroup(directories: Sequence[str], limit_ms: int, spared_pid: int = 0) -
     _check(lib.cgroup_end(paths, len(paths), spared_pid, limit_ms), f"the end of everybody in {directories}")
 
 
+def file_system(fd: int) -> int:
+    """The kind of file system that an open file (O_PATH will do) is on: f_type of statfs(2)."""
+    return _check(lib.exitd_file_system(fd), "fstatfs")
+
+
 def process_stat(pid: int) -> tuple[str, int, int, int]:
     """State letter, parent's pid, start time in clock ticks since boot, and wait status (proc(5) stat fields 3, 4, 22
     and 52; the last one is 0 for a reader without CAP_SYS_PTRACE). ProcessLookupError when there is no such process."""

@@ -3,6 +3,8 @@
 Both put the file in its place whole, by rename(2), before the container's program runs. New directories are told by
 inotify, and so is the file in one that has none yet. Everything is looked at again now and then, and when the kernel
 lost changes.
+
+Whoever owns such a directory puts there what they like: everything in it is listed and read in threads of its own.
 """
 
 import asyncio
@@ -10,11 +12,13 @@ import contextlib
 import os
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
-from supervisor import foreign
-from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
+from supervisor import foreign, regular
+from supervisor.aside import Aside
+from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, Change, Inotify, Item, Watch
 from supervisor.pathwatch import PathWatch
 from supervisor.watched import Found, Target
@@ -25,8 +29,20 @@ MOST_BYTES = 1 << 20  # of a state file
 MOST_WATCHES = 1000  # of directories without a state file
 ID = re.compile(r"[A-Za-z0-9_+.-]{1,1024}")  # what runc and crun take for one
 SLICE = 50  # containers looked at in one turn of the loop
+READ_SECONDS = 10.0  # that they may take together
 
 log = structlog.get_logger(__name__)
+
+Mark = tuple[int, int]  # of a file: inode and time
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """What one container's state file says now, if it was read."""
+
+    mark: Mark | None = None  # None: there is none, or it cannot be read
+    found: Found | None = None  # None: nothing new
+    why: str = ""  # it cannot be read
 
 
 class RuncRoot:
@@ -47,7 +63,8 @@ class RuncRoot:
         self._path = PathWatch(changes, target.where, self._everything)
         self._top: Watch | None = None
         self._empty: dict[str, Watch] = {}  # directories without a state file
-        self._read: dict[str, tuple[int, int]] = {}  # whose state was taken in: inode and time of the file
+        self._read: dict[str, Mark] = {}  # whose state was taken in
+        self._aside = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
         self._news: dict[str, None] = {}  # names in the order of their changes
         self._all = True
         self._fresh = False  # what is found now has come while this was looking
@@ -91,22 +108,35 @@ class RuncRoot:
         everything, self._all = self._all, False
         names, self._news = list(self._news), {}
         if everything:
-            names = self._names()
-        for number, name in enumerate(filter(ID.fullmatch, names), start=1):
-            await self._look(name)
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
+            names = await self._names()
+        names = list(filter(ID.fullmatch, names))
+        for start in range(0, len(names), SLICE):
+            for name, state in (await self._states(names[start : start + SLICE])).items():
+                await self._look(name, state)
 
-    def _names(self) -> list[str]:
+    async def _states(self, names: list[str]) -> dict[str, StateFile]:
+        """Empty: the directory hangs, which is its trouble."""
+        known = {name: self._read.get(name) for name in names}
+        try:
+            return await self._aside.run(
+                f"reading {self._root}", lambda: {name: read_state(self._root, name, known[name]) for name in names}
+            )
+        except TimedOut as error:
+            self.trouble, self._all = str(error), True
+            return {}
+
+    async def _names(self) -> list[str]:
         """Watched first, listed second: nothing comes in between."""
         before, self._top = self._top, None
         try:
             self._path.renew()
             self._top = self._changes.watch(self._root, IN_CREATE | IN_MOVED_TO, self._changed)
-            names = os.listdir(self._root)
+            names = await self._aside.run(f"listing {self._root}", lambda: os.listdir(self._root))
             self.trouble = ""
         except OSError as error:
             names, self.trouble = [], f"{self._root}: {error.strerror}"
+        except TimedOut as error:
+            names, self.trouble = [*self._read], str(error)
         finally:
             if before is not None:
                 before.close()
@@ -125,11 +155,11 @@ class RuncRoot:
         self._news[item.name] = None
         self._wake.set()
 
-    async def _look(self, name: str) -> None:
+    async def _look(self, name: str, state: StateFile) -> None:
         """The file is looked for again once its directory is watched."""
-        there, found = self._open(name)
-        if not there and self._watch(name):
-            _, found = self._open(name)
+        if state.mark is None and self._watch(name):
+            state = (await self._states([name])).get(name, state)
+        found = self._taken_in(name, state)
         if found is None:
             return
         try:
@@ -143,25 +173,15 @@ class RuncRoot:
             self._read.pop(name, None)  # with the next look at everything
             self.trouble = str(error)
 
-    def _open(self, name: str) -> tuple[bool, Found | None]:
-        """Whether there is a state file, and what it says, if that is new."""
-        for file_name in foreign.STATE_FILES:
-            try:
-                with open(f"{self._root}/{name}/{file_name}", encoding="utf-8", errors="replace") as file:
-                    status = os.fstat(file.fileno())
-                    seen = (status.st_ino, status.st_mtime_ns)
-                    new = self._read.get(name) != seen
-                    found = foreign.state_found(self._root, name, file.read(MOST_BYTES)) if new else None
-                    self._read[name] = seen
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except (OSError, foreign.BadState) as error:
-                log.debug("a state that cannot be read", directory=self._root, name=name, why=str(error))
-                return False, None
-            if (watch := self._empty.pop(name, None)) is not None:
-                watch.close()
-            return True, found
-        return False, None
+    def _taken_in(self, name: str, state: StateFile) -> Found | None:
+        if state.why:
+            log.debug("a state that cannot be read", directory=self._root, name=name, why=state.why)
+        if state.mark is None:
+            return None
+        self._read[name] = state.mark
+        if (watch := self._empty.pop(name, None)) is not None:
+            watch.close()
+        return state.found
 
     def _watch(self, name: str) -> bool:
         if name in self._empty or len(self._empty) >= MOST_WATCHES:
@@ -182,6 +202,22 @@ class RuncRoot:
     async def _told_missed(self, found: Found) -> None:
         with contextlib.suppress(ExitdError):  # the store refuses; health says so
             await self._missed(found)
+
+
+def read_state(root: str, name: str, known: Mark | None) -> StateFile:
+    """In a thread. `known`: the mark of what was taken in already. Never follows a link to the file."""
+    for file_name in foreign.STATE_FILES:
+        try:
+            fd = regular.open_path(f"{root}/{name}/{file_name}", follow=False)
+            status = os.fstat(fd)
+            mark = (status.st_ino, status.st_mtime_ns)
+            text = regular.read_all(fd, MOST_BYTES).decode(errors="replace")
+            return StateFile(mark, foreign.state_found(root, name, text) if mark != known else None)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, foreign.BadState) as error:
+            return StateFile(why=str(error))
+    return StateFile()
 
 
 class _Listener:

@@ -96,7 +96,7 @@ class _Reader:
         if entry is None or entry.kind is not Kind.FILE:
             return None
         try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
             with open(fd, "rb") as file:
                 data = file.read(MOST_BYTES)
             return decode(data) if data else None

@@ -46,6 +46,8 @@ ORDER = (
     "supervisor.configfile",
     # kernel, files, sockets
     "supervisor.listening",
+    "supervisor.regular",
+    "supervisor.aside",
     "supervisor.ttrpc",
     "supervisor.clock",
     "supervisor.sdnotify",

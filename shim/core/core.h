@@ -137,6 +137,7 @@ int exitd_mount(const char *source, const char *target, const char *type, unsign
 int exitd_unmount(const char *target, int flags);
 int exitd_set_subreaper(int on);
 int exitd_pidfd_exit_status(int pidfd, int *wait_status);
+int64_t exitd_file_system(int fd);
 /* cffi: end */
 
 enum {

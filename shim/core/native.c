@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/vfs.h>
 
 #include "core.h"
 #include "kernel.h"
@@ -33,4 +34,12 @@ int exitd_pidfd_exit_status(int pidfd, int *wait_status)
 		return -EAGAIN;
 	*wait_status = info.exit_status;
 	return 0;
+}
+
+/* The kind of file system that this file is on, as statfs(2) numbers them: 32 bits. O_PATH will do. */
+int64_t exitd_file_system(int fd)
+{
+	struct statfs found;
+
+	return fstatfs(fd, &found) ? -errno : (int64_t)(uint32_t)found.f_type;
 }

@@ -2,12 +2,12 @@
 
 import os
 import posixpath
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
+from supervisor import regular
 from supervisor.errors import BadImage, BadRequest
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import BadTar, Kind, TarReader
@@ -59,13 +59,11 @@ class InDirectory:
         try:
             found_fd = open_in_root(self.where, name)
             try:
-                if not stat.S_ISREG(os.fstat(found_fd).st_mode):  # a fifo would hold us for ever
-                    raise BadImage(f"{self.where}: {name} is not a regular file", document=name)
-                return Slice(self.held.enter_context(open(f"/proc/self/fd/{found_fd}", "rb")))
+                return Slice(self.held.enter_context(open(regular.open_found(found_fd, name), "rb")))
             finally:
                 os.close(found_fd)
         except OSError as error:
-            raise BadImage(f"{self.where}: {name}: {os.strerror(error.errno or 0)}", document=name) from error
+            raise BadImage(f"{self.where}: {name}: {error.strerror}", document=name) from error
 
 
 @dataclass(slots=True)
@@ -124,13 +122,9 @@ def archive(path: str, scratch: str, budget: Budget) -> Iterator[InArchive]:
 def open_regular(path: str) -> BinaryIO:
     """A file the caller named. Raises BadRequest if it is not there or is none; never waits for one."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open(regular.open_path(path), "rb")
     except OSError as error:
-        raise BadRequest(f"{path}: {os.strerror(error.errno or 0)}", path=path) from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise BadRequest(f"{path}: not a regular file", path=path)
-    return open(fd, "rb")
+        raise BadRequest(f"{path}: {error.strerror}", path=path) from error
 
 
 def copy(source: Hashed, file: BinaryIO) -> None:

@@ -41,7 +41,8 @@ class NativeExecs:
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec:
         with self._root(container) as root:
-            process, wanted = await asyncio.to_thread(self._prepare, container, e, root)
+            where, looking = f"the look into the root of {container.spec.name}", self._place.looking
+            process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
             directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
             watch = self._watching.add(e.key, directory)
             _write(f"{directory.path}/{PROCESS}", process)
@@ -56,7 +57,7 @@ class NativeExecs:
             if isinstance(status, launch.Created):
                 kills = self._watching.oom_kills(e.key)
                 return MadeExec(self._watching.hold(watch, status), watch.shim, kills)
-            raise await asyncio.to_thread(_blame, wanted, container, status, self._place.create_seconds)
+            raise await looking.run(where, lambda: _blame(wanted, container, status, self._place.create_seconds))
 
     async def begun_exec(self, e: Exec) -> Process | None:
         path, loop = self.directory_of(e.key), asyncio.get_running_loop()

@@ -5,6 +5,9 @@ import os
 import stat
 from collections.abc import Callable
 
+from shim import native
+from supervisor import regular
+
 MOST_LINKS = 40  # the kernel's own limit, path_resolution(7)
 
 MaySearch = Callable[[os.stat_result], bool]
@@ -26,15 +29,24 @@ def open_in_root(root: str, path: str, *, may_search: MaySearch | None = None) -
 
 
 def read_in_root(root: str, path: str, *, most_bytes: int) -> bytes:
-    """The first `most_bytes` of a regular file; anything else raises OSError (a fifo would hold us for ever)."""
+    """The first `most_bytes` of a regular file on a disk or in memory.
+
+    Anything else raises OSError: a fifo, or a link to /proc/kmsg, would hold us for ever. A file of a FUSE is read only
+    where the root itself is on one, which was not the container's choice.
+    """
     found_fd = open_in_root(root, path)
     try:
-        if not stat.S_ISREG(os.fstat(found_fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        with open(f"/proc/self/fd/{found_fd}", "rb") as file:
-            return file.read(most_bytes)
+        return regular.read_all(regular.open_found(found_fd, path, fuse=_is_on_fuse(root)), most_bytes)
     finally:
         os.close(found_fd)
+
+
+def _is_on_fuse(root: str) -> bool:
+    root_fd = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return native.file_system(root_fd) == regular.FUSE
+    finally:
+        os.close(root_fd)
 
 
 def _walk(trail: list[int], path: str, may_search: MaySearch | None) -> None:

@@ -49,7 +49,9 @@ class NativeContainers:
 
     def begin_preparing(self, container: Container) -> None:
         place = self._place
-        work = asyncio.to_thread(bundle.prepare, container, place.root, place.state, place.limits())
+        what = f"making the bundle of {container.spec.name or container.id}"
+        limits = place.limits()
+        work = place.making.run(what, lambda: bundle.prepare(container, place.root, place.state, limits))
         self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
 
     async def prepared(self, container: Container) -> bundle.Bundle:
@@ -80,7 +82,10 @@ class NativeContainers:
         if isinstance(status, launch.Created):
             init = self._watching.hold(watch, status)
             return Made(init, watch.shim, self.monitored_by(key), procstate.program(init))
-        failure = await asyncio.to_thread(runplan.blame, own, container, status, self._place.create_seconds)
+        failure = await self._place.making.run(
+            f"looking for the command of {container.spec.name or container.id}",
+            lambda: runplan.blame(own, container, status, self._place.create_seconds),
+        )
         if namespaces.joined(container.spec) and self._sandbox_has_ended(container):
             pod = container.spec.sandbox[:12]
             raise WrongState(f"the pause container of the pod {pod} has ended; start the pod again ({failure})")

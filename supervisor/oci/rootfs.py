@@ -13,6 +13,7 @@ import re
 from contextlib import suppress
 
 from shim import native
+from supervisor import regular
 from supervisor.config import Limits
 from supervisor.errors import BadRequest
 from supervisor.facts import Spec
@@ -136,10 +137,9 @@ def read_bundle(bundle: str) -> tuple[bytes, str]:
     """The text of a bundle's config.json and its path, for spec.parse_bundle. Raises BadRequest if it is not there."""
     path = os.path.join(bundle, "config.json")
     try:
-        with open(path, "rb") as file:
-            text = file.read(MOST_CONFIG_BYTES + 1)
+        text = regular.read(path, most_bytes=MOST_CONFIG_BYTES + 1)
     except OSError as error:
-        raise BadRequest(f"no bundle at {bundle}: {path}: {os.strerror(error.errno or 0)}", bundle=bundle) from error
+        raise BadRequest(f"no bundle at {bundle}: {path}: {error.strerror}", bundle=bundle) from error
     if len(text) > MOST_CONFIG_BYTES:
         raise BadRequest(f"{path} is larger than {MOST_CONFIG_BYTES} bytes", bundle=bundle)
     return text, path

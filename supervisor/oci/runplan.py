@@ -3,10 +3,11 @@
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shim import launch, names, plan, programs
 from supervisor import rundir
+from supervisor.aside import Aside
 from supervisor.config import Limits
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.facts import Container
@@ -26,6 +27,8 @@ class Place:
     root: str
     state: str
     limits: Callable[[], Limits] = Limits
+    making: Aside = field(default_factory=Aside)  # what is read and mounted before a run
+    looking: Aside = field(default_factory=Aside)  # what is read in containers that run
 
     @property
     def runtime_seconds(self) -> float:

@@ -109,7 +109,8 @@ class ShimV2Containers:
         except RuntimeFailed as error:
             if wanted is None:
                 raise
-            raise await asyncio.to_thread(command.blame, wanted, str(error)) from error
+            what, words = f"looking for the command of {container.spec.name}", str(error)
+            raise await self._place.making.run(what, lambda: command.blame(wanted, words)) from error
         init = process_of(pid)
         if init is None:
             raise RuntimeFailed(f"{container.spec.runtime} says that init is {pid}, and there is no such process")

@@ -56,7 +56,8 @@ class ShimV2Execs:
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec:
         run, link = await self._to(container)
-        process, wanted = await asyncio.to_thread(self._prepare, container, e)
+        where, looking = f"the look into the root of {container.spec.name}", self._place.looking
+        process, wanted = await looking.run(where, lambda: self._prepare(container, e))
         directory = rundir.make_in(self.directory_of(e.key), pumps.plan_of_exec(e, self._place))
         fifos = await self._hub.pumps.begin(e.key, directory, e.spec)
         stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, e.spec.tty)
@@ -68,8 +69,9 @@ class ShimV2Execs:
         except (NoSuchContainer, NoSuchExec) as error:
             raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
         except RuntimeFailed as error:
-            raise await asyncio.to_thread(
-                command.blame, wanted, str(error), f"{container.spec.runtime} exec"
+            words = str(error)
+            raise await looking.run(
+                where, lambda: command.blame(wanted, words, f"{container.spec.runtime} exec")
             ) from error
         init = process_of(pid) or Process(pid, 0)  # it may have ended by now, and its Wait tells how
         place.leave_init(directory.path, init)

@@ -8,7 +8,7 @@ import signal
 import structlog
 
 from shim import native
-from supervisor import monitor
+from supervisor import monitor, regular
 from supervisor.errors import ExitdError, ShimFailed
 from supervisor.facts import Process
 from supervisor.shimclient.binary import Address, read_start_output
@@ -24,8 +24,7 @@ log = structlog.get_logger(__name__)
 def address_in(bundle: str) -> Address | None:
     """None: no shim has got as far as writing it, or it cannot be read."""
     try:
-        with open(f"{bundle}/{NAME}", "rb") as file:
-            return read_start_output(file.read(MOST_BYTES))
+        return read_start_output(regular.read(f"{bundle}/{NAME}", most_bytes=MOST_BYTES, follow=False))
     except (OSError, ShimFailed):
         return None
 

@@ -7,6 +7,7 @@ import structlog
 
 from protos.containerd import task_pb2 as pb
 from shim import fields
+from supervisor import regular
 from supervisor.errors import BadRequest, Code, ShimFailed
 from supervisor.facts import Container, Process, Spec
 from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
@@ -114,8 +115,7 @@ async def _options(request: pb.CreateTaskRequest) -> options.Options:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(1 << 20)
+    return regular.read(path, most_bytes=1 << 20)
 
 
 # -- the root file system

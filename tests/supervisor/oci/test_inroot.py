@@ -73,3 +73,10 @@ def test_no_descriptor_is_left_open(root: pathlib.Path) -> None:
         with pytest.raises(OSError):
             open_in_root(str(root), path)
     assert open_now() == before
+
+
+def test_a_file_that_the_kernel_makes_up_is_not_read() -> None:
+    """A container's /etc/passwd may be a link to /proc/kmsg, where a read waits for ever."""
+    with pytest.raises(OSError) as caught:
+        read_in_root("/", "/proc/self/status", most_bytes=1)
+    assert caught.value.errno == errno.EINVAL

@@ -1,0 +1,66 @@
+"""Threads for work that others may make wait: a few, with a limit of time, and none of those that everybody shares."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from supervisor.errors import Busy, TimedOut
+
+MOST_AT_ONCE = 8
+LIMIT_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+class Aside:
+    """One kind of such work. A thread that never comes back keeps its place, and keeps the daemon from nothing else."""
+
+    def __init__(self, most_at_once: int = MOST_AT_ONCE, limit_seconds: float = LIMIT_SECONDS) -> None:
+        self._places = asyncio.Semaphore(most_at_once)
+        self._limit_seconds = limit_seconds
+
+    async def run(self, what: str, work: Callable[[], T]) -> T:
+        """What `work` returns or raises. Raises TimedOut, naming `what`, when it has not come to its end within the
+        limit, the time for which it waited for a place included; it goes on by itself then, and nobody looks at it."""
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                await self._places.acquire()
+                return await asyncio.shield(self._begin(work))
+        except TimeoutError as error:
+            raise TimedOut(
+                f"{what} took more than {self._limit_seconds:g} s and was given up; does a file system hang?"
+            ) from error
+
+    def _begin(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        future.add_done_callback(_looked_at)
+
+        def done(settle: Callable[[], None]) -> None:
+            self._places.release()
+            if not future.done():
+                settle()
+
+        def in_thread() -> None:
+            try:
+                settle = partial(future.set_result, work())
+            except Exception as error:
+                settle = partial(future.set_exception, error)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+                loop.call_soon_threadsafe(done, settle)
+
+        try:
+            threading.Thread(target=in_thread, name="aside", daemon=True).start()
+        except RuntimeError as error:
+            self._places.release()
+            raise Busy("no thread can be started; try again later") from error
+        return future
+
+
+def _looked_at(future: "asyncio.Future[T]") -> None:
+    """Of work that was given up nobody asks for the error."""
+    if not future.cancelled():
+        future.exception()

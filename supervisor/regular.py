@@ -1,0 +1,73 @@
+"""Open what others may have made, without ever waiting: a regular file on a disk or in memory, or an error."""
+
+import errno
+import os
+import stat
+
+from shim import native
+
+# statfs(2). What the kernel makes up may wait in a read (/proc/kmsg), or change something: whoever puts a link there
+# instead of a file must not have us follow it.
+MADE_UP = frozenset(
+    {
+        0x9FA0,  # proc
+        0x62656572,  # sysfs
+        0x64626720,  # debugfs
+        0x74726163,  # tracefs
+        0x27E0EB,  # cgroup
+        0x63677270,  # cgroup2
+        0x1CD1,  # devpts
+        0x19800202,  # mqueue
+        0x62656570,  # configfs
+        0x73636673,  # securityfs
+        0xF97CFF8C,  # selinuxfs
+        0x6165676C,  # pstore
+        0xDE5E81E4,  # efivarfs
+        0xCAFE4A11,  # bpf
+        0x42494E4D,  # binfmt_misc
+        0x0187,  # autofs: a look at it mounts, or waits for who does
+        0x6E736673,  # nsfs
+        0x50494446,  # pidfs
+    }
+)
+FUSE = 0x65735546  # a program answers, or does not
+
+
+class NotRegular(OSError):
+    """It is there, and is no regular file on a disk or in memory."""
+
+
+def check(fd: int, path: str, *, fuse: bool = True) -> None:
+    """Raise NotRegular unless `fd` (O_PATH is enough) is what may be read. `fuse`: files of a FUSE will do."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise NotRegular(errno.EINVAL, "not a regular file", path)
+    kind = native.file_system(fd)
+    if kind in MADE_UP or (kind == FUSE and not fuse):
+        raise NotRegular(errno.EINVAL, "not on a disk: the kernel or a program would make its content up", path)
+
+
+def open_found(found_fd: int, path: str, *, fuse: bool = True) -> int:
+    """A descriptor to read what an O_PATH descriptor has found; the caller closes both. NotRegular, OSError."""
+    check(found_fd, path, fuse=fuse)
+    return os.open(f"/proc/self/fd/{found_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+
+
+def open_path(path: str, *, follow: bool = True) -> int:
+    """A descriptor to read the file; the caller closes it. It is looked at before it is opened: opening alone may wait,
+    or rewind a tape. `follow`: a link in the last part will do. NotRegular, OSError."""
+    found_fd = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    try:
+        return open_found(found_fd, path)
+    finally:
+        os.close(found_fd)
+
+
+def read_all(fd: int, most_bytes: int) -> bytes:
+    """The first `most_bytes` from where the descriptor stands; closes it."""
+    with open(fd, "rb") as file:
+        return file.read(most_bytes)
+
+
+def read(path: str, *, most_bytes: int, follow: bool = True) -> bytes:
+    """The first `most_bytes` of the file; a caller that must have all of it asks for one more. NotRegular, OSError."""
+    return read_all(open_path(path, follow=follow), most_bytes)
