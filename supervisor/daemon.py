@@ -24,6 +24,7 @@ from supervisor import (
     __version__,
     lifecycle,
     logplaces,
+    ownership,
     probe,
     reconcile,
     recovery,
@@ -231,7 +232,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.callback(pumps.close)
         hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works)
         stack.push_async_callback(hub.close)
-        native = NativeContainers(place, runs)
+        native = NativeContainers(place, runs, ownership.owner(settings.root, settings.state))
         manager = Containers(native, ShimV2Containers(place, hub, native.prepared))
         kernel_log = KernelLog()
         stack.callback(kernel_log.close)

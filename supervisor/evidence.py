@@ -16,6 +16,7 @@ JOURNAL_PATIENCE_SECONDS = 30.0  # how long an end waits for a keeper's journal 
 JOURNAL_RETRY_SECONDS = 1.0
 MONITORS_KILLED = "monitors-killed"
 JOURNAL_UNREAD = "journal-unread"
+STATE_LOST = "state-lost"
 
 
 class Init(Enum):

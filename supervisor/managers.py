@@ -116,6 +116,9 @@ class Containers:
         await self.foreign.delete_stray(container_id, run)
         await self.native.delete_stray(container_id, run, stranger=stranger)
 
+    async def sweep_cgroups(self, known: Collection[str]) -> None:
+        await self.native.sweep_cgroups(known)
+
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         return await self.native.acknowledge_strangers(needed)
 

@@ -49,7 +49,16 @@ async def forever(parts: Parts) -> None:
 async def once(parts: Parts) -> None:
     """Only what nobody is working on is touched: a container in the middle of a step is left alone. The trouble of one
     step, whatever it is, is reported and costs neither the others nor the next round."""
-    for step in (_look, _memory, _strange_directories, _stray_bundles, _acknowledged, _dead_journals, _compact):
+    for step in (
+        _look,
+        _memory,
+        _strange_directories,
+        _strange_cgroups,
+        _stray_bundles,
+        _acknowledged,
+        _dead_journals,
+        _compact,
+    ):
         try:
             await step(parts)
         except Exception:
@@ -104,6 +113,10 @@ async def _strange_directories(parts: Parts) -> None:
             await parts.manager.delete_stray(container, run, stranger=container not in parts.node.containers)
         except (ExitdError, OSError) as error:
             log.warning("run directory not removed", container=container, run=run, why=str(error))
+
+
+async def _strange_cgroups(parts: Parts) -> None:
+    await parts.manager.sweep_cgroups(parts.node.containers.keys())
 
 
 async def _stray_bundles(parts: Parts) -> None:

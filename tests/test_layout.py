@@ -62,6 +62,7 @@ ORDER = (
     "supervisor.logs",
     "supervisor.procstate",
     "supervisor.rundir",
+    "supervisor.ownership",
     "supervisor.monitor",
     "supervisor.kmsg",
     "supervisor.survey",

@@ -40,6 +40,7 @@ CAUSES = {
     "shim-255": "its shim says 255 of a program that exited with it, and of one whose end it has lost, as with its "
     "virtual machine",
     "shim-number-impossible": "its shim told a number with which no process can end",
+    "state-lost": "the state directory was lost, and with it every witness; exitd ended what was left of it",
     "host-rebooted": "the host was restarted while it ran",
 }
 

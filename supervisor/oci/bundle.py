@@ -8,6 +8,7 @@ ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones 
 
 import json
 import os
+import re
 import resource
 import shutil
 from contextlib import suppress
@@ -22,6 +23,7 @@ from supervisor.logspecs import LogDriver
 from supervisor.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
 
 CGROUP_PARENT = "/exitd"
+SCOPE_NAME = re.compile(r"exitd-[0-9a-z-]+\.scope")
 SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
 SHM = "shm"
 LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
@@ -155,6 +157,20 @@ def stray_cgroups(container_id: str) -> tuple[str, ...]:
     """Where a container that nobody knows any more may have its cgroup."""
     pods_own = (parent for parent in cgroups.children(CGROUP_PARENT) if "/pod-" in parent)
     return single_cgroup(container_id), scope(container_id), *(f"{parent}/{container_id}" for parent in pods_own)
+
+
+def all_cgroups() -> tuple[str, ...]:
+    """Every cgroup of the form that exitds give to pods and containers, members of pods first."""
+    top = cgroups.children(CGROUP_PARENT)
+    members = tuple(member for parent in top if "/pod-" in parent for member in cgroups.children(parent))
+    scopes = (path.rpartition("/")[2] for path in cgroups.children("/exitd.slice"))
+    own = tuple(scope(name[len("exitd-") : -len(".scope")]) for name in scopes if SCOPE_NAME.fullmatch(name))
+    return (*members, *top, *own)
+
+
+def id_of(cgroups_path: str) -> str:
+    """The container's, from a path of `all_cgroups`; of a pod's, the pod's."""
+    return re.split("[/:]", cgroups_path)[-1].removeprefix("pod-")
 
 
 def pod_of(container: Container) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
@@ -17,10 +17,12 @@ from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import Container, Process, RunKey
 from supervisor.oci import bundle, cgroups, namespaces, rest, runplan, runtime
 from supervisor.oci.runplan import Place
-from supervisor.oci.watching import Watching
+from supervisor.oci.watching import Watching, pidfd_of
+from supervisor.ownership import Owner
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 
 RESOURCES = "resources.json"
+LOST_SECONDS = 5.0  # for the end of an init whose state directory was lost
 
 log = structlog.get_logger(__name__)
 
@@ -28,8 +30,9 @@ log = structlog.get_logger(__name__)
 class NativeContainers:
     """ContainerManager for runc, crun and their like. One per daemon; belongs to its event loop."""
 
-    def __init__(self, place: Place, watching: Watching) -> None:
+    def __init__(self, place: Place, watching: Watching, owner: Owner) -> None:
         self._place = place
+        self._owner = owner
         self._watching = watching
         self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
 
@@ -80,6 +83,7 @@ class NativeContainers:
                 owner=(container.spec.foreign.uid, container.spec.foreign.gid),
             )
         if isinstance(status, launch.Created):
+            self._mark(container, own.cgroups_path)
             init = self._watching.hold(watch, status)
             return Made(init, watch.shim, self.monitored_by(key), procstate.program(init))
         failure = await self._place.making.run(
@@ -90,6 +94,12 @@ class NativeContainers:
             pod = container.spec.sandbox[:12]
             raise WrongState(f"the pause container of the pod {pod} has ended; start the pod again ({failure})")
         raise failure
+
+    def _mark(self, container: Container, cgroup: str) -> None:
+        """The cgroups that exitd had made for the container, its pod's included. A bundle's own may be others' too."""
+        for path in (cgroup, bundle.pod_cgroup(container.id) if container.spec.pod else ""):
+            if path and bundle.is_ours(path):
+                self._owner.mark(cgroups.existing(path))
 
     def _sandbox_has_ended(self, container: Container) -> bool:
         """Whatever its runtime says then, it is because there was nothing to join."""
@@ -206,6 +216,9 @@ class NativeContainers:
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
         key = RunKey(container.id, container.run)
         self._cgroup(container)
+        if await self._is_lost(container):
+            await self._end_lost(container)
+            return Found.LOST, None
         directory = rundir.reopen(self._place.state, *(key.container, key.run))
         init = container.init or rundir.created(directory.path)
         if init is None:
@@ -215,6 +228,35 @@ class NativeContainers:
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
+
+    async def _is_lost(self, container: Container) -> bool:
+        """The run's directory is gone, and its keeper does not know the run. ShimFailed while that cannot be said."""
+        key = RunKey(container.id, container.run)
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        if _is_there(path):
+            return False
+        if earlier := self._owner.earlier_state_of(container.id, container.run):
+            raise ShimFailed(
+                f"{path} is not there, but {earlier} has the run: start exitd with --state {earlier}, or stop the"
+                " container with an exitd that was, first",
+                id=container.id,
+            )
+        return not await self._watching.keeper_knows(key)
+
+    async def _end_lost(self, container: Container) -> None:
+        """Nobody else ever would. ShimFailed when it does not end."""
+        log.warning("state directory lost, ending the container", container=container.id, run=container.run)
+        await self._clear_cgroup(self._cgroup(container))
+        init_fd = pidfd_of(container.init) if container.init is not None else -1
+        if init_fd < 0:
+            return
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(init_fd, signal.SIGKILL)
+            if not await asyncio.to_thread(monitor.read_ready, init_fd, LOST_SECONDS):
+                raise ShimFailed(f"{container.id}: its init does not end", id=container.id)
+        finally:
+            os.close(init_fd)
 
     # -- a run ends
 
@@ -305,6 +347,17 @@ class NativeContainers:
                 for cgroup in bundle.stray_cgroups(container_id):
                     await self._clear_cgroup(cgroup)
             rundir.remove(path)
+
+    async def sweep_cgroups(self, known: Collection[str]) -> None:
+        """End what runs in cgroups with this exitd's mark that belong to no container it knows, nor to a run directory
+        that may still be adopted or removed."""
+        for path in await asyncio.to_thread(bundle.all_cgroups):
+            id = bundle.id_of(path)
+            if id in known or _is_there(f"{self._place.state}/c/{id}"):
+                continue
+            if any(self._owner.owns(each) for each in cgroups.existing(path)):
+                log.warning("cgroup without a container, ending what runs in it", cgroup=path)
+                await self._clear_cgroup(path)
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Likewise: what the keeper keeps for nobody."""

@@ -160,6 +160,14 @@ class Watching:
             await self.keeper.acknowledge(message.get("id"), message.number("run"), message.get("exec"))
         return len(stale)
 
+    async def keeper_knows(self, key: RunKey) -> bool:
+        """Whether the keeper watches over the run. ShimFailed when it does not say."""
+        try:
+            known = await self.keeper.runs()
+        except (keeper.KeeperSilent, fields.BadMessage) as error:
+            raise ShimFailed(f"the keeper does not say whether it knows {key.container}: {error}") from error
+        return any((m.get("id"), m.number("run"), m.get("exec")) == (key.container, key.run, "") for m in known)
+
     def cgroup_of(self, container: Container, root: str) -> str:
         if container.id not in self.cgroups:
             self.cgroups[container.id] = bundle.cgroups_path(container, root)

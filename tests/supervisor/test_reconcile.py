@@ -3,6 +3,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -54,6 +55,9 @@ class Machine:
 
     async def discard(self, container_id: str) -> None:
         await self.world.manager.discard(container_id)
+
+    async def sweep_cgroups(self, known: Collection[str]) -> None:
+        self.known = set(known)
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         self.needed = needed()

@@ -22,6 +22,7 @@ from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching
+from supervisor.ownership import Owner
 from supervisor.shimv2 import stdio
 from supervisor.shimv2.stdio import Words
 from tests.system import shimrig, streamrig
@@ -132,7 +133,7 @@ async def node(rig: Rig) -> AsyncIterator[Node]:
     inotify.start()
     line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: watching.news(), may_start=False)
     watching = Watching(watcher, line, inotify, zombie=False)
-    made = Node(rig, watching, NativeContainers(place, watching), NativeExecs(place, watching))
+    made = Node(rig, watching, NativeContainers(place, watching, Owner("0" * 32)), NativeExecs(place, watching))
     made.containers.listen(made.on_exit, lambda key, kills: None)
     try:
         yield made

@@ -1,0 +1,116 @@
+"""A state directory that is lost, or a database with it: what ran is ended and recorded, and others' is left alone."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from tests.system import lives
+from tests.system.daemonrig import Daemon, cgroups, left, spec, until
+from tests.system.lives import ledger, up
+from tests.system.shimrig import end_process
+
+QUICK = ("--reconcile-seconds", "0.2")
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with lives.daemon(extra=QUICK) as made:
+        yield made
+
+
+@pytest.fixture
+def other() -> Iterator[Daemon]:
+    with lives.daemon(extra=QUICK) as made:
+        yield made
+
+
+def wiped(directory: pathlib.Path) -> None:
+    for path in directory.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def killed(daemon: Daemon) -> None:
+    """exitd and its keeper; containers and shims live on."""
+    keeper = daemon.keeper_pid()
+    daemon.kill()
+    end_process(keeper)
+
+
+def gone(own: dict[str, int]) -> bool:
+    """Every process, and every container's cgroup. A pod's stays as long as the pod is in the list."""
+    return not any(os.path.exists(f"/proc/{pid}") for pid in own.values()) and not of(own, "")
+
+
+def of(own: dict[str, int], prefix: str) -> list[pathlib.Path]:
+    return [path for path in cgroups() if path.name in {f"{prefix}{id}" for id in own}]
+
+
+def three(daemon: Daemon) -> dict[str, int]:
+    """A container that runs, one that is created, and a pod's member: id -> pid of init."""
+    with daemon.client() as client:
+        pod = client.run_pod(pb.ContainerSpec(image="pause"))
+        found = [up(client), client.create(spec("sleep", "1000")), up(client, sandbox=pod.id), client.inspect(pod.id)]
+        return {each.id: each.init.pid for each in found}
+
+
+def test_what_a_lost_state_directory_leaves_is_ended_and_recorded_and_others_are_untouched(
+    daemon: Daemon, other: Daemon
+) -> None:
+    own, theirs = three(daemon), three(other)
+    killed(daemon)
+    wiped(daemon.state)
+    daemon.start()
+    with daemon.client() as client:
+        for id in own:
+            (exit_,) = until(lambda id=id: ledger(client, id), "its end is not recorded")  # type: ignore[misc]
+            assert (exit_.kind, exit_.cause, exit_.source) == ("unknown", "state-lost", "none")
+        until(lambda: gone(own), "something of it lives on")
+    until(lambda: left(daemon).shims == 0, "a shim lives on")
+    with other.client() as client:
+        phases = [client.inspect(id).phase for id in theirs]
+        assert sorted(phases) == sorted([pb.PHASE_RUNNING] * 3 + [pb.PHASE_CREATED])
+        assert [client.inspect(id).init.pid for id in theirs] == list(theirs.values())
+
+
+def test_what_neither_a_state_directory_nor_a_database_knows_is_swept_by_its_mark(
+    daemon: Daemon, other: Daemon
+) -> None:
+    own, theirs = three(daemon), three(other)
+    killed(daemon)
+    wiped(daemon.state)
+    for path in daemon.root.glob("exitd.db*"):
+        path.unlink()
+    daemon.start()
+    until(lambda: gone(own) and not of(own, "pod-"), "something of it lives on")
+    with other.client() as client:
+        assert [client.inspect(id).init.pid for id in theirs] == list(theirs.values())
+
+
+class Elsewhere(Daemon):
+    """Of the same root, with another state directory."""
+
+    @property
+    def state(self) -> pathlib.Path:
+        return self.base / "s2"
+
+
+def test_containers_of_another_state_directory_of_this_root_are_not_ended(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        container = up(client)
+    daemon.kill()
+    moved = Elsewhere(daemon.base, extra=QUICK)
+    moved.start()
+    until(
+        lambda: f"start exitd with --state {daemon.state}" in daemon.log.read_text(), "the log does not name the other"
+    )
+    moved.kill()
+    if keeper := moved.keeper_pid():
+        end_process(keeper)
+    daemon.start()
+    with daemon.client() as client:
+        found = client.inspect(container.id)
+        assert (found.phase, found.init.pid) == (pb.PHASE_RUNNING, container.init.pid)
