@@ -2,7 +2,6 @@ import asyncio
 import dataclasses
 import os
 import threading
-from collections.abc import Callable
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
