@@ -95,12 +95,10 @@ async def _connect(node: Node, container: Container) -> None:
             await _settle_start(node, container, found)
     finally:
         node.release(container.id)
-    if found is Found.NOTHING:
-        now_ns = node.clock.now_ns()
-        report = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, container.init, now_ns, at_is_found=True)
     if found in (Found.NOTHING, Found.LOST):
         cause = evidence.STATE_LOST if found is Found.LOST else evidence.MONITORS_KILLED
-        report = Report(Unknown(cause), Source.NONE, container.init, node.clock.now_ns())
+        at_is_found = found is Found.NOTHING  # what was lost ended just now, by exitd
+        report = Report(Unknown(cause), Source.NONE, container.init, node.clock.now_ns(), at_is_found=at_is_found)
         await node.end(RunKey(container.id, container.run), report)
     elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
         with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did
