@@ -17,11 +17,11 @@ from supervisor.background import insist
 from supervisor.clock import boot_now
 from supervisor.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.execs import Exec, ExecHappening, ExecPhase, ExecSpec
-from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Reason, Report, RunKey, Source, Unknown
+from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Process, Reason, Report, RunKey, Source, Unknown
 from supervisor.kernellog import Known
 from supervisor.lifecycle import SIGKILL
 from supervisor.node import Node
-from supervisor.sandbox import ExecManager
+from supervisor.sandbox import ExecManager, NoProcess
 from supervisor.store import AlreadyStored, Change
 from supervisor.storing import in_turn
 
@@ -169,6 +169,8 @@ class Execs:
         try:
             made = await self._manager.create_exec(live.container, live.exec)
             await self._surely(live, execs.Made(made.init, made.shim, made.oom_kills))
+            if made.init is None:
+                live.held = self._unseen()
             return live.exec
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(live, execs.MakeFailed(str(error) or repr(error)))
@@ -318,31 +320,45 @@ class Execs:
 
     async def find(self, container_id: str) -> None:
         """The container's execs, found again. Repeatable after an error: ExitdError, OSError."""
-        for live in self._of(container_id):
-            if not live.found:
-                await self._find(live)
-                live.found = True
+        looks = await asyncio.gather(*map(self._find_once, self._of(container_id)), return_exceptions=True)
+        for error in filter(None, looks):  # all have come to an end before one is looked up again
+            raise error
         self._node.spawn(insist(lambda: self._delete_strays(container_id), "clean-up of execs", container_id))
 
+    async def _find_once(self, live: Live) -> None:
+        if not live.found:
+            await self._find(live)
+            live.found = True
+
     async def _find(self, live: Live) -> None:
-        e, rebooted = live.exec, live.exec.boot_id != self._node.clock.boot_id()
-        again = e.phase is ExecPhase.CREATING and e.spec.name and not rebooted
-        # Who has asked for it asks again: what its shim has begun meanwhile must not begin once more.
-        if again and (begun := await self._manager.begun_exec(e)) is not None:
-            await self._surely(live, execs.Made(begun, None))
-            e = live.exec
-        if e.phase is ExecPhase.CREATING:
-            why = "the host was rebooted" if rebooted else "the daemon ended"
-            await self._surely(live, execs.MakeFailed(f"{why} while it was being made"))
-        elif rebooted:
+        rebooted = live.exec.boot_id != self._node.clock.boot_id()
+        if live.exec.phase is ExecPhase.CREATING:
+            await self._settle_making(live, rebooted=rebooted)
+        e = live.exec
+        if e.phase is ExecPhase.EXITED:
+            return
+        if rebooted:
             await self._end(live, evidence.rebooted(e.init, self._node.clock.now_ns()))
         elif e.init is None:
-            now_ns = self._node.clock.now_ns()
-            lost = Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, None, now_ns, at_is_found=True)
-            await self._end(live, lost)
+            await self._end(live, self._unseen())
         else:
             self._manager.connect_exec(live.container, e)
             await self._go_on(live)
+
+    async def _settle_making(self, live: Live, *, rebooted: bool) -> None:
+        """Its making went on without the daemon. What has begun is an exec, whether or not its caller has heard of it;
+        only what never has, has failed. Before a reboot it may have begun and ended."""
+        begun = NoProcess.UNKNOWN if rebooted else await self._manager.begun_exec(live.container, live.exec)
+        if begun is NoProcess.NEVER_BEGAN:
+            await self._surely(live, execs.MakeFailed("the daemon ended while it was being made"))
+        else:
+            init = begun if isinstance(begun, Process) else None
+            await self._surely(live, execs.Made(init, None, live.container.oom_told))
+
+    def _unseen(self) -> Report:
+        """The end of one that has no process anybody could name."""
+        now_ns = self._node.clock.now_ns()
+        return Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, None, now_ns, at_is_found=True)
 
     async def _go_on(self, live: Live) -> None:
         """A limit that has passed, or was being enforced when the daemon ended, is enforced now."""

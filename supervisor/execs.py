@@ -88,9 +88,10 @@ class Exec:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """It runs. `oom_kills`: how many the container's cgroup has seen by now."""
+    """It has begun. `oom_kills`: how many the container's cgroup has seen by now. `init` None: or it may have, and
+    nobody can tell; the end that follows is as unknown."""
 
-    init: Process
+    init: Process | None
     shim: Process | None
     oom_kills: int = 0
 

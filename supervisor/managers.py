@@ -7,7 +7,7 @@ from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
-from supervisor.sandbox import ExitListener, Found, Made, MadeExec, OomListener
+from supervisor.sandbox import ExitListener, Found, Made, MadeExec, NoProcess, OomListener
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs
 from supervisor.streams import Orders
@@ -139,8 +139,8 @@ class ExecProcesses:
     async def create_exec(self, container: Container, e: Exec) -> MadeExec:
         return await self._of(container).create_exec(container, e)
 
-    async def begun_exec(self, e: Exec) -> Process | None:
-        return await self._native.begun_exec(e)
+    async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
+        return await self._of(container).begun_exec(container, e)
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         self._of(container).connect_exec(container, e)

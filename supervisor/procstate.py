@@ -19,6 +19,12 @@ def is_ending(process: Process) -> bool:
     return _is_exiting(fields) and (int(fields[THREADS]) <= 1 or all(map(_is_exiting, _threads(process.pid))))
 
 
+def is_gone(process: Process) -> bool:
+    """It is dead, and its children have another parent by now."""
+    fields = _fields(process)
+    return fields is None or fields[STATE] in "ZX"
+
+
 def is_stopped(process: Process) -> bool:
     """Stopped by a signal or a tracer: it does nothing, reaping included, until somebody lets it."""
     fields = _fields(process)

@@ -113,6 +113,13 @@ def created(path: str) -> Process | None:
     return _process(f"{path}/{CREATED}", "exitd-created")
 
 
+def leave_created(path: str, init: Process) -> None:
+    """In the place of a shim that was killed before it could. Without room for it this daemon alone knows."""
+    said = fields.encode("exitd-created", [("pid", init.pid), ("started", init.started_ticks)])
+    with contextlib.suppress(OSError):
+        prepare.write_new(f"{path}/{CREATED}", said)
+
+
 def lock_holder(path: str) -> Process | None:
     """The shim that signed the lock last; it may be dead."""
     return _process(f"{path}/{LOCK}", "exitd-lock")

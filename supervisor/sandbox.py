@@ -89,11 +89,19 @@ class ContainerManager(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MadeExec:
-    """An exec that runs. `oom_kills`: in its container's cgroup, by then."""
+    """An exec that has begun. `oom_kills`: in its container's cgroup, by then. `init` None: or it may have, and nobody
+    can tell."""
 
-    init: Process
+    init: Process | None
     shim: Process | None
     oom_kills: int = 0
+
+
+class NoProcess(Enum):
+    """Why there is no process to name of an exec whose making nobody saw the end of."""
+
+    NEVER_BEGAN = "never-began"  # and never will
+    UNKNOWN = "unknown"  # it may have begun, and ended
 
 
 class ExecManager(Protocol):
@@ -101,9 +109,9 @@ class ExecManager(Protocol):
     under a key with an exec id."""
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec: ...
-    async def begun_exec(self, e: Exec) -> Process | None:
-        """Of one whose making an earlier daemon did not see the end of: its process, which may have ended, or None when
-        there never was one. Waits for a shim that is at it."""
+    async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
+        """Of one whose making an earlier daemon did not see the end of: its process, which may have ended. Waits for a
+        shim that is at it."""
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         """Finds an exec that ran when an earlier daemon ended. Its end, past or to come, will be reported."""

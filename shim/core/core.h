@@ -116,6 +116,10 @@ struct proc_stat {
 	int ppid;
 	uint64_t started;
 	int exit_status;		/* wait status, field 52 */
+	char name[16];
+	int session;
+	int exiting;			/* in the kernel's exit path, or dead */
+	int began;			/* it has executed a program since it was forked */
 };
 int proc_stat_parse(struct proc_stat *out, const char *data, size_t size);
 int proc_stat_read(struct proc_stat *out, int pid);

@@ -8,6 +8,8 @@
 #include "kernel.h"
 #include "shim.h"
 
+enum { BEGINS_MS = 5000 };	/* from a runtime's death until what it had made has begun, or ended */
+
 static int read_pid(const char *path)
 {
 	/* The runtime made it: whatever it is, a fifo too, opening it must not wait. */
@@ -66,12 +68,18 @@ int leave_word(struct shim *shim)
 	return error;
 }
 
+/* Whether the runtime said so or not: an exec that has begun is one. 0: this is none, or has not. */
+static int begun_exec(const struct shim *shim)
+{
+	return *shim->plan.exec ? begun_child(BEGINS_MS) : 0;
+}
+
 int create(struct shim *shim, const char **stage, int *wait_status)
 {
 	struct command command = { .argv = (char *const *)shim->plan.create, .out_fd = OUT_WRITE_FD,
 				   .err_fd = ERR_WRITE_FD, .in_fd = shim->streams.in_read_fd,
 				   .limit_ms = shim->plan.create_ms };
-	int error, pid;
+	int error, pid = 0;
 
 	*stage = "join";
 	error = join_begin(shim);
@@ -80,15 +88,18 @@ int create(struct shim *shim, const char **stage, int *wait_status)
 	if (!error)
 		*stage = "runtime", error = command_run(&command, shim->signal_fd, wait_status);
 	join_end(shim);
-	if (!error && !*wait_status)
-		*stage = "console", error = console_take(shim);
+	if (error || *wait_status)
+		pid = begun_exec(shim);
+	if (pid || (!error && !*wait_status))
+		*stage = "console", error = console_take(shim), *wait_status = 0;
 	console_end(shim);
 	if (error)
 		return error;
 	if (*wait_status)
 		return -ECHILD;
 	*stage = "pid file";
-	pid = read_pid(shim->plan.pid_file);
+	if (!pid)
+		pid = read_pid(shim->plan.pid_file);
 	if (pid < 0)
 		return pid;
 	*stage = "not a child";

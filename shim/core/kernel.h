@@ -46,6 +46,10 @@ static inline void signal_default(int number)
 	syscall(SYS_rt_sigaction, number, action, NULL, sizeof(uint64_t));
 }
 
+/* Of field 9 of /proc/PID/stat: forked, and has not executed a program since. A zombie keeps it. */
+#define PF_FORKNOEXEC_BIT 0x40
+#define PF_EXITING_BIT 0x4
+
 /* Of statfs(2): the file system that namespaces are on. */
 #define NSFS_MAGIC_NUMBER 0x6e736673
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "kernel.h"
 
 /* Reads a decimal at `*at` (with an optional sign) and moves behind it and one blank. -1: no number there. */
 static int number(const char **at, const char *end, int64_t *out)
@@ -27,7 +28,17 @@ static int number(const char **at, const char *end, int64_t *out)
 	return 0;
 }
 
-/* /proc/PID/stat (proc(5)): fields 3, 4, 22 and 52. The command name may hold anything, so the last ')' counts.
+/* What is between the first '(' and the last ')', at `end`, as far as there is room; "" where there is none. */
+static void copy_name(struct proc_stat *out, const char *data, const char *end)
+{
+	const char *begin = memchr(data, '(', (size_t)(end - data));
+	size_t size = begin ? (size_t)(end - begin) - 1 : 0;
+
+	if (begin)
+		memcpy(out->name, begin + 1, size < sizeof out->name ? size : sizeof out->name - 1);
+}
+
+/* /proc/PID/stat (proc(5)): fields 3, 4, 6, 9, 22 and 52. The command name may hold anything, so the last ')' counts.
  * 0 or -EBADMSG. Field 52 is 0 for a reader without CAP_SYS_PTRACE. */
 int proc_stat_parse(struct proc_stat *out, const char *data, size_t size)
 {
@@ -39,6 +50,7 @@ int proc_stat_parse(struct proc_stat *out, const char *data, size_t size)
 		at--;
 	if (at == data || end - at < 4 || at[0] != ' ' || at[2] != ' ')
 		return -EBADMSG;
+	copy_name(out, data, at - 1);
 	out->state = at[1];
 	at += 3;
 	for (int field = 4; field <= 52; field++) {
@@ -46,6 +58,10 @@ int proc_stat_parse(struct proc_stat *out, const char *data, size_t size)
 			return -EBADMSG;
 		if (field == 4)
 			out->ppid = (int)value;
+		if (field == 6)
+			out->session = (int)value;
+		if (field == 9)
+			out->began = !(value & PF_FORKNOEXEC_BIT), out->exiting = !!(value & PF_EXITING_BIT);
 		if (field == 22)
 			out->started = (uint64_t)value;
 		if (field == 52)

@@ -76,6 +76,9 @@ void join_end(struct shim *shim);
 
 /* create.c: make the container and find its init. 0 or -errno with `*stage`. */
 int create(struct shim *shim, const char **stage, int *wait_status);
+
+/* begun.c: what a runtime that did not come to its end has begun all the same. Its pid, or 0. */
+int begun_child(int64_t limit_ms);
 int leave_word(struct shim *shim);
 int find_again(struct shim *shim);
 

@@ -43,6 +43,53 @@ static struct run *run_of_init(struct keeper *k, int pid)
 	return NULL;
 }
 
+/* The shim lives, and what its runtime makes is its child. */
+static int has_shim(const struct run *run)
+{
+	struct proc_stat stat;
+
+	return run->shim_pid && !proc_stat_read(&stat, run->shim_pid) && stat.started == run->shim_started &&
+	       stat.state != 'Z' && stat.state != 'X' && !stat.exiting;
+}
+
+static int is_shim(const struct keeper *k, const char *name, int pid)
+{
+	for (int i = 0; i < k->run_count; i++)
+		if (k->runs[i].shim_pid == pid)
+			return 1;
+	return !strcmp(name, "exitd-shim");	/* a replacement */
+}
+
+/* It has begun while that run's shim was there, and the shim was killed before it could name it. */
+static int may_be_of(const struct run *run, const struct proc_stat *stat)
+{
+	return *run->exec && !run->init_pid && run->outcome != JOURNALLED && run->shim_started <= stat->started &&
+	       (!run->init_started || stat->started <= run->init_started) && !has_shim(run);
+}
+
+/* What a runtime had begun of an exec when it died with its shim: it leads a session and has executed a program. Two such
+ * execs at a time: whose end this is, nobody can tell. */
+static struct run *run_of_stray(struct keeper *k, int pid)
+{
+	struct proc_stat stat;
+	struct run *found = NULL;
+	int count = 0;
+
+	if (proc_stat_read(&stat, pid) || stat.session != pid || !stat.began || is_shim(k, stat.name, pid))
+		return NULL;
+	for (int i = 0; i < k->run_count; i++)
+		if (may_be_of(&k->runs[i], &stat))
+			found = &k->runs[i], count++;
+	for (int i = 0; i < k->run_count && count > 1; i++)
+		if (may_be_of(&k->runs[i], &stat))
+			k->runs[i].outcome = DOUBTFUL;
+	if (count != 1)
+		return NULL;
+	found->init_pid = pid;
+	found->init_started = stat.started;
+	return found;
+}
+
 static int64_t micros(struct timeval t)
 {
 	return (int64_t)t.tv_sec * 1000000 + t.tv_usec;
@@ -78,9 +125,13 @@ static int journal_exit(struct keeper *k, struct run *run, const siginfo_t *info
 
 static void forget_shim(struct keeper *k, int pid)
 {
-	for (int i = 0; i < k->run_count; i++)
-		if (k->runs[i].shim_pid == pid)
-			k->runs[i].shim_pid = 0;
+	for (int i = 0; i < k->run_count; i++) {
+		if (k->runs[i].shim_pid != pid)
+			continue;
+		k->runs[i].shim_pid = 0;
+		if (!k->runs[i].init_pid)
+			k->runs[i].init_started = now_ns(CLOCK_BOOTTIME) / (1000000000 / sysconf(_SC_CLK_TCK)) + 1;
+	}
 }
 
 void children_reap(struct keeper *k)
@@ -93,6 +144,8 @@ void children_reap(struct keeper *k)
 	while (look(&info, &usage)) {
 		struct run *run = run_of_init(k, info.si_pid);
 
+		if (!run)
+			run = run_of_stray(k, info.si_pid);
 		/* What cannot be written down is not reaped: the zombie keeps it, and the next signal tries again. */
 		if (run && journal_exit(k, run, &info, &usage))
 			break;

@@ -25,7 +25,7 @@ enum {
 	SEATS_END = FIRST_SEAT + FDS_MAX,
 };
 
-enum outcome { WAITING = 0, JOURNALLED = 1 };
+enum outcome { WAITING = 0, JOURNALLED = 1, DOUBTFUL = 2 };	/* DOUBTFUL: this or another run has ended */
 
 struct run {
 	char id[ID_MAX];
@@ -35,7 +35,7 @@ struct run {
 	int shim_pid;		/* 0: gone */
 	int init_pid;		/* 0: not registered */
 	uint64_t shim_started;
-	uint64_t init_started;
+	uint64_t init_started;	/* before there is an init: when the shim was gone, 0 while it is there */
 	int out_fd;
 	int err_fd;
 	int slot;		/* in the journal; reserved as long as the run is known */

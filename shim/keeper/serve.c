@@ -123,6 +123,8 @@ static void on_register(struct keeper *k, int index, struct request *r)
 		return refuse(k, index, "unknown run", -ENOENT);
 	run->init_pid = (int)pid;
 	run->init_started = started;
+	if (run->outcome == DOUBTFUL)
+		run->outcome = WAITING;
 	strcpy(run->oom, oom);
 	if (r->fd_count) {
 		if (run->out_fd >= 0)
@@ -182,6 +184,8 @@ static void on_list(struct keeper *k, int index, struct request *r)
 	writer_text(&w, "exec", k->runs[at].exec);
 	writer_number(&w, "shim_pid", (uint64_t)k->runs[at].shim_pid);
 	writer_number(&w, "init_pid", (uint64_t)k->runs[at].init_pid);
+	writer_number(&w, "init_started", k->runs[at].init_started);
+	writer_number(&w, "doubtful", (uint64_t)(k->runs[at].outcome == DOUBTFUL));
 	writer_number(&w, "journalled", (uint64_t)(k->runs[at].outcome == JOURNALLED));
 	answer(k, index, text, writer_close(&w), -1);
 }

@@ -9,24 +9,27 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
 from shim import launch, names, native, plan, prepare
 from supervisor import monitor, procstate, proctree, rundir
-from supervisor.errors import ExitdError, ShimFailed, WrongState
+from supervisor.errors import ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
-from supervisor.oci import bundle, cgroups, command, execspec, runplan, runtime, users
+from supervisor.oci import begun, bundle, cgroups, command, execspec, runplan, runtime, users
 from supervisor.oci.runplan import DRAIN_MS, Place
 from supervisor.oci.spec import Document
 from supervisor.oci.watching import Watching
-from supervisor.sandbox import MadeExec
+from supervisor.sandbox import MadeExec, NoProcess
 from supervisor.shims import LOOK_SECONDS
+from supervisor.witness import Watch
 
 PROCESS = "process.json"
 
+SHIM_SECONDS = 5.0  # for the shim's own work, beside its runtime's
+SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun, or ended
 HOLD_MS = 10_000  # how long the output of an exec that is to be attached to waits for that
 
 log = structlog.get_logger(__name__)
@@ -46,34 +49,92 @@ class NativeExecs:
             directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
             watch = self._watching.add(e.key, directory)
             _write(f"{directory.path}/{PROCESS}", process)
-            status = await self._watching.shims.begin(
+            kills = self._watching.oom_kills(e.key)
+            status = await self._shims_word(watch, e)
+            if isinstance(status, launch.Created):
+                return MadeExec(self._watching.hold(watch, status), watch.shim, kills)
+            failed = status
+            init = await self._begun_unseen(container, e) if status is None else NoProcess.NEVER_BEGAN
+            if init is NoProcess.NEVER_BEGAN:
+                raise await looking.run(where, lambda: _blame(wanted, container, failed, self._place.create_seconds))
+            if not isinstance(init, Process):
+                return MadeExec(None, None, kills)
+            self._find(e.key, init)
+            return MadeExec(init, None, kills)
+
+    async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | None:
+        """None when it was killed before it had one, or stands still and has none to be waited for."""
+        try:
+            return await self._watching.shims.begin(
                 watch,
-                self._place.create_seconds + 5,
+                self._place.create_seconds + SHIM_SECONDS,
                 adopt=False,
                 stdin=e.spec.stdin,
                 tty=e.spec.tty,
                 owner=(e.spec.foreign.uid, e.spec.foreign.gid),
             )
-            if isinstance(status, launch.Created):
-                kills = self._watching.oom_kills(e.key)
-                return MadeExec(self._watching.hold(watch, status), watch.shim, kills)
-            raise await looking.run(where, lambda: _blame(wanted, container, status, self._place.create_seconds))
+        except TimedOut as error:
+            log.warning("shim of an exec says nothing", container=e.key.container, exec=e.key.exec_id, why=str(error))
+            return None
 
-    async def begun_exec(self, e: Exec) -> Process | None:
+    async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
         path, loop = self.directory_of(e.key), asyncio.get_running_loop()
-        end = loop.time() + self._place.create_seconds + 5
+        end = loop.time() + self._place.create_seconds + SHIM_SECONDS
         while (made := rundir.created(path)) is None:
             if loop.time() > end or not _is_at_it(path):
-                return rundir.created(path)
+                return await self._begun_unseen(container, e)
             await asyncio.sleep(LOOK_SECONDS)
         return made
+
+    async def _begun_unseen(self, container: Container, e: Exec) -> Process | NoProcess:
+        """What came of a shim that was killed, or is now, before it could say so: what its runtime had begun is the
+        keeper's child by now. The keeper keeps the end of one that ends before it has been found here."""
+        path = self.directory_of(e.key)
+        async with self._watching.shims.locked(path):
+            made, shim = rundir.created(path), rundir.lock_holder(path)
+        if made is not None:
+            return made
+        if shim is None:  # it had not come as far as to sign its lock
+            return NoProcess.NEVER_BEGAN
+        await _within(lambda: procstate.is_gone(shim) and not begun.in_session(shim.pid))
+        word = await self._watching.keepers_word(e.key)
+        if isinstance(word, Process):
+            return word
+        found = await self._look_for_begun(container, e.key, shim)
+        if found.process is not None and self._is_only_one(e.key):
+            await self._watching.name(e.key, found.process, path)
+            return found.process
+        if found.process is not None or found.undecided:
+            return NoProcess.UNKNOWN
+        return await self._watching.keepers_word(e.key)
+
+    async def _look_for_begun(self, container: Container, key: RunKey, shim: Process) -> begun.Found:
+        cgroup, found = self._watching.cgroup_of(container, self._place.root), begun.Found()
+        known = self._watching.inits_of(container.id)
+
+        def decided() -> bool:
+            nonlocal found
+            found = begun.find(begun.look(cgroups.pids(cgroup)), shim.started_ticks, known)
+            return found.process is not None or not found.undecided
+
+        await _within(decided)
+        return found
+
+    def _is_only_one(self, key: RunKey) -> bool:
+        """No other exec of this container has lost its shim in the making: what is found is this one's."""
+        path = rundir.path_of(self._place.state, key.container, key.run)
+        others = [f"{path}/{rundir.EXECS}/{id}" for id in rundir.execs(path) if id != key.exec_id]
+        return not any(rundir.created(each) is None and not _is_at_it(each) for each in others)
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
         self._watching.cgroup_of(container, self._place.root)
-        key = e.key
+        self._find(e.key, e.init)
+
+    def _find(self, key: RunKey, init: Process) -> None:
+        self._watching.drop(key)
         try:
-            self._watching.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id), e.init)
+            self._watching.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id), init)
         except ExitdError:
             self._watching.drop(key)
             raise
@@ -177,6 +238,16 @@ class NativeExecs:
         process = rundir.created(path) or _in_pid_file(f"{path}/{names.PID_FILE}", cgroup)
         if process is not None:
             proctree.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
+
+
+async def _within(done: Callable[[], bool]) -> None:
+    """Until it is, or SETTLED_SECONDS have passed."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SETTLED_SECONDS):
+            while True:
+                if await asyncio.to_thread(done):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
 
 
 def _is_at_it(path: str) -> bool:

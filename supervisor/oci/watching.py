@@ -1,6 +1,7 @@
 """Every run, and every exec, that this daemon watches: what wakes it, who is asked, and who follows a lost shim."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.inotify import Inotify
 from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
-from supervisor.sandbox import ExitListener, OomListener
+from supervisor.sandbox import ExitListener, NoProcess, OomListener
 from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
 
@@ -107,6 +108,41 @@ class Watching:
         watch.look()
         self._look_for_shim(watch)
         return watch
+
+    def inits_of(self, container_id: str) -> set[int]:
+        """The pids of those that are known of it."""
+        return {w.init.pid for key, w in self._watches.items() if key.container == container_id and w.init is not None}
+
+    async def keepers_word(self, key: RunKey) -> Process | NoProcess:
+        """Of an exec whose shim is dead and has not named its process: what the keeper, the next subreaper, knows. It
+        is all there is to know, if it has had the exec from the beginning."""
+        try:
+            known = await self._known_to_keeper(key)
+            if (entry := self._entry(key)) is not None:
+                return Process(entry.pid, entry.started)
+            if known is None or known.number("doubtful"):
+                return NoProcess.UNKNOWN
+            if pid := known.number("init_pid"):
+                return Process(pid, known.number("init_started"))
+            return NoProcess.NEVER_BEGAN
+        except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):  # or one of an older version
+            return NoProcess.UNKNOWN
+
+    async def _known_to_keeper(self, key: RunKey) -> fields.Message | None:
+        """Asked more than once: its list may move while it is read."""
+        for _ in range(3):
+            for message in await self.keeper.runs():
+                if _key_of(message) == key:
+                    return message
+        return None
+
+    async def name(self, key: RunKey, init: Process, path: str) -> None:
+        """As the shim would have done it: for the keeper, for the shim that takes its place, for the next daemon."""
+        facts = [*launch.key(key.container, key.run, key.exec_id), ("pid", init.pid), ("started", init.started_ticks)]
+        oom = cgroups.oom_counter_path(self.cgroups[key.container]) or ""
+        with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused):
+            await self.keeper.ask(fields.encode("exitd-register", [*facts, ("oom", oom)]))
+        rundir.leave_created(path, init)
 
     def drop(self, key: RunKey) -> None:
         watch = self._watches.pop(key, None)
@@ -204,6 +240,10 @@ class Watching:
 
     def _entry(self, key: RunKey) -> Record | None:
         return self.keeper.entry(key.container, key.run, key.exec_id)
+
+
+def _key_of(message: fields.Message) -> RunKey:
+    return RunKey(message.get("id"), message.number("run"), message.get("exec"))
 
 
 def pidfd_of(process: Process) -> int:

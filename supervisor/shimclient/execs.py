@@ -22,7 +22,7 @@ from supervisor.oci import bundle, cgroups, command, execspec, spec, users
 from supervisor.oci.execs import document_env
 from supervisor.oci.runplan import Place
 from supervisor.oci.spec import Document
-from supervisor.sandbox import MadeExec
+from supervisor.sandbox import MadeExec, NoProcess
 from supervisor.shimclient import place, pumps
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import Link
@@ -78,8 +78,22 @@ class ShimV2Execs:
         self._hub.watching.hold(watched, init, own=run.peer.is_plain)
         return MadeExec(init, run.shim, self._hub.oom_kills(e.key))
 
-    async def begun_exec(self, e: Exec) -> Process | None:
-        return rundir.created(self.directory_of(e.key))
+    async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
+        """Where no daemon has noted it, the shim knows."""
+        if (made := rundir.created(self.directory_of(e.key))) is not None:
+            return made
+        try:
+            if self._hub.find(container) is None:
+                return NoProcess.UNKNOWN
+            _, link = await self._to(container)
+            state = await link.state(container.id, e.key.exec_id)
+        except (NoSuchExec, NoSuchContainer):
+            return NoProcess.NEVER_BEGAN
+        except (ShimLost, WrongState):
+            return NoProcess.UNKNOWN
+        if state.status == "created":
+            return NoProcess.NEVER_BEGAN
+        return process_of(state.pid) or Process(state.pid, 0)
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None

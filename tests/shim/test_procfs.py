@@ -14,8 +14,10 @@ NAMES = st.binary(max_size=15).filter(lambda name: b"\0" not in name) | st.sampl
 )
 
 
-def stat_line(name: bytes, state: str, ppid: int, started: int, exit_status: int) -> bytes:
-    numbers = {4: ppid, 22: started, 52: exit_status}
+def stat_line(
+    name: bytes, state: str, ppid: int, started: int, exit_status: int, more: dict[int, int] | None = None
+) -> bytes:
+    numbers = {4: ppid, 22: started, 52: exit_status} | (more or {})
     rest = " ".join(str(numbers.get(field, -field)) for field in range(4, 53))
     return b"4711 (" + name + b") " + state.encode() + b" " + rest.encode() + b"\n"
 
@@ -25,6 +27,13 @@ def parse_stat(data: bytes) -> tuple[bytes, int, int, int] | None:
     if lib.proc_stat_parse(out, ffi.from_buffer(data), len(data)):
         return None
     return bytes(out.state), out.ppid, out.started, out.exit_status
+
+
+def parse_more(data: bytes) -> tuple[bytes, int, int, int]:
+    """The name, the session, whether it is on its way out, whether it has executed a program."""
+    out = ffi.new("struct proc_stat *")
+    assert not lib.proc_stat_parse(out, ffi.from_buffer(data), len(data))
+    return bytes(ffi.string(out.name)), out.session, out.exiting, out.began
 
 
 def oom(data: bytes) -> int:
@@ -41,6 +50,15 @@ def test_no_command_name_can_forge_its_process_facts(
 ) -> None:
     line = stat_line(name, state, ppid, started, exit_status)
     assert parse_stat(line) == (state.encode(), ppid, started, exit_status)
+    assert parse_more(line)[0] == name[:15]
+
+
+@pytest.mark.parametrize(
+    ("flags", "exiting", "began"), [(0x400040, 0, 0), (0x400000, 0, 1), (0x40014C, 1, 0), (0x40010C, 1, 1)]
+)
+def test_session_and_flags_are_the_kernels(flags: int, exiting: int, began: int) -> None:
+    line = stat_line(b"sh", "Z", 1, 1, 0, {6: 4711, 9: flags})
+    assert parse_more(line) == (b"sh", 4711, exiting, began)
 
 
 @given(NAMES, st.integers(0, 200))

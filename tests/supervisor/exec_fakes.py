@@ -12,7 +12,7 @@ from supervisor import recovery
 from supervisor.execlife import Execs, Live
 from supervisor.execs import Exec, ExecSpec
 from supervisor.facts import Container, ExitStatus, Process, Report, RunKey, Source, Spec
-from supervisor.sandbox import MadeExec
+from supervisor.sandbox import MadeExec, NoProcess
 from tests.supervisor.fakes import CODE_0, World, until, world
 from tests.supervisor.happenings import USER
 
@@ -32,7 +32,7 @@ class FakeExecManager:
         self.on_signal: Callable[[Exec, int, bool], None] = lambda e, number, everyone: None
         self.shims: dict[RunKey, asyncio.Event] = {}
         self.deleted: list[Exec] = []
-        self.begun: Process | None = None  # what an earlier daemon's shim has made
+        self.begun: Process | NoProcess = NoProcess.NEVER_BEGAN  # what an earlier daemon's shim has made
         self.known: list[set[str]] = []  # whose directories were no leftovers
 
     async def _call(self, name: str, key: RunKey) -> None:
@@ -53,7 +53,7 @@ class FakeExecManager:
         await self._call("create", e.key)
         return MadeExec(Process(50, 5), Process(51, 5), 2)
 
-    async def begun_exec(self, e: Exec) -> Process | None:
+    async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
         await self._call("begun", e.key)
         return self.begun
 

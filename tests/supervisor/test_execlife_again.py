@@ -9,9 +9,11 @@ import pytest
 from supervisor.errors import ShimFailed
 from supervisor.execs import Exec, ExecPhase, ExecSpec
 from supervisor.facts import Exited, Phase, Process, Unknown
+from supervisor.sandbox import NoProcess
 from supervisor.store import Change
 from tests.supervisor.exec_fakes import SPEC, again, at_once, looked_up, running, settled
 from tests.supervisor.fakes import hasty, in_loop, until
+from tests.supervisor.stored import all_exits
 
 __all__ = ["at_once", "hasty"]
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -23,6 +25,39 @@ async def left_behind(directory: Path, spec: ExecSpec = SPEC) -> Exec:
     """An exec that ran when its daemon ended."""
     async with running(directory) as x:
         return (await x.begin(spec)).exec
+
+
+async def broken_off(directory: Path) -> None:
+    """The daemon ended while an exec was being made."""
+    async with running(directory) as x:
+        x.manager.gates["create"] = asyncio.Event()
+        making = asyncio.ensure_future(x.begin())
+        await until(lambda: x.manager.calls, "its making")
+        making.cancel()
+        await asyncio.wait([making])
+
+
+@in_loop
+async def test_an_exec_of_which_nobody_knows_whether_it_began_is_unknown(tmp_path: Path) -> None:
+    await broken_off(tmp_path)
+    async with again(tmp_path) as x:
+        x.manager.begun = NoProcess.UNKNOWN
+        await looked_up(x)
+        await settled(x)
+        (exit,) = await all_exits(x.w.store)
+        assert (exit.status, exit.init) == (Unknown("monitors-killed"), None)
+        assert [kind for kind, exec_id in await x.log() if exec_id] == ["exec", "exit"]
+
+
+@in_loop
+async def test_an_exec_that_was_being_made_when_the_host_went_down_is_unknown(tmp_path: Path) -> None:
+    await broken_off(tmp_path)
+    async with again(tmp_path, boot="new") as x:
+        await looked_up(x)
+        await settled(x)
+        told = [exit.status for exit in await all_exits(x.w.store) if exit.key.exec_id]
+        assert told == [Unknown("host-rebooted")]
+        assert "begun" not in x.manager.names()
 
 
 @in_loop
@@ -65,18 +100,13 @@ async def test_a_look_up_that_fails_is_tried_again(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_an_exec_that_was_being_made_has_failed_and_leaves_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path) as x:
-        x.manager.gates["create"] = asyncio.Event()
-        beginning = asyncio.create_task(x.begin())
-        await until(lambda: x.manager.names() == ["create"], "create")
-        beginning.cancel()
-        await asyncio.wait([beginning])
+async def test_an_exec_that_never_began_has_failed_and_leaves_nothing(tmp_path: Path) -> None:
+    await broken_off(tmp_path)
     async with again(tmp_path) as x:
         await looked_up(x)
         await settled(x)
         assert [kind for kind, exec_id in await x.log() if exec_id] == ["failed"]
-        assert x.manager.names() == ["settle", "delete"]
+        assert x.manager.names() == ["begun", "settle", "delete"]
         assert x.manager.deleted[0].init is None
 
 
@@ -146,13 +176,8 @@ async def test_rows_of_containers_that_are_gone_are_dropped(tmp_path: Path) -> N
 
 
 @in_loop
-async def test_what_a_shim_has_begun_for_one_who_asks_again_goes_on(tmp_path: Path) -> None:
-    """Nobody saw the end of its making; begun once more it would run twice."""
-    async with running(tmp_path) as x:
-        x.manager.gates["create"] = asyncio.Event()
-        making = asyncio.ensure_future(x.begin(replace(SPEC, name="e")))
-        await until(lambda: x.manager.calls, "its making")
-        making.cancel()
+async def test_what_a_shim_has_begun_goes_on_under_the_next_daemon(tmp_path: Path) -> None:
+    await broken_off(tmp_path)
     async with again(tmp_path) as x:
         x.manager.begun = Process(50, 5)
         await looked_up(x)

@@ -1,0 +1,64 @@
+/* A runtime that is killed in the middle of its exec may have begun the program all the same. That is a child of this shim
+ * then, by the kernel's word, leads a session of its own, as the runtimes have it, and has executed a program. */
+#include <dirent.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+enum { LOOK_MS = 5 };
+
+struct found {
+	int pid;		/* 0: none */
+	uint64_t started;
+	int undecided;		/* somebody lives who may execute it yet */
+};
+
+static int is_dead(const struct proc_stat *stat)
+{
+	return stat->state == 'Z' || stat->state == 'X';
+}
+
+/* In the host's pid namespace those whom the program has left behind are children of this shim too: the program is the
+ * first of them. */
+static void weigh(struct found *found, int pid, const struct proc_stat *stat)
+{
+	if (!stat->began) {
+		found->undecided |= !is_dead(stat);
+		return;
+	}
+	if (stat->session != pid || (found->pid && found->started <= stat->started))
+		return;
+	found->pid = pid;
+	found->started = stat->started;
+}
+
+static struct found look(void)
+{
+	struct found found = { 0, 0, 0 };
+	struct proc_stat stat;
+	DIR *proc = opendir("/proc");
+
+	for (struct dirent *entry; proc && (entry = readdir(proc));) {
+		int pid = atoi(entry->d_name);
+
+		if (pid > 1 && !proc_stat_read(&stat, pid) && stat.ppid == getpid())
+			weigh(&found, pid, &stat);
+	}
+	if (proc)
+		closedir(proc);
+	return found;
+}
+
+/* Nobody is reaped meanwhile: what has ended is found, too. */
+int begun_child(int64_t limit_ms)
+{
+	int64_t until_ns = now_ns(CLOCK_MONOTONIC) + limit_ms * 1000000;
+	struct found found;
+
+	while (!(found = look()).pid && found.undecided && now_ns(CLOCK_MONOTONIC) < until_ns)
+		poll(NULL, 0, LOOK_MS);
+	return found.pid;
+}

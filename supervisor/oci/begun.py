@@ -1,0 +1,89 @@
+"""What a runtime that was killed in the middle of its exec has begun all the same: one of its container's processes.
+
+The runtime's child belongs to the shim or, when that is dead, to the next subreaper. So its parent is none of the
+container's, it is not older than the shim, and it leads a session of its own, as the runtimes have it. Whether it has
+executed its program the kernel says (PF_FORKNOEXEC): before that it is the runtime's code, and may come to nothing.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from supervisor.facts import Process
+
+STATE, PARENT, SESSION, FLAGS, STARTED = 0, 1, 3, 6, 19  # of proc_pid_stat(5), counted from behind the name
+PF_FORKNOEXEC = 0x40  # include/linux/sched.h; kept until the process is reaped
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process. `parent_inside`: its parent is in another pid namespace than this daemon: one of a container's."""
+
+    parent: int
+    parent_inside: bool
+    session: int
+    started_ticks: int
+    began: bool
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`process`: the first that has begun. `undecided`: somebody lives that may begin yet."""
+
+    process: Process | None = None
+    undecided: bool = False
+
+
+def find(members: Mapping[int, Member], since_ticks: int, known: Collection[int]) -> Found:
+    """`known`: pids that have a name already."""
+    strangers = {
+        pid: each
+        for pid, each in members.items()
+        if pid not in known
+        and each.parent not in members
+        and not each.parent_inside
+        and each.started_ticks >= since_ticks
+    }
+    begun = sorted((each.started_ticks, pid) for pid, each in strangers.items() if each.began and each.session == pid)
+    undecided = any(not each.began and not each.dead for each in strangers.values())
+    return Found(Process(begun[0][1], begun[0][0]) if begun else None, undecided)
+
+
+def look(pids: Iterable[int]) -> dict[int, Member]:
+    """Those of them that there are."""
+    found, own = dict[int, Member](), _pid_namespace("self")
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = _fields(pid)
+            parent, dead = int(fields[PARENT]), fields[STATE] in "ZX"
+            began = not int(fields[FLAGS]) & PF_FORKNOEXEC
+            inside = _pid_namespace(str(parent)) not in (own, "")
+            found[pid] = Member(parent, inside, int(fields[SESSION]), int(fields[STARTED]), began, dead)
+    return found
+
+
+def in_session(session: int) -> list[int]:
+    """Who lives in it. The runtime and its helpers are in the shim's, until they have made what they make."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                fields = _fields(int(name))
+                if int(fields[SESSION]) == session and fields[STATE] not in "ZX":
+                    found.append(int(name))
+    return found
+
+
+def _fields(pid: int) -> list[str]:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def _pid_namespace(pid: str) -> str:
+    """Empty when it is gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""

@@ -1,0 +1,174 @@
+"""Whoever takes part in the making of an exec is killed, daemon, shim, keeper, runtime: before its program runs, while
+it does, and after its end. The program notes that it begins, and how it ends; what exitd says is compared with that."""
+
+import contextlib
+import os
+import pathlib
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.errors import ExitdError
+from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, until
+from tests.system.execrig import exec_directories, shims_of
+from tests.system.gates import killed
+from tests.system.lives import Wrapper, daemon, events, ledger, up
+from tests.system.oracle import BY_KERNEL, SCRIPT
+
+# What the wrapper does in the place of `runtime exec`, in steps at which it may be halted. The pid file comes last, and
+# not from runc: between the begin of the program and that file anybody may die.
+EXEC = """
+halt() {{ if [ -e {base}/at.$1 ]; then echo $$ >{base}/here.new; mv {base}/here.new {base}/here
+	while :; do sleep 0.01; done; fi; }}
+pid_file=
+for word; do [ "$last" != --pid-file ] || pid_file=$word; last=$word; done
+halt before
+set -- "$@" --
+count=$#
+while [ $count -gt 1 ]; do
+	case $1 in --pid-file) shift 2; count=$((count - 2)) ;; *) set -- "$@" "$1"; shift; count=$((count - 1)) ;; esac
+done
+shift
+runc "$@" || exit
+halt begun
+exit 0
+"""
+CODE = 43
+WHO = ("runtime", "shim", "daemon", "shim+daemon", "runtime+daemon", "keeper+shim")
+WHEN = ("before", "begun", "ended")
+FEW = [
+    ("runtime", "before"),
+    ("runtime", "begun"),
+    ("shim", "before"),
+    ("shim", "begun"),
+    ("shim", "ended"),
+    ("daemon", "begun"),
+    ("shim+daemon", "begun"),
+    ("shim+daemon", "ended"),
+    ("keeper+shim", "begun"),
+]
+CASES = [(who, when) for who in WHO for when in WHEN] if SCALE >= 1 else FEW
+
+
+@dataclass
+class Box:
+    """A running container whose execs can be halted in their making."""
+
+    daemon: Daemon
+    id: str
+    here: pathlib.Path
+    mount: pathlib.Path
+
+    def truth(self) -> dict[int, int | None]:
+        """As that of an oracle's subject: by start time, the code, None before the end."""
+        found: dict[int, int | None] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for line in (self.mount / "truth").read_text().splitlines():
+                ticks, word = line.split()
+                found[int(ticks)] = None if word == "begun" else int(word)
+        return found
+
+    @contextlib.contextmanager
+    def halted(self, when: str) -> Iterator[None]:
+        """Execs stop at `when`, for the block."""
+        gate = self.daemon.base / f"at.{'before' if when == 'before' else 'begun'}"
+        gate.touch()
+        try:
+            yield
+        finally:
+            gate.unlink()
+            self.here.unlink(missing_ok=True)
+
+    def runtime(self) -> int:
+        return int(until(lambda: self.here.exists() and self.here.read_text(), "nobody came to make an exec"))
+
+
+@contextlib.contextmanager
+def boxed(**fields: object) -> Iterator[Box]:
+    with daemon(extra=("--reconcile-seconds", "0.2")) as d:
+        (mount := d.base / "mnt").mkdir()
+        wrapper = Wrapper.make(d.base)
+        wrapper.on("exec", EXEC.format(base=d.base))
+        with d.client() as client:
+            mounts = [pb.Mount(source=str(mount), destination="/mnt")]
+            id = up(client, runtime=wrapper.name, mounts=mounts, **fields).id
+        yield Box(d, id, d.base / "here", mount)
+        with d.client() as client:
+            client.remove(id, force=True)
+            until(lambda: not exec_directories(d), "the directories of execs")
+
+
+def make_and_kill(box: Box, who: str, when: str) -> None:
+    """One exec, whoever is named killed at that moment, and the daemon there again."""
+    d, ends = box.daemon, when == "ended"
+    before = len(box.truth())
+    go = box.mount / "go"
+    go.unlink(missing_ok=True)
+    wait = ":" if ends else "until [ -e /mnt/go ]; do sleep 0.01; done"
+    command = ("sh", "-c", SCRIPT, "sh", wait, str(CODE))
+    with box.halted(when), d.client() as client, ThreadPoolExecutor(1) as caller:
+        asked = caller.submit(client.exec, box.id, pb.ExecSpec(args=command))
+        runtime = box.runtime()
+        (directory,) = exec_directories(d)
+        (shim,) = shims_of(d, directory.name)
+        if when != "before":
+            until(lambda: len(box.truth()) > before, "the program does not begin")
+        if ends:
+            until(lambda: None not in box.truth().values(), "the program does not end")
+        named = {"runtime": runtime, "shim": shim, "daemon": d.pid, "keeper": d.keeper_pid()}
+        for victim in sorted(who.split("+"), key=list(named).index, reverse=True):
+            if victim == "daemon":
+                d.kill()
+            elif victim != "keeper" or named[victim]:
+                with contextlib.suppress(ProcessLookupError):
+                    killed(named[victim])
+        if who == "daemon":
+            os.kill(runtime, signal.SIGKILL)  # or it would be halted for ever
+        with contextlib.suppress(ExitdError):
+            asked.result(LIMIT_SECONDS)
+    if "daemon" in who:
+        d.start()
+    go.touch()
+
+
+def judge(box: Box, who: str, when: str) -> None:
+    """What the program wrote down is what exitd says: once, in ledger and event log alike."""
+    about = f"{who} {when}"
+    with box.daemon.client() as client:
+        until(lambda: not client.inspect(box.id).execs and not exec_directories(box.daemon), f"{about}: its end")
+        truth, rows = box.truth(), [row for row in ledger(client, box.id) if row.exec_id]
+        told = [(event.type, event.exec_id) for event in events(client, box.id) if event.exec_id]
+    said = {row.init.started_ticks: row for row in rows if row.HasField("init")}
+    for ticks, code in truth.items():
+        if "keeper" in who and ticks not in said:
+            continue
+        row = said.get(ticks)
+        assert row is not None, f"{about} lost: {truth}, {rows}, {told}"
+        if row.kind == "exited":
+            assert row.code == code, f"{about} invented: {truth}, {rows}"
+        else:
+            assert row.cause and f"{row.kind} by {row.source}" in BY_KERNEL, f"{about}: {rows}"
+    assert set(said) <= set(truth), f"{about} invented: {truth}, {rows}"
+    assert sorted(told) == sorted(set(told)), f"{about} doubled: {told}"
+    assert {id for type, id in told if type == "exit"} == {row.exec_id for row in rows}
+    assert {id for type, id in told if type == "failed"}.isdisjoint(row.exec_id for row in rows), about
+    if when == "before":
+        assert not truth, f"{about}: {truth}"
+    if "keeper" not in who:
+        assert len(rows) == len(truth), f"{about}: {truth}, {rows}"
+
+
+def test_whoever_is_killed_while_an_exec_is_made_its_end_is_told_as_it_was() -> None:
+    for who, when in CASES:
+        with boxed() as box:
+            make_and_kill(box, who, when)
+            judge(box, who, when)
+
+
+def test_the_same_holds_in_the_hosts_pid_namespace() -> None:
+    for who, when in [("runtime", "begun"), ("shim", "begun"), ("shim+daemon", "ended")]:
+        with boxed(pid="host") as box:
+            make_and_kill(box, who, when)
+            judge(box, who, when)
