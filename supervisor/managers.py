@@ -54,6 +54,9 @@ class Containers:
     async def resume_container(self, container: Container) -> None:
         await self._of(container).resume_container(container)
 
+    async def is_paused(self, container: Container) -> bool:
+        return await self._of(container).is_paused(container)
+
     async def pids(self, container: Container) -> tuple[int, ...]:
         return await self._of(container).pids(container)
 

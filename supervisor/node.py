@@ -192,6 +192,21 @@ class Node(Directory):
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.background.spawn(work)
 
+    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
+        """Returns, or raises, with the work; which comes to its end also when the caller goes away meanwhile."""
+        told = asyncio.get_running_loop().create_future()
+        self.spawn(_settled(work, told))
+        await told
+
+    async def settle_pause(self, container: Container) -> None:
+        """Its phase is what is true, after a pause or a resume of which nobody saw the end. ExitdError, OSError: nobody
+        can tell what is."""
+        paused = await self.manager.is_paused(container)
+        if paused is not (container.phase is Phase.PAUSED):
+            log.warning("found paused" if paused else "found resumed", container=container.id)
+            with contextlib.suppress(WrongState, NoSuchContainer):  # it has ended meanwhile
+                await self.apply(container.id, lifecycle.Paused() if paused else lifecycle.Resumed(), patient=True)
+
     async def _clean_up(self, container_id: str) -> None:
         """Until it has worked: run n + 1 is not made, and the id is not free, while anything of run n lives."""
         container = self.containers.get(container_id)
@@ -409,6 +424,21 @@ class Node(Directory):
         for timer in self._timers.values():
             timer.cancel()
         await self.background.close()
+
+
+async def _settled(work: Coroutine[Any, Any, None], told: asyncio.Future[None]) -> None:
+    """The work's outcome goes to whoever waits, if he still does."""
+    try:
+        await work
+    except asyncio.CancelledError:
+        told.cancel()
+        raise
+    except Exception as error:
+        if not told.done():
+            return told.set_exception(error)
+        log.warning("failed, and nobody waits any more", why=str(error) or repr(error))
+    if not told.done():
+        told.set_result(None)
 
 
 async def _nothing_more(container_id: str) -> None:

@@ -163,18 +163,40 @@ class Operations:
 
     async def pause(self, id: str, by: By) -> None:
         container = await self._running(id, Phase.RUNNING)
+        await self._node.whole(self._pause(container))
+
+    async def _pause(self, container: Container) -> None:
         async with self.resting(container.id):
-            await self._manager.pause_container(container)
-            await self._node.apply(container.id, lifecycle.Paused())
+            await self._freeze(self._manager.pause_container, container, lifecycle.Paused())
 
     async def resume(self, id: str, by: By) -> None:
         container = await self._running(id, Phase.PAUSED)
+        await self._node.whole(self._resume(container))
+
+    async def _resume(self, container: Container) -> None:
         self._node.hold(container.id)  # what ends as soon as it is thawed has gone on before
         try:
-            await self._manager.resume_container(container)
-            await self._node.apply(container.id, lifecycle.Resumed())
+            await self._freeze(self._manager.resume_container, container, lifecycle.Resumed())
         finally:
             self._node.release(container.id)
+
+    async def _freeze(
+        self, work: Callable[[Container], Awaitable[None]], container: Container, done: lifecycle.Happening
+    ) -> None:
+        """What the runtime has done is stored, however long that takes: a container whose phase is not what it is can
+        neither be paused nor resumed. It may have done it and say that it failed."""
+        try:
+            await work(container)
+        except (ExitdError, OSError):
+            if not await self._is_done(container, done):
+                raise
+        apply = self._node.apply
+        await self._node.storing.surely(container.id, lambda: apply(container.id, done, patient=True))
+
+    async def _is_done(self, container: Container, done: lifecycle.Happening) -> bool:
+        with contextlib.suppress(ExitdError, OSError):
+            return await self._manager.is_paused(container) is isinstance(done, lifecycle.Paused)
+        return False
 
     async def _running(self, id: str, phase: Phase) -> Container:
         container = await self._node.get(id)

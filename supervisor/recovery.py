@@ -7,7 +7,7 @@ import structlog
 
 from shim.undo import undone_on_failure
 from supervisor import evidence, lifecycle
-from supervisor.errors import ExitdError
+from supervisor.errors import ExitdError, StoreFailed
 from supervisor.facts import LIVE, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.node import Node
 from supervisor.sandbox import Found
@@ -100,9 +100,21 @@ async def _connect(node: Node, container: Container) -> None:
         at_is_found = found is Found.NOTHING  # what was lost ended just now, by exitd
         report = Report(Unknown(cause), Source.NONE, container.init, node.clock.now_ns(), at_is_found=at_is_found)
         await node.end(RunKey(container.id, container.run), report)
+    elif container.phase in (Phase.RUNNING, Phase.PAUSED) and found is Found.LIVE:
+        await _settle_pause(node, container)
     elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
         with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did
             await node.launch(container.id, surely=True)
+
+
+async def _settle_pause(node: Node, container: Container) -> None:
+    """A daemon that was killed in a pause or a resume may have done it, and not stored it."""
+    try:
+        await node.settle_pause(container)
+    except StoreFailed:
+        raise  # looked up again
+    except (ExitdError, OSError) as error:
+        log.warning("whether it is paused cannot be told", container=container.id, why=str(error))
 
 
 async def _settle_start(node: Node, container: Container, found: Found) -> None:

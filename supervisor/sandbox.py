@@ -60,6 +60,9 @@ class ContainerManager(Protocol):
 
     async def pause_container(self, container: Container) -> None: ...
     async def resume_container(self, container: Container) -> None: ...
+    async def is_paused(self, container: Container) -> bool:
+        """Whether it is frozen now, whatever is stored. ExitdError, OSError: nobody can tell."""
+
     async def pids(self, container: Container) -> tuple[int, ...]: ...
     def has_begun(self, container: Container) -> bool:
         """Init is the container's own program by now, whatever came of the runtime's start. False also means that

@@ -292,6 +292,14 @@ def thaw(cgroups_path: str, root: str = ROOT) -> None:
     _freeze(paths(cgroups_path, root), "THAWED")
 
 
+def is_frozen(cgroups_path: str, root: str = ROOT) -> bool:
+    """Whether the cgroup itself is told to freeze: of one above it nothing is said. False if it is not there."""
+    tops = paths(cgroups_path, root)
+    v1 = f"{tops['freezer']}/freezer.self_freezing" if "freezer" in tops else ""
+    v2 = f"{tops['unified']}/cgroup.freeze" if "unified" in tops else ""
+    return any((_read(file) or "").strip() == "1" for file in (v1, v2) if file)
+
+
 def _freeze(tops: dict[str, str], state: str) -> None:
     """v1 only: FROZEN or THAWED for the whole tree. Not waited for; a child paused by itself is thawed too."""
     for path in _tree(tops["freezer"]) if "freezer" in tops else ():

@@ -14,7 +14,7 @@ import structlog
 from shim import launch, names
 from supervisor import monitor, procstate, rundir
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
-from supervisor.facts import Container, Process, RunKey
+from supervisor.facts import Container, Phase, Process, RunKey
 from supervisor.oci import bundle, cgroups, namespaces, rest, runplan, runtime
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching, pidfd_of
@@ -181,6 +181,12 @@ class NativeContainers:
 
     async def resume_container(self, container: Container) -> None:
         await self._simple(container, self._runtime(container).resume(runplan.runtime_id(container)), "resume")
+
+    async def is_paused(self, container: Container) -> bool:
+        """A frozen cgroup says so. One that is not may be a runtime's that has its own way of pausing."""
+        if cgroups.is_frozen(self._cgroup(container)):
+            return True
+        return container.phase is Phase.PAUSED and await self.state_process(container) == "paused"
 
     async def update_container(self, container: Container, resources: str) -> None:
         """`resources`: JSON of runtime-spec's linux.resources."""

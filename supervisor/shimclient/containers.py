@@ -192,6 +192,9 @@ class ShimV2Containers:
     async def resume_container(self, container: Container) -> None:
         await (await self._to(container)).resume(container.id)
 
+    async def is_paused(self, container: Container) -> bool:
+        return await self.state_process(container) == "paused"
+
     async def update_container(self, container: Container, resources: str) -> None:
         """`resources`: JSON of runtime-spec's linux.resources."""
         await (await self._to(container)).update(container.id, resources.encode())

@@ -16,7 +16,7 @@ from supervisor import background, storing
 from supervisor import node as node_module
 from supervisor.errors import StoreFailed
 from supervisor.events import EventLog
-from supervisor.facts import Container, Event, Exited, ExitStatus, Process, Report, RunKey, Source, Spec
+from supervisor.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
 from supervisor.node import Node
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.store import Change, Store
@@ -64,6 +64,7 @@ class FakeManager:
         self.ending: set[str] = set()  # whose init is on its way out
         self.hidden: set[str] = set()  # whose init is in a virtual machine
         self.discard_fails: list[Exception] = []
+        self.frozen: dict[str, bool] = {}  # where it is not what is stored
 
     def begin_preparing(self, container: Container) -> None:
         pass
@@ -118,6 +119,11 @@ class FakeManager:
 
     async def pause_container(self, container: Container) -> None:
         await self._call("pause", container)
+
+    async def is_paused(self, container: Container) -> bool:
+        if self.fails["is_paused"]:
+            raise self.fails["is_paused"].pop(0)
+        return self.frozen.get(container.id, container.phase is Phase.PAUSED)
 
     async def resume_container(self, container: Container) -> None:
         await self._call("resume", container)

@@ -288,6 +288,55 @@ def test_pause_and_resume_want_the_right_state(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_what_the_runtime_has_paused_or_resumed_is_stored_however_long_the_store_refuses(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            w.store.refusals = 2
+            await o.pause(id, USER)
+            assert phase(w, id) is Phase.PAUSED
+            w.store.refusals = 2
+            await o.resume(id, USER)
+            assert phase(w, id) is Phase.RUNNING
+            assert (await w.event_types())[-2:] == ["pause", "resume"]
+
+    asyncio.run(main())
+
+
+def test_a_runtime_that_has_done_it_and_says_that_it_failed_is_not_believed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            w.manager.fails["pause"] = [TimedOut("killed"), RuntimeFailed("no freezer")]
+            w.manager.frozen[id] = True
+            await o.pause(id, USER)
+            assert phase(w, id) is Phase.PAUSED
+            w.manager.fails["resume"] = [RuntimeFailed("it is not paused")]
+            w.manager.frozen[id] = False
+            await o.resume(id, USER)
+            assert phase(w, id) is Phase.RUNNING
+            with pytest.raises(RuntimeFailed, match="no freezer"):
+                await o.pause(id, USER)
+            assert phase(w, id) is Phase.RUNNING
+
+    asyncio.run(main())
+
+
+def test_a_pause_whose_caller_goes_away_comes_to_its_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            w.manager.gates["pause"] = asyncio.Event()
+            pausing = asyncio.create_task(o.pause(id, USER))
+            await until(lambda: w.manager.count("pause"))
+            pausing.cancel()
+            await asyncio.wait([pausing])
+            w.manager.gates["pause"].set()
+            await until(lambda: phase(w, id) is Phase.PAUSED)
+
+    asyncio.run(main())
+
+
 def test_who_ends_as_soon_as_it_is_thawed_has_gone_on_before(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as (w, o):

@@ -51,6 +51,39 @@ def test_what_lives_goes_on(tmp_path: Path, phase: Phase) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("stored", "frozen", "phase", "told"),
+    [
+        (Phase.RUNNING, True, Phase.PAUSED, ["pause"]),
+        (Phase.PAUSED, False, Phase.RUNNING, ["resume"]),
+        (Phase.RUNNING, False, Phase.RUNNING, []),
+        (Phase.PAUSED, True, Phase.PAUSED, []),
+    ],
+)
+def test_a_pause_or_resume_that_was_done_and_not_stored_is_made_up_for(
+    tmp_path: Path, stored: Phase, frozen: bool, phase: Phase, told: list[str]
+) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            w.manager.frozen["c1"] = frozen
+            await recovered(w, container(stored))
+            assert (w.node.containers["c1"].phase, await w.event_types()) == (phase, told)
+            (row,) = await w.store.load()
+            assert row.phase is phase
+
+    asyncio.run(main())
+
+
+def test_a_container_of_which_nobody_can_tell_whether_it_is_paused_goes_on_as_it_was(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            w.manager.fails["is_paused"] = [RuntimeFailed("no state")]
+            await recovered(w, container(Phase.PAUSED))
+            assert (w.node.containers["c1"].phase, calls(w)) == (Phase.PAUSED, ["connect"])
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(("run", "phase"), [(1, Phase.CREATED), (2, Phase.RUNNING)])
 def test_what_was_made_to_be_started_again_is_started(tmp_path: Path, run: int, phase: Phase) -> None:
     """A first run is made for whoever starts it."""

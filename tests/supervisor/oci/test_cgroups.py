@@ -296,3 +296,29 @@ def test_the_directories_of_a_cgroup_begin_where_everybody_can_be_killed_at_once
 )
 def test_a_cgroup_is_in_itself_and_in_those_above_it(outer: str, inner: str, is_in: bool) -> None:
     assert cgroups.includes(outer, inner) is is_in
+
+
+def test_frozen_is_what_the_cgroup_itself_is_told_to_be(
+    v1: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    put(v1 / "freezer/exitd/x/freezer.self_freezing", "0\n")
+    put(v1 / "freezer/exitd/x/freezer.state", "FROZEN\n")  # one above it is
+    assert not cgroups.is_frozen("/exitd/x", str(v1))
+    put(v1 / "freezer/exitd/x/freezer.self_freezing", "1\n")
+    assert cgroups.is_frozen("/exitd/x", str(v1))
+    assert not cgroups.is_frozen("/exitd/none", str(v1))
+    unified = tmp_path_factory.mktemp("v2")
+    put(unified / "cgroup.controllers", "memory pids\n")
+    for word, is_frozen in (("0\n", False), ("1\n", True)):
+        put(unified / "exitd/x/cgroup.freeze", word)
+        assert cgroups.is_frozen("/exitd/x", str(unified)) is is_frozen
+
+
+@needs_cgroups
+@needs_freezer
+def test_the_kernel_says_that_a_cgroup_is_frozen(frozen: tuple[str, "subprocess.Popen[bytes]"]) -> None:
+    path, sleeper = frozen
+    assert cgroups.is_frozen(path) and not cgroups.is_frozen(os.path.dirname(path))
+    cgroups.thaw(path)
+    assert not cgroups.is_frozen(path)
+    sleeper.kill()
