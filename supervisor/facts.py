@@ -199,12 +199,14 @@ class RestartRule:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A bind mount. `empty_dir` instead of a source: a directory of this name that lives as long as the pod."""
+    """A bind mount. `empty_dir` instead of a source: a directory of this name that lives as long as the pod, of this
+    `group` if there is one."""
 
     source: str
     destination: str
     read_only: bool = False
     empty_dir: str = ""
+    group: int | None = None
 
 
 class OnPauseExit(StrEnum):

@@ -40,7 +40,9 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         hostname=spec.hostname,
         read_only=spec.read_only,
         mounts=[
-            pb.Mount(source=m.source, destination=m.destination, read_only=m.read_only, empty_dir=m.empty_dir)
+            pb.Mount(
+                source=m.source, destination=m.destination, read_only=m.read_only, empty_dir=m.empty_dir, group=m.group
+            )
             for m in spec.mounts
         ],
         namespace=spec.namespace,

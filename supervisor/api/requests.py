@@ -11,7 +11,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import restart, signals
 from supervisor.api.checks import check_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
-from supervisor.api.rights import rights_of
+from supervisor.api.rights import group_of, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.errors import BadRequest
@@ -241,7 +241,8 @@ def _mount(index: int, mount: pb.Mount) -> Mount:
     if mount.empty_dir:
         matching(f"mounts[{index}].empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
         destination = absolute(f"mounts[{index}].destination", mount.destination)
-        return Mount("", destination, mount.read_only, mount.empty_dir)
+        group = group_of(f"mounts[{index}].group", mount.group) if mount.HasField("group") else None
+        return Mount("", destination, mount.read_only, mount.empty_dir, group)
     for field, value in (("source", mount.source), ("destination", mount.destination)):
         if not value.startswith("/"):
             raise bad(f"mounts[{index}].{field}", value, "an absolute path")

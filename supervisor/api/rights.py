@@ -82,7 +82,14 @@ def _pids(message: pb.RightsSpec, *, of_bundle: bool) -> int:
 
 
 def _groups(numbers: Iterable[int]) -> tuple[int, ...]:
-    groups = tuple(dict.fromkeys(numbers))
-    if len(groups) > MOST_GROUPS or any(number > MOST_ID for number in groups):
-        raise bad("rights.groups", "...", f"at most {MOST_GROUPS} numbers of groups, up to {MOST_ID}")
+    groups = tuple(dict.fromkeys(group_of("rights.groups", number) for number in numbers))
+    if len(groups) > MOST_GROUPS:
+        raise bad("rights.groups", f"{len(groups)} of them", f"at most {MOST_GROUPS}")
     return groups
+
+
+def group_of(field: str, number: int) -> int:
+    """The last one means none to the kernel. Raises BadRequest."""
+    if number > MOST_ID:
+        raise bad(field, str(number), f"the number of a group, at most {MOST_ID}")
+    return number

@@ -205,7 +205,10 @@ def _make_empty_dirs(container: Container, root: str) -> None:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with suppress(FileExistsError):
                 os.mkdir(path)
-                os.chmod(path, 0o777)  # whatever the umask is: members run as different users
+                if mount.group is not None:
+                    os.chown(path, -1, mount.group)
+                # Whatever the umask is: members run as different users. setgid: what is made there has the group, too.
+                os.chmod(path, 0o777 if mount.group is None else 0o2777)
 
 
 def _empty_dir(container: Container, root: str, mount: Mount) -> str:

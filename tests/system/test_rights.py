@@ -88,3 +88,40 @@ def test_what_was_asked_is_shown_and_holds_in_an_exec_and_after_a_restart(cli: C
         assert cli.ok("exec", box, "sh", "-c", look).split() == ["50", "CapBnd:", "0" * 16, "33"]
         cli.ok("restart", "-t", "0", box)
     cli.ok("rm", "-f", box)
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: safe}
+spec:
+  restartPolicy: Never
+  securityContext: {supplementalGroups: [4001], fsGroup: 4002, runAsNonRoot: true}
+  containers:
+  - name: app
+    image: /
+    command: [sh, -c, 'id -G; stat -c %g.%a /mnt; echo >/mnt/x; stat -c %g /mnt/x; grep CapBnd /proc/self/status']
+    securityContext:
+      runAsUser: 1000
+      runAsGroup: 1001
+      capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}
+    volumeMounts: [{name: data, mountPath: /mnt}]
+  volumes: [{name: data, emptyDir: {}}]
+"""
+
+
+def test_a_played_pods_security_context_holds_in_its_containers(cli: Cli, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD)
+    cli.ok("play", str(file))
+    assert cli.ok("wait", "safe-app") == "0"
+    assert cli.ok("logs", "safe-app").splitlines() == [
+        "1001 4001 4002",
+        "4002.2777",
+        "4002",
+        f"CapBnd:\t{mask({'CAP_NET_BIND_SERVICE'})}",
+    ]
+    cli.ok("play", "--down", str(file))
+    file.write_text(POD.replace("runAsUser: 1000", "").replace("runAsGroup: 1001", ""))
+    refused = cli("play", str(file))
+    assert (refused.code, "its user is root" in refused.err) == (125, True), refused

@@ -11,6 +11,7 @@ from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYT
 from supervisor.cli.manifest.expand import expand
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.podshape import amount, signal_number
+from supervisor.cli.manifest.rights import rights_of
 from supervisor.errors import BadRequest
 from supervisor.images import reference
 
@@ -69,6 +70,7 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
         stdin=flag_of(container.get("stdin")),
         read_only=flag_of(container.get("securityContext", "readOnlyRootFilesystem")),
         user=_user(container, around, notes),
+        rights=rights_of(container.get("securityContext"), around.security),
         restart=_restart(container, around, init=init),
         restart_rules=_rules(container, notes),
         mounts=_mounts(container, around, notes),
@@ -123,9 +125,8 @@ def _user(container: Field, around: Around, notes: Notes) -> str:
         return (own.get(name) if own is not None else None) or (pods.get(name) if pods is not None else None)
 
     user, group, not_root = asked("runAsUser"), asked("runAsGroup"), asked("runAsNonRoot")
-    if flag_of(not_root) and (user is None or user.integer() == 0):
-        assert not_root is not None
-        not_root.refuse(notes, "holds only with a runAsUser other than 0; set that")
+    if not_root is not None and not_root.boolean() and user is not None and user.integer() == 0:
+        not_root.refuse(notes, "contradicts runAsUser 0; drop one")
     if user is None:
         if group is not None:
             group.refuse(notes, "needs runAsUser beside it")

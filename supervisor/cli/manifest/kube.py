@@ -13,6 +13,7 @@ from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.container import POLICIES, Around, Member, member_of, memory_bytes
 from supervisor.cli.manifest.fields import Field, Notes, Wrong, flag_of, text_of
 from supervisor.cli.manifest.podshape import POD
+from supervisor.cli.manifest.rights import fs_group
 from supervisor.errors import BadRequest
 from supervisor.pods import FAMILY_KEYS
 
@@ -211,7 +212,7 @@ def _volumes(spec: Field, paths: list[HostPath], notes: Notes) -> dict[str, Call
         if ("emptyDir" in dict(each.fields())) == (host is not None):
             each.refuse(notes, "a volume is either an emptyDir or a hostPath")
         if host is None:
-            found[name.text()] = partial(_empty_dir, name.text())
+            found[name.text()] = partial(_empty_dir, name.text(), fs_group(spec.get("securityContext")))
             continue
         path = host.get("path")
         assert path is not None
@@ -220,8 +221,8 @@ def _volumes(spec: Field, paths: list[HostPath], notes: Notes) -> dict[str, Call
     return found
 
 
-def _empty_dir(name: str, destination: str, read_only: bool) -> pb.Mount:
-    return pb.Mount(empty_dir=name, destination=destination, read_only=read_only)
+def _empty_dir(name: str, group: int | None, destination: str, read_only: bool) -> pb.Mount:
+    return pb.Mount(empty_dir=name, destination=destination, read_only=read_only, group=group)
 
 
 def _host_path(path: str, destination: str, read_only: bool) -> pb.Mount:

@@ -10,6 +10,7 @@ from supervisor import signals
 from supervisor.cli.manifest import quantity
 from supervisor.cli.manifest.fields import Field, Notes
 from supervisor.cli.manifest.marks import Number
+from supervisor.cli.manifest.rights import capability_name
 from supervisor.cli.manifest.shape import (
     Check,
     Object,
@@ -38,6 +39,7 @@ HOST_PATH_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File",
 
 label = matching(LABEL, "DNS label (a-z, 0-9 and -, at most 63)")
 user_id = within(0, MOST_ID)
+capability = read(capability_name)
 
 NO_CONFIG = "exitd has no configMaps, secrets or other sources of values; write the value itself"
 NO_PROBE = "exitd runs no probes: nothing restarts a container that hangs, nothing waits until it is ready"
@@ -45,8 +47,8 @@ NO_HOOK = "exitd runs no hooks; put it into the command, or drop it"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
 NO_DNS = "exitd writes no /etc/hosts and no /etc/resolv.conf; a hostPath volume can bring them"
 NO_PROFILE = "exitd applies no seccomp, AppArmor or SELinux profile; drop it to run without"
-FIXED_RIGHTS = "the rights of exitd's containers cannot be chosen: docker's capabilities, no new privileges; drop it"
-NO_GROUPS = "additional groups come from the image's own /etc/group; drop it"
+NO_PROC = "exitd hides the same paths of /proc from all containers but privileged ones; drop it"
+NO_STRICT = "those of the image's own /etc/group are added always; drop it"
 NO_WINDOWS = "this is Linux"
 NO_DEVICES = "exitd gives out no devices"
 
@@ -105,9 +107,9 @@ _USERS: dict[str, Check] = {
 POD_SECURITY = Object(
     {
         **_USERS,
-        "supplementalGroups": refused(NO_GROUPS),
-        "supplementalGroupsPolicy": unless(("Merge",), refused(NO_GROUPS)),
-        "fsGroup": forbidden(NO_GROUPS),
+        "supplementalGroups": items(user_id),
+        "supplementalGroupsPolicy": unless(("Merge",), refused(NO_STRICT)),
+        "fsGroup": user_id,
         "fsGroupChangePolicy": quiet,  # of fsGroup
         "seLinuxChangePolicy": quiet,
         "sysctls": refused("exitd sets no sysctls; drop it"),
@@ -117,10 +119,10 @@ SECURITY = Object(
     {
         **_USERS,
         "readOnlyRootFilesystem": boolean,
-        "privileged": refused("exitd has no privileged containers; drop it"),
+        "privileged": boolean,
         "allowPrivilegeEscalation": unless((False,), ignored("no container of exitd gains privileges")),
-        "capabilities": refused(FIXED_RIGHTS),
-        "procMount": unless(("Default",), refused(FIXED_RIGHTS)),
+        "capabilities": Object({"add": items(capability), "drop": items(capability)}),
+        "procMount": unless(("Default",), refused(NO_PROC)),
     }
 )
 

@@ -12,7 +12,7 @@ from supervisor.api.requests import MIN_MEMORY_BYTES
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.marks import Number
-from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_GROUPS, NO_PROFILE, NO_WINDOWS
+from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_PROFILE, NO_STRICT, NO_WINDOWS
 from supervisor.cli.manifest.shape import (
     Check,
     Object,
@@ -90,9 +90,9 @@ _SECURITY = Object(
         "run_as_user": _ID,
         "run_as_group": _ID,
         "readonly_rootfs": boolean,
-        "supplemental_groups": refused(NO_GROUPS),
-        "supplemental_groups_policy": unless(("Merge",), refused(NO_GROUPS)),
-        "privileged": refused("exitd has no privileged containers"),
+        "supplemental_groups": items(within(0, MOST_ID)),
+        "supplemental_groups_policy": unless(("Merge",), refused(NO_STRICT)),
+        "privileged": refused("a pause container needs no rights; members say for themselves, with --privileged"),
         "seccomp": _PROFILE,
         "apparmor": _PROFILE,
         "seccomp_profile_path": unless(("unconfined",), refused(NO_PROFILE)),
@@ -180,6 +180,7 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
         network="host" if network == "NODE" else "none",
         pid="host" if pid == "NODE" else "own",
         user=_user(security, notes),
+        rights=_rights(security),
         read_only=flag_of(security.get("readonly_rootfs") if security is not None else None),
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
@@ -191,6 +192,13 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
             log_directory=text_of(config.get("log_directory")),
             memory_bytes=_memory(config.get("linux", "resources", "memory_limit_in_bytes"), notes),
         ),
+    )
+
+
+def _rights(security: Field | None) -> pb.RightsSpec | None:
+    groups = security.get("supplemental_groups") if security is not None else None
+    return (
+        None if groups is None or groups.is_empty else pb.RightsSpec(groups=[each.integer() for each in groups.items()])
     )
 
 

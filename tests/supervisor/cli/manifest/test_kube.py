@@ -266,6 +266,27 @@ def test_a_user_of_the_pod_holds_where_a_container_has_none_of_its_own() -> None
     assert spec_of(securityContext={"runAsUser": 5, "runAsNonRoot": True}).user == "5"
 
 
+def test_rights_are_the_containers_and_groups_the_pods() -> None:
+    rights = {"capabilities": {"add": ["NET_ADMIN"], "drop": ["all"]}, "privileged": True, "runAsNonRoot": False}
+    own = container(name="own", securityContext=rights)
+    around = {"supplementalGroups": [5, 6], "fsGroup": 7, "runAsNonRoot": True}
+    plan = pod(manifest(securityContext=around, containers=[own, container()]))
+    assert [member.spec.rights for member in plan.members] == [
+        pb.RightsSpec(privileged=True, cap_add=["CAP_NET_ADMIN"], cap_drop=["ALL"], groups=[5, 6, 7]),
+        pb.RightsSpec(groups=[5, 6, 7], not_root=True),
+    ]
+    assert not spec_of().HasField("rights")
+
+
+def test_an_empty_directory_belongs_to_the_pods_group() -> None:
+    mounting = container(volumeMounts=[{"name": "d", "mountPath": "/d"}])
+    volumes: dict[str, Any] = {"volumes": [{"name": "d", "emptyDir": {}}], "containers": [mounting]}
+    for context, expected in (({"fsGroup": 0}, pb.Mount(empty_dir="d", destination="/d", group=0)),
+                              ({}, pb.Mount(empty_dir="d", destination="/d"))):  # fmt: skip
+        (member,) = pod(manifest(securityContext=context, **volumes)).members
+        assert list(member.spec.mounts) == [expected]
+
+
 @given(broken(safe_load(WHOLE)))
 def test_whatever_stands_in_a_manifest_it_is_played_or_refused_with_its_place(document: dict[str, Any]) -> None:
     try:
