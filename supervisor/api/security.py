@@ -4,6 +4,7 @@ import re
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, matching
+from supervisor.oci import seccompfile
 from supervisor.security import BUILTIN, UNCONFINED, Security
 
 _APPARMOR = re.compile(r"[^\s\0]{1,255}")
@@ -36,6 +37,8 @@ def _default(*, of_bundle: bool, privileged: bool) -> str:
 
 
 def _seccomp(text: str) -> str:
+    if text.startswith("{"):
+        return seccompfile.compact(seccompfile.parse(text, "security.seccomp"))
     if text not in ("", BUILTIN, UNCONFINED):
-        raise bad("security.seccomp", text, f"{BUILTIN} or {UNCONFINED}")
+        raise bad("security.seccomp", text, f"{BUILTIN}, {UNCONFINED} or a profile in docker's JSON format")
     return text

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ WANTED_FDS = 65536  # three or four a container, and one a client
 NEEDED_FDS = 1024
 OLDEST_KERNEL = (5, 3)  # pidfd_open
 CGROUP_ROOT = "/sys/fs/cgroup"
+SECCOMP = "/proc/sys/kernel/seccomp/actions_avail"
+LIMIT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ def tools() -> Iterator[Finding]:
     yield _finding(
         "runtime", Result(bool(found), ", ".join(found) or "neither runc nor crun on PATH", cure), fatal=True
     )
+    for path in found:
+        yield _finding(f"seccomp, {os.path.basename(path)}", seccomp(path), fatal=False)
     for name in PROGRAMS:
         yield _finding(name, _program(name), fatal=name != "exitd-keeper")
     file_systems = Path("/proc/filesystems").read_text().split()
@@ -109,6 +114,21 @@ def tools() -> Iterator[Finding]:
     skopeo = shutil.which("skopeo") or ""
     cure = "" if skopeo else "apt-get install --no-install-recommends skopeo (docker://NAME needs it)"
     yield _finding("skopeo", Result(bool(skopeo), skopeo or "not found", cure), fatal=False)
+
+
+def seccomp(path: str, kernel: str = SECCOMP) -> Result:
+    """Whether the kernel and that runtime can confine a container. Without it a create fails, and says so."""
+    if not os.path.exists(kernel):
+        cure = "a kernel with CONFIG_SECCOMP_FILTER, or run containers with --security-opt seccomp=unconfined"
+        return Result(False, "the kernel has no seccomp filters", cure)
+    try:
+        words = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=LIMIT_SECONDS).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Result(False, f"{path} --version: {error}", "install it anew")
+    if "libseccomp" not in words and "+SECCOMP" not in words:  # runc's word, and crun's
+        cure = "install one that was built with seccomp, or run containers with --security-opt seccomp=unconfined"
+        return Result(False, f"{path} was built without seccomp", cure)
+    return Result(True, f"{path} sets filters")
 
 
 def _program(name: str) -> Result:

@@ -13,6 +13,7 @@ from supervisor.cli.manifest import kube
 from supervisor.cli.manifest.kube import Source
 from supervisor.cli.playing import Interruption, Played, Playing
 from supervisor.cli.pods import read_text
+from supervisor.cli.securitywords import read_profile
 from supervisor.cli.shape import number_of
 from supervisor.cli.spec import here
 from supervisor.cli.spoken import member_line
@@ -47,7 +48,8 @@ def play(
     sources = tuple(map(_source, files))
     if down:
         return _down(connect(ctx), kube.names(sources))
-    wanted = kube.play(sources, lambda: str(uuid.uuid4()), os.path.abspath(runtime) if "/" in runtime else runtime)
+    program = os.path.abspath(runtime) if "/" in runtime else runtime
+    wanted = kube.play(sources, lambda: str(uuid.uuid4()), program, read_profile)
     for warning in wanted.warnings:
         complain(warning)
     client = connect(ctx)

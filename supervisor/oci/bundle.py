@@ -15,12 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from supervisor import pods, rundir
+from supervisor import pods, probe, rundir
 from supervisor.config import Limits
 from supervisor.errors import BadRequest, ShimFailed
 from supervisor.facts import Container, Mount, Spec
 from supervisor.logspecs import LogDriver
 from supervisor.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
+from supervisor.oci.confine import confine
+from supervisor.oci.seccomp import Machine
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = re.compile(r"exitd-[0-9a-z-]+\.scope")
@@ -247,14 +249,18 @@ def _document(container: Container, merged: str, root: str, joins: dict[str, str
         made = spec.config(
             wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
         )
-        return spec.restrict(made, volumes)
+        return confine(spec.restrict(made, volumes), wanted.security, _machine())
     document = spec.parse_bundle(*rootfs.read_bundle(wanted.bundle))
     bundle_user = users.resolve(wanted.user, _bundle_root(document, wanted)) if wanted.user else None
     adapted = spec.adapt_bundle(document, wanted, cgroups_path=path, user=bundle_user, shared=shared, host=host)
     if not _is_possible(named := spec.cgroups_path_of(adapted)):
         file = f"{wanted.bundle}/config.json"
         raise BadRequest(f"{file}: linux.cgroupsPath {named!r} must be absolute, or SLICE:PREFIX:NAME for systemd")
-    return spec.restrict(adapted, volumes)
+    return confine(spec.restrict(adapted, volumes), wanted.security, _machine())
+
+
+def _machine() -> Machine:
+    return Machine(os.uname().machine, probe.kernel())
 
 
 def _bundle_root(document: spec.Document, wanted: Spec) -> str:

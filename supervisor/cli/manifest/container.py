@@ -1,6 +1,7 @@
 """One container of a Kubernetes Pod into the request for a member. Pure; its shape has been checked before."""
 
 import math
+import os.path
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,7 @@ from supervisor.cli.manifest.podshape import amount, signal_number
 from supervisor.cli.manifest.rights import rights_of
 from supervisor.errors import BadRequest
 from supervisor.images import reference
+from supervisor.security import BUILTIN, UNCONFINED
 
 MOST_NAME = 63
 POLICIES = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}
@@ -53,6 +55,7 @@ class Around:
     host_network: bool
     volumes: Mapping[str, Callable[[str, bool], pb.Mount]]
     directory: str  # where relative paths in the file begin
+    read_profile: Callable[[str], str]  # the text of a seccomp profile
 
 
 def member_of(container: Field, around: Around, notes: Notes, *, init: bool = False) -> Member:
@@ -82,6 +85,7 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
     _words(container, around, spec, notes)
     _resources(container, spec, notes)
     _ports(container, around, notes)
+    _security(container, around, spec, notes)
     return Member(spec, _image(container, around, spec, notes), str(name))
 
 
@@ -132,6 +136,39 @@ def _user(container: Field, around: Around, notes: Notes) -> str:
             group.refuse(notes, "needs runAsUser beside it")
         return ""
     return str(user.integer()) if group is None else f"{user.integer()}:{group.integer()}"
+
+
+def _security(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
+    """Without a word of theirs it is exitd's own choice: its profile, and no new privileges."""
+    own = container.get("securityContext")
+    profile = own.get("seccompProfile") if own is not None else None
+    if seccomp := seccomp_of(profile, around, notes) or pod_seccomp(around, notes):
+        spec.security.seccomp = seccomp
+    escalation = own.get("allowPrivilegeEscalation") if own is not None else None
+    if escalation is not None:
+        spec.security.no_new_privileges = not escalation.boolean()
+
+
+def pod_seccomp(around: Around, notes: Notes) -> str:
+    """What the pod says for all its containers; empty where it says nothing."""
+    return seccomp_of(around.security.get("seccompProfile") if around.security is not None else None, around, notes)
+
+
+def seccomp_of(profile: Field | None, around: Around, notes: Notes) -> str:
+    """Of the API; empty where nothing is said."""
+    if profile is None:
+        return ""
+    kind, file = text_of(profile.get("type")), profile.get("localhostProfile")
+    if (kind == "Localhost") != (file is not None):
+        profile.refuse(notes, "localhostProfile goes with the type Localhost, and with no other")
+        return ""
+    if file is None:
+        return {"RuntimeDefault": BUILTIN, "Unconfined": UNCONFINED}.get(kind, "")
+    try:
+        return around.read_profile(os.path.join(around.directory, file.text()))
+    except BadRequest as error:
+        file.refuse(notes, str(error))
+        return ""
 
 
 def _restart(container: Field, around: Around, *, init: bool) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import tree
-from supervisor.cli.manifest.container import POLICIES, Around, Member, member_of, memory_bytes
+from supervisor.cli.manifest.container import POLICIES, Around, Member, member_of, memory_bytes, pod_seccomp
 from supervisor.cli.manifest.fields import Field, Notes, Wrong, flag_of, text_of
 from supervisor.cli.manifest.podshape import POD
 from supervisor.cli.manifest.rights import fs_group
@@ -51,6 +51,15 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """What a pod takes from where it is played."""
+
+    new_uid: Callable[[], str]
+    read_profile: Callable[[str], str]
+    runtime: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One file: its name for people, its text, and where its relative paths begin."""
 
@@ -59,8 +68,18 @@ class Source:
     directory: str = "/"
 
 
-def play(sources: tuple[Source, ...], new_uid: Callable[[], str], runtime: str = "") -> Play:
-    """All pods of all files. `new_uid` gives each pod its uid: one in a file is another's. Raises BadRequest."""
+def no_profiles(file: str) -> str:
+    raise BadRequest(f"{file}: no seccomp profile is read here")
+
+
+def play(
+    sources: tuple[Source, ...],
+    new_uid: Callable[[], str],
+    runtime: str = "",
+    read_profile: Callable[[str], str] = no_profiles,
+) -> Play:
+    """All pods of all files. `new_uid` gives each pod its uid: one in a file is another's. `read_profile` returns the
+    text of a seccomp profile's file. Raises BadRequest."""
     notes = Notes()
     documents = [(each, source) for source in sources for each in _objects(source, notes)]
     for document, _ in documents:
@@ -69,7 +88,9 @@ def play(sources: tuple[Source, ...], new_uid: Callable[[], str], runtime: str =
     notes.settle()
     if not documents:
         raise BadRequest(f"{', '.join(source.file for source in sources)}: no Pod in there")
-    pods = tuple(_pod(document, source, new_uid, runtime, notes) for document, source in documents)
+    pods = tuple(
+        _pod(document, source, Machine(new_uid, read_profile, runtime), notes) for document, source in documents
+    )
     _check_names(pods, documents, notes)
     notes.settle()
     return Play(pods, tuple(notes.warnings))
@@ -126,19 +147,19 @@ def _is_pod(document: Field, notes: Notes) -> bool:
     return word == "Pod"
 
 
-def _pod(document: Field, source: Source, new_uid: Callable[[], str], runtime: str, notes: Notes) -> PodPlan:
+def _pod(document: Field, source: Source, machine: Machine, notes: Notes) -> PodPlan:
     spec = document.get("spec")
     assert spec is not None
     paths: list[HostPath] = []
     volumes = _volumes(spec, paths, notes)
-    around = _around(document, spec, volumes, new_uid, source, notes)
+    around = _around(document, spec, volumes, machine, source, notes)
     containers, inits = spec.get("containers"), spec.get("initContainers")
     assert containers is not None
     if not containers.items():
         containers.refuse(notes, "a pod needs a container")
     first = tuple(member_of(each, around, notes, init=True) for each in (inits.items() if inits is not None else ()))
     rest = tuple(member_of(each, around, notes) for each in containers.items())
-    pause = _pause(spec, around, runtime, notes)
+    pause = _pause(spec, around, machine.runtime, notes)
     return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths))
 
 
@@ -146,7 +167,7 @@ def _around(
     document: Field,
     spec: Field,
     volumes: Mapping[str, Callable[[str, bool], pb.Mount]],
-    new_uid: Callable[[], str],
+    machine: Machine,
     source: Source,
     notes: Notes,
 ) -> Around:
@@ -164,7 +185,7 @@ def _around(
     return Around(
         pod=text_of(metadata.get("name")),
         namespace=text_of(metadata.get("namespace"), NAMESPACE),
-        uid=new_uid(),
+        uid=machine.new_uid(),
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
         security=spec.get("securityContext"),
@@ -174,13 +195,15 @@ def _around(
         host_network=flag_of(spec.get("hostNetwork")),
         volumes=volumes,
         directory=source.directory,
+        read_profile=machine.read_profile,
     )
 
 
 def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.ContainerSpec:
     """Its policy is the pod's, and it ends with the last member, as with podman."""
-    memory = spec.get("resources", "limits", "memory")
+    memory, seccomp = spec.get("resources", "limits", "memory"), pod_seccomp(around, notes)
     return pb.ContainerSpec(
+        security=pb.SecuritySpec(seccomp=seccomp) if seccomp else None,
         name=around.pod,
         namespace=around.namespace,
         image="pause",

@@ -46,7 +46,8 @@ NO_PROBE = "exitd runs no probes: nothing restarts a container that hangs, nothi
 NO_HOOK = "exitd runs no hooks; put it into the command, or drop it"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
 NO_DNS = "exitd writes no /etc/hosts and no /etc/resolv.conf; a hostPath volume can bring them"
-NO_PROFILE = "exitd applies no seccomp, AppArmor or SELinux profile; drop it to run without"
+NO_PROFILE = "exitd has no AppArmor and no SELinux profile of its own; drop it to run without"
+SECCOMP_TYPES = ("RuntimeDefault", "Unconfined", "Localhost")
 NO_PROC = "exitd hides the same paths of /proc from all containers but privileged ones; drop it"
 NO_STRICT = "those of the image's own /etc/group are added always; drop it"
 NO_WINDOWS = "this is Linux"
@@ -95,12 +96,19 @@ POD_RESOURCES = Object(
 )
 
 _PROFILE = Object({"type": unless(("Unconfined",), refused(NO_PROFILE)), "localhostProfile": refused(NO_PROFILE)})
+_SECCOMP = Object(
+    {
+        "type": one_of(*SECCOMP_TYPES),
+        "localhostProfile": matching(r"[^/](?!.*\.\./).*", "path of a file, relative, without .. in it"),
+    },
+    required=("type",),
+)
 _USERS: dict[str, Check] = {
     "runAsUser": user_id,
     "runAsGroup": user_id,
     "runAsNonRoot": boolean,
     "seLinuxOptions": refused(NO_PROFILE),
-    "seccompProfile": _PROFILE,
+    "seccompProfile": _SECCOMP,
     "appArmorProfile": _PROFILE,
     "windowsOptions": refused(NO_WINDOWS),
 }
@@ -120,7 +128,7 @@ SECURITY = Object(
         **_USERS,
         "readOnlyRootFilesystem": boolean,
         "privileged": boolean,
-        "allowPrivilegeEscalation": unless((False,), ignored("no container of exitd gains privileges")),
+        "allowPrivilegeEscalation": boolean,
         "capabilities": Object({"add": items(capability), "drop": items(capability)}),
         "procMount": unless(("Default",), refused(NO_PROC)),
     }

@@ -29,6 +29,7 @@ from supervisor.cli.manifest.shape import (
     within,
 )
 from supervisor.errors import BadRequest
+from supervisor.security import BUILTIN, UNCONFINED
 
 MODES = ("POD", "CONTAINER", "NODE", "TARGET")  # NamespaceMode, by its numbers
 _WORD = matching(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}", "name (letters, digits, _, . and -)")
@@ -82,6 +83,27 @@ _PROFILE = Object(
     },
     required=("profile_type",),
 )
+PROFILES = ("RuntimeDefault", "Unconfined", "Localhost")  # SecurityProfile.ProfileType, by its numbers
+
+
+def profile_type(field: Field) -> str:
+    """By its number or its name. Raises Wrong."""
+    if isinstance(field.node.value, Number):
+        return PROFILES[field.integer(0, len(PROFILES) - 1)]
+    if field.text() not in PROFILES:
+        raise field.wrong(f"{field.text()!r} is none of {', '.join(PROFILES)}")
+    return field.text()
+
+
+def _seccomp_type(field: Field) -> None:
+    if profile_type(field) == "Localhost":
+        raise field.wrong("a pause container has exitd's own profile (RuntimeDefault, 0) or none (Unconfined, 1)")
+
+
+_SECCOMP = Object(
+    {"profile_type": read(_seccomp_type), "localhost_ref": quiet},
+    required=("profile_type",),
+)
 _ID = Object({"value": within(0, MOST_ID)}, required=("value",))
 _SECURITY = Object(
     {
@@ -93,9 +115,9 @@ _SECURITY = Object(
         "supplemental_groups": items(within(0, MOST_ID)),
         "supplemental_groups_policy": unless(("Merge",), refused(NO_STRICT)),
         "privileged": refused("a pause container needs no rights; members say for themselves, with --privileged"),
-        "seccomp": _PROFILE,
+        "seccomp": _SECCOMP,
         "apparmor": _PROFILE,
-        "seccomp_profile_path": unless(("unconfined",), refused(NO_PROFILE)),
+        "seccomp_profile_path": unless(("unconfined",), refused("it was taken out of CRI; write seccomp")),
     }
 )
 _NO_POD_LIMIT = "a pod as a whole has a limit of memory alone (memory_limit_in_bytes)"
@@ -184,6 +206,7 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
         read_only=flag_of(security.get("readonly_rootfs") if security is not None else None),
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
+        security=_security(security),
         pod=pb.PodSpec(
             name=text_of(metadata.get("name")),
             namespace=text_of(metadata.get("namespace")),
@@ -205,6 +228,15 @@ def _rights(security: Field | None) -> pb.RightsSpec | None:
 def _mode_of(security: Field | None, name: str) -> str:
     field = security.get("namespace_options", name) if security is not None else None
     return mode(field) if field is not None else "POD"
+
+
+def _security(security: Field | None) -> pb.SecuritySpec | None:
+    asked = security.get("seccomp", "profile_type") if security is not None else None
+    older = security.get("seccomp_profile_path") if security is not None else None
+    if asked is None and older is None:
+        return None
+    unconfined = asked is None or profile_type(asked) == "Unconfined"
+    return pb.SecuritySpec(seccomp=UNCONFINED if unconfined else BUILTIN)
 
 
 def _user(security: Field | None, notes: Notes) -> str:

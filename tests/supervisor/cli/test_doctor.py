@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from supervisor.cli import doctor
+from supervisor.probe import Result
 from tests.supervisor.cli.conftest import Exitctl
 
 
@@ -34,3 +35,17 @@ def test_a_cgroup_that_can_be_made_is_writable_and_nothing_stays(tmp_path: Path)
 def test_a_finding_is_one_line_with_its_cure() -> None:
     text = doctor.report([doctor.Finding("FAIL", "root", "uid 7", "run exitd as root")])
     assert text == "FAIL   root   uid 7 -> run exitd as root\n"
+
+
+def seccomp(directory: Path, words: str, kernel: str = "/proc/self/status") -> Result:
+    program = directory / "runtime"
+    program.write_text(f"#!/bin/sh\necho '{words}'\n")
+    program.chmod(0o755)
+    return doctor.seccomp(str(program), kernel)
+
+
+def test_a_runtime_or_a_kernel_without_seccomp_is_told_with_its_cure(tmp_path: Path) -> None:
+    assert seccomp(tmp_path, "libseccomp: 2.5.4").works and seccomp(tmp_path, "+CAP +SECCOMP +EBPF").works
+    for result in (seccomp(tmp_path, "runc version 1"), seccomp(tmp_path, "libseccomp", "/none")):
+        assert not result.works and "seccomp=unconfined" in result.cure
+    assert not doctor.seccomp("/none", "/proc/self/status").works

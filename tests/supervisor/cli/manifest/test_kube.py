@@ -1,5 +1,6 @@
 """Kubernetes manifests: what each field becomes, and that nothing is left out without a word."""
 
+import json
 import re
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_a_whole_pod_becomes_a_pause_container_init_containers_and_members() -> 
         stdin=True, restart="no", restart_rules=["exit in 42,43 => restart", "exit not in 0 => restart"],
         env=["POD=web", "URL=http://web.$(X)"], cpu_limit_milli=1500, cpu_request_milli=250, memory_bytes=64 << 20,
         user="1000:1001", read_only=True, stop_signal="10", stop_timeout_seconds=5, pid="own", labels=labels,
-        annotations=notes,
+        annotations=notes, security=pb.SecuritySpec(no_new_privileges=True),
         mounts=[
             pb.Mount(empty_dir="data", destination="/data", read_only=True),
             pb.Mount(source="/var/log/web", destination="/logs"),
@@ -295,3 +296,25 @@ def test_whatever_stands_in_a_manifest_it_is_played_or_refused_with_its_place(do
         assert all(re.match(r"pod\.yaml:\d+:\d+: |pod\.yaml: no Pod", line) for line in str(error).split("\n"))
     else:
         assert [plan.pause.image for plan in found.pods] == ["pause"]
+
+
+def seccomp(pods: object, own: object) -> list[str]:
+    """Of the pause container and of the member, with what pod and container say."""
+    text = manifest(securityContext={"seccompProfile": pods}, containers=[container(securityContext=own)])
+    sources = (Source("pod.yaml", json.dumps(text), "/work"),)
+    (plan,) = kube.play(sources, lambda: UID, read_profile=lambda file: f"{{{file}}}").pods
+    return [plan.pause.security.seccomp, plan.members[0].spec.security.seccomp]
+
+
+def test_a_container_has_its_own_seccomp_profile_else_its_pods_else_exitds() -> None:
+    assert seccomp(None, None) == ["", ""]
+    assert seccomp({"type": "Unconfined"}, None) == ["unconfined", "unconfined"]
+    assert seccomp({"type": "Unconfined"}, {"seccompProfile": {"type": "RuntimeDefault"}}) == ["unconfined", "builtin"]
+    localhost = {"type": "Localhost", "localhostProfile": "profiles/a.json"}
+    assert seccomp(localhost, None) == ["{/work/profiles/a.json}"] * 2
+
+
+@pytest.mark.parametrize(("word", "nothing_new"), [(False, True), (True, False)])
+def test_whether_privileges_can_grow_is_handed_on(word: bool, nothing_new: bool) -> None:
+    spec = pod(manifest(containers=[container(securityContext={"allowPrivilegeEscalation": word})])).members[0].spec
+    assert spec.security == pb.SecuritySpec(no_new_privileges=nothing_new)

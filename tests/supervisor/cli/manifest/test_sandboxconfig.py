@@ -95,6 +95,7 @@ def test_a_whole_configuration_becomes_a_request() -> None:
             name="web", namespace="shop", attempt=2, uid="u-1", log_directory="/var/log/pods/web",
             memory_bytes=64 << 20,
         ),
+        security=pb.SecuritySpec(seccomp="unconfined"),
     )  # fmt: skip
 
 
@@ -142,7 +143,7 @@ def test_the_same_in_yaml() -> None:
         ("linux.security_context.supplemental_groups", [-5], "not in the range"),
         ("linux.security_context.supplemental_groups_policy", 1, "/etc/group"),
         ("linux.security_context.privileged", True, "needs no rights"),
-        ("linux.security_context.seccomp", {"profile_type": 0}, "seccomp"),
+        ("linux.security_context.seccomp", {"profile_type": 2, "localhost_ref": "/x"}, "exitd's own profile"),
         ("linux.security_context.seccomp", {}, "profile_type is missing"),
         ("linux.security_context.apparmor", {"profile_type": 2, "localhost_ref": "x"}, "AppArmor"),
         ("linux.security_context.seccomp_profile_path", "runtime/default", "seccomp"),
