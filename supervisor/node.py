@@ -305,10 +305,14 @@ class Node(Directory):
             await self.manager.start_process(container)
         except (ExitdError, OSError) as error:
             if not await self._began(container):
-                await self._surely(container.id, lifecycle.StartFailed(str(error)))
-                await self._end_unstarted(container)
+                await self.give_up_start(container, str(error))
                 raise
         await self._surely(container.id, lifecycle.Started(self.clock.boottime_ns()))
+
+    async def give_up_start(self, container: Container, why: str) -> None:
+        """Init waits for a start that does not come: stored as failed, and init is killed."""
+        await self._surely(container.id, lifecycle.StartFailed(why))
+        await self._end_unstarted(container)
 
     async def _began(self, container: Container) -> bool:
         """A start that failed, or was killed, may have done its work all the same: the runtime's state says. So may one

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
 
+import structlog
+
 from supervisor import filters, lifecycle, logs
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
@@ -25,6 +27,8 @@ from supervisor.views import Info, View
 
 STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying
 DEATH_SECONDS = 10.0  # from then to the stored exit
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +123,7 @@ class Operations:
         frozen, does not hear anything but SIGKILL."""
         asked = Asked(reason, by, container.spec.stop_signal)
         deaf = container.phase in (Phase.CREATED, Phase.PAUSED)
-        if reason is not Reason.KILL and grace_seconds > 0 and not deaf:
-            await self._signal(container, asked)
+        if reason is not Reason.KILL and grace_seconds > 0 and not deaf and await self._heard(container, asked):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_seconds):
                     await self._node.until(container.id, is_ended, None, "its end")
@@ -131,6 +134,16 @@ class Operations:
             return
         self.unstick(container)
         await self._node.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
+
+    async def _heard(self, container: Container, asked: Asked) -> bool:
+        """False: whoever is to pass the signal on does not answer. There is no grace to wait for then, and SIGKILL has
+        other ways."""
+        try:
+            await self._signal(container, asked)
+        except TimedOut as error:
+            log.warning("the stop signal did not get through, SIGKILL follows", container=container.id, why=str(error))
+            return False
+        return True
 
     def unstick(self, container: Container) -> None:
         """Init does not die of SIGKILL. Nothing here could keep it; see `PodOperations` and `ExecOperations`."""

@@ -123,6 +123,8 @@ async def _settle_start(node: Node, container: Container, found: Found) -> None:
     begun = found is Found.ENDED or node.manager.has_begun(container)
     if begun or await node.manager.state_process(container) == "running":
         await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()), patient=True)
-    else:
+    elif node.manager.may_start_again(container):
         with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed
             await node.start_made(container)
+    else:
+        await node.give_up_start(container, "exitd ended during the start, and this shim is not asked for it twice")

@@ -68,6 +68,9 @@ class ContainerManager(Protocol):
         """Init is the container's own program by now, whatever came of the runtime's start. False also means that
         nobody can tell."""
 
+    def may_start_again(self, container: Container) -> bool:
+        """Whether a start of which nobody knows what came may be asked for once more, if init still waits for it."""
+
     def sees_init(self, container: Container) -> bool:
         """Whether init's own life can be looked at: that of a process in a virtual machine cannot."""
 

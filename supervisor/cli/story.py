@@ -36,6 +36,8 @@ CAUSES = {
     "monitors-killed": "shim, keeper and daemon were all gone when it ended, and the kernel no longer tells",
     "journal-unread": "its shim was gone, and what the keeper had written about its end could not be read",
     "shim-lost": "its shim had died, and what was left of the container was deleted",
+    "never-started": "its program was never executed, so that no number is its code",
+    "shim-lost-undeleted": "its shim had died, and the shim's delete failed, so that it may have run on after that",
     "shim-number-only": "its shim tells one number for codes and signals, and the kernel did not tell which it was",
     "shim-255": "its shim says 255 of a program that exited with it, and of one whose end it has lost, as with its "
     "virtual machine",

@@ -205,6 +205,9 @@ class NativeContainers:
         now = procstate.program(container.init) if container.init is not None else ""
         return bool(now and container.waits_in) and now != container.waits_in
 
+    def may_start_again(self, container: Container) -> bool:
+        return True
+
     def sees_init(self, container: Container) -> bool:
         return True
 

@@ -7,20 +7,21 @@ daemon it is Connect and Wait again. What ends is told by those who have observe
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import procstate, rundir
+from supervisor import procstate, proctree, rundir
 from supervisor.control import Control
 from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
-from supervisor.facts import Container, Process, RunKey, Winsize
+from supervisor.facts import Container, Phase, Process, RunKey, Winsize
 from supervisor.oci import bundle, cgroups, command, namespaces
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
-from supervisor.shimclient import options, place, process, pumps
+from supervisor.shimclient import options, place, process, pumps, strays
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import CALL_SECONDS, Link
 from supervisor.shimclient.logfifo import LogFifo
@@ -156,23 +157,50 @@ class ShimV2Containers:
             return "absent"
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
-        """Through the shim, whatever the pid: it may be a virtual machine's, and others' too. A shim that does not hear
-        of SIGKILL is killed itself, unless others have it too; its `delete` then ends the container."""
+        """Through the shim, whatever the pid: it may be a virtual machine's, and others' too. Past a shim that does not
+        answer where init is a process of this host. One that does not hear of SIGKILL is killed itself, unless others
+        have it too; its `delete` then ends the container."""
         run = self._run(container)
         try:
             await self._kill(run, signal_number, everyone=everyone)
         except TimedOut as error:
-            if signal_number != SIGKILL:
+            run.peer.missed()
+            if not await self._force(run, signal_number, everyone=everyone):
+                if signal_number != SIGKILL or not self._hub.is_lone(run):
+                    raise _silent(container, run, error) from error
+                await self._hub.end_shim(run, 0)
+        except RuntimeFailed:
+            if signal_number != SIGKILL or not await self._never_started(container, run):
                 raise
-            if not self._hub.is_lone(run):
-                raise _silent(container, run, error) from error
-            await self._hub.end_shim(run, 0)
         except (WrongState, ShimLost) as error:
             if (watched := self._hub.watching.get(run.key)) is not None:
                 watched.over = True
             raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
         if signal_number == SIGKILL:
             cgroups.thaw(bundle.cgroups_path(container, self._place.root))
+
+    async def _force(self, run: Run, signal_number: int, *, everyone: bool) -> bool:
+        """Past its shim. False: there is no way."""
+        watched = self._hub.watching.get(run.key)
+        if watched is None or watched.init is None or not self._hub.watching.force(watched, signal_number):
+            return False
+        log.warning("signalled past a shim that does not answer", container=run.key.container, signal=signal_number)
+        if everyone:
+            others = functools.partial(cgroups.pids, run.cgroup)
+            await asyncio.to_thread(proctree.signal_family, watched.init, signal_number, others)
+        return True
+
+    async def _never_started(self, container: Container, run: Run) -> bool:
+        """A virtual machine's shim signals nobody in a container that was created and not started, or whose start has
+        failed; it deletes that. What its state says is then the end of the run."""
+        watched = self._hub.watching.get(run.key)
+        if container.phase not in (Phase.CREATED, Phase.STARTING) or watched is None:
+            return False
+        with contextlib.suppress(ExitdError):
+            if await self.state_process(container) == "created":
+                self._hub.watching.never_started(watched)
+                return True
+        return False
 
     async def _kill(self, run: Run, signal_number: int, *, everyone: bool) -> None:
         """Once more over a new connection where the old one broke. ShimLost: there is nobody, and its end is on its
@@ -226,6 +254,11 @@ class ShimV2Containers:
     def has_begun(self, container: Container) -> bool:
         """Only its shim can tell: `state_process`."""
         return False
+
+    def may_start_again(self, container: Container) -> bool:
+        """Others deadlock over a second Start."""
+        run = self._hub.get(RunKey(container.id, container.run))
+        return run is None or run.peer.is_plain
 
     def sees_init(self, container: Container) -> bool:
         watched = self._hub.watching.get(RunKey(container.id, container.run))
@@ -289,7 +322,9 @@ class ShimV2Containers:
         if place.laid_out(path, container_id):
             await part_from_nameless(self._hub, path, container_id)
             if contact is not None:
-                await self._hub.delete(path, container_id, contact.program)
+                deletion, init = await self._hub.delete(path, container_id, contact.program), rundir.created(path)
+                if deletion.failed and init is not None and self._hub.is_alone(path, contact.address):
+                    await strays.ended(init, 0)
             await asyncio.to_thread(place.clear, path)
             await self._hub.pumps.remove(RunKey(container_id, run))
 
@@ -322,8 +357,11 @@ class ShimV2Containers:
 def _silent(container: Container, run: Run, error: ExitdError) -> TimedOut:
     """For a person who wants to have it ended."""
     pid = f"process {run.shim.pid}" if run.shim is not None else "of a pid that it has not told"
-    next_step = f"`kill -9 {run.shim.pid}` ends it and all of them" if run.shim is not None else "look for it by ps"
-    text = f"the shim of {container.spec.name}, {pid}, does not answer, and other containers are under it too"
+    end = f"`kill -9 {run.shim.pid}` ends it" if run.shim is not None else "`ps` shows it; its end ends it"
+    next_step = f"{end} and all containers under it"
+    text = (
+        f"the shim of {container.spec.name}, {pid}, does not answer, and there is no other way to signal the container"
+    )
     return TimedOut(f"{text}; {next_step}: {error}", id=container.id)
 
 

@@ -23,7 +23,7 @@ from supervisor.shimclient.logfifo import LogFifo
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.pumps import Pumps
-from supervisor.shimclient.verdict import SHIM_LOST, Word
+from supervisor.shimclient.verdict import SHIM_LOST, Deletion, Word
 from supervisor.shimclient.watching import Watching
 
 NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it
@@ -42,6 +42,7 @@ class Run:
     cgroup: str
     log: LogFifo
     shim: Process | None = None
+    parted: bool = False  # it has been deleted there, or its shim was asked to in vain
     keeping: tuple[asyncio.Task[None], ...] = ()
 
     @property
@@ -138,24 +139,29 @@ class Hub:
         if run is not None:
             await run.close()
 
-    async def delete(self, run_path: str, container_id: str, program: str) -> Word | None:
+    async def delete(self, run_path: str, container_id: str, program: str) -> Deletion:
         """What the shim's `delete` binary says. It is called always, and any number of times."""
         bundle = place.bundle_of(run_path, container_id)
         try:
             deleted = await process.delete(self.shim(container_id, program), bundle)
         except (ExitdError, OSError) as error:
-            log.warning("the shim's delete failed", container=container_id, why=str(error))
-            return None
-        return Word(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None
+            log.warning("the shim's delete failed, something may be left", container=container_id, why=str(error))
+            return Deletion(failed=True)
+        return Deletion(Word(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None)
 
     def is_lone(self, run: Run) -> bool:
         return self.is_alone(run.path, run.peer.contact.address)
 
     def is_alone(self, run_path: str, address: str) -> bool:
-        """No other run is under the shim there, by what lies in the state directory: some may have to be found yet."""
-        paths = (rundir.path_of(self.place.state, *found) for found in rundir.runs(self.place.state))
+        """No other run needs the shim there, by what lies in the state directory: some may have to be found yet."""
+        runs = (found for found in rundir.runs(self.place.state) if not self._has_parted(*found))
+        paths = (rundir.path_of(self.place.state, *found) for found in runs)
         contacts = (place.read_contact(path) for path in paths if path != run_path)
         return all(contact is None or contact.address != address for contact in contacts)
+
+    def _has_parted(self, container_id: str, run: int) -> bool:
+        found = self.get(RunKey(container_id, run))
+        return found is not None and found.parted
 
     async def end_shim(self, run: Run, patience: float) -> None:
         """Of a run that is alone with it: it may go by itself for so long, and is killed then. ShimFailed."""

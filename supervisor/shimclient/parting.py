@@ -8,7 +8,7 @@ import contextlib
 
 import structlog
 
-from supervisor.errors import ExitdError, NoSuchContainer, Unsupported
+from supervisor.errors import ExitdError, NoSuchContainer, ShimFailed, Unsupported
 from supervisor.facts import Container, Process
 from supervisor.shimclient import place, strays
 from supervisor.shimclient.hub import Hub, Run
@@ -24,8 +24,10 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
     """Nothing of the task is left, as far as its shim and its `delete` can be believed, and no process of it. A shim
     that has this task alone and does not go is killed. ShimFailed."""
     in_pod = container.spec.pod is not None or bool(container.spec.sandbox)
+    is_deleted = False
     try:
         await _let_go(run)
+        is_deleted = True
         if not in_pod or hub.is_lone(run):
             await _see_out(hub, run)
     except ExitdError as error:
@@ -35,18 +37,32 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
         is_told = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id)
         if hub.is_lone(run):
             await hub.end_shim(run, GONE_SECONDS if is_told else 0)
-    await hub.delete(run.path, container.id, run.peer.contact.program)
+    deletion = await hub.delete(run.path, container.id, run.peer.contact.program)
     if init is not None and run.peer.is_plain:
         await strays.ended(init, GONE_SECONDS)
+    elif init is not None and deletion.failed and not is_deleted:
+        await _end_survivor(hub, run, init)
     if not container.spec.sandbox:
         strays.remove_socket(run.peer.address)
 
 
+async def _end_survivor(hub: Hub, run: Run, init: Process) -> None:
+    """Nobody has deleted the container, and the process that its shim called its own lives: a virtual machine, mostly.
+    No next run begins beside it. Under a living shim it is others' too, and left alone. ShimFailed."""
+    if not run.peer.lost.is_set() and not hub.is_lone(run):
+        log.warning("neither the shim nor its delete has deleted the container", container=run.key.container)
+    elif not await strays.ended(init, 0):
+        raise ShimFailed(f"process {init.pid} is left of {run.key.container[:12]}, and does not die of SIGKILL")
+
+
 async def _let_go(run: Run) -> None:
-    link = await run.peer.link()
-    with contextlib.suppress(NoSuchContainer):
-        await link.delete(run.key.container, seconds=SILENT_SECONDS if run.peer.silent else DELETE_SECONDS)
-    await link.shutdown(run.key.container)
+    try:
+        link = await run.peer.link()
+        with contextlib.suppress(NoSuchContainer):
+            await link.delete(run.key.container, seconds=SILENT_SECONDS if run.peer.silent else DELETE_SECONDS)
+        await link.shutdown(run.key.container)
+    finally:
+        run.parted = True
 
 
 async def _see_out(hub: Hub, run: Run) -> None:

@@ -86,6 +86,10 @@ class Peer:
             log.debug("the shim refused to connect", container=self.id, why=str(error))
         self._heard(True)
 
+    def missed(self) -> None:
+        """A call that it should have answered came to its limit."""
+        self._heard(False)
+
     def _heard(self, answers: bool) -> None:
         if answers is self.silent:
             self.silent = not answers

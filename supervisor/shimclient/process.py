@@ -67,13 +67,16 @@ async def start(shim: Shim, bundle: str, options: bytes = b"", *, seconds: float
 
 async def delete(shim: Shim, bundle: str, *, seconds: float = DELETE_SECONDS) -> Deleted | None:
     """Nothing of the task is left, if the shim keeps its promise. What it tells of its end; None: nothing, and the log
-    says why. Raises RuntimeMissing, TimedOut, BadRequest.
+    says why. Raises ShimFailed when it has failed, and something may be left; RuntimeMissing, TimedOut, BadRequest.
     """
     _check(shim, bundle)
     words, variables = delete_words(shim, bundle), environment(shim, os.environ)
     async with _limit(seconds, f"{shim.binary} delete"):
         said = await _run(_Program(words, variables, bundle, apart=True))
-    deleted = read_delete_output(said.out) if said.code == 0 else None
+    if said.code != 0:
+        told = shown(said.err) or shown(said.out)
+        raise ShimFailed(f"{shim.binary} delete of {shim.id} has failed ({_ended(said)}): {told}")
+    deleted = read_delete_output(said.out)
     if deleted is None:
         told = shown(said.err) or shown(said.out)
         log.warning("a shim's delete tells no end", id=shim.id, binary=shim.binary, how=_ended(said), told=told)

@@ -13,8 +13,10 @@ from supervisor.facts import Exited, ExitStatus, Process, Report, Source, Unknow
 EVENT_PATIENCE_SECONDS = 1.0  # what a TaskExit waits for the answer to Wait, which comes at the same moment
 LAST_SIGNAL = 64  # SIGRTMAX, signal(7)
 SHIM_LOST = "shim-lost"
+UNDELETED = "shim-lost-undeleted"  # and its `delete` failed, or could not be run
 NUMBER_ONLY = "shim-number-only"
 OWN_OR_LOST = "shim-255"  # the program's own code, or what the shim says of an end that it has lost
+NEVER_STARTED = "never-started"
 NO_STATUS = "shim-number-impossible"
 
 
@@ -27,13 +29,25 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """What came of a shim's `delete`. `failed`: what was left of the container may run on."""
+
+    word: Word | None = None
+    failed: bool = False
+
+
+NOT_DELETED = Deletion()  # nobody was asked to
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """One look at everybody who may know.
 
     `kernel_status`: the wait status of the process, only where its pid is nobody else's in the same shim. `lost`: the
-    shim is dead, and its `delete` has been called; `deleted` is what that said. `is_plain`: of a shim that says 255 for
-    no other reason than that this was the code; others say it of what they have lost, too. `ended_ns`: when the kernel
-    reported the end of the process, 0 where nobody was there to hear it.
+    shim is dead, and its `delete` has been called; `deleted` is what came of that. `is_plain`: of a shim that says 255
+    for no other reason than that this was the code; others say it of what they have lost, too. `ended_ns`: when the
+    kernel reported the end of the process, 0 where nobody was there to hear it. `forced`: it was killed past its shim,
+    which does not answer. `is_zombie`: `kernel_status` is from the process itself. `never_started`: the shim says so.
     """
 
     process: Process | None
@@ -42,11 +56,14 @@ class Seen:
     event_seconds: float = 0.0  # since it came
     kernel_status: int | None = None
     lost: bool = False
-    deleted: Word | None = None
+    deleted: Deletion = NOT_DELETED
     now_ns: int = 0
     oom_kills: int = 0
     is_plain: bool = False
     ended_ns: int = 0
+    forced: bool = False
+    is_zombie: bool = False
+    never_started: bool = False
 
 
 def judge(seen: Seen) -> Report | Pending:
@@ -57,12 +74,20 @@ def judge(seen: Seen) -> Report | Pending:
         if seen.event_seconds < EVENT_PATIENCE_SECONDS and not seen.lost:
             return Pending(EVENT_PATIENCE_SECONDS - seen.event_seconds)
         return _told(seen, seen.event, Source.SHIMV2_EVENT)
-    if not seen.lost:
+    if seen.never_started:
+        return _seen_ended(seen, Unknown(NEVER_STARTED), Source.NONE)
+    if not seen.lost and not seen.forced:
         return Pending()
     if seen.kernel_status is not None:
-        return _seen_ended(seen, waited(seen.kernel_status), Source.PIDFD)
-    if seen.deleted is not None:
-        return _seen_ended(seen, Unknown(SHIM_LOST, _sane(seen.deleted.number)), Source.SHIMV2_DELETE)
+        return _seen_ended(
+            seen, waited(seen.kernel_status), Source.ZOMBIE if seen.is_zombie and not seen.lost else Source.PIDFD
+        )
+    if not seen.lost:
+        return Pending()
+    if seen.deleted.failed:
+        return _seen_ended(seen, Unknown(UNDELETED), Source.NONE)
+    if seen.deleted.word is not None:
+        return _seen_ended(seen, Unknown(SHIM_LOST, _sane(seen.deleted.word.number)), Source.SHIMV2_DELETE)
     return _seen_ended(seen, Unknown(SHIM_LOST), Source.NONE)
 
 

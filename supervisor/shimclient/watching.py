@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from supervisor.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost,
 from supervisor.evidence import Pending
 from supervisor.facts import Process, Report, RunKey
 from supervisor.shimclient.peer import Peer
-from supervisor.shimclient.verdict import Seen, Word, judge
+from supervisor.shimclient.verdict import NOT_DELETED, Deletion, Seen, Word, judge
 
 ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed
 AGAIN_SECONDS = 1.0  # between two Waits that came back without an end
@@ -39,10 +40,13 @@ class Watched:
     event: Word | None = None
     event_at: float = 0.0  # loop time
     lost: bool = False
-    deleted: Word | None = None
+    deleted: Deletion = NOT_DELETED
     over: bool = False  # the shim has said that there is nobody to signal
     reported: bool = False
     kernel_status: int | None = None
+    is_zombie: bool = False  # that status was read from the dead process itself, which nobody has reaped
+    forced: bool = False  # SIGKILL was sent past its shim, which does not answer: the kernel's word is enough
+    never_started: bool = False  # its shim says so
     ended_ns: int = 0  # CLOCK_REALTIME at which init's pidfd told of its end; 0 where it had ended before it was held
     waiting: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
@@ -55,15 +59,6 @@ class Watched:
             asyncio.get_running_loop().remove_reader(self.init_fd)
             os.close(self.init_fd)
             self.init_fd = -1
-
-    def listen(self) -> None:
-        """The moment of its end, whenever its shim tells of it, if it ever does."""
-        if self.own and self.init_fd >= 0 and not monitor.read_ready(self.init_fd):
-            asyncio.get_running_loop().add_reader(self.init_fd, self._init_ended)
-
-    def _init_ended(self) -> None:
-        self.ended_ns = time.time_ns()
-        asyncio.get_running_loop().remove_reader(self.init_fd)
 
 
 class Watching:
@@ -107,7 +102,33 @@ class Watching:
         """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there."""
         fd = monitor.open_process(init.pid, init.started_ticks)
         watched.init, watched.init_fd, watched.own = init, -1 if fd is None else fd, own
-        watched.listen()
+        if (
+            own and fd is not None and not monitor.read_ready(fd)
+        ):  # the moment of its end, whenever its shim tells of it
+            asyncio.get_running_loop().add_reader(fd, self._init_ended, watched)
+
+    def _init_ended(self, watched: Watched) -> None:
+        watched.ended_ns = time.time_ns()
+        asyncio.get_running_loop().remove_reader(watched.init_fd)
+        if watched.forced:
+            self.look(watched)
+
+    def force(self, watched: Watched, number: int) -> bool:
+        """Signals init past its shim, which does not answer. False: its pid is that of a virtual machine, or several
+        containers'. Whether SIGKILL was its end the kernel says then."""
+        if watched.init_fd < 0 or self.is_shared(watched):
+            return False
+        watched.forced = watched.forced or number == signal.SIGKILL
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(watched.init_fd, number)
+        if watched.forced and monitor.read_ready(watched.init_fd):
+            self.look(watched)
+        return True
+
+    def never_started(self, watched: Watched) -> None:
+        """Its shim says that it has not begun, and lets nobody signal it."""
+        watched.never_started = True
+        self.look(watched)
 
     def begin(self, watched: Watched) -> None:
         """Waits for its end, from before its start."""
@@ -162,16 +183,18 @@ class Watching:
             watched.event, watched.event_at = word, asyncio.get_running_loop().time()
             self.look(watched)
 
-    async def lose(self, peer: Peer, delete: Callable[[], Awaitable[Word | None]]) -> None:
+    async def lose(self, peer: Peer, delete: Callable[[], Awaitable[Deletion]]) -> None:
         """The shim is dead. Who has ended by himself by now is asked of the kernel first: `delete` kills the rest."""
         lost = [watched for watched in self.of_peer(peer) if not watched.reported]
         for watched in lost:
             if watched.init_fd >= 0 and monitor.read_ready(watched.init_fd):
                 watched.kernel_status = await self._reaped(watched)
         kills = {watched.key: self._oom_kills(watched.key) for watched in lost}
-        word = await delete()
+        deleted = await delete()
         for watched in lost:
-            watched.lost, watched.deleted = True, None if watched.key.exec_id else word
+            # An exec's end is none of those that `delete` tells of, but what is left may be the exec's as well.
+            watched.deleted = Deletion(failed=deleted.failed) if watched.key.exec_id else deleted
+            watched.lost = True
             self.look(watched, kills[watched.key])
 
     def look(self, watched: Watched, oom_kills: int | None = None) -> None:
@@ -179,7 +202,7 @@ class Watching:
         if watched.reported:
             return
         loop = asyncio.get_running_loop()
-        if watched.kernel_status is None and (watched.wait is not None or watched.event is not None):
+        if watched.kernel_status is None and (watched.wait or watched.event or watched.forced):
             watched.kernel_status = self._kernel_status(watched)
         found = judge(
             Seen(
@@ -194,6 +217,9 @@ class Watching:
                 self._oom_kills(watched.key) if oom_kills is None else oom_kills,
                 watched.peer.is_plain,
                 0 if self.is_shared(watched) else watched.ended_ns,
+                watched.forced,
+                watched.is_zombie,
+                watched.never_started,
             )
         )
         if isinstance(found, Pending):
@@ -219,7 +245,8 @@ class Watching:
             state, _, started, status = native.process_stat(watched.init.pid)
         except OSError:  # a kernel before 6.15; or it was reaped at this very moment, and was not told of
             return None
-        return status if state == "Z" and started == watched.init.started_ticks else None
+        watched.is_zombie = state == "Z" and started == watched.init.started_ticks
+        return status if watched.is_zombie else None
 
     def is_shared(self, watched: Watched) -> bool:
         """Its pid is several containers', or might be: that of a virtual machine, or of its shim."""

@@ -33,6 +33,7 @@ class Modes:
     oom_at_end: bool = False  # an init that SIGKILL has ended was killed for memory, in a virtual machine
     wait: str = "prompt"  # | after-event | late | never | error
     late_seconds: float = 0.3
+    vm: bool = False  # as kata's: signals nobody in what was not started, deletes it; a second Start is never answered
     shutdown: str = "reply"  # | eof (as kata's) | stays
     # The binary's `delete`: number (137, as most) | garbage | nothing | fails | hangs | noise
     delete: str = "number"

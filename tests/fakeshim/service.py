@@ -35,6 +35,7 @@ EXEC_SECONDS = 5.0  # for the execs of a container whose init has ended
 class Task:
     bundle: str
     init: Process
+    starts: int = 0
     execs: dict[str, Process] = field(default_factory=dict)
 
 
@@ -123,6 +124,11 @@ class Service:
     def _guarded(self, name: str, work: Callable[[Any], Awaitable[Message]]) -> Callable[[Any, Any], Any]:
         async def handler(request: Any, call: object) -> Message:
             modes = self.modes
+            if name == "Start" and modes.vm and not request.exec_id:
+                task = self._task(request.id)
+                task.starts += 1
+                if task.starts > 1:  # it waits for itself
+                    await asyncio.Event().wait()
             if name in modes.dies_on:
                 os._exit(1)
             if name in modes.freezes_on:
@@ -226,6 +232,8 @@ class Service:
 
     async def kill(self, request: pb.KillRequest) -> Empty:
         process = self._process(request)
+        if self.modes.vm and process.word == "CREATED":
+            raise CallFailed(Code.UNKNOWN, "Sandbox not running, impossible to signal the container: unknown")
         if process.word == "STOPPED" or process.popen is None:
             raise CallFailed(Code.NOT_FOUND, "process already finished: not found")
         process.signal(request.signal, everyone=request.all)

@@ -131,6 +131,9 @@ class FakeManager:
     def has_begun(self, container: Container) -> bool:
         return container.id in self.begun
 
+    def may_start_again(self, container: Container) -> bool:
+        return container.id not in self.hidden
+
     def sees_init(self, container: Container) -> bool:
         return container.id not in self.hidden
 

@@ -5,15 +5,21 @@ import os
 import pathlib
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from supervisor.errors import ExitdError
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import monitor
+from supervisor.api.client import Client, Unreachable
+from supervisor.cli import story
+from supervisor.errors import ExitdError, RuntimeFailed, TimedOut
 from tests.fakeshim.making import RUNTIME, FakeShim, make
 from tests.system import oracle
-from tests.system.daemonrig import Daemon, spec, until
-from tests.system.lives import directory, events, ledger, run, types, up, word
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
+from tests.system.gates import killed
+from tests.system.lives import directory, events, last_exit, ledger, run, types, up, word
 from tests.system.shimclientrig import QUICK
 from tests.system.shimrig import end_process, processes_of
 
@@ -140,6 +146,115 @@ def test_the_path_of_a_shim_is_a_runtime_as_for_containerd(odd: Odd) -> None:
         id, exit_ = run(client, "sh", "-c", "exit 7", runtime=odd.fake.program)
         assert (word(exit_), exit_.source) == ("exited 7", "shimv2-wait")
         client.remove(id, force=False)
+    nothing_left(odd)
+
+
+# -- in a virtual machine
+
+
+def up_and_frozen(client: Client, **fields: object) -> pb.Container:
+    """Under a shim that stands still, and is known to."""
+    container = up(client, runtime=RUNTIME, **fields)
+    os.kill(container.shim.pid, signal.SIGSTOP)
+    until(lambda: client.inspect(container.id).monitored_by == "unresponsive", "it is not shown")
+    return container
+
+
+def pod_of_fakes(client: Client) -> tuple[str, str]:
+    """Its pause container, running, and a member, created."""
+    pod = client.run_pod(spec("sleep", "1000", runtime=RUNTIME, network="none", pod=pb.PodSpec())).pause.id
+    return pod, client.create(spec("sleep", "1000", runtime=RUNTIME, sandbox=pod)).id
+
+
+def test_stop_ends_a_shim_that_stands_still_where_there_is_no_other_way(odd: Odd) -> None:
+    odd.does()
+    with odd.daemon.client() as client:
+        container = up_and_frozen(client)
+        client.stop(container.id, 1)
+        exit_ = last_exit(client, container.id)
+        assert (word(exit_), exit_.reason) == ("unknown shim-lost", "stop")
+        client.remove(container.id, force=False)
+    nothing_left(odd)
+
+
+def test_a_pod_whose_shim_stands_still_cannot_be_ended_and_the_error_names_the_shim(odd: Odd) -> None:
+    odd.does()
+    with odd.daemon.client() as client:
+        pod, member = pod_of_fakes(client)
+        shim = client.start(member).shim.pid
+        os.kill(shim, signal.SIGSTOP)
+        until(lambda: client.inspect(member).monitored_by == "unresponsive", "it is not shown")
+        with pytest.raises(TimedOut, match=f"kill -9 {shim}` ends it"):
+            client.stop(member, 1)
+        with pytest.raises(TimedOut, match=f"kill -9 {shim}` ends it"):
+            client.remove_pod(pod, force=True)
+        killed(shim)
+        assert word(last_exit(client, member)) == "unknown shim-lost"
+        client.remove_pod(pod, force=True)
+    nothing_left(odd)
+
+
+@pytest.mark.parametrize("way", ["created", "refused"])
+def test_what_was_never_started_is_removed_and_has_no_code(odd: Odd, way: str) -> None:
+    """Such a shim signals nobody in it: `Sandbox not running`."""
+    odd.does(vm=True, refused={"Start": (2, "no such kernel")})
+    with odd.daemon.client() as client:
+        id = client.create(spec("sleep", "1000", runtime=RUNTIME)).id
+        if way == "refused":
+            with pytest.raises(RuntimeFailed, match="no such kernel"):
+                client.start(id)
+            assert word(last_exit(client, id)) == "unknown never-started"
+        client.remove(id, force=way == "created")
+        assert [(word(row), row.source) for row in ledger(client, id)] == [("unknown never-started", "none")]
+    nothing_left(odd)
+
+
+def test_a_member_that_was_never_started_does_not_block_its_pod(odd: Odd) -> None:
+    odd.does(vm=True)
+    with odd.daemon.client() as client:
+        pod, member = pod_of_fakes(client)
+        client.remove_pod(pod, force=True)
+        assert [word(row) for row in ledger(client, member)] == ["unknown never-started"]
+    nothing_left(odd)
+
+
+def test_a_start_that_was_under_way_is_not_asked_for_again_by_the_next_daemon(odd: Odd) -> None:
+    """A second one is never answered, and nothing else after it."""
+    odd.does(vm=True, never=("Start",))
+    with odd.daemon.client() as client, ThreadPoolExecutor(1) as pool:
+        id = client.create(spec("sleep", "1000", runtime=RUNTIME)).id
+        starting = pool.submit(client.start, id)
+        until(lambda: client.inspect(id).phase == pb.PHASE_STARTING, "its start")
+        odd.daemon.kill()
+        with pytest.raises(Unreachable):
+            starting.result(LIMIT_SECONDS)
+    odd.does(vm=True)
+    odd.daemon.start()
+    with odd.daemon.client() as client:
+        exit_ = last_exit(client, id)
+        assert word(exit_) == "unknown never-started"
+        assert "not asked for it twice" in client.inspect(id).error
+        client.remove(id, force=False)
+    nothing_left(odd)
+
+
+def test_a_delete_that_failed_is_not_called_one_and_no_next_run_begins_beside_what_it_left(odd: Odd) -> None:
+    odd.does(delete="fails")
+    with odd.daemon.client() as client:
+        container = up(client, runtime=RUNTIME, restart="always")
+        survivor = os.pidfd_open(container.init.pid)
+        killed(container.shim.pid)
+        until(lambda: client.inspect(container.id).run == 2, "its next run")
+        assert monitor.read_ready(survivor)
+        os.close(survivor)
+        assert [(word(row), row.source) for row in ledger(client, container.id)] == [
+            ("unknown shim-lost-undeleted", "none")
+        ]
+        (told,) = [event for event in events(client, container.id) if event.type == "exit"]
+        assert told.exit.cause == "shim-lost-undeleted"
+        assert "the shim's delete failed" in story.tell(told.exit, None, [])
+        odd.does()
+        client.remove(container.id, force=True)
     nothing_left(odd)
 
 

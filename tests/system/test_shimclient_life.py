@@ -12,7 +12,7 @@ from supervisor.api.client import Client
 from tests.system import oracle
 from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.lives import events, last_exit, ledger, run
+from tests.system.lives import events, last_exit, ledger, run, up
 from tests.system.shimclientrig import RUNC, addresses, begun, end_shim, nothing_left, observed, stopped
 
 pytestmark = pytest.mark.observed()
@@ -183,4 +183,19 @@ def test_one_whose_shim_stands_still_is_removed_by_force(daemon: Daemon, cli: Cl
     with stopped(oracle.shim_of(daemon, subject)):
         until(lambda: oracle.inspect(daemon, subject).monitored_by == "unresponsive", "it is not shown")
         cli.ok("rm", "-f", subject.id)
+    nothing_left(daemon, sockets)
+
+
+@pytest.mark.parametrize(("traps", "end"), [("exit 5", "exited 5"), ("", "signaled 9")])
+def test_stop_reaches_what_runs_under_a_shim_that_stands_still(daemon: Daemon, cli: Cli, traps: str, end: str) -> None:
+    with daemon.client() as client:
+        container = up(client, "sh", "-c", f"trap '{traps}' TERM; echo up; while :; do sleep 0.1; done", runtime=RUNC)
+        until(lambda: cli("logs", container.id).out == "up\n", "its trap")
+        sockets = addresses(daemon)
+        with stopped(container.shim.pid):
+            until(lambda: client.inspect(container.id).monitored_by == "unresponsive", "it is not shown")
+            cli.ok("stop", "-t", "1", container.id)
+            exit_ = last_exit(client, container.id)
+            assert (kind_of(exit_), exit_.reason, exit_.source) == (end, "stop", "zombie")
+            cli.ok("rm", container.id)
     nothing_left(daemon, sockets)

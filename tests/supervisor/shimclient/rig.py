@@ -122,9 +122,10 @@ class Task:
             await asyncio.gather(self.waiting, return_exceptions=True)
         if self.link is not None:
             self.link.close()
-        deleted = await process.delete(self.shim, self.bundle, seconds=LIMIT_SECONDS)
-        self.log.close()
-        return deleted
+        try:
+            return await process.delete(self.shim, self.bundle, seconds=LIMIT_SECONDS)
+        finally:
+            self.log.close()
 
 
 def task(place: Place, binary: str, id: str, bundle: pathlib.Path) -> Task:

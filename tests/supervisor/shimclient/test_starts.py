@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable
 
 import pytest
-import structlog
 from google.protobuf.any_pb2 import Any
 
 from protos.containerd.runc_pb2 import Options
@@ -279,7 +278,14 @@ async def test_a_shim_that_has_been_removed_is_missing(f: Fakes) -> None:
 # -- delete
 
 
-@pytest.mark.parametrize("way", ["garbage", "nothing", "fails"])
+@run
+async def test_a_delete_that_fails_is_an_error_with_its_words(f: Fakes) -> None:
+    f.fake.does(delete="fails")
+    with pytest.raises(ShimFailed, match="cannot delete"):
+        await f.task("c1").swept()
+
+
+@pytest.mark.parametrize("way", ["garbage", "nothing"])
 def test_a_delete_that_tells_no_end_tells_none(way: str) -> None:
     @run
     async def test(f: Fakes) -> None:
@@ -289,14 +295,13 @@ def test_a_delete_that_tells_no_end_tells_none(way: str) -> None:
     test()
 
 
-def test_the_reason_of_a_delete_that_fails_stands_at_the_end_of_what_it_says_and_is_logged(
+def test_the_reason_of_a_delete_that_fails_stands_at_the_end_of_what_it_says(
     tmp_path: pathlib.Path,
 ) -> None:
     (tmp_path / "c1").mkdir()
     floods = "head -c 200000 /dev/zero | tr '\\0' x >&2; echo the reason >&2; exit 1"
-    with structlog.testing.capture_logs() as logs:
-        assert asyncio.run(process.delete(shell(tmp_path, floods), f"{tmp_path}/c1", seconds=30)) is None
-    assert [line["told"][-10:] for line in logs if "told" in line] == ["the reason"]
+    with pytest.raises(ShimFailed, match=r"the reason$"):
+        asyncio.run(process.delete(shell(tmp_path, floods), f"{tmp_path}/c1", seconds=30))
 
 
 @run

@@ -10,10 +10,14 @@ from supervisor.evidence import Pending
 from supervisor.facts import Exited, Process, Report, Signaled, Source, Unknown, fold
 from supervisor.shimclient.verdict import (
     EVENT_PATIENCE_SECONDS,
+    NEVER_STARTED,
     NO_STATUS,
+    NOT_DELETED,
     NUMBER_ONLY,
     OWN_OR_LOST,
     SHIM_LOST,
+    UNDELETED,
+    Deletion,
     Seen,
     Word,
     judge,
@@ -70,12 +74,12 @@ def test_an_event_waits_a_moment_for_the_answer_to_wait_and_then_counts() -> Non
 
 
 def test_an_event_that_a_lost_shim_sent_before_counts_at_once() -> None:
-    seen = Seen(INIT, event=Word(43, AT_NS), lost=True, deleted=Word(137, 1), now_ns=NOW_NS)
+    seen = Seen(INIT, event=Word(43, AT_NS), lost=True, deleted=Deletion(Word(137, 1)), now_ns=NOW_NS)
     assert told(seen) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
 
 
 def test_what_the_delete_binary_says_proves_nothing() -> None:
-    lost = Seen(INIT, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
+    lost = Seen(INIT, lost=True, deleted=Deletion(Word(137, AT_NS)), now_ns=NOW_NS)
     assert told(lost) == Report(
         Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS, at_is_found=True, counted=False
     )
@@ -83,15 +87,32 @@ def test_what_the_delete_binary_says_proves_nothing() -> None:
     assert nothing == Report(Unknown(SHIM_LOST), Source.NONE, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
+def test_a_delete_that_has_failed_is_not_called_a_delete() -> None:
+    failed = Seen(INIT, lost=True, deleted=Deletion(failed=True), now_ns=NOW_NS)
+    assert told(failed) == Report(Unknown(UNDELETED), Source.NONE, INIT, NOW_NS, at_is_found=True, counted=False)
+
+
+def test_what_was_killed_past_a_silent_shim_has_the_kernels_word_or_none_yet() -> None:
+    assert judge(Seen(INIT, forced=True)) == Pending()
+    for is_zombie, source in ((True, Source.ZOMBIE), (False, Source.PIDFD)):
+        seen = Seen(INIT, kernel_status=KILLED, ended_ns=7_000, forced=True, is_zombie=is_zombie, now_ns=NOW_NS)
+        assert told(seen) == Report(Signaled(9), source, INIT, 7_000, counted=False)
+
+
+def test_what_its_shim_says_was_never_started_has_no_number() -> None:
+    report = told(Seen(INIT, never_started=True, now_ns=NOW_NS))
+    assert (report.status, report.source) == (Unknown(NEVER_STARTED), Source.NONE)
+
+
 def test_of_a_lost_shim_the_kernel_may_know_what_its_process_ended_with() -> None:
-    seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Word(137, AT_NS), now_ns=NOW_NS)
+    seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Deletion(Word(137, AT_NS)), now_ns=NOW_NS)
     assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
 @pytest.mark.parametrize("kernel_status", [None, EXITED_43])
-@pytest.mark.parametrize("deleted", [None, Word(137, AT_NS)])
+@pytest.mark.parametrize("deleted", [NOT_DELETED, Deletion(Word(137, AT_NS)), Deletion(failed=True)])
 def test_an_end_that_the_kernel_reported_is_dated_then_and_not_when_it_was_looked_at(
-    kernel_status: int | None, deleted: Word | None
+    kernel_status: int | None, deleted: Deletion
 ) -> None:
     seen = Seen(INIT, kernel_status=kernel_status, lost=True, deleted=deleted, now_ns=NOW_NS, ended_ns=7_000)
     report = told(seen)
@@ -107,10 +128,10 @@ def test_while_the_shim_lives_nothing_but_its_word_is_an_end() -> None:
     st.integers(0, 300) | st.none(),
     st.integers(0, 300) | st.none(),
     st.sampled_from([None, 0, EXITED_43, KILLED, 137 << 8]),
-    st.sampled_from([None, Word(137, 1), Word(0, 1), Word(255, 0)]),
+    st.sampled_from([NOT_DELETED, Deletion(failed=True), *map(Deletion, (Word(137, 1), Word(0, 1), Word(255, 0)))]),
 )
 def test_no_number_is_told_that_nobody_observed(
-    wait: int | None, event: int | None, kernel_status: int | None, deleted: Word | None
+    wait: int | None, event: int | None, kernel_status: int | None, deleted: Deletion
 ) -> None:
     words = [None if number is None else Word(number, AT_NS) for number in (wait, event)]
     for lost, seconds in itertools.product((False, True), (0.0, 5.0)):

@@ -17,7 +17,7 @@ from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimLo
 from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.shimclient import watching
 from supervisor.shimclient.link import State
-from supervisor.shimclient.verdict import SHIM_LOST, Word
+from supervisor.shimclient.verdict import SHIM_LOST, UNDELETED, Deletion, Word
 from supervisor.shimclient.watching import Watched, Watching, process_of
 from tests.supervisor.fakes import in_loop, until
 
@@ -224,8 +224,8 @@ async def test_a_pid_that_several_containers_have_tells_nothing_of_one() -> None
 
 @in_loop
 async def test_of_a_lost_shim_who_had_ended_before_has_his_code_and_the_rest_is_unknown() -> None:
-    async def delete() -> Word | None:
-        return Word(137, AT_NS)
+    async def delete() -> Deletion:
+        return Deletion(Word(137, AT_NS))
 
     script = Script([])
     with ended("sh", "-c", "exit 43") as init, looking(kills=2) as (found, told):
@@ -244,8 +244,8 @@ async def test_of_a_lost_shim_who_had_ended_before_has_his_code_and_the_rest_is_
 
 @in_loop
 async def test_an_end_is_dated_when_the_kernel_reported_it_and_else_said_to_be_found(tmp_path: pathlib.Path) -> None:
-    async def delete() -> Word | None:
-        return None
+    async def delete() -> Deletion:
+        return Deletion(failed=True)
 
     script, go = Script([]), tmp_path / "go"
     os.mkfifo(go)
@@ -263,9 +263,28 @@ async def test_an_end_is_dated_when_the_kernel_reported_it_and_else_said_to_be_f
 
 
 @in_loop
-async def test_a_failed_delete_leaves_no_number() -> None:
-    async def delete() -> Word | None:
-        return None
+async def test_what_is_killed_past_its_shim_has_ended_by_the_kernels_word() -> None:
+    with waiting("sleep 1000") as init, looking() as (found, told):
+        watched = begun(found, Script([]), init=init)
+        assert found.force(watched, signal.SIGCONT) and not watched.forced
+        assert found.force(watched, signal.SIGKILL)
+        report = await told.one()
+        assert (report.status, report.source, report.at_is_found) == (Signaled(9), Source.ZOMBIE, False)
+
+
+@in_loop
+async def test_a_pid_that_may_be_others_too_is_not_signalled() -> None:
+    with waiting("sleep 1000") as init, looking() as (found, _):
+        script: Any = Script([])
+        watched = found.add(KEY, script)
+        found.hold(watched, init, own=False)
+        assert not found.force(watched, signal.SIGKILL) and not watched.forced
+
+
+@in_loop
+async def test_a_failed_delete_leaves_no_number_and_is_named() -> None:
+    async def delete() -> Deletion:
+        return Deletion(failed=True)
 
     script = Script([])
     with looking() as (found, told):
@@ -273,7 +292,7 @@ async def test_a_failed_delete_leaves_no_number() -> None:
         script.lost.set()
         peer: Any = script
         await found.lose(peer, delete)
-        assert (told[KEY].status, told[KEY].source) == (Unknown(SHIM_LOST), Source.NONE)
+        assert (told[KEY].status, told[KEY].source) == (Unknown(UNDELETED), Source.NONE)
 
 
 @in_loop
