@@ -202,8 +202,17 @@ def left(daemon: Daemon) -> Left:
         cgroups=sum(path.name.removeprefix("pod-") in log for path in cgroups()),
         run_directories=len(list((daemon.state / "c").glob("*/*"))),
         bundles=len(list((daemon.root / "c").glob("*"))),
-        descriptors=len(os.listdir(f"/proc/{daemon.pid}/fd")),
+        descriptors=descriptors_of(daemon.pid),
     )
+
+
+def descriptors_of(pid: int) -> int:
+    """Without that of the kernel's log, which is opened once, when it is first wanted."""
+    found = 0
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/{pid}/fd/{name}") != "/dev/kmsg"
+    return found
 
 
 def cgroups() -> list[pathlib.Path]:
