@@ -9,6 +9,8 @@ from enum import StrEnum
 
 SECOND_NS = 10**9
 INTERVAL_NS, TIMEOUT_NS, RETRIES = 30 * SECOND_NS, 30 * SECOND_NS, 3
+MIN_NS, MAX_NS = 10**6, 86_400 * SECOND_NS  # of every time of a check: a millisecond to a day
+RETRIES_MAX = 2**31 - 1
 SHELL = ("/bin/sh", "-c")  # what runs a check that is a line of shell
 
 

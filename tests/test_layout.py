@@ -22,6 +22,7 @@ ORDER = (
     # rules: pure, no clock, no descriptor
     "supervisor.signals",
     "supervisor.sizes",
+    "supervisor.bounds",
     "supervisor.happenings",
     "supervisor.notices",
     "supervisor.health",

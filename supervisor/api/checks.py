@@ -2,13 +2,10 @@
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, clean, timestamp
-from supervisor.checks import SECOND_NS, HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.checks import MAX_NS, MIN_NS, RETRIES_MAX, HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.errors import BadRequest
 from supervisor.facts import Exited, Signaled, Unknown
 from supervisor.health import Health, Result
-
-MIN_NS, MAX_NS = 10**6, 86_400 * SECOND_NS
-RETRIES_MAX = 2**31 - 1
 
 
 def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:

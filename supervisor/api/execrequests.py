@@ -3,6 +3,7 @@
 import math
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import bounds
 from supervisor.api import requests, values
 from supervisor.errors import BadRequest
 from supervisor.execs import ExecSpec
@@ -17,6 +18,7 @@ def spec_of(message: pb.ExecSpec) -> ExecSpec:
         raise BadRequest("args: a command is needed", field="args")
     if message.HasField("size") and not message.tty:
         raise BadRequest("size: only a terminal has one", field="size")
+    requests.within("args", bounds.size_of(message.args), bounds.MOST_WORDS_BYTES)
     return ExecSpec(
         args=tuple(message.args),
         env=requests.env_of(message.env),

@@ -88,6 +88,22 @@ def pod_message(view: PodView) -> pb.Pod:
 
 
 def container_message(view: View) -> pb.Container:
+    """What an earlier version stored and no message can hold leaves one container's details out, and spoils no list."""
+    try:
+        return _container_message(view)
+    except (ValueError, TypeError, OverflowError) as error:  # UnicodeError is a ValueError
+        container = view.container
+        return pb.Container(
+            id=container.id,
+            spec=pb.ContainerSpec(name=clean(container.spec.name), namespace=clean(container.spec.namespace)),
+            phase=f"PHASE_{container.phase.name}",
+            run=container.run,
+            recovering=view.recovering,
+            error=clean(f"what is stored of it cannot be shown ({error}); remove it, and make it again"),
+        )
+
+
+def _container_message(view: View) -> pb.Container:
     container = view.container
     return pb.Container(
         id=container.id,

@@ -1,14 +1,14 @@
 """Requests become facts here, checked: BadRequest names the field and what is allowed. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import restart, signals
+from supervisor import bounds, restart, signals
 from supervisor.api.checks import check_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.rights import group_of, rights_of
@@ -198,7 +198,14 @@ def _args(message: pb.ContainerSpec) -> tuple[str, ...]:
     words = [word for word in message.entrypoint[:1] if word] or message.args
     if message.rootfs and not (words and words[0]):
         raise BadRequest("args: a command is needed to run on a rootfs", field="args")
+    within("args", bounds.size_of((*message.entrypoint, *message.args)), bounds.MOST_WORDS_BYTES)
     return tuple(message.args)
+
+
+def within(field: str, size_bytes: int, most_bytes: int) -> None:
+    """Raises BadRequest for more."""
+    if size_bytes > most_bytes:
+        raise BadRequest(f"{field}: {size_bytes} bytes: at most {most_bytes} are allowed", field=field)
 
 
 def _stop_signal(message: pb.ContainerSpec) -> int:
@@ -208,10 +215,11 @@ def _stop_signal(message: pb.ContainerSpec) -> int:
     return signal_of(message.stop_signal or "SIGTERM", "stop_signal")
 
 
-def env_of(env: Iterable[str]) -> tuple[str, ...]:
+def env_of(env: Sequence[str]) -> tuple[str, ...]:
     for text in env:
         if text.find("=") < 1:
             raise bad("env", text, "KEY=VALUE")
+    within("env", bounds.size_of(env), bounds.MOST_WORDS_BYTES)
     return tuple(env)
 
 
@@ -234,6 +242,7 @@ def _cpu(field: str, milli: int) -> int:
 def _pairs(field: str, pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     if "" in pairs:
         raise BadRequest(f"{field}: a key is empty", field=field)
+    within(field, bounds.size_of_pairs(pairs.items()), bounds.MOST_PAIRS_BYTES)
     return tuple(sorted(pairs.items()))
 
 

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from supervisor import checks
+from supervisor import bounds, checks
 from supervisor.checks import HealthSpec
 from supervisor.errors import BadImage
 from supervisor.images.facts import DIGEST, Config
@@ -90,7 +90,10 @@ class Node:
             return ()
         if not isinstance(self.value, dict):
             raise self.wrong("must be an object")
-        return tuple((key, self.get(key).text("")) for key in sorted(self.value))
+        return tuple(
+            (Node(key, self.document, f"{self.path}: a key").text(), self.get(key).text(""))
+            for key in sorted(self.value)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,30 +248,58 @@ def _platform(node: Node) -> Platform:
 
 def _process(node: Node) -> Config:
     return Config(
-        node.get("Entrypoint").texts(),
-        node.get("Cmd").texts(),
-        node.get("Env").texts(),
+        _words(node.get("Entrypoint")),
+        _words(node.get("Cmd")),
+        _words(node.get("Env")),
         node.get("User").text(""),
         node.get("WorkingDir").text(""),
         node.get("StopSignal").text(""),
-        node.get("Labels").pairs(),
+        _labels(node.get("Labels")),
         _check(node.get("Healthcheck")),
     )
+
+
+def _words(node: Node) -> tuple[str, ...]:
+    words = node.texts()
+    if (size := bounds.size_of(words)) > bounds.MOST_WORDS_BYTES:
+        raise node.wrong(f"has {size} bytes, more than {bounds.MOST_WORDS_BYTES}")
+    return words
+
+
+def _labels(node: Node) -> tuple[tuple[str, str], ...]:
+    pairs = node.pairs()
+    if (size := bounds.size_of_pairs(pairs)) > bounds.MOST_PAIRS_BYTES:
+        raise node.wrong(f"has {size} bytes, more than {bounds.MOST_PAIRS_BYTES}")
+    return pairs
 
 
 def _check(node: Node) -> HealthSpec | None:
     """docker's Healthcheck, which no other specification has. Its Test is NONE, or CMD and words, or CMD-SHELL and one
     line; without one there is nothing to inherit from here."""
-    kind, *words = (node.get("Test").texts() if node.is_there else ()) or ("NONE",)
+    kind, *words = (_words(node.get("Test")) if node.is_there else ()) or ("NONE",)
     if kind == "CMD-SHELL" and len(words) == 1:
         words = [*checks.SHELL, *words]
     elif kind != "CMD" or not words:
         if kind == "NONE":
             return None
         raise node.get("Test").wrong("must be NONE, or CMD and words, or CMD-SHELL and one line")
-    numbers = [node.get(name) for name in ("Interval", "Timeout", "Retries", "StartPeriod")]
-    interval, timeout, retries, start_period = (each.number() if each.is_there else 0 for each in numbers)
-    return HealthSpec(tuple(words), interval, timeout, retries, start_period)
+    interval, timeout, start_period = (_time(node.get(name)) for name in ("Interval", "Timeout", "StartPeriod"))
+    return HealthSpec(tuple(words), interval, timeout, _retries(node.get("Retries")), start_period)
+
+
+def _time(node: Node) -> int:
+    """In ns; 0 is docker's word for the default."""
+    time_ns = node.number() if node.is_there else 0
+    if time_ns and not checks.MIN_NS <= time_ns <= checks.MAX_NS:
+        raise node.wrong(f"must be 0, or {checks.MIN_NS} (1 ms) to {checks.MAX_NS} (a day)")
+    return time_ns
+
+
+def _retries(node: Node) -> int:
+    count = node.number() if node.is_there else 0
+    if count > checks.RETRIES_MAX:
+        raise node.wrong(f"must be at most {checks.RETRIES_MAX}")
+    return count
 
 
 def _is_unicode(text: str) -> bool:

@@ -83,3 +83,4 @@ class Limits:
 
     total_bytes: int = 64 << 30
     entries: int = 1_000_000
+    kept_bytes: int = 256 << 20  # of names in memory: a million directories with names of 128 bytes

@@ -15,6 +15,7 @@ from supervisor.oci.inroot import open_in_root
 
 MOST_DOCUMENT_BYTES = 4 << 20
 MOST_MEMBERS = 100_000
+MOST_NAME_BYTES = 16 << 20  # of all members together
 MOST_LINKS = 8
 
 
@@ -138,9 +139,11 @@ def _members(file: BinaryIO) -> dict[str, tuple[int, int] | str]:
     reader = TarReader(source)
     size = os.fstat(file.fileno()).st_size
     members: dict[str, tuple[int, int] | str] = {}
+    name_bytes = 0
     while entry := reader.next():
-        if len(members) > MOST_MEMBERS:
-            raise BadTar(f"more than {MOST_MEMBERS} members")
+        name_bytes += len(entry.name) + len(entry.target)
+        if len(members) > MOST_MEMBERS or name_bytes > MOST_NAME_BYTES:
+            raise BadTar(f"more than {MOST_MEMBERS} members, or than {MOST_NAME_BYTES} bytes of their names")
         name = posixpath.normpath(entry.name)
         if entry.kind is Kind.FILE:
             if source.offset + entry.size_bytes > size:

@@ -16,6 +16,7 @@ from supervisor.images.facts import Limits
 from supervisor.images.tar import Source
 
 CHUNK_BYTES = 1 << 18
+KEPT_NAME_BYTES = 128  # what a name takes beside its characters
 GZIP_CHUNK_BYTES = 1 << 14  # small: what follows a member is copied once per member
 GZIP, ZSTD, XZ, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"
 
@@ -28,6 +29,7 @@ class Budget:
     deadline: Deadline | None = None
     used_bytes: int = 0
     used_entries: int = 0
+    kept_bytes: int = 0  # of names in memory
 
     def pass_bytes(self, count: int) -> None:
         """They cost time alone."""
@@ -44,6 +46,12 @@ class Budget:
         self.used_entries += 1
         if self.used_entries > self.limits.entries:
             raise ImageTooLarge(f"the image has more than the limit of {self.limits.entries} entries")
+
+    def keep_name(self, name: str) -> None:
+        """Memory that a name takes until the end of the load."""
+        self.kept_bytes += KEPT_NAME_BYTES + len(name)
+        if self.kept_bytes > self.limits.kept_bytes:
+            raise ImageTooLarge(f"the image's names take more than the limit of {self.limits.kept_bytes} bytes")
 
 
 @dataclass(slots=True)

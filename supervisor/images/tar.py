@@ -16,6 +16,7 @@ from typing import Protocol
 BLOCK_BYTES = 512
 MOST_EXTENDED_BYTES = 1 << 20  # of a pax header or a long name
 MOST_EXTENDED_IN_A_ROW = 16
+MOST_NAME_BYTES = 4095  # PATH_MAX without its NUL
 MOST_ID = 2**32 - 2  # -1 means "leave it" to chown(2)
 EARLIEST_SECONDS, LATEST_SECONDS = -(2**31), 2**34 - 2**31 - 1  # what ext4 can store
 XATTR = "SCHILY.xattr."
@@ -183,6 +184,8 @@ def _decode(data: bytes) -> str:
 
 
 def _text(extended: Mapping[str, bytes], key: str, otherwise: str) -> str:
+    if key in extended and len(extended[key]) > MOST_NAME_BYTES:
+        raise BadTar(f"a {key} of {len(extended[key])} bytes, more than {MOST_NAME_BYTES}")
     text = _decode(extended[key]) if key in extended else otherwise
     if "\0" in text:
         raise BadTar(f"a zero byte in the {key} {text[:80]!r}")

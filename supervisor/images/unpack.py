@@ -46,7 +46,7 @@ def unpack(tar: TarReader, root: str, where: str, budget: Budget) -> tuple[str, 
     """Fills the existing, empty directory `root`; the names of the entries that were left out. The bytes of the tar
     are counted by its source. Raises BadImage naming the entry, ImageTooLarge, ImageStoreFailed."""
     with _named(where, "the layer"):
-        layer = _Layer(os.open(root, DIRECTORY))
+        layer = _Layer(os.open(root, DIRECTORY), budget)
     name = "the layer"
     try:
         os.chmod(root, 0o755)
@@ -104,11 +104,12 @@ class _Layer:
     Nobody else writes below it (the store is root's alone), so a name checked once is still the same afterwards.
     """
 
-    def __init__(self, root_fd: int) -> None:
+    def __init__(self, root_fd: int, budget: Budget) -> None:
         self.left_out: list[str] = []
         self._root_fd = root_fd
-        self._times: dict[Path, int] = {}
-        self._missing: set[Path] = set()  # what was left out: hard links to it are left out too
+        self._budget = budget
+        self._times: dict[str, int] = {}  # by names: a path of 256 parts takes 15 kB as a tuple
+        self._missing: set[str] = set()  # what was left out: hard links to it are left out too
         self._parent: tuple[Path, int] | None = None  # the directory of the last entry, mostly that of the next one
 
     def close(self) -> None:
@@ -125,12 +126,14 @@ class _Layer:
                 raise BadTar(f"the root as a {entry.kind.value}")
             self._directory_facts(path, self._root_fd, ".", entry)
         else:
-            self._missing.discard(path)
+            if self._missing:
+                self._missing.discard("/".join(path))
             self._make(path, entry, read)
 
     def set_times(self) -> None:
         """Directories' times, after all that was made in them; those that a later entry replaced have none."""
-        for path, when in self._times.items():
+        for text, when in self._times.items():
+            path = tuple(text.split("/")) if text else ()
             name = path[-1] if path else "."
             try:
                 there = self._look(self._at(path, make=False), name)
@@ -161,7 +164,7 @@ class _Layer:
             source = safe_path(target)
         except BadTar as error:
             raise BadTar(f"a hard link to {target!r}: {error}") from error
-        if source in self._missing:
+        if "/".join(source) in self._missing:
             self._leave_out(path)
             return
         there = self._look(self._at(source, make=False), source[-1]) if source else None
@@ -197,11 +200,16 @@ class _Layer:
             _set_facts(fd, entry)
         finally:
             os.close(fd)
-        self._times[path] = entry.mtime_ns
+        text = "/".join(path)
+        if text not in self._times:
+            self._budget.keep_name(text)
+        self._times[text] = entry.mtime_ns
 
     def _leave_out(self, path: Path) -> None:
-        self._missing.add(path)
-        self.left_out.append("/".join(path))
+        text = "/".join(path)
+        self._budget.keep_name(text)
+        self._missing.add(text)
+        self.left_out.append(text)
 
     def _clear(self, path: Path, there: os.stat_result | None) -> None:
         """Takes an earlier entry of this name away."""

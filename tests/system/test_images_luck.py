@@ -96,6 +96,20 @@ def test_a_configuration_that_cannot_run_is_told_and_holds_nothing(
         check_store(daemon, client)
 
 
+def test_an_image_that_no_list_could_show_is_refused_by_its_field(tmp_path: pathlib.Path, daemon: Daemon) -> None:
+    check = {"Test": ["CMD", "true"], "Retries": 2**40}
+    bad: list[tuple[dict[str, object], str]] = [
+        ({"Labels": {"a\ud800": "x"}}, "lone surrogate"),
+        ({"Healthcheck": check}, "Healthcheck.Retries"),
+    ]
+    for index, (process, words) in enumerate(bad):
+        imagerig.layout(tmp_path / str(index), bad=Made(small().layers, {**small().process, **process}))
+        with daemon.client() as client:
+            with pytest.raises(BadImage, match=words):
+                client.create(on(f"oci:{tmp_path}/{index}"))
+            assert client.list(all_of_them=True) == ()
+
+
 def test_a_full_disk_refuses_an_image_and_the_next_smaller_one_runs(tmp_path: pathlib.Path) -> None:
     imagerig.layout(tmp_path / "big", t=imagerig.plain())
     imagerig.layout(tmp_path / "small", t=small())

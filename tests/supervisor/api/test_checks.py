@@ -5,19 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import checks as of_facts
 from supervisor.api import checks, requests
 from supervisor.checks import HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.errors import BadRequest
 from supervisor.facts import Exited, Signaled, Spec, Unknown
 from supervisor.health import Health, Result
 
-NS = st.just(0) | st.integers(checks.MIN_NS, checks.MAX_NS)
+NS = st.just(0) | st.integers(of_facts.MIN_NS, of_facts.MAX_NS)
 SPECS = st.builds(
     HealthSpec,
     st.just(("",)) | st.just(()) | st.lists(st.text(max_size=3).filter(bool), max_size=3).map(tuple),
     NS,
     NS,
-    st.integers(0, checks.RETRIES_MAX),
+    st.integers(0, of_facts.RETRIES_MAX),
     NS,
     st.sampled_from(OnUnhealthy),
 )

@@ -7,6 +7,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline
 from supervisor.api import replies, values
+from supervisor.checks import HealthSpec
 from supervisor.facts import (
     By,
     Container,
@@ -183,3 +184,20 @@ def test_what_the_daemon_says_of_itself_arrives() -> None:
     message = replies.info_message(info)
     assert (message.containers, message.running, message.seq, message.keeper.pid) == (5, 3, 77, 4)
     assert dict(message.evidence) == {"record": True}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"labels": (("a\ud800", "x"),)},
+        {"health": HealthSpec(("x",), retries=2**40)},
+        {"health": HealthSpec(("x",), interval_ns=2**70)},
+        {"stop_timeout_seconds": 2**40},
+    ],
+)
+def test_a_stored_container_that_no_message_can_hold_is_listed_without_its_details(bad: dict[str, Any]) -> None:
+    """An earlier version may have taken it in from an image."""
+    stored = Container("c1", Spec(name="web", **bad), Phase.RUNNING, 1, 0)
+    message = replies.container_message(View(stored))
+    assert (message.id, message.spec.name, message.phase) == ("c1", "web", pb.PHASE_RUNNING)
+    assert "cannot be shown" in message.error and message.SerializeToString()

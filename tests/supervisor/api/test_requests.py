@@ -1,6 +1,7 @@
 """What a request may say, field by field; and that a spec comes back as it went."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -306,3 +307,17 @@ def test_an_error_does_not_repeat_a_value_without_bound() -> None:
     with pytest.raises(BadRequest) as refused:
         requests.spec_of(spec(cwd="x" * 100_000))
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"labels": {"a": "x" * (257 << 10)}}, "labels: 263171 bytes: at most 262144"),
+        ({"annotations": {"a": "x" * (257 << 10)}}, "annotations: .* at most 262144"),
+        ({"args": ["x", "y" * (3 << 20)]}, "args: .* at most 2097152"),
+        ({"env": ["A=" + "y" * (3 << 20)]}, "env: .* at most 2097152"),
+    ],
+)
+def test_more_text_than_a_container_may_carry_is_refused_by_its_field(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadRequest, match=words):
+        requests.spec_of(pb.ContainerSpec(**{"rootfs": "/", "args": ["true"], **fields}))

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.errors import BadImage
-from supervisor.images import documents
+from supervisor.api.replies import spec_message
+from supervisor.errors import BadImage, BadRequest
+from supervisor.facts import Spec
+from supervisor.images import documents, merge
 from supervisor.images.documents import Platform
-from supervisor.images.facts import Config
+from supervisor.images.facts import Config, Resolved
 
 DIGEST = "sha256:" + "ab" * 32
 POINTER = {"digest": DIGEST, "size": 1}
@@ -151,3 +153,46 @@ def test_any_document_is_read_or_refused_and_nothing_else(value: object) -> None
             parse(text, "x")
         except BadImage as error:
             assert str(error).startswith("x: ")
+
+
+@pytest.mark.parametrize(
+    ("process", "words"),
+    [
+        ({"Labels": {"a\ud800": "x"}}, "config.Labels: a key: has a zero byte or a lone surrogate"),
+        ({"Labels": {"a": "\udfff"}}, "config.Labels.a: has a zero byte or a lone surrogate"),
+        ({"Labels": {"a": "x" * (257 << 10)}}, "config.Labels: has .* bytes, more than 262144"),
+        ({"Env": [f"A{n}=" + "x" * 99_000 for n in range(22)]}, "config.Env: has .* bytes, more than 2097152"),
+        ({"Healthcheck": {"Test": ["CMD", "x"], "Retries": 2**40}}, "config.Healthcheck.Retries: must be at most"),
+        ({"Healthcheck": {"Test": ["CMD", "x"], "Interval": 1}}, "config.Healthcheck.Interval: must be 0, or 1000000"),
+        ({"Healthcheck": {"Test": ["CMD", "x"], "Timeout": 2**62}}, "config.Healthcheck.Timeout: must be 0"),
+    ],
+)
+def test_what_no_list_could_show_or_no_row_should_hold_is_refused(process: dict[str, object], words: str) -> None:
+    with pytest.raises(BadImage, match=f"c: {words}"):
+        documents.parse_config(config(**process), "c")
+
+
+ANY_TEXT = st.text(st.characters(codec=None), max_size=8)  # lone surrogates too
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ("Entrypoint", "Cmd", "Env", "User", "WorkingDir", "StopSignal", "Labels", "Healthcheck")
+CHECK = st.fixed_dictionaries(
+    {"Test": st.just(["CMD", "x"])},
+    optional={name: st.integers(-1, 2**65) | ANY_JSON for name in ("Interval", "Timeout", "Retries", "StartPeriod")},
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), ANY_JSON | st.lists(ANY_TEXT, max_size=3)), st.none() | CHECK)
+def test_whatever_a_configuration_says_it_is_refused_or_can_be_shown(process: dict[str, object], check: object) -> None:
+    """A container on it is a message of the API, and that is what every list is made of."""
+    if check is not None:
+        process = {**process, "Healthcheck": check}
+    try:
+        parsed = documents.parse_config(config(**process), "c").config
+        spec = merge.complete(Spec(name="c", image="i", args=("x",)), Resolved((), parsed, "", ""))
+    except (BadImage, BadRequest):
+        return
+    assert spec_message(spec).SerializeToString()

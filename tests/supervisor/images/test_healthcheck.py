@@ -31,8 +31,15 @@ def parsed(check: object) -> HealthSpec | None:
         ({"Test": ["CMD", "a", "b c"]}, HealthSpec(("a", "b c"))),
         ({"Test": ["CMD-SHELL", "a | b"]}, HealthSpec(("/bin/sh", "-c", "a | b"))),
         (
-            {"Test": ["CMD", "a"], "Interval": 1, "Timeout": 2, "Retries": 3, "StartPeriod": 4, "StartInterval": 5},
-            HealthSpec(("a",), 1, 2, 3, 4),
+            {
+                "Test": ["CMD", "a"],
+                "Interval": 10**6,
+                "Timeout": 2 * 10**6,
+                "Retries": 3,
+                "StartPeriod": 4 * 10**6,
+                "StartInterval": 5,
+            },
+            HealthSpec(("a",), 10**6, 2 * 10**6, 3, 4 * 10**6),
         ),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_whiteout_of_what_is_outside_is_refused(place: Place, name: str) -> No
         ((("./", b""),), "'\\./?'"),
         ((("x" * 256, b""),), "longer than 255"),
         ((("d/" * 300 + "f", b""),), f"more than {MOST_DEPTH}"),
-        ((link("s", "x" * 5000),), "'s': File name too long"),
+        ((link("s", "x" * 5000),), "linkpath of 5000 bytes, more than 4095"),
         ((link("s", ""),), "symbolic link to nothing"),
         ((entry("f", pax_headers={"SCHILY.xattr.security.capability": "x"}),), "'f': Invalid argument"),
     ],
@@ -250,3 +250,21 @@ def test_a_safe_path_has_only_plain_parts(name: str) -> None:
     assert not {"", ".", ".."} & set(parts)
     assert not any("/" in part or "\0" in part for part in parts)
     assert not name.startswith("/")
+
+
+def test_a_name_longer_than_a_path_can_be_is_refused_before_it_is_kept(place: Place) -> None:
+    for member in (entry("a/" * 2100), link("a", "b/" * 2100)):
+        place.refuse(tar(member), "a (path|linkpath) of [0-9]+ bytes, more than 4095")
+
+
+def test_names_that_are_kept_are_paid_for(place: Place) -> None:
+    """A device node or a directory costs nothing on the disk that is counted, and its name memory until the end."""
+    limits = Limits(kept_bytes=20_000)
+    deep = "d/" * 200
+    for kind in (tarfile.CHRTYPE, tarfile.DIRTYPE):
+        with pytest.raises(ImageTooLarge, match="the image's names take more than the limit of 20000 bytes"):
+            place.fill(tar(*(entry(f"{deep}{number}", kind) for number in range(100))), limits)
+
+
+def test_a_hard_link_to_a_device_node_that_was_left_out_is_left_out_too(place: Place) -> None:
+    assert place.fill(tar(entry("dev/x", tarfile.CHRTYPE), hard("y", "dev/x"))) == ("dev/x", "y")

@@ -1,0 +1,15 @@
+"""How much text a container may carry: it is stored again at every change, so more is refused where it comes in."""
+
+from collections.abc import Iterable
+
+MOST_PAIRS_BYTES = 256 << 10  # labels, or annotations: as much as Kubernetes allows
+MOST_WORDS_BYTES = 2 << 20  # arguments, or environment: what execve(2) takes of both, at the usual stack limit
+
+
+def size_of(texts: Iterable[str]) -> int:
+    """In bytes, each with its end; a lone surrogate counts as one character."""
+    return sum(len(text.encode("utf-8", "surrogatepass")) + 1 for text in texts)
+
+
+def size_of_pairs(pairs: Iterable[tuple[str, str]]) -> int:
+    return sum(size_of(pair) for pair in pairs)
