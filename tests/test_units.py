@@ -23,3 +23,7 @@ if shutil.which("systemd-analyze"):
             # The programs must exist for the check, so it is made with one that does.
             (tmp_path / path.name).write_text(re.sub(r"/opt/exitd/bin/[\w-]+", "/bin/true", path.read_text()))
         assert verified(tmp_path, tmp_path.iterdir()) == (0, [])
+
+
+def test_the_daemon_writes_no_core_for_it_holds_every_containers_environment() -> None:
+    assert unit("exitd.service")["LimitCORE"] == ["0:infinity"]  # hard: what others' shims pass on to containers

@@ -17,6 +17,7 @@ Piece = Callable[[Value], str]
 
 _ACTION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 _FIELD = re.compile(r"\.(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?")
 
 
@@ -72,7 +73,7 @@ def _action(action: str) -> Piece:
     word, *arguments = tokens
     if not arguments and word[0] in '."':
         operand = _operand(word)
-        return lambda value: say(operand(value))
+        return lambda value: _printable(say(operand(value)))
     function = FUNCTIONS.get(word)
     if function is None:
         known = ", ".join(FUNCTIONS)
@@ -81,7 +82,7 @@ def _action(action: str) -> Piece:
     if len(arguments) != count:
         raise BadRequest(f"template word {word!r} takes {count} value(s), not {len(arguments)}")
     operands = [_operand(argument) for argument in arguments]
-    return lambda value: behaviour(*(operand(value) for operand in operands))
+    return lambda value: _printable(behaviour(*(operand(value) for operand in operands)))
 
 
 def _operand(token: str) -> Callable[[Value], Value]:
@@ -120,6 +121,11 @@ def say(value: Value) -> str:
     if isinstance(value, list | tuple):
         return "[" + " ".join(map(say, value)) + "]"
     return str(value)
+
+
+def _printable(text: str) -> str:
+    """No container's name or command can steer a terminal. What stands between the braces' values is the user's own."""
+    return _CONTROL.sub("?", text)
 
 
 def _json(value: Value) -> str:

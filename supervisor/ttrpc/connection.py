@@ -52,6 +52,11 @@ class ServerConnection:
     def is_open(self, stream: int) -> bool:
         return stream in self._open
 
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """Bytes of a frame that has begun and is not complete, and which frame of the connection it is."""
+        return self._decoder.kept_bytes, self._decoder.completed
+
     def receive(self, data: bytes) -> list[ServerEvent]:
         """Never raises, whatever the bytes are."""
         events: list[ServerEvent] = []

@@ -50,6 +50,12 @@ class Decoder:
         self._wanted = _HEADER.size  # so many bytes make the kept ones a header, or a frame
         self._skipped: Oversize | None = None
         self._to_skip = 0
+        self.completed = 0  # frames; so a caller sees whether the one that is kept is another
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of a frame that has begun and is not complete."""
+        return len(self._kept)
 
     def feed(self, data: bytes) -> list[Frame | Oversize]:
         """The frames that are complete with `data`, however the bytes are cut into pieces."""
@@ -81,6 +87,7 @@ class Decoder:
                 break
             end = at + _HEADER.size + length
             found.append(Frame(stream, kind, flags, data[at + _HEADER.size : end]))
+            self.completed += 1
             at = end
         self._kept += data[at:] if at else data
         return found

@@ -24,6 +24,8 @@ from supervisor.ttrpc.happenings import Aborted, Ended, Foreign, Metadata, Opene
 from supervisor.ttrpc.services import Services
 from supervisor.ttrpc.wire import LAST_WORDS_SECONDS, Inbox, Wire
 
+MAX_UNFINISHED_BYTES = 64 << 20  # of frames that have begun, of all connections together
+FRAME_SECONDS = 60.0  # that a frame may take from its first byte to its last
 BACKLOG = 1024
 MAX_CONNECTIONS = 16_384
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: SO_PEERCRED, unix(7)
@@ -105,6 +107,8 @@ class Server:
         self._paths: list[str] = []
         self._cancelled: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._unfinished: dict[Connection, int] = {}  # bytes of frames that have begun and are not complete
+        self._unfinished_bytes = 0
 
     async def listen(self, where: str | socket.socket, mode: int = 0o600) -> None:
         """`where`: a path, or a socket that somebody has bound (and may listen on already). May be called again.
@@ -144,6 +148,17 @@ class Server:
         self._cancelled.add(task)
         task.add_done_callback(self._cancelled.discard)
 
+    def hold_unfinished(self, connection: "Connection", size_bytes: int) -> None:
+        """Of this connection's frame in the making, 0: none. With more than MAX_UNFINISHED_BYTES in all connections the
+        one that holds most is given up."""
+        self._unfinished_bytes += size_bytes - self._unfinished.pop(connection, 0)
+        if size_bytes:
+            self._unfinished[connection] = size_bytes
+        if self._unfinished_bytes > MAX_UNFINISHED_BYTES:
+            most = max(self._unfinished, key=self._unfinished.__getitem__)
+            log.warning("a connection is given up: unfinished frames take too much memory", pid=most.peer.pid)
+            most.abort()
+
     def admit(self, connection: "Connection") -> bool:
         if self._stopping:
             return False
@@ -171,6 +186,8 @@ class Connection(Wire):
         self._server = server
         self._core = ServerConnection(server.services)
         self._calls: dict[int, Call] = {}
+        self._frame = 0, -1  # bytes of the unfinished one, and which
+        self._frame_timer: asyncio.TimerHandle | None = None
 
     def is_waiting(self, stream: int) -> bool:
         return self._core.is_open(stream)
@@ -201,9 +218,33 @@ class Connection(Wire):
             except Exception as error:
                 log.error("a frame ended its connection", uid=self.peer.uid, pid=self.peer.pid, exc_info=error)
                 self.abort()
+        if self._core.unfinished[0] or self._frame[0]:
+            self._note_unfinished()
+
+    def _note_unfinished(self) -> None:
+        """A frame that has begun takes memory, so it has a limit of time; one that is complete ends it."""
+        size_bytes, number = before = self._core.unfinished
+        if (not size_bytes or number != self._frame[1]) and self._frame_timer is not None:
+            self._frame_timer.cancel()
+            self._frame_timer = None
+        self._frame = before
+        if size_bytes and self._frame_timer is None and not self.is_closed:
+            self._frame_timer = self._loop.call_later(FRAME_SECONDS, self._frame_is_late)
+        self._server.hold_unfinished(self, 0 if self.is_closed else size_bytes)
+
+    def _frame_is_late(self) -> None:
+        self._frame_timer = None
+        if self._holders:  # it is we who do not read
+            self._frame_timer = self._loop.call_later(FRAME_SECONDS, self._frame_is_late)
+            return
+        log.warning("a connection is given up: its frame does not come to its end", pid=self.peer.pid)
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+        self._server.hold_unfinished(self, 0)
         self._core.close()
         for stream in tuple(self._calls):
             self._cancel(stream)

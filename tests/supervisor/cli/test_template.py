@@ -82,3 +82,11 @@ def test_no_template_ends_in_anything_but_text_or_a_bad_request(text: str) -> No
         template.parse("{{" + text + "}}").render(DOCUMENT)
     except BadRequest:
         pass
+
+
+@pytest.mark.parametrize("action", ["{{.Command}}", "{{upper .Command}}", '{{join .Words ","}}', '{{index .Map "k"}}'])
+def test_no_value_can_steer_a_terminal(action: str) -> None:
+    evil = "a\x1b]0;x\x07\x9b\x7fb"
+    document = {"Command": evil, "Words": [evil, "c"], "Map": {"k": evil}}
+    shown = template.parse("\x1b[1m" + action).render(document)
+    assert shown.startswith("\x1b[1m") and shown.removeprefix("\x1b[1m").isprintable()

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from supervisor.errors import Code
-from supervisor.ttrpc import frames, wire
+from supervisor.ttrpc import frames, server, wire
 from supervisor.ttrpc.frames import MAX_DATA, REMOTE_CLOSED, REQUEST
 from supervisor.ttrpc.server import Connection
 from tests.supervisor.fakes import in_loop, until
@@ -219,3 +219,40 @@ async def test_a_burst_of_connections_finds_room_in_the_queue(tmp_path: Path) ->
         for raw in clients:
             raw.close()
         await until(lambda: not server.connections)
+
+
+@in_loop
+async def test_a_frame_that_does_not_come_to_its_end_ends_its_connection_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "FRAME_SECONDS", 0.05)
+    async with serving(tmp_path / "s", Words()) as serves:
+        good, late = Raw(tmp_path / "s"), Raw(tmp_path / "s")
+        await late.send(header(1000, 1, REQUEST) + bytes(999))
+        with capture_logs():
+            assert await late.read() == b""
+        await good.send(request_bytes(1, "Echo"))
+        assert await good.answer() == (1, OK, "")
+        await until(lambda: len(serves.connections) == 1)
+        for raw in (good, late):
+            raw.close()
+
+
+@in_loop
+async def test_unfinished_frames_have_a_bound_together_and_whoever_holds_most_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_UNFINISHED_BYTES", 300_000)
+    async with serving(tmp_path / "s", Words()) as serves:
+        most, less = Raw(tmp_path / "s"), Raw(tmp_path / "s")
+        with capture_logs():
+            await most.send(header(MAX_DATA, 1, REQUEST) + bytes(200_000))
+            await until(lambda: serves._unfinished_bytes >= 200_000)
+            whole = request_bytes(1, "Echo", payload("x" * 150_000))
+            await less.send(whole[:-1])
+            assert await most.read() == b""
+            await less.send(whole[-1:])
+            assert await less.answer() == (1, OK, "")
+            assert serves._unfinished_bytes == 0
+        for raw in (most, less):
+            raw.close()
