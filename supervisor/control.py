@@ -68,6 +68,11 @@ class Control:
         """To one that only moves another's streams: what moved them has ended. Repeatable."""
         await self._ask("end")
 
+    async def register(self) -> bool:
+        """With the keeper that there is now, which gets copies of its descriptors. False: a shim of an older version
+        does not know how."""
+        return (await self._ask("register", fine=errno.ENOSYS)).kind != "exitd-refused"
+
     async def counters(self) -> Counters:
         await self._ask("counters")
         if self.told is None:

@@ -222,7 +222,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         monitor = Monitor()
         stack.callback(monitor.close)
         keeper = Keeper(
-            settings.state, str(programs.find("exitd-keeper")), lambda: runs.news(), may_start=settings.starts_keeper
+            settings.state,
+            str(programs.find("exitd-keeper")),
+            lambda: runs.news(),
+            may_start=settings.starts_keeper,
+            on_lost=lambda: runs.keeper_lost(),
         )
         stack.callback(keeper.close)
         place = Place(settings.root, settings.state, lambda: settings.now().limits)

@@ -38,12 +38,22 @@ Answer = tuple[fields.Message, list[int]]
 class Keeper:
     """One connection at a time, opened when it is needed; a keeper is started when there is none."""
 
-    def __init__(self, state: str, program: str, on_news: Callable[[], None], *, may_start: bool = True) -> None:
-        """`may_start` False: the service manager starts keepers, and one of ours would be in the wrong cgroup."""
+    def __init__(
+        self,
+        state: str,
+        program: str,
+        on_news: Callable[[], None],
+        *,
+        may_start: bool = True,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`may_start` False: the service manager starts keepers, and one of ours would be in the wrong cgroup.
+        `on_lost`: the connection broke, as when the keeper has died."""
         self.state = state
         self.program = program
         self.process: Process | None = None
         self._on_news = on_news
+        self._on_lost = on_lost
         self._may_start = may_start
         self._socket: socket.socket | None = None
         self._waiting: deque[asyncio.Future[Answer]] = deque()
@@ -137,6 +147,7 @@ class Keeper:
         self._unread.add(path)
 
     def close(self) -> None:
+        self._on_lost = lambda: None
         self._drop("closing")
 
     async def _open(self) -> None:
@@ -234,6 +245,7 @@ class Keeper:
         for future in waiting:
             if not future.done():
                 future.set_exception(KeeperSilent(why))
+        self._on_lost()
 
 
 def _journalled(path: Path) -> tuple[Record, ...]:

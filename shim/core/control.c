@@ -182,6 +182,14 @@ static int on_end(struct shim *shim)
 	return 0;
 }
 
+/* There is another keeper, which knows nothing of this run. */
+static int on_register(struct shim *shim)
+{
+	if (shim->ended)
+		return 0;
+	return tell_keeper_anew(shim) ? 0 : -EAGAIN;
+}
+
 static int write_counters(const struct streams *s, const struct client *client, char *text, size_t size)
 {
 	uint64_t missed = 0;
@@ -225,6 +233,7 @@ static const char *word_for(int error, int tty)
 	case EUSERS: return "too many are attached";
 	case ENOSYS: return "unknown request";
 	case EINVAL: return "bad request";
+	case EAGAIN: return "the keeper did not say yes";
 	default: return "it cannot be done";
 	}
 }
@@ -258,6 +267,8 @@ static void answer(struct shim *shim, int index, struct request *r)
 		error = on_reopen(shim);
 	else if (op && !strcmp(op, "end"))
 		error = on_end(shim);
+	else if (op && !strcmp(op, "register"))
+		error = on_register(shim);
 	if (op && !strcmp(op, "counters"))
 		size = write_counters(&shim->streams, client, text, sizeof text);
 	else

@@ -147,11 +147,13 @@ int64_t exitd_file_system(int fd);
 enum {
 	TTY_SIDE_MAX = 65535,	/* most rows or columns of a terminal, ioctl_tty(2) */
 	BOOT_ID_SIZE = 37,	/* a UUID with its NUL */
+	PASSED_MAX = 8,		/* most descriptors of one message that is sent */
 };
 
 int64_t oom_read(const char *path);
 void boot_id_read(char out[BOOT_ID_SIZE]);
 int64_t now_ns(int clock);
 ssize_t pass(int to, const char *text, int size, int fd, int flags);
+ssize_t pass_all(int to, const char *text, int size, const int *fds, int count, int flags);
 
 #endif

@@ -92,6 +92,7 @@ void ended(struct shim *shim);
 void tell_created(struct shim *shim, int keeper_knows);
 void tell_failed(struct shim *shim, const char *stage, int error, int wait_status);
 int tell_keeper(struct shim *shim, int tty_fd);
+int tell_keeper_anew(struct shim *shim);
 int tell_keeper_release(struct shim *shim, int seat);
 
 /* console.c: the socket over which the runtime sends a tty's master. */

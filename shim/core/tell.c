@@ -83,7 +83,7 @@ void tell_failed(struct shim *shim, const char *stage, int error, int wait_statu
 }
 
 /* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor. */
-static int ask(int fd, const char *path, const char *text, int size, int passed_fd)
+static int ask(int fd, const char *path, const char *text, int size, const int *fds, int count)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	char answer[256];
@@ -93,7 +93,7 @@ static int ask(int fd, const char *path, const char *text, int size, int passed_
 		return 0;
 	strcpy(address.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) ||
-	    pass(fd, text, size, passed_fd, 0) != size)
+	    pass_all(fd, text, size, fds, count, 0) != size)
 		return 0;
 	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
 		return 0;
@@ -102,7 +102,7 @@ static int ask(int fd, const char *path, const char *text, int size, int passed_
 }
 
 /* With the send timeout a stopped keeper costs a second once, and what it was to be asked for. 1 when it said ok. */
-static int ask_keeper(const struct shim *shim, const char *text, int size, int passed_fd)
+static int ask_keeper(const struct shim *shim, const char *text, int size, const int *fds, int count)
 {
 	struct timeval limit = { .tv_sec = 1 };
 	int fd, answer = -1;
@@ -112,7 +112,7 @@ static int ask_keeper(const struct shim *shim, const char *text, int size, int p
 		if (fd < 0)
 			return 0;
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-		answer = ask(fd, shim->plan.keeper, text, size, passed_fd);
+		answer = ask(fd, shim->plan.keeper, text, size, fds, count);
 		close(fd);
 	}
 	return answer > 0;
@@ -125,6 +125,14 @@ static void put_key(const struct shim *shim, struct writer *w)
 	writer_text(w, "exec", shim->plan.exec);
 }
 
+static void put_init(const struct shim *shim, struct writer *w)
+{
+	writer_number(w, "pid", (uint64_t)shim->init_pid);
+	writer_number(w, "started", shim->init_started);
+	/* A path too long for the keeper's table costs the OOM count, not the exit. */
+	writer_text(w, "oom", strlen(shim->plan.oom) < OOM_PATH_MAX ? shim->plan.oom : "");
+}
+
 /* Tells the keeper init's name, so that it writes a journal entry should it have to reap init, and gives it a copy of
  * the tty's master (-1: none), which must outlive this shim. 1 when it knows. */
 int tell_keeper(struct shim *shim, int tty_fd)
@@ -134,11 +142,31 @@ int tell_keeper(struct shim *shim, int tty_fd)
 
 	writer_open(&w, text, sizeof text, "exitd-register", 1);
 	put_key(shim, &w);
-	writer_number(&w, "pid", (uint64_t)shim->init_pid);
-	writer_number(&w, "started", shim->init_started);
-	/* A path too long for the keeper's table costs the OOM count, not the exit. */
-	writer_text(&w, "oom", strlen(shim->plan.oom) < OOM_PATH_MAX ? shim->plan.oom : "");
-	return ask_keeper(shim, text, writer_close(&w), tty_fd);
+	put_init(shim, &w);
+	return ask_keeper(shim, text, writer_close(&w), &tty_fd, tty_fd >= 0);
+}
+
+/* To a keeper that was not there when the run began: the same, with a copy of every descriptor that a replacement of this
+ * shim would need. 1 when it knows. */
+int tell_keeper_anew(struct shim *shim)
+{
+	const struct streams *s = &shim->streams;
+	const int seats[] = { OUT_FD, ERR_FD, IN_WRITE_FD, STAGE_READ_FD, STAGE_WRITE_FD };
+	const int held[] = { s->source[0].fd, s->source[1].fd, s->master_fd < 0 ? s->in_fd : -1, s->stage_read_fd,
+			     s->stage_write_fd };
+	int fds[PASSED_MAX], count = 0;
+	struct writer w;
+	char text[1024];
+
+	writer_open(&w, text, sizeof text, "exitd-register", 1);
+	put_key(shim, &w);
+	put_init(shim, &w);
+	for (int i = 0; i < (int)(sizeof seats / sizeof *seats); i++)
+		if (held[i] >= 0) {
+			writer_number(&w, "seat", (uint64_t)seats[i]);
+			fds[count++] = held[i];
+		}
+	return ask_keeper(shim, text, writer_close(&w), fds, count);
 }
 
 /* The keeper's copy of a seat is in the way. 1 when it is closed. */
@@ -150,5 +178,5 @@ int tell_keeper_release(struct shim *shim, int seat)
 	writer_open(&w, text, sizeof text, "exitd-release", 1);
 	put_key(shim, &w);
 	writer_number(&w, "seat", (uint64_t)seat);
-	return ask_keeper(shim, text, writer_close(&w), -1);
+	return ask_keeper(shim, text, writer_close(&w), NULL, 0);
 }

@@ -82,6 +82,7 @@ void table_drop(struct keeper *k, struct run *run);
 int *seats_kept(struct run *run, int seat);
 int seats_read(const char *text, size_t size, const int *given, int count, int *fds);
 int seats_settle(struct run *run, int adopt, int *fds);
+int seats_take(struct run *run, const char *text, size_t size, const int *given, int count);
 int seats_release(struct run *run, const char *text, size_t size);
 void seats_close(struct run *run);
 

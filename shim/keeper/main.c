@@ -131,7 +131,20 @@ static int has_entries(const struct keeper *k)
 	return 0;
 }
 
-/* Milliseconds until it may end, 0 when it should, -1 when there is something to keep. */
+/* An init that this keeper is no ancestor of, whose run has registered anew: its output is kept here. */
+static int keeps_strangers(const struct keeper *k)
+{
+	struct proc_stat stat;
+
+	for (int i = 0; i < k->run_count; i++)
+		if (k->runs[i].init_pid && !proc_stat_read(&stat, k->runs[i].init_pid) &&
+		    stat.started == k->runs[i].init_started)
+			return 1;
+	return 0;
+}
+
+/* Milliseconds until it may end, or has to look again; 0 when it should end, -1 when there is something to keep whose end
+ * wakes it. */
 static int idle_left(struct keeper *k)
 {
 	int64_t left;
@@ -139,6 +152,10 @@ static int idle_left(struct keeper *k)
 	if (k->stay || k->client_count || has_entries(k) || children_any()) {
 		k->idle_since_ns = 0;
 		return -1;
+	}
+	if (keeps_strangers(k)) {
+		k->idle_since_ns = 0;
+		return IDLE_NS / 1000000;
 	}
 	if (!k->idle_since_ns)
 		k->idle_since_ns = now_ns(CLOCK_MONOTONIC);

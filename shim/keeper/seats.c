@@ -92,6 +92,25 @@ int seats_release(struct run *run, const char *text, size_t size)
 	return named > 0 ? 0 : -EINVAL;
 }
 
+/* Takes over what a shim gives of its own, in the place of what was kept: the n-th of the request's `seat` keys says what
+ * its n-th descriptor is. 0, or -EINVAL: nothing is taken. */
+int seats_take(struct run *run, const char *text, size_t size, const int *given, int count)
+{
+	const char *keys[FDS_MAX];
+	int named = fields_list(text, size, "seat", keys, FDS_MAX);
+
+	if (named != count)
+		return -EINVAL;
+	for (int i = 0; i < named; i++)
+		if (!seats_kept(run, number_of(keys[i])))
+			return -EINVAL;
+	for (int i = 0; i < named; i++) {
+		let_go(seats_kept(run, number_of(keys[i])));
+		*seats_kept(run, number_of(keys[i])) = given[i];
+	}
+	return 0;
+}
+
 void seats_close(struct run *run)
 {
 	for (int seat = FIRST_SEAT; seat < SEATS_END; seat++)

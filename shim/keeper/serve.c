@@ -107,18 +107,44 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 	close(spawned.pidfd);
 }
 
-/* With the master of its tty, if it has one: that came into being with init. */
+/* A run that another keeper had, which is dead: what lives registers anew, with what it has. NULL, and it is refused. */
+static struct run *taken_over(struct keeper *k, int index, struct request *r, const char *id, uint64_t number,
+			      const char *exec)
+{
+	struct run *run = table_find(k, id, number, exec);
+	int known = run != NULL;
+
+	if (!known)
+		run = table_add(k, id, number, exec);
+	if (!run) {
+		refuse(k, index, "no room in table or journal", -ENOSPC);
+		return NULL;
+	}
+	if (seats_take(run, r->text, r->size, r->fds, r->fd_count)) {
+		if (!known)
+			table_drop(k, run);
+		refuse(k, index, "a seat for each descriptor, and only what is ever kept", -EINVAL);
+		return NULL;
+	}
+	r->fd_count = 0;
+	return run;
+}
+
+/* With the master of its tty, if it has one: that came into being with init. With seats: anew. */
 static void on_register(struct keeper *k, int index, struct request *r)
 {
 	const char *id, *exec, *oom = fields_get(r->text, r->size, "oom");
+	int anew = fields_get(r->text, r->size, "seat") != NULL;
 	uint64_t number, pid = 0, started = 0;
 	struct run *run;
 
 	if (key_of(r, &id, &number, &exec) || fields_number(r->text, r->size, "pid", &pid) || pid < 2 ||
 	    pid > INT32_MAX || fields_number(r->text, r->size, "started", &started) || !oom ||
-	    strlen(oom) >= OOM_PATH_MAX || r->fd_count > 1)
+	    strlen(oom) >= OOM_PATH_MAX || (!anew && r->fd_count > 1))
 		return refuse(k, index, "bad request", -EINVAL);
-	run = table_find(k, id, number, exec);
+	run = anew ? taken_over(k, index, r, id, number, exec) : table_find(k, id, number, exec);
+	if (!run && anew)
+		return;
 	if (!run)
 		return refuse(k, index, "unknown run", -ENOENT);
 	run->init_pid = (int)pid;

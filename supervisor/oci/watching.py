@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from shim import fields, launch
 from shim.record import Record
-from supervisor import keeper, monitor, rundir
-from supervisor.errors import ShimFailed
+from supervisor import control, keeper, monitor, rundir
+from supervisor.errors import ExitdError, ShimFailed
 from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.inotify import Inotify
 from supervisor.oci import bundle, cgroups, rest
@@ -18,6 +18,9 @@ from supervisor.oci.oomwatch import OomWatch
 from supervisor.sandbox import ExitListener, NoProcess, OomListener
 from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
+
+KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it
+REGISTER_AT_ONCE = 16
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +38,8 @@ class Watching:
         self._on_oom: OomListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
         self._adoptions: set[asyncio.Task[None]] = set()
+        self._finding: asyncio.Task[None] | None = None
+        self._unregistered: set[RunKey] = set()  # whose shims cannot
         self._senses = Senses(
             monitor=watcher,
             zombie_readable=zombie,
@@ -146,6 +151,7 @@ class Watching:
 
     def drop(self, key: RunKey) -> None:
         watch = self._watches.pop(key, None)
+        self._unregistered.discard(key)
         if watch is not None:
             watch.close()
 
@@ -183,6 +189,42 @@ class Watching:
             return
         await self.shims.replace(watch)
 
+    def keeper_lost(self) -> None:
+        """What lives registers with the next one."""
+        if self._finding is None or self._finding.done():
+            self._finding = asyncio.get_running_loop().create_task(self._find_keeper())
+
+    async def _find_keeper(self) -> None:
+        for _ in range(KEEPER_TRIES):
+            with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):
+                return await self._register_rest(await self.keeper.runs())
+            await asyncio.sleep(KEEPER_REST_SECONDS)
+
+    async def _register_rest(self, known: Sequence[fields.Message]) -> None:
+        """Shims of runs that the keeper does not know, as after another's death, give it copies of what they have."""
+        keys = {_key_of(message) for message in known}
+        lost = [watch for watch in self._watches.values() if watch.key not in keys and self._can_register(watch)]
+        places = asyncio.Semaphore(REGISTER_AT_ONCE)
+        await asyncio.gather(*(self._register(watch, places) for watch in lost))
+
+    def _can_register(self, watch: Watch) -> bool:
+        return watch.shim_fd >= 0 and watch.lives() and watch.key not in self._unregistered
+
+    async def _register(self, watch: Watch, places: asyncio.Semaphore) -> None:
+        key = watch.key
+        try:
+            async with places, control.opened(watch.directory.path) as line:
+                is_known = await line.register()
+        except ExitdError as error:  # the next round of the reconcile loop asks again
+            log.warning("not registered anew", container=key.container, run=key.run, why=str(error))
+            return
+        if is_known:
+            log.info("registered anew", container=key.container, run=key.run, exec=key.exec_id)
+            return
+        self._unregistered.add(key)
+        if len(self._unregistered) == 1:
+            log.warning("shims of an older version cannot register with a new keeper: their death would cost output")
+
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many. `needed` is
         asked after the keeper: a run that begins meanwhile is in its answer."""
@@ -190,8 +232,9 @@ class Watching:
             known = await self.keeper.runs()
         except (keeper.KeeperSilent, fields.BadMessage):
             return 0
+        await self._register_rest(known)
         live = needed()
-        stale = [m for m in known if RunKey(m.get("id"), m.number("run"), m.get("exec")) not in live]
+        stale = [message for message in known if _key_of(message) not in live]
         for message in stale:
             await self.keeper.acknowledge(message.get("id"), message.number("run"), message.get("exec"))
         return len(stale)
@@ -215,7 +258,7 @@ class Watching:
         return max((cgroups.oom_kills(path) or 0) if path else 0, self._oom.seen(RunKey(key.container, key.run)))
 
     def close(self) -> None:
-        for task in self._adoptions:
+        for task in (*self._adoptions, *([self._finding] if self._finding is not None else [])):
             task.cancel()
         for watch in self._watches.values():
             watch.close()
@@ -243,6 +286,7 @@ class Watching:
 
 
 def _key_of(message: fields.Message) -> RunKey:
+    """Of a run that the keeper knows."""
     return RunKey(message.get("id"), message.number("run"), message.get("exec"))
 
 

@@ -230,3 +230,15 @@ async def test_a_closed_line_leaves_no_descriptor(tmp_path: Path) -> None:
             line.close()
         await until(lambda: fake.open_connections == 0)
         assert len(open_now()) == before
+
+
+@in_loop
+async def test_a_shim_registers_anew_and_an_older_one_does_not_know_how(tmp_path: Path) -> None:
+    with shim(tmp_path) as fake:
+        async with control.opened(str(tmp_path)) as line:
+            assert await line.register()
+            fake.refuse("register", errno.ENOSYS, "unknown request")
+            assert not await line.register()
+            fake.refuse("register", errno.EAGAIN, "the keeper did not say yes")
+            with pytest.raises(ShimFailed, match="the keeper did not say yes"):
+                await line.register()

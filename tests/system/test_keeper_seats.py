@@ -314,3 +314,31 @@ def test_a_registration_with_two_descriptors_or_of_nobody_keeps_none(box: Box) -
     with pytest.raises(launch.KeeperRefused):
         box.register(os.getpid(), box.files[4])
     assert box.held() == before
+
+
+def anew(box: Box, *seats: int) -> None:
+    """What a shim says whose keeper is another one than at its begin."""
+    pairs: list[tuple[str, str | int]] = [("pid", os.getpid()), ("started", 1), ("oom", "")]
+    pairs += [("seat", seat) for seat in seats]
+    box.ask("exitd-register", *pairs, fds=[box.files.get(seat, box.files[3]) for seat in seats])
+
+
+def test_a_run_that_registers_anew_is_known_with_all_that_its_shim_has_and_again_with_no_more(box: Box) -> None:
+    before = box.held()
+    for _ in range(3):
+        anew(box, *KEPT)
+        assert box.held() == before + len(KEPT)
+    assert box.listed({3: box.files[3]}, adopt=True) == {seat: link(box.files[seat]) for seat in (3, *KEPT)}
+    box.ask("exitd-release", ("seat", 13))
+    box.keeper.acknowledge("box")
+    assert box.held() == before
+
+
+@pytest.mark.parametrize("seats", [(3,), (4, 6), (99,), (4, 5, 13, 14, 15, 8)])
+def test_of_a_run_that_registers_with_what_is_never_kept_nothing_is_known(box: Box, seats: tuple[int, ...]) -> None:
+    before = box.held()
+    with pytest.raises(launch.KeeperRefused):
+        anew(box, *seats)
+    with pytest.raises(launch.KeeperRefused):
+        box.register(os.getpid())
+    assert box.held() == before
