@@ -60,6 +60,14 @@ def file_system(fd: int) -> int:
     return _check(lib.exitd_file_system(fd), "fstatfs")
 
 
+def has_executed(pid: int, started: int) -> bool | None:
+    """Whether the process has executed a program since it was forked; a zombie still knows. None: it is not there."""
+    stat = ffi.new("struct proc_stat *")
+    if lib.proc_stat_read(stat, pid) or stat.started != started:
+        return None
+    return bool(stat.began)
+
+
 def process_stat(pid: int) -> tuple[str, int, int, int]:
     """State letter, parent's pid, start time in clock ticks since boot, and wait status (proc(5) stat fields 3, 4, 22
     and 52; the last one is 0 for a reader without CAP_SYS_PTRACE). ProcessLookupError when there is no such process."""

@@ -36,6 +36,7 @@ class Record:
     user_us: int = 0
     system_us: int = 0
     max_rss_kb: int = 0
+    began: bool | None = None  # the program had been executed; None: not known, as of records before there was this
 
 
 def parse(data: bytes) -> Record | None:
@@ -78,4 +79,11 @@ def _from_json(doc: dict[str, Any]) -> Record:
         user_us=int(doc["user_us"]),
         system_us=int(doc["system_us"]),
         max_rss_kb=int(doc["max_rss_kb"]),
+        began=_told(doc.get("began")),
     )
+
+
+def _told(value: object) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"began {value!r}")
+    return value

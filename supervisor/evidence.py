@@ -2,6 +2,8 @@
 
 A witness writes before it reaps. So whoever has seen that init is reaped, and reads record and journal after that, has
 read everything there will ever be; what is absent then stays absent, and the next rung is asked.
+
+A process that has never executed a program is the runtime's init still: its status is nobody's exit code.
 """
 
 import os
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from shim.record import Record
-from supervisor.facts import Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
+from supervisor.facts import NEVER_STARTED, Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
 
 ZOMBIE_PATIENCE_SECONDS = 2.0  # how long a dead init may wait for its parent before its zombie is read instead
 JOURNAL_PATIENCE_SECONDS = 30.0  # how long an end waits for a keeper's journal that cannot be read
@@ -17,6 +19,7 @@ JOURNAL_RETRY_SECONDS = 1.0
 MONITORS_KILLED = "monitors-killed"
 JOURNAL_UNREAD = "journal-unread"
 STATE_LOST = "state-lost"
+NEVER_BEGAN = -1  # through the fifo: the program was never executed (core/core.h)
 
 
 class Init(Enum):
@@ -43,6 +46,8 @@ class Look:
     oom_kills: int = 0  # of the cgroup, read now, for witnesses that did not count
     journal_unread: bool = False  # one of the keepers' journals: there may be an entry
     is_found: bool = False  # init was dead when it was looked at for the first time: nobody knows for how long
+    zombie_began: bool | None = None  # whether the zombie had executed a program
+    executes: bool = True  # False: its runtime runs the program within init, and never executes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ def judge(look: Look) -> Report | Pending:
     if look.init is Init.ALIVE:  # whatever came through the fifo, it was not its end
         return Pending()
     if look.fifo_number is not None:
-        return _told(_number(look.fifo_number), Source.FIFO, look)
+        began = False if look.fifo_number == NEVER_BEGAN else None
+        return _told(_number(look.fifo_number), Source.FIFO, look, began)
     if look.entry is not None and fits(look.entry, look.process):
         return _recorded(look.entry, Source.KEEPER, look)
     if look.init is Init.REAPED:
@@ -72,7 +78,7 @@ def judge(look: Look) -> Report | Pending:
         return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
     if look.zombie_status is None:  # its parent is stopped and nobody else may read: it is ending
         return Pending(ZOMBIE_PATIENCE_SECONDS)
-    return _told(waited(look.zombie_status), Source.ZOMBIE, look)
+    return _told(waited(look.zombie_status), Source.ZOMBIE, look, look.zombie_began)
 
 
 def rebooted(process: Process | None, now_ns: int) -> Report:
@@ -87,19 +93,26 @@ def fits(record: Record, process: Process | None) -> bool:
 
 def _recorded(record: Record, source: Source, look: Look) -> Report:
     status: ExitStatus = Unknown("empty-record")
-    if record.signal is not None:
+    began = record.began if look.executes else None
+    if began is False:
+        status = Unknown(NEVER_STARTED)
+    elif record.signal is not None:
         status = Signaled(record.signal, record.core)
     elif record.code is not None:
         status = Exited(record.code)
     kills = record.oom_kills if record.oom_kills >= 0 else look.oom_kills
-    process = Process(record.pid, record.started)
-    return Report(status, source, process, record.realtime_ns, max(kills, 0), counted=record.oom_kills >= 0)
+    process, counted = Process(record.pid, record.started), record.oom_kills >= 0
+    return Report(status, source, process, record.realtime_ns, max(kills, 0), counted=counted, began=began)
 
 
-def _told(status: ExitStatus, source: Source, look: Look) -> Report:
+def _told(status: ExitStatus, source: Source, look: Look, began: bool | None = None) -> Report:
     """No witness wrote down the time: the end is dated when init's pidfd fired, or was first looked at."""
     at_ns = look.now_ns - round(look.dead_seconds * 1e9)
-    return Report(status, source, look.process, at_ns, look.oom_kills, at_is_found=look.is_found, counted=False)
+    began = began if look.executes else None
+    if began is False:
+        status = Unknown(NEVER_STARTED)
+    found = look.is_found
+    return Report(status, source, look.process, at_ns, look.oom_kills, at_is_found=found, counted=False, began=began)
 
 
 def _number(number: int) -> ExitStatus:

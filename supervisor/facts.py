@@ -11,6 +11,8 @@ from supervisor.security import Security
 from supervisor.taskfacts import Notice, Task
 
 START_SECONDS = 10  # what a start may take at most
+NEVER_STARTED = "never-started"  # the cause of an end whose program was never executed: no number is its code
+START_UNCONFIRMED = "start-unconfirmed"  # likewise, where the start failed and nobody knows what that had come to
 UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
 
 
@@ -146,6 +148,7 @@ class Report:
     oom_kills: int = 0
     at_is_found: bool = False  # at_ns is when it was found ended: it may have ended long before
     counted: bool = True  # False: the counter may have been gone by then, and there may have been more
+    began: bool | None = None  # the program had been executed by then; None: this witness does not know
 
 
 @dataclass(frozen=True, slots=True)

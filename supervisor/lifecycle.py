@@ -12,10 +12,13 @@ container, its exit and its events are committed together: what a client is told
 
 from dataclasses import dataclass, field, replace
 
+from shim.mark import EXITDS_OWN_ID
 from supervisor import facts, notices, restart
 from supervisor.checks import HealthStatus, OnUnhealthy
 from supervisor.errors import WrongState
 from supervisor.facts import (
+    NEVER_STARTED,
+    START_UNCONFIRMED,
     Asked,
     BootTime,
     By,
@@ -100,6 +103,7 @@ __all__ = [
     "WakeWaiters",
     "born",
     "events",
+    "had_begun",
     "step",
 ]
 
@@ -260,7 +264,29 @@ def _ends(c: Container, asked: Asked) -> bool:
     return asked.reason is not Reason.KILL or asked.signal in ENDING_SIGNALS | {c.spec.stop_signal}
 
 
+def had_begun(c: Container, report: Report) -> bool:
+    """Whether an end that came before the start was confirmed is that of the container's program. A witness that does
+    not know is believed only where it saw that, or where it is another's shim, which knows what it has started."""
+    if report.began is None and report.source in (Source.FIFO, Source.PIDFD, Source.NONE):
+        return bool(c.spec.runtime_type)
+    return report.began is not False
+
+
+def _without_start(c: Container, report: Report) -> Report:
+    """The report with no number that may be that of the runtime's init. Of a container that was made by hand exitd does
+    not know who else may start it."""
+    if isinstance(report.status, Unknown):
+        return report
+    is_ours = EXITDS_OWN_ID.fullmatch(c.id) and not c.spec.runtime_type
+    if c.phase is Phase.CREATED and report.began is None and is_ours:
+        return replace(report, status=Unknown(NEVER_STARTED))
+    if c.phase is Phase.STARTING and not had_begun(c, report):
+        return replace(report, status=Unknown(START_UNCONFIRMED))
+    return report
+
+
 def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
+    ended = replace(ended, report=_without_start(c, ended.report))
     c = replace(c, started_ns=facts.no_later_than(c.started_ns, ended.report.at_ns))
     exit_ = _exit_of(c, ended)
     decision, rule = _next(c, exit_, ended.rebooted, moment)

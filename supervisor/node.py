@@ -310,23 +310,31 @@ class Node(Directory):
         await self._surely(container.id, lifecycle.Started(self.clock.boottime_ns()))
 
     async def give_up_start(self, container: Container, why: str) -> None:
-        """Init waits for a start that does not come: stored as failed, and init is killed."""
+        """Init waits for a start that does not come: stored as failed, and init is killed, unless it has ended."""
         await self._surely(container.id, lifecycle.StartFailed(why))
-        await self._end_unstarted(container)
+        if not self.held(container.id):
+            await self._end_unstarted(container)
 
     async def _began(self, container: Container) -> bool:
         """A start that failed, or was killed, may have done its work all the same: the runtime's state says. So may one
-        whose container was over, its shim's delete and all, before start had returned.
+        whose container was over, its shim's delete and all, before start had returned: then how it ended says it.
         """
         if self.manager.has_begun(container):
             return True
-        try:
-            word = await self.manager.state_process(container)
-        except (ExitdError, OSError):
-            return False
-        if word in ("stopped", "absent") and not is_ended(self.containers.get(container.id)):
-            await asyncio.wait([self._held[container.id]], timeout=END_SEEN_SECONDS)
-        return word == "running" or self.held(container.id)
+        if not self.held(container.id):
+            try:
+                word = await self.manager.state_process(container)
+            except (ExitdError, OSError):
+                return False
+            if word == "running":
+                return True
+            if word in ("stopped", "absent") and not is_ended(self.containers.get(container.id)):
+                await asyncio.wait([self._held[container.id]], timeout=END_SEEN_SECONDS)
+        return self.ended_begun(container)
+
+    def ended_begun(self, container: Container) -> bool:
+        """Its end is known, waits to be stored, and is that of its program."""
+        return self.held(container.id) and lifecycle.had_begun(container, self._held[container.id].result())
 
     async def _end_unstarted(self, container: Container) -> None:
         asked = Asked(Reason.KILL, START_FAILED, lifecycle.SIGKILL)

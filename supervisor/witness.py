@@ -21,6 +21,8 @@ from supervisor.facts import Process, Report, RunKey, Source
 
 log = structlog.get_logger(__name__)
 
+BEGINS_SECONDS = 5.0  # from the runtime's start to the program's execve(2), generously
+LOOK_SECONDS, MOST_LOOK_SECONDS = 0.001, 0.05  # between two looks for that
 SHIM_TELLS_SECONDS = 0.02  # from init's end to the fifo, generously; then everybody is asked
 
 
@@ -123,6 +125,8 @@ class Watch(ShimWatch):
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
     found_dead: bool = False  # when that was the first look at it
     fifo_number: int | None = None
+    executes: bool = True  # the runtime's init executes the program; see `runtime.executes`
+    verdict: Report | None = None  # once it is reported
     timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -156,10 +160,26 @@ class Watch(ShimWatch):
                 self.kill_stopped_shim()
             self._look_again(verdict.seconds)
             return
-        self.reported = True
+        self.reported, self.verdict = True, verdict
         self.shim_is_stuck = verdict.source is Source.ZOMBIE
         self._stop_watching_init()
         self.senses.on_exit(self.key, verdict)
+
+    async def never_began(self, *, patient: bool = True) -> bool:
+        """Whether init has ended without having executed the program. Patient: waits until it has done either; one that
+        has done neither in BEGINS_SECONDS counts as begun."""
+        loop, rest = asyncio.get_running_loop(), LOOK_SECONDS
+        end = loop.time() + (BEGINS_SECONDS if patient else 0)
+        while not self._is_settled() and loop.time() < end:
+            await asyncio.sleep(rest)
+            rest = min(2 * rest, MOST_LOOK_SECONDS)
+        return self.verdict is not None and self.verdict.began is False
+
+    def _is_settled(self) -> bool:
+        if not self.executes or self._has_executed():
+            return True
+        self.look()
+        return self.reported
 
     def give_up(self) -> None:
         """Whatever becomes of init now is no news, and no replacement for its shim is wanted."""
@@ -181,7 +201,7 @@ class Watch(ShimWatch):
         record = rundir.read_record(self.directory)
         if record is not None and evidence.fits(record, self.init):  # the usual end: nobody else need be asked
             uncounted = self.senses.oom_kills(self.key) if record.oom_kills < 0 else 0
-            return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted)
+            return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted, executes=self.executes)
         init, zombie_status = self._init_state()
         record = rundir.read_record(self.directory)
         loop = asyncio.get_running_loop()
@@ -202,6 +222,8 @@ class Watch(ShimWatch):
             is_found=self.found_dead,
             now_ns=self.senses.now_ns(),
             oom_kills=self.senses.oom_kills(self.key) if gone else 0,
+            zombie_began=self._has_executed() if init is Init.ZOMBIE else None,
+            executes=self.executes,
         )
 
     def _entry(self) -> tuple[Record | None, bool]:
@@ -225,6 +247,9 @@ class Watch(ShimWatch):
         if state in "ZX":
             return Init.ZOMBIE, wait_status
         return (Init.ZOMBIE if self.init_fd >= 0 else Init.ALIVE), None
+
+    def _has_executed(self) -> bool | None:
+        return native.has_executed(self.init.pid, self.init.started_ticks) if self.init is not None else None
 
     def _kernel_status(self) -> int | None:
         try:

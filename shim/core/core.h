@@ -19,6 +19,7 @@ enum {
 	JOIN_MAX = 4,		/* most namespaces that one container joins */
 	CGROUPS_MAX = 24,	/* most hierarchies that a container has a cgroup in */
 	BUFFER_MIN = 65536,	/* smallest buffer of a descriptor: one batch of output must fit */
+	NEVER_BEGAN = -1,	/* through the fifo, in the place of a number: the program was never executed */
 };
 
 /* Fields: "<kind> <version>" NUL, then "key=value" NUL ..., then "end" NUL. One grammar for everything two processes
@@ -93,6 +94,7 @@ struct exit_facts {
 	int signaled;			/* 1: value is a signal, 0: value is an exit code */
 	int value;
 	int core;
+	int began;			/* 1: it had executed a program, 0: it never had, -1: not known */
 	int64_t realtime_ns;
 	int64_t boottime_ns;
 	int64_t oom_kills;		/* -1: not known */
@@ -150,6 +152,7 @@ enum {
 	PASSED_MAX = 8,		/* most descriptors of one message that is sent */
 };
 
+int began_read(int pid);
 int64_t oom_read(const char *path);
 void boot_id_read(char out[BOOT_ID_SIZE]);
 int64_t now_ns(int clock);

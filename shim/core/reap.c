@@ -23,7 +23,7 @@ static int look(siginfo_t *info, struct rusage *usage)
 }
 
 /* 1 when the record is in the file, all of it. */
-static int write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
+static int write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage, int began)
 {
 	struct exit_facts facts = {
 		.id = shim->plan.id,
@@ -36,6 +36,7 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 		.signaled = info->si_code != CLD_EXITED,
 		.value = info->si_status,
 		.core = info->si_code == CLD_DUMPED,
+		.began = began,
 		.realtime_ns = now_ns(CLOCK_REALTIME),
 		.boottime_ns = now_ns(CLOCK_BOOTTIME),
 		.oom_kills = memory_last(&shim->memory, shim->plan.oom),
@@ -76,6 +77,26 @@ void report(const struct shim *shim)
 	isulad_report(shim);
 }
 
+/* What the fifo is given: a program that was never executed has no number. iSulad's daemon knows no such word. */
+static int code_of(const struct shim *shim, const siginfo_t *info, int began)
+{
+	if (!began && !shim->plan.isulad)
+		return NEVER_BEGAN;
+	return info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
+}
+
+/* 0: init's end could not be written down. */
+static int init_ended(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
+{
+	int began = began_read(info->si_pid), safe = write_record(shim, info, usage, began);
+
+	shim->code = code_of(shim, info, began);
+	end_rest(shim);
+	if (!shim->plan.report_last)
+		report(shim);
+	return safe;
+}
+
 void reap(struct shim *shim)
 {
 	struct rusage usage;
@@ -83,14 +104,8 @@ void reap(struct shim *shim)
 
 	while (!shim->unsafe && look(&info, &usage)) {
 		int is_init = info.si_pid == shim->init_pid && !shim->adopted && !shim->ended;
-		int safe = !is_init || write_record(shim, &info, &usage);
+		int safe = !is_init || init_ended(shim, &info, &usage);
 
-		if (is_init) {
-			shim->code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
-			end_rest(shim);
-		}
-		if (is_init && !shim->plan.report_last)
-			report(shim);
 		/* What cannot be recorded is not reaped: the keeper inherits the zombie and records it. */
 		if (safe)
 			waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);

@@ -109,6 +109,7 @@ static int journal_exit(struct keeper *k, struct run *run, const siginfo_t *info
 		.signaled = info->si_code != CLD_EXITED,
 		.value = info->si_status,
 		.core = info->si_code == CLD_DUMPED,
+		.began = began_read(info->si_pid),
 		.realtime_ns = now_ns(CLOCK_REALTIME),
 		.boottime_ns = now_ns(CLOCK_BOOTTIME),
 		.oom_kills = oom_read(run->oom),

@@ -47,6 +47,8 @@ int evidence_read(struct seen *out, const char *data, size_t size)
 	if ((code < 0) == (signal < 0) || code > 255 || signal > 127)
 		return -EBADMSG;
 	out->status = (int)(signal < 0 ? code : 128 + signal);
+	if (strstr(body, "\"began\":false")) /* the number is that of the runtime's init */
+		out->status = UNKNOWN_STATUS;
 	out->pid = (int)number(body, "pid");
 	out->started = (uint64_t)number(body, "started");
 	out->realtime_ns = number(body, "realtime_ns");

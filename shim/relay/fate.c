@@ -113,7 +113,7 @@ void fate_settle(const char *bundle, struct seen *out)
 	uint64_t pid, started;
 	int size;
 
-	*out = (struct seen){ .status = 255 };
+	*out = (struct seen){ .status = UNKNOWN_STATUS };
 	snprintf(path, sizeof path, "%s/exitd.task", bundle);
 	size = read_file(path, text, sizeof text);
 	if (size > 0 && fields_check(text, (size_t)size, "task") > 0 && !fields_number(text, (size_t)size, "pid", &pid) &&

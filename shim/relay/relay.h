@@ -9,6 +9,8 @@
 #include "../core/core.h"
 
 /* cffi: begin */
+enum { UNKNOWN_STATUS = 255 };	/* where containerd insists on a number and nobody knows one */
+
 enum {
 	FRAME_HEAD = 10,		/* length, stream (big-endian), type, flags */
 	FRAME_MAX = 4194304,		/* most bytes of data behind a head */

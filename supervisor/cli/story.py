@@ -43,6 +43,7 @@ CAUSES = {
     "virtual machine",
     "shim-number-impossible": "its shim told a number with which no process can end",
     "state-lost": "the state directory was lost, and with it every witness; exitd ended what was left of it",
+    "start-unconfirmed": "its start had failed, and nobody saw whether its program was executed",
     "host-rebooted": "the host was restarted while it ran",
 }
 

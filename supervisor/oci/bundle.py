@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from supervisor import pods, probe, rundir
 from supervisor.config import Limits
-from supervisor.errors import BadRequest, ShimFailed
+from supervisor.errors import BadRequest, ExitdError, ShimFailed
 from supervisor.facts import Container, Mount, Spec
 from supervisor.logspecs import LogDriver
 from supervisor.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
@@ -30,6 +30,10 @@ SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
 SHM = "shm"
 LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
 
+# What crun does other things for than execve(2), and the names it is installed under to do them.
+HANDLERS = ("run.oci.handler", "module.wasm.image/variant")
+HANDLING = frozenset({"krun", "crun-krun", "crun-wasm"})
+
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
@@ -39,6 +43,7 @@ class Bundle:
     cgroups_path: str
     command: command.Command | None
     own_pids: bool = True  # the kernel ends whoever is left when init has ended
+    executes: bool = True  # see `executes`
 
 
 def directory_of(root: str, container: str) -> str:
@@ -76,7 +81,23 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
     path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
-    return Bundle(path, spec.cgroups_path_of(document), _command(document), own_pids)
+    executed = _executes(document, container.spec)
+    return Bundle(path, spec.cgroups_path_of(document), _command(document), own_pids, executed)
+
+
+def executes(container: Container, root: str) -> bool:
+    """Whether its init becomes the program by execve(2). Some runtimes run it themselves, a WebAssembly module or
+    a virtual machine: that such an init has executed nothing says nothing. True when the bundle cannot be read."""
+    try:
+        return _executes(configuration(container, root), container.spec)
+    except ExitdError:
+        return _executes({}, container.spec)
+
+
+def _executes(document: spec.Document, wanted: Spec) -> bool:
+    annotations = document.get("annotations")
+    handled = isinstance(annotations, dict) and not annotations.keys().isdisjoint(HANDLERS)
+    return not handled and os.path.basename(wanted.runtime_path or wanted.runtime) not in HANDLING
 
 
 def cgroups_path(container: Container, root: str) -> str:

@@ -13,7 +13,7 @@ import structlog
 
 from shim import launch, names
 from supervisor import monitor, procstate, rundir
-from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
+from supervisor.errors import CommandNotExecutable, ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import Container, Phase, Process, RunKey
 from supervisor.oci import bundle, cgroups, namespaces, rest, runplan, runtime
 from supervisor.oci.runplan import Place
@@ -71,7 +71,7 @@ class NativeContainers:
         key = RunKey(container.id, container.run)
         with self._joins(container) as joins:
             directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
-            watch = self._watching.add(key, directory)
+            watch = self._watching.add(key, directory, executes=own.executes)
             self._watching.mark_shared(watch)
             status = await self._watching.shims.begin(
                 watch,
@@ -153,8 +153,11 @@ class NativeContainers:
         result = await runtime.run(
             rt.start(runplan.runtime_id(container), log_file), timeout_seconds=self._place.runtime_seconds
         )
+        watch, words = self._watching.get(RunKey(container.id, container.run)), runtime.last_error(result.stderr)
+        # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
+        if watch is not None and await watch.never_began(patient=result.returncode == 0):
+            raise _never_began(container, words)
         if result.returncode:
-            words = runtime.last_error(result.stderr)
             raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
 
     async def state_process(self, container: Container) -> str:
@@ -233,7 +236,8 @@ class NativeContainers:
         if init is None:
             directory.close()
             return Found.NOTHING, None
-        watch = self._watching.find(key, directory, init)
+        executes = await asyncio.to_thread(bundle.executes, container, self._place.root)
+        watch = self._watching.find(key, directory, init, executes=executes)
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
@@ -371,6 +375,13 @@ class NativeContainers:
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Likewise: what the keeper keeps for nobody."""
         return await self._watching.acknowledge_strangers(needed)
+
+
+def _never_began(container: Container, words: str) -> CommandNotExecutable:
+    command, name = next(iter(container.spec.args), "its command"), container.spec.name
+    cure = f"look at its format, its #! line and its interpreter, and at: exitctl logs {name}"
+    text = f"{command!r} was never executed, init ended without it ({words or 'the kernel refused it'}); {cure}"
+    return CommandNotExecutable(text, command=command)
 
 
 def _remove_if_empty(path: str) -> None:

@@ -68,9 +68,11 @@ class Watching:
         watch = self._watches.get(key)
         return watch is not None and watch.kill_stopped_shim()
 
-    def add(self, key: RunKey, directory: rundir.RunDirectory, init: Process | None = None) -> Watch:
+    def add(
+        self, key: RunKey, directory: rundir.RunDirectory, init: Process | None = None, *, executes: bool = True
+    ) -> Watch:
         """A watch that has not begun."""
-        watch = self._watches[key] = Watch(key, directory, self._senses, init=init)
+        watch = self._watches[key] = Watch(key, directory, self._senses, init=init, executes=executes)
         return watch
 
     def mark_shared(self, new: Watch) -> None:
@@ -104,9 +106,9 @@ class Watching:
         self._look_for_shim(watch)
         return watch.init
 
-    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process) -> Watch:
+    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True) -> Watch:
         """What an earlier daemon has begun. Its end may be told before this returns."""
-        watch = self.add(key, directory, init)
+        watch = self.add(key, directory, init, executes=executes)
         watch.init_fd = pidfd_of(init)
         self.shims.find(watch)
         self.begin(watch)

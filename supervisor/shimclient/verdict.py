@@ -8,7 +8,7 @@ observation: it has just killed whatever was left.
 from dataclasses import dataclass
 
 from supervisor.evidence import Pending, waited
-from supervisor.facts import Exited, ExitStatus, Process, Report, Source, Unknown, fold
+from supervisor.facts import NEVER_STARTED, Exited, ExitStatus, Process, Report, Source, Unknown, fold
 
 EVENT_PATIENCE_SECONDS = 1.0  # what a TaskExit waits for the answer to Wait, which comes at the same moment
 LAST_SIGNAL = 64  # SIGRTMAX, signal(7)
@@ -16,7 +16,6 @@ SHIM_LOST = "shim-lost"
 UNDELETED = "shim-lost-undeleted"  # and its `delete` failed, or could not be run
 NUMBER_ONLY = "shim-number-only"
 OWN_OR_LOST = "shim-255"  # the program's own code, or what the shim says of an end that it has lost
-NEVER_STARTED = "never-started"
 NO_STATUS = "shim-number-impossible"
 
 

@@ -29,6 +29,22 @@ def test_a_zombies_wait_status_is_there_to_be_read_before_it_is_reaped() -> None
     assert started > 0
 
 
+def test_a_zombie_still_knows_whether_it_has_executed_a_program() -> None:
+    executed, pidfd = ended_child()
+    forked = os.fork()
+    if not forked:
+        os._exit(1)
+    os.waitid(os.P_PID, forked, os.WEXITED | os.WNOWAIT)
+    started = native.process_stat(forked)[2]
+    assert native.has_executed(executed, native.process_stat(executed)[2]) is True
+    assert native.has_executed(forked, started) is False
+    assert native.has_executed(forked, started + 1) is None
+    for pid in (executed, forked):
+        os.waitpid(pid, 0)
+    os.close(pidfd)
+    assert native.has_executed(forked, started) is None
+
+
 def test_a_held_pidfd_tells_nothing_before_and_the_code_after_the_reaping_or_the_kernel_says_it_cannot() -> None:
     pid, pidfd = ended_child()
     try:

@@ -61,6 +61,15 @@ def test_session_and_flags_are_the_kernels(flags: int, exiting: int, began: int)
     assert parse_more(line) == (b"sh", 4711, exiting, began)
 
 
+@given(NAMES, st.integers(0, 2**32 - 1))
+def test_who_was_forked_and_has_executed_nothing_is_known_by_its_flags(name: bytes, flags: int) -> None:
+    out = ffi.new("struct proc_stat *")
+    for has_executed, value in ((1, flags & ~0x40), (0, flags | 0x40)):
+        line = stat_line(name, "Z", 1, 99, 0, {9: value})
+        assert lib.proc_stat_parse(out, ffi.from_buffer(line), len(line)) == 0
+        assert out.began == has_executed
+
+
 @given(NAMES, st.integers(0, 200))
 def test_a_line_cut_before_its_last_field_is_refused(name: bytes, size: int) -> None:
     line = stat_line(name, "Z", 1, 99, 11008)

@@ -41,6 +41,7 @@ RECORDS = st.builds(
     user_us=NANOS,
     system_us=NANOS,
     max_rss_kb=NANOS,
+    began=st.none() | st.booleans(),
 )
 
 
@@ -65,6 +66,7 @@ def written(wanted: record.Record, size: int = record.RECORD_BYTES) -> bytes:
             "signaled": wanted.code is None,
             "value": value,
             "core": wanted.core,
+            "began": -1 if wanted.began is None else int(wanted.began),
         },
     )
     out = ffi.new("char[]", b"\xee" * (size + 8))
@@ -95,6 +97,14 @@ def test_every_code_comes_through(code: int) -> None:
 def test_every_signal_comes_through(signal: int) -> None:
     killed = dataclasses.replace(PLAIN, code=None, signal=signal, core=True)
     assert record.parse(written(killed)) == killed
+
+
+def test_a_record_of_before_says_nothing_of_the_beginning() -> None:
+    block = written(dataclasses.replace(PLAIN, began=False))
+    length = int(block[23:27])
+    body = block[record.HEAD_BYTES : length].replace(b'"began":false,', b"")
+    head = b'{"version":1,"length":"%04d","crc":"%08x",' % (record.HEAD_BYTES + len(body), zlib.crc32(body))
+    assert record.parse(head + body) == PLAIN
 
 
 def test_a_block_nobody_has_written_is_not_yet_a_record() -> None:

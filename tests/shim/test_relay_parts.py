@@ -186,12 +186,12 @@ def test_a_relative_path_is_refused(path: str) -> None:
 # -- records
 
 
-def record(code: int, signal: int, pid: int, started: int, realtime_ns: int) -> bytes:
+def record(code: int, signal: int, pid: int, started: int, realtime_ns: int, began: int = 1) -> bytes:
     kept = [ffi.new("char[]", word) for word in (b"c1", b"", b"boot", b"shim")]
     facts = ffi.new("struct exit_facts *")
     facts.id, facts.exec, facts.boot_id, facts.witness = kept
     facts.pid, facts.started, facts.realtime_ns = pid, started, realtime_ns
-    facts.signaled, facts.value = int(signal > 0), signal or code
+    facts.signaled, facts.value, facts.began = int(signal > 0), signal or code, began
     out = ffi.new("char[]", RECORD_BYTES)
     assert lib.record_format(out, RECORD_BYTES, facts) > 0
     return bytes(ffi.buffer(out, RECORD_BYTES))
@@ -211,6 +211,11 @@ def test_a_record_says_the_same_to_the_relay_as_to_the_daemon(
     found = parse(data)
     assert found is not None and (found.code, found.signal) == ((None, signal) if signal else (code, None))
     assert evidence(data) == (128 + signal if signal else code, pid, started, realtime_ns)
+
+
+@pytest.mark.parametrize(("began", "told"), [(1, 1), (0, 255), (-1, 1)])
+def test_what_was_never_executed_has_no_number_for_containerd(began: int, told: int) -> None:
+    assert evidence(record(1, 0, 4711, 99, 10**18, began)) == (told, 4711, 99, 10**18)
 
 
 @given(st.integers(0, 600), st.integers(0, 255))

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -147,7 +148,7 @@ def test_a_fifo_number_up_to_128_is_a_code(number: int) -> None:
     assert (report.status, report.source) == (Exited(number), Source.FIFO)
 
 
-@given(st.integers(129, 2**31 - 1) | st.integers(-(2**31), -1))
+@given(st.integers(129, 2**31 - 1) | st.integers(-(2**31), evidence.NEVER_BEGAN - 1))
 def test_a_fifo_number_that_no_code_can_be_is_unknown_with_the_number_beside_it(number: int) -> None:
     assert told(Look(Init.REAPED, INIT, fifo_number=number)).status == Unknown("fifo-number-only", number)
 
@@ -178,6 +179,32 @@ def test_a_witness_that_wrote_dates_the_end_itself_and_counts_the_oom_kills() ->
 def test_an_end_nobody_wrote_down_is_dated_by_its_pidfd() -> None:
     report = told(Look(Init.REAPED, INIT, pidfd_status=0, dead_seconds=3, now_ns=NOW, oom_kills=1))
     assert (report.at_ns, report.oom_kills) == (NOW - 3 * 10**9, 1)
+
+
+def test_what_was_never_executed_has_no_code_on_any_rung_that_knows() -> None:
+    never = replace(OURS, began=False)
+    for look, source in (
+        (Look(Init.ZOMBIE, INIT, never), Source.RECORD),
+        (Look(Init.REAPED, INIT, fifo_number=evidence.NEVER_BEGAN), Source.FIFO),
+        (Look(Init.REAPED, INIT, entry=never), Source.KEEPER),
+        (Look(Init.ZOMBIE, INIT, zombie_status=1 << 8, dead_seconds=3, zombie_began=False), Source.ZOMBIE),
+    ):
+        report = told(look)
+        assert (report.status, report.source, report.began) == (Unknown("never-started"), source, False)
+
+
+def test_what_was_executed_and_what_is_not_known_to_have_been_keep_their_code() -> None:
+    for began in (True, None):
+        assert told(Look(Init.REAPED, INIT, replace(OURS, began=began))).status == Exited(1)
+        zombie = Look(Init.ZOMBIE, INIT, zombie_status=0, dead_seconds=3, zombie_began=began)
+        assert told(zombie).status == Exited(0)
+
+
+def test_a_runtime_that_runs_the_program_itself_executes_nothing_and_its_number_is_the_code() -> None:
+    never = replace(OURS, began=False)
+    assert told(Look(Init.REAPED, INIT, never, executes=False)).status == Exited(1)
+    zombie = Look(Init.ZOMBIE, INIT, zombie_status=0, dead_seconds=3, zombie_began=False, executes=False)
+    assert told(zombie).status == Exited(0)
 
 
 def test_without_a_known_init_the_record_says_who_it_was() -> None:

@@ -16,7 +16,9 @@ from supervisor.facts import (
     Oom,
     Phase,
     Reason,
+    Report,
     Signaled,
+    Source,
     Unknown,
 )
 from supervisor.lifecycle import Happening
@@ -301,6 +303,34 @@ def test_a_start_by_somebody_forgets_what_the_policy_had_counted() -> None:
 def test_a_container_that_never_started_is_not_restarted() -> None:
     for phase in (Phase.CREATED, Phase.STARTING):
         assert after(container(phase, policy="always"), ended(KILLED)).phase is Phase.EXITED
+
+
+OURS = "ab" * 32
+
+
+def told_of(id: str, phase: Phase, report: Report, runtime_type: str = "") -> ExitStatus:
+    made = container(phase)
+    made = replace(made, id=id, spec=replace(made.spec, runtime_type=runtime_type))
+    (exit,) = life.step(made, life.Ended(report, 0), moment()).exits
+    return exit.status
+
+
+def test_what_exitd_never_asked_to_start_has_no_code_but_for_a_witness_of_its_beginning() -> None:
+    report = Report(Exited(2), Source.PIDFD, INIT, moment().now_ns)
+    assert told_of(OURS, Phase.CREATED, report) == Unknown("never-started")
+    assert told_of(OURS, Phase.CREATED, replace(report, began=True)) == Exited(2)
+    assert told_of("by-hand", Phase.CREATED, report) == Exited(2)
+
+
+@pytest.mark.parametrize("source", Source)
+def test_an_end_before_the_start_was_confirmed_has_a_code_from_who_may_know(source: Source) -> None:
+    report = Report(Exited(2), source, INIT, moment().now_ns)
+    doubtful = source in (Source.FIFO, Source.PIDFD, Source.NONE)
+    wanted = Unknown("start-unconfirmed") if doubtful else Exited(2)
+    assert told_of(OURS, Phase.STARTING, report) == wanted
+    assert told_of(OURS, Phase.STARTING, report, "io.containerd.runc.v2") == Exited(2)
+    for phase in (Phase.RUNNING, Phase.PAUSED):
+        assert told_of(OURS, phase, report) == Exited(2)
 
 
 @pytest.mark.parametrize("phase", sorted(LIVE))

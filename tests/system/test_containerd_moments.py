@@ -147,7 +147,7 @@ def test_an_init_that_dies_during_its_create_holds_nobody_up_and_leaves_nothing(
         assert (made.returncode, b"cannot start a stopped process" in err) == (1, True), err
         told = events.wait(box.id, "/tasks/delete")
         assert [event.topic for event in told] == ["/tasks/create", "/tasks/exit", "/tasks/delete"]
-        assert {(event.fields["pid"], event.fields.get("exit_status", 137)) for event in told} == {(init, 137)}
+        assert {(event.fields["pid"], event.fields.get("exit_status", 255)) for event in told} == {(init, 255)}
     rig.left_is()
 
 

@@ -78,7 +78,7 @@ class Container:
         facts = ffi.new("struct exit_facts *")
         facts.id, facts.exec, facts.boot_id, facts.witness = kept
         facts.pid, facts.started, facts.realtime_ns = self.init.pid, started, time.time_ns()
-        facts.signaled, facts.value = int(signaled), value
+        facts.signaled, facts.value, facts.began = int(signaled), value, 1
         out = ffi.new("char[]", record.RECORD_BYTES)
         assert lib.record_format(out, record.RECORD_BYTES, facts) > 0
         fd = os.open(self.directory / record.NAME, os.O_WRONLY)

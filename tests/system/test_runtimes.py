@@ -154,7 +154,7 @@ def test_a_start_that_does_not_is_an_error_and_ends_the_container(
     with pytest.raises(kind):
         client.start(container)
     exit_ = last_exit(client, container)
-    assert (word(exit_), exit_.source, exit_.by.policy) == ("signaled 9", "record", "start-failed")
+    assert (word(exit_), exit_.source, exit_.by.policy) == ("unknown never-started", "record", "start-failed")
     assert types(client, container) == ["create", "failed", "kill", "exit"]
     assert client.inspect(container).error
     client.remove(container, force=False)
@@ -188,7 +188,7 @@ def test_a_start_that_says_it_worked_and_did_nothing_can_be_killed_and_waited_fo
     wrapper.on("start", "exit 0")
     container = lives.up(client, "true", runtime=wrapper.name).id
     client.stop(container, 0)
-    assert word(last_exit(client, container)) == "signaled 9"
+    assert word(last_exit(client, container)) == "unknown never-started"
 
 
 @pytest.mark.parametrize("trick", [FAILS, DIES, HANGS, "exit 0"], ids=["fails", "dies", "hangs", "lies"])

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.evidence import Pending
-from supervisor.facts import Exited, Process, Report, Signaled, Source, Unknown, fold
+from supervisor.facts import NEVER_STARTED, Exited, Process, Report, Signaled, Source, Unknown, fold
 from supervisor.shimclient.verdict import (
     EVENT_PATIENCE_SECONDS,
-    NEVER_STARTED,
     NO_STATUS,
     NOT_DELETED,
     NUMBER_ONLY,

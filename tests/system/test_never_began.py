@@ -1,0 +1,169 @@
+"""An end that came before the program was executed has no code: the number is that of the runtime's init. Whoever saw
+that end says so: the shim, the keeper, the zombie that nobody reaps; and exitd, of what it has never asked to start.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client, Unreachable
+from supervisor.errors import CommandNotExecutable, ExitdError
+from tests.system import crun, lives, tinyroot
+from tests.system.clirig import Cli
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until
+from tests.system.lives import Wrapper, last_exit, ledger, types, word
+
+REFUSED = {"format": b"\x7fELF of no machine", "bare": b"no interpreter line\n", "interpreter": b"#!/no/such/program\n"}
+TURNS = b"#!/bin/sh\n>/bin/turns; exit 3\n"  # the next run finds an empty file
+NEVER = "unknown never-started"
+
+# In the place of a start: init ends while it waits for that.
+ENDS_INIT = """
+while [ "$1" != --root ]; do shift; done
+root=$2
+for id; do :; done
+kill -9 $(sed 's/.*"init_process_pid":\\([0-9]*\\).*/\\1/' "$root/$id/state.json")
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A root file system with programs that the kernel refuses."""
+    made = tinyroot.make(tmp_path_factory.mktemp("root"), ("sh", "sleep"))
+    for name, content in {**REFUSED, "turns": TURNS}.items():
+        (made / "bin" / name).write_bytes(content)
+        (made / "bin" / name).chmod(0o755)
+    return str(made)
+
+
+def end(client: Client, id: str) -> pb.Exit:
+    """The only one that is told of the container, and it has no code."""
+    told = last_exit(client, id)
+    assert word(told) == NEVER
+    assert [each.cause for each in ledger(client, id)] == ["never-started"]
+    assert types(client, id).count("exit") == 1
+    return told
+
+
+def refused(client: Client, id: str) -> pb.Exit:
+    """Its start fails for its program, and its end follows."""
+    with pytest.raises(CommandNotExecutable):
+        client.start(id)
+    told = end(client, id)
+    assert "start" not in types(client, id)
+    assert types(client, id).count("failed") == 1
+    return told
+
+
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_program_that_the_kernel_refuses_never_began(
+    client: Client, root: str, tmp_path: pathlib.Path, name: str, runtime: str
+) -> None:
+    id = client.create(spec(name, rootfs=root, runtime=crun.program(runtime, tmp_path))).id
+    told = refused(client, id)
+    assert told.source == "record"
+    assert not told.HasField("started_at")
+
+
+def test_run_and_start_say_126_and_why_says_never(client: Client, cli: Cli, root: str) -> None:
+    said = cli("run", "--name", "bare", "--rootfs", root, "bare")
+    assert said.code == 126
+    assert "never executed" in said.err
+    assert "its program was never executed" in cli.ok("why", "bare")
+    assert cli("start", "bare").code == 126
+    assert cli("wait", "bare").out.strip() == "unknown"
+
+
+def test_a_run_that_never_began_counts_as_failed(client: Client, root: str) -> None:
+    id = client.create(spec("turns", rootfs=root, restart="on-failure:2")).id
+    client.start(id)
+    until(lambda: len(ledger(client, id)) == 3, "three runs")
+    assert [word(each) for each in sorted(ledger(client, id), key=lambda each: each.run)] == ["exited 3", NEVER, NEVER]
+    until(lambda: client.inspect(id).phase == pb.PHASE_EXITED, "no rest")
+
+
+def test_what_was_made_and_not_started_never_began_whoever_ends_it(client: Client) -> None:
+    removed, killed = client.create(spec("sh")).id, client.create(spec("sh")).id
+    client.remove(removed, force=True)
+    assert [(word(each), each.reason) for each in ledger(client, removed)] == [(NEVER, "kill")]
+    os.kill(client.inspect(killed).init.pid, signal.SIGTERM)
+    assert end(client, killed).reason == "unknown"
+
+
+def test_the_keeper_says_so_when_the_shim_is_dead(client: Client, root: str) -> None:
+    id = client.create(spec("bare", rootfs=root)).id
+    made = client.inspect(id)
+    os.kill(made.shim.pid, signal.SIGKILL)
+    until(lambda: client.inspect(id).monitored_by == "keeper", "not inherited")
+    assert refused(client, id).source == "keeper"
+
+
+@pytest.fixture
+def own() -> Iterator[Daemon]:
+    """A daemon that may be killed, and its keeper."""
+    with lives.daemon() as made:
+        yield made
+        with made.client() as client:
+            remove_all(client)
+
+
+def test_so_does_the_zombie_of_a_stopped_shim(own: Daemon, root: str) -> None:
+    with own.client() as client:
+        id = client.create(spec("bare", rootfs=root)).id
+        os.kill(client.inspect(id).shim.pid, signal.SIGSTOP)
+        assert refused(client, id).source == "zombie"
+
+
+def test_a_terminal_that_hangs_up_on_what_was_not_started_gives_no_code(own: Daemon) -> None:
+    with own.client() as client:
+        id = client.create(spec("sh", tty=True)).id
+        shim = client.inspect(id).shim.pid
+        for pid in (own.keeper_pid(), shim):
+            os.kill(pid, signal.SIGKILL)
+        end(client, id)
+
+
+def test_a_start_in_which_init_ends_gives_no_code(own: Daemon, tmp_path: pathlib.Path) -> None:
+    wrapper = Wrapper.make(tmp_path)
+    wrapper.on("start", f"{ENDS_INIT} exit 1")
+    with own.client() as client:
+        id = client.create(spec("sh", runtime=wrapper.name)).id
+        with pytest.raises(ExitdError):
+            client.start(id)
+        end(client, id)
+        assert "start" not in types(client, id)
+
+
+def test_a_daemon_killed_in_such_a_start_is_followed_by_one_that_knows(own: Daemon, tmp_path: pathlib.Path) -> None:
+    wrapper = Wrapper.make(tmp_path)
+    with own.client() as client:
+        wrapper.on("start", f"{ENDS_INIT} kill -9 {own.pid}; exit 1")
+        id = client.create(spec("sh", runtime=wrapper.name)).id
+        with contextlib.suppress(Unreachable):
+            client.start(id)
+    assert own.process is not None
+    own.process.wait(LIMIT_SECONDS)
+    own.start()
+    with own.client() as client:
+        end(client, id)
+        assert "start" not in types(client, id)
+
+
+def test_what_a_kernel_refused_is_found_refused_by_the_next_daemon(own: Daemon, root: str) -> None:
+    with own.client() as client:
+        id = client.create(spec("bare", rootfs=root)).id
+        place = own.state / "c" / id / "1"
+    own.kill()
+    # It may fail: the shim deletes what has ended already.
+    subprocess.run(["runc", "--root", place / "rt", "start", id], timeout=LIMIT_SECONDS)
+    until(lambda: (place / "exit.json").read_bytes().startswith(b"{"), "no record")
+    own.start()
+    with own.client() as client:
+        end(client, id)
