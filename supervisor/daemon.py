@@ -11,6 +11,7 @@ import signal
 import socket
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -84,6 +85,8 @@ from supervisor.views import Info
 from supervisor.watchdesk import WatchDesk
 from supervisor.watched import Kind, Target
 
+LOCK_SECONDS = 5.0  # for the lock of a child that a killed exitd has left, which is about to execute its program
+LOCK_RETRY_SECONDS = 0.02
 GRACE_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
@@ -161,12 +164,19 @@ def narrow_containers(root: str) -> None:
 
 
 def _lock(fd: int, directory: str) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise CannotStart(
-            f"another exitd has {directory}; stop it, or give this one its own --root and --state"
-        ) from error
+    """Take the directory. A child of an exitd that was killed has its descriptors, and so its lock, until it executes its
+    program: that is waited for. CannotStart when the lock stays taken."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise CannotStart(
+                    f"another exitd has {directory}; stop it, or give this one its own --root and --state"
+                ) from error
+        time.sleep(LOCK_RETRY_SECONDS)
 
 
 def complete_stdio() -> None:

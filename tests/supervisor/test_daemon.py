@@ -1,8 +1,10 @@
 import errno
+import fcntl
 import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,17 @@ def test_a_directory_is_made_locked_and_let_go(base: Path) -> None:
     with claimed(str(wanted), 0o711):
         pass
     assert descriptors() == before
+
+
+def test_a_lock_that_a_child_of_a_killed_exitd_holds_for_a_moment_is_waited_for(base: Path) -> None:
+    with claimed(str(base), 0o711):
+        lock_fd = os.open(base / "exitd.lock", os.O_RDWR)
+    fcntl.flock(lock_fd, fcntl.LOCK_EX)
+    letting_go = threading.Timer(0.2, os.close, (lock_fd,))
+    letting_go.start()
+    with claimed(str(base), 0o711):
+        pass
+    letting_go.join()
 
 
 def test_a_lock_of_another_process_holds_until_it_dies(base: Path) -> None:
