@@ -264,7 +264,7 @@ async def test_an_end_is_dated_when_the_kernel_reported_it_and_else_said_to_be_f
 
 @in_loop
 async def test_what_is_killed_past_its_shim_has_ended_by_the_kernels_word() -> None:
-    with waiting("sleep 1000") as init, looking() as (found, told):
+    with waiting("exec sleep 1000") as init, looking() as (found, told):
         watched = begun(found, Script([]), init=init)
         assert found.force(watched, signal.SIGCONT) and not watched.forced
         assert found.force(watched, signal.SIGKILL)
@@ -274,7 +274,7 @@ async def test_what_is_killed_past_its_shim_has_ended_by_the_kernels_word() -> N
 
 @in_loop
 async def test_a_pid_that_may_be_others_too_is_not_signalled() -> None:
-    with waiting("sleep 1000") as init, looking() as (found, _):
+    with waiting("exec sleep 1000") as init, looking() as (found, _):
         script: Any = Script([])
         watched = found.add(KEY, script)
         found.hold(watched, init, own=False)
