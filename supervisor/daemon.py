@@ -164,8 +164,8 @@ def narrow_containers(root: str) -> None:
 
 
 def _lock(fd: int, directory: str) -> None:
-    """Take the directory. A child of an exitd that was killed has its descriptors, and so its lock, until it executes its
-    program: that is waited for. CannotStart when the lock stays taken."""
+    """Take the directory. A child of an exitd that was killed has its descriptors, and so its lock, until it executes
+    its program: that is waited for. CannotStart when the lock stays taken."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

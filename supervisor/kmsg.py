@@ -23,9 +23,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 log = structlog.get_logger(__name__)
 
 
+def has_the_logs_numbers() -> bool:
+    """Whether this process knows the processes in the log by the same numbers."""
+    return os.stat("/proc/self/ns/pid").st_ino == FIRST_PID_NAMESPACE
+
+
 def readable(path: str = PATH) -> bool:
     """Whether this process may read the log, and knows the processes in it by the same numbers."""
-    if os.stat("/proc/self/ns/pid").st_ino != FIRST_PID_NAMESPACE:
+    if not has_the_logs_numbers():
         return False
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
@@ -34,12 +39,14 @@ def readable(path: str = PATH) -> bool:
 
 
 class KernelLog:
-    """One per daemon. What nobody asks of it costs nothing: no descriptor, no thread."""
+    """One per daemon. It is opened at once and read when it is needed: a daemon short of descriptors has it, too."""
 
     def __init__(self, path: str = PATH) -> None:
         self._path = path
         self._fd = -1
-        self._refused = False
+        with contextlib.suppress(OSError):
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._warned = False
         self._reader = kernellog.Reader()
         self._kills: deque[kernellog.Kill] = deque(maxlen=KILLS_MAX)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kmsg")
@@ -59,9 +66,11 @@ class KernelLog:
 
     def read(self) -> tuple[kernellog.Kill, ...]:
         """All kills that are known by now. Blocks for the length of a log at the first time."""
-        if self._fd < 0 and not self._refused:
-            self._open()
-        for _ in range(RECORDS_MAX if self._fd >= 0 else 0):
+        is_ours = self._fd >= 0 and has_the_logs_numbers()
+        if not is_ours and not self._warned:
+            self._warned = True
+            log.warning("memory kills are known from counters alone: the kernel's log cannot be read", path=self._path)
+        for _ in range(RECORDS_MAX if is_ours else 0):
             try:
                 record = os.read(self._fd, RECORD_BYTES)
             except BrokenPipeError:  # records were overwritten before they were read; the next one is there
@@ -73,13 +82,6 @@ class KernelLog:
             if (kill := self._reader.read(record)) is not None:
                 self._kills.append(kill)
         return tuple(self._kills)
-
-    def _open(self) -> None:
-        self._refused = not readable(self._path)
-        if self._refused:
-            log.warning("memory kills are known from counters alone: the kernel's log cannot be read", path=self._path)
-            return
-        self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def close(self) -> None:
         self._thread.shutdown()

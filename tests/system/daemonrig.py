@@ -207,12 +207,7 @@ def left(daemon: Daemon) -> Left:
 
 
 def descriptors_of(pid: int) -> int:
-    """Without that of the kernel's log, which is opened once, when it is first wanted."""
-    found = 0
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found += os.readlink(f"/proc/{pid}/fd/{name}") != "/dev/kmsg"
-    return found
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def cgroups() -> list[pathlib.Path]:

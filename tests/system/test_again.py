@@ -5,7 +5,6 @@ import pathlib
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -22,13 +21,12 @@ SAYS = "exec 3<>/mnt/go; while read line <&3 && [ $line != end ]; do echo $line;
 
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[Client]:
-    """exitd opens the kernel's log when it first needs it, and keeps it: its descriptors are not counted."""
     with daemon.client() as made:
         daemon.warm(made)
-        before = replace(left(daemon), descriptors=0)
+        before = left(daemon)
         yield made
         remove_all(made)
-    until(lambda: replace(left(daemon), descriptors=0) == before, f"left behind: {left(daemon)}")
+    until(lambda: left(daemon) == before, f"left behind: {left(daemon)}")
 
 
 class Subject:
