@@ -143,8 +143,7 @@ def test_the_ladder_on_paper_is_the_ladder_in_the_code() -> None:
 
 
 def test_the_decision_records_are_numbered_and_of_one_form() -> None:
-    numbers = [int(path.name[:4]) for path in RECORDS]
-    assert numbers == sorted(set(numbers))
+    assert [int(path.name[:4]) for path in RECORDS] == list(range(1, len(RECORDS) + 1))
     for path in RECORDS:
         text = path.read_text()
         assert text.startswith(f"# {int(path.name[:4])}. "), path
