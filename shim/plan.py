@@ -63,6 +63,7 @@ class Plan:
     isulad: bool = False  # what core/isulad.c does
     resize: str = ""  # there: a fifo that a terminal's sizes come from
     limit_ms: int = 0  # there: of a command's life; 0: none
+    handled: bool = False  # the runtime runs the program itself: that init has executed nothing says nothing
     follow: bool = False  # another's container: its streams are moved until it is said to have ended
 
 
@@ -71,7 +72,7 @@ LATER = (
     *("log_bytes", "log_files", "buffer", "hold_ms", "rows", "cols", "limit_ms"),
     *("json_log", "sink_out", "sink_err", "in_from", "log_mode", "resize"),
 )
-SWITCHES = ("report_last", "tty", "isulad", "follow")
+SWITCHES = ("report_last", "tty", "isulad", "follow", "handled")
 LISTS = ("join", "cgroup", "logger", "logger_env", "create", "kill", "remove")
 
 

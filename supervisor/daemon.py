@@ -43,7 +43,7 @@ from supervisor.background import insist
 from supervisor.clock import SystemClock
 from supervisor.config import Config, Limits
 from supervisor.containerdtasks import ContainerdTasks
-from supervisor.errors import CannotStart
+from supervisor.errors import CannotStart, ExitdError
 from supervisor.events import EventLog
 from supervisor.execlife import Execs
 from supervisor.execops import ExecOperations
@@ -319,8 +319,14 @@ async def _serve_api(
 async def _second_witness(
     kernel_log: KernelLog, manager: Containers, container: Container, report: Report, known: Known
 ) -> Report:
-    """The kernel's log, asked where the counter of the container's cgroup leaves something open."""
-    return await kernel_log.weigh(report, cgroups.inside_or_nowhere(manager.cgroup_of(container)), known)
+    """The kernel's log, asked where the counter of the container's cgroup leaves something open. Without it the report
+    is stored as it is."""
+    try:
+        inner = cgroups.inside_or_nowhere(manager.cgroup_of(container))
+    except (ExitdError, OSError) as error:
+        log.warning("the kernel's log is not asked for memory kills", container=container.id, why=str(error))
+        return report
+    return await kernel_log.weigh(report, inner, known)
 
 
 def _watch_desk(

@@ -117,7 +117,9 @@ def _told(status: ExitStatus, source: Source, look: Look, began: bool | None = N
 
 def _number(number: int) -> ExitStatus:
     """A bare fifo number. Over 128 its kind is not known: did it exit with 137, or did SIGKILL end it?"""
-    return Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", number)
+    return (
+        Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", None if number == NEVER_BEGAN else number)
+    )
 
 
 def waited(wait_status: int) -> ExitStatus:

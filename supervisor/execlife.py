@@ -170,7 +170,7 @@ class Execs:
             made = await self._manager.create_exec(live.container, live.exec)
             await self._surely(live, execs.Made(made.init, made.shim, made.oom_kills))
             if made.init is None:
-                live.held = self._unseen()
+                live.held = live.held or self._unseen()
             return live.exec
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(live, execs.MakeFailed(str(error) or repr(error)))

@@ -286,9 +286,7 @@ class Spec:
     health: HealthSpec | None = None
     foreign: ForeignStreams = field(default_factory=ForeignStreams)
     create_options: tuple[str, ...] = ()  # arguments of its runtime's create
-    runtime_root: str = (
-        ""  # where its runtime keeps its state, under the container's name; empty: in each run's directory
-    )
+    runtime_root: str = ""  # where its runtime keeps its state, by the container's name; empty: in each run's directory
     shim_cgroup: str = ""  # below the cgroup hierarchies: where its shim and its relay belong; empty: where they are
     task: Task | None = None  # containerd has asked for it
     security: Security = field(default_factory=Security)

@@ -352,7 +352,7 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
     out_of_memory = report.oom_kills > c.oom_told and not asked_kill(c.asked)
     by_oom = out_of_memory and report.status == Signaled(SIGKILL)
     reason, by = _reason(c, report, by_oom or (out_of_memory and _may_be_sigkill(report)))
-    if ended.sandbox_ended and c.asked is None and report.status == Signaled(SIGKILL):
+    if ended.sandbox_ended and c.asked is None and report.status in (Signaled(SIGKILL), Unknown(NEVER_STARTED)):
         reason, by = Reason.PAUSE_EXIT, By(policy=str(Reason.PAUSE_EXIT))
     return Exit(
         key=RunKey(c.id, c.run),

@@ -17,6 +17,7 @@ from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, StoreFaile
 from supervisor.events import EventLog
 from supervisor.facts import (
     LIVE,
+    NEVER_STARTED,
     Asked,
     BootTime,
     By,
@@ -29,6 +30,7 @@ from supervisor.facts import (
     RunKey,
     Signaled,
     Spec,
+    Unknown,
 )
 from supervisor.kernellog import Known
 from supervisor.lifecycle import Happening, Moment, Step
@@ -417,7 +419,8 @@ class Node(Directory):
     async def _ended_with_sandbox(self, member: Container, report: Report) -> bool:
         """Whether the end of its pod's pause process has ended this one: the kernel kills whoever is in its pid
         namespace, and has it die after them. So it is waited for, and the two times are compared."""
-        if member.spec.pid != "pod" or report.status != Signaled(lifecycle.SIGKILL) or member.asked is not None:
+        is_killed = report.status in (Signaled(lifecycle.SIGKILL), Unknown(NEVER_STARTED))
+        if member.spec.pid != "pod" or not is_killed or member.asked is not None:
             return False
         pause, run = self.containers.get(member.spec.sandbox), member.sandbox_run
         if pause is not None and pause.phase in LIVE and pause.run == run:

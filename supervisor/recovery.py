@@ -121,7 +121,8 @@ async def _settle_start(node: Node, container: Container, found: Found) -> None:
     """The start died with the daemon; whether it had done its work, the runtime's state says, or how init has ended
     meanwhile."""
     if found is Found.ENDED and node.held(container.id) and not node.ended_begun(container):
-        await node.apply(container.id, lifecycle.StartFailed("the daemon ended during its start, and it never began"))
+        failed = lifecycle.StartFailed("the daemon ended during its start, and it never began")
+        await node.apply(container.id, failed, patient=True)
         return
     begun = found is Found.ENDED or node.manager.has_begun(container)
     if begun or await node.manager.state_process(container) == "running":

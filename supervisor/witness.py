@@ -125,7 +125,7 @@ class Watch(ShimWatch):
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
     found_dead: bool = False  # when that was the first look at it
     fifo_number: int | None = None
-    executes: bool = True  # the runtime's init executes the program; see `runtime.executes`
+    executes: bool = True  # the runtime's init executes the program; see `bundle.executes`
     verdict: Report | None = None  # once it is reported
     timer: asyncio.TimerHandle | None = None
 

@@ -78,6 +78,7 @@ struct plan {
 	uint64_t isulad;		/* 1: what isulad.c does */
 	const char *resize;		/* there: a fifo that a terminal's sizes come from, "" for none */
 	uint64_t limit_ms;		/* there: of a command's life, 0 for none */
+	uint64_t handled;		/* 1: the runtime runs the program itself, and init never executes it */
 	uint64_t follow;		/* 1: another's container: nothing is made, its streams are moved until it is said
 					 * to have ended */
 };

@@ -81,14 +81,15 @@ static int streams(struct plan *plan, const char *data, size_t size)
 	    number_or(data, size, "hold_ms", 0, LIMIT_MAX_MS, &plan->hold_ms) ||
 	    number_or(data, size, "isulad", 0, 1, &plan->isulad) ||
 	    number_or(data, size, "limit_ms", 0, LIMIT_MAX_MS, &plan->limit_ms) ||
-	    number_or(data, size, "follow", 0, 1, &plan->follow))
+	    number_or(data, size, "follow", 0, 1, &plan->follow) ||
+	    number_or(data, size, "handled", 0, 1, &plan->handled))
 		return -EINVAL;
 	return strcmp(plan->log_mode, "blocking") && strcmp(plan->log_mode, "non-blocking") ? -EINVAL : 0;
 }
 
 /* Fills `plan` with pointers into `data`, which must outlive it. 0, -EBADMSG (no plan), -EINVAL (a field is missing or
- * wrong), -E2BIG (a command is too long, or too many joins
- * or cgroups), -EPROTO (a version this program does not know). */
+ * wrong), -E2BIG (a command is too long, or too many joins or cgroups), -EPROTO (a version this program does not
+ * know). */
 int plan_parse(struct plan *plan, const char *data, size_t size)
 {
 	int version = fields_check(data, size, "exitd-plan"), error;

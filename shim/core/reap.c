@@ -88,7 +88,8 @@ static int code_of(const struct shim *shim, const siginfo_t *info, int began)
 /* 0: init's end could not be written down. */
 static int init_ended(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
 {
-	int began = began_read(info->si_pid), safe = write_record(shim, info, usage, began);
+	int began = shim->plan.handled ? -1 : began_read(info->si_pid);
+	int safe = write_record(shim, info, usage, began);
 
 	shim->code = code_of(shim, info, began);
 	end_rest(shim);

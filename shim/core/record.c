@@ -38,7 +38,8 @@ static int body(char *out, size_t size, const struct exit_facts *f)
 			"\"boot_id\":\"%s\",\"oom_kills\":%lld,\"user_us\":%lld,\"system_us\":%lld,\"max_rss_kb\":%lld}",
 			f->id, (unsigned long long)f->run, f->exec, f->witness, f->signaled ? "signaled" : "exited",
 			f->signaled ? "signal" : "code", f->value, f->core ? "true" : "false",
-			f->began < 0 ? "null" : f->began ? "true" : "false", f->pid, (unsigned long long)f->started, (long long)f->realtime_ns, (long long)f->boottime_ns, f->boot_id,
+			f->began < 0 ? "null" : f->began ? "true" : "false", f->pid, (unsigned long long)f->started,
+			(long long)f->realtime_ns, (long long)f->boottime_ns, f->boot_id,
 			(long long)f->oom_kills, (long long)f->user_us, (long long)f->system_us,
 			(long long)f->max_rss_kb);
 }

@@ -85,6 +85,12 @@ def blame(
             return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
 
 
+def never_executed(argv0: str, runtime_error: str = "", more: str = "") -> CommandNotExecutable:
+    """The error of a process that ended before it had executed its command. `more` ends the sentence of what to do."""
+    why = f"{argv0!r} was never executed, its process ended without it ({runtime_error or 'the kernel refused it'})"
+    return CommandNotExecutable(f"{why}; look at its format, its #! line and its interpreter{more}", command=argv0)
+
+
 def find_command(command: Command) -> Lookup:
     """Looks for the command as execvp(3) does. A name with a slash is a path, else every directory of PATH is tried.
 

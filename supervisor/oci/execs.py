@@ -47,19 +47,22 @@ class NativeExecs:
             where, looking = f"the look into the root of {container.spec.name}", self._place.looking
             process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
             directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
-            watch = self._watching.add(e.key, directory)
+            watch = self._watching.add(e.key, directory, executes=self._executes(container))
             _write(f"{directory.path}/{PROCESS}", process)
             kills = self._watching.oom_kills(e.key)
             status = await self._shims_word(watch, e)
             if isinstance(status, launch.Created):
-                return MadeExec(self._watching.hold(watch, status), watch.shim, kills)
+                made = MadeExec(self._watching.hold(watch, status), watch.shim, kills)
+                if await watch.never_began():
+                    raise command.never_executed(wanted.argv0)
+                return made
             failed = status
             init = await self._begun_unseen(container, e) if status is None else NoProcess.NEVER_BEGAN
             if init is NoProcess.NEVER_BEGAN:
                 raise await looking.run(where, lambda: _blame(wanted, container, failed, self._place.create_seconds))
             if not isinstance(init, Process):
                 return MadeExec(None, None, kills)
-            self._find(e.key, init)
+            self._find(container, e.key, init)
             return MadeExec(init, None, kills)
 
     async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | None:
@@ -129,12 +132,16 @@ class NativeExecs:
     def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
         self._watching.cgroup_of(container, self._place.root)
-        self._find(e.key, e.init)
+        self._find(container, e.key, e.init)
 
-    def _find(self, key: RunKey, init: Process) -> None:
+    def _executes(self, container: Container) -> bool:
+        return bundle.executes(container, self._place.root)
+
+    def _find(self, container: Container, key: RunKey, init: Process) -> None:
         self._watching.drop(key)
+        directory = rundir.reopen(self._place.state, key.container, key.run, key.exec_id)
         try:
-            self._watching.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id), init)
+            self._watching.find(key, directory, init, executes=self._executes(container))
         except ExitdError:
             self._watching.drop(key)
             raise
@@ -224,6 +231,7 @@ class NativeExecs:
             keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
             create_ms=int(self._place.create_seconds * 1000),
             drain_ms=DRAIN_MS,
+            handled=not self._executes(container),
             tty=e.spec.tty,
             rows=e.spec.size.rows if e.spec.size else 0,
             cols=e.spec.size.cols if e.spec.size else 0,

@@ -13,9 +13,9 @@ import structlog
 
 from shim import launch, names
 from supervisor import monitor, procstate, rundir
-from supervisor.errors import CommandNotExecutable, ExitdError, RuntimeFailed, ShimFailed, WrongState
+from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import Container, Phase, Process, RunKey
-from supervisor.oci import bundle, cgroups, namespaces, rest, runplan, runtime
+from supervisor.oci import bundle, cgroups, command, namespaces, rest, runplan, runtime
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching, pidfd_of
 from supervisor.ownership import Owner
@@ -156,7 +156,13 @@ class NativeContainers:
         watch, words = self._watching.get(RunKey(container.id, container.run)), runtime.last_error(result.stderr)
         # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
         if watch is not None and await watch.never_began(patient=result.returncode == 0):
-            raise _never_began(container, words)
+            found = rundir.read_record(watch.directory)
+            if found is not None and found.signal is not None:
+                raise RuntimeFailed(
+                    f"{container.spec.name}: its init was killed before it executed its command ({words})"
+                )
+            argv0, where = next(iter(container.spec.args), "its command"), f"exitctl logs {container.spec.name}"
+            raise command.never_executed(argv0, words, f", and at: {where}")
         if result.returncode:
             raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
 
@@ -299,7 +305,10 @@ class NativeContainers:
         await self._watching.shims.leave(self._watching.get(key), runplan.leaves_seconds(container.spec.foreign))
         is_unmade = container.init is None and container.exit is None
         async with self._watching.shims.locked(path, is_unmade=is_unmade):
-            if _is_there(f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"):
+            has_begun = container.init is not None or _is_there(path)  # before that, its name there may be another's
+            if has_begun and _is_there(
+                f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
+            ):
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
             if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # its own, as a rule
@@ -370,18 +379,14 @@ class NativeContainers:
                 continue
             if any(self._owner.owns(each) for each in cgroups.existing(path)):
                 log.warning("cgroup without a container, ending what runs in it", cgroup=path)
-                await self._clear_cgroup(path)
+                try:
+                    await self._clear_cgroup(path)
+                except (ExitdError, OSError) as error:
+                    log.warning("cgroup not removed", cgroup=path, why=str(error))
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Likewise: what the keeper keeps for nobody."""
         return await self._watching.acknowledge_strangers(needed)
-
-
-def _never_began(container: Container, words: str) -> CommandNotExecutable:
-    command, name = next(iter(container.spec.args), "its command"), container.spec.name
-    cure = f"look at its format, its #! line and its interpreter, and at: exitctl logs {name}"
-    text = f"{command!r} was never executed, init ended without it ({words or 'the kernel refused it'}); {cure}"
-    return CommandNotExecutable(text, command=command)
 
 
 def _remove_if_empty(path: str) -> None:

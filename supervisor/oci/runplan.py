@@ -78,6 +78,7 @@ def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place:
         keeper=f"{place.state}/{launch.SOCKET_NAME}",
         create_ms=int(place.create_seconds * 1000),
         drain_ms=DRAIN_MS,
+        handled=not own.executes,
         rest_ms=REST_MS,
     )
     return plan.encode(with_foreign(with_log(wanted, container, place.root), container.spec.foreign))

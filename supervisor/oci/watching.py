@@ -39,6 +39,7 @@ class Watching:
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
         self._adoptions: set[asyncio.Task[None]] = set()
         self._finding: asyncio.Task[None] | None = None
+        self._keepers_lost = 0
         self._unregistered: set[RunKey] = set()  # whose shims cannot
         self._senses = Senses(
             monitor=watcher,
@@ -193,8 +194,16 @@ class Watching:
 
     def keeper_lost(self) -> None:
         """What lives registers with the next one."""
+        self._keepers_lost += 1
         if self._finding is None or self._finding.done():
-            self._finding = asyncio.get_running_loop().create_task(self._find_keeper())
+            self._finding = asyncio.get_running_loop().create_task(self._find_keepers())
+
+    async def _find_keepers(self) -> None:
+        """Once more where another has been lost meanwhile."""
+        seen = 0
+        while seen != self._keepers_lost:
+            seen = self._keepers_lost
+            await self._find_keeper()
 
     async def _find_keeper(self) -> None:
         for _ in range(KEEPER_TRIES):
@@ -244,10 +253,9 @@ class Watching:
     async def keeper_knows(self, key: RunKey) -> bool:
         """Whether the keeper watches over the run. ShimFailed when it does not say."""
         try:
-            known = await self.keeper.runs()
-        except (keeper.KeeperSilent, fields.BadMessage) as error:
+            return await self._known_to_keeper(key) is not None
+        except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage) as error:
             raise ShimFailed(f"the keeper does not say whether it knows {key.container}: {error}") from error
-        return any((m.get("id"), m.number("run"), m.get("exec")) == (key.container, key.run, "") for m in known)
 
     def cgroup_of(self, container: Container, root: str) -> str:
         if container.id not in self.cgroups:

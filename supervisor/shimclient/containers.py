@@ -44,6 +44,7 @@ class ShimV2Containers:
         self._place = where
         self._hub = hub
         self._prepared = prepared
+        self._starting: set[RunKey] = set()  # whose Start is not answered yet
 
     def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
         self._hub.listen(on_exit, on_oom)
@@ -146,8 +147,12 @@ class ShimV2Containers:
         return await self._run(container).peer.link()
 
     async def start_process(self, container: Container) -> None:
-        link = await self._to(container)
-        await link.start(container.id, seconds=self._place.runtime_seconds)
+        key, link = RunKey(container.id, container.run), await self._to(container)
+        self._starting.add(key)
+        try:
+            await link.start(container.id, seconds=self._place.runtime_seconds)
+        finally:
+            self._starting.discard(key)
 
     async def state_process(self, container: Container) -> str:
         link = await self._to(container)
@@ -197,7 +202,8 @@ class ShimV2Containers:
         if container.phase not in (Phase.CREATED, Phase.STARTING) or watched is None:
             return False
         with contextlib.suppress(ExitdError):
-            if await self.state_process(container) == "created":
+            is_created = run.key not in self._starting and await self.state_process(container) == "created"
+            if is_created and run.key not in self._starting:
                 self._hub.watching.never_started(watched)
                 return True
         return False

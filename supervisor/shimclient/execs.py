@@ -14,6 +14,7 @@ from supervisor.errors import (
     NoSuchExec,
     RuntimeFailed,
     ShimLost,
+    TimedOut,
     WrongState,
 )
 from supervisor.execs import Exec
@@ -73,6 +74,13 @@ class ShimV2Execs:
             raise await looking.run(
                 where, lambda: command.blame(wanted, words, f"{container.spec.runtime} exec")
             ) from error
+        except (TimedOut, ShimLost):
+            found = await self.begun_exec(container, e)
+            if found is NoProcess.NEVER_BEGAN:
+                raise
+            if not isinstance(found, Process):
+                return MadeExec(None, None, self._hub.oom_kills(e.key))
+            pid = found.pid
         init = process_of(pid) or Process(pid, 0)  # it may have ended by now, and its Wait tells how
         place.leave_init(directory.path, init)
         self._hub.watching.hold(watched, init, own=run.peer.is_plain)

@@ -52,6 +52,7 @@ PLANS = st.builds(
     hold_ms=MILLISECONDS,
     isulad=st.booleans(),
     follow=st.booleans(),
+    handled=st.booleans(),
     resize=TEXT,
     limit_ms=MILLISECONDS,
 )
@@ -72,7 +73,7 @@ TEXTS = (
     "resize",
 )
 NUMBERS = ("run", *LIMITS, "rows", "cols", "log_bytes", "log_files", "buffer", "hold_ms", "limit_ms")
-SWITCHES = ("report_last", "tty", "isulad", "follow")
+SWITCHES = ("report_last", "tty", "isulad", "follow", "handled")
 GOOD = plan.Plan(id="a", run=1, create=("/runc", "create"), remove=("/runc", "delete"))
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from shim.names import STATE_PATH_LIMIT
+from supervisor import daemon
 from supervisor.__main__ import main
 from supervisor.daemon import check, claimed
 from supervisor.errors import CannotStart
@@ -25,7 +26,8 @@ def base(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_directory_is_made_locked_and_let_go(base: Path) -> None:
+def test_a_directory_is_made_locked_and_let_go(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "LOCK_SECONDS", 0.1)
     before = descriptors()
     wanted = base / "deep" / "state"
     with claimed(str(wanted), 0o711):
@@ -48,7 +50,8 @@ def test_a_lock_that_a_child_of_a_killed_exitd_holds_for_a_moment_is_waited_for(
     letting_go.join()
 
 
-def test_a_lock_of_another_process_holds_until_it_dies(base: Path) -> None:
+def test_a_lock_of_another_process_holds_until_it_dies(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "LOCK_SECONDS", 0.1)
     script = (
         "import sys\nfrom supervisor.daemon import claimed\n"
         "with claimed(sys.argv[1], 0o711):\n    print('mine', flush=True)\n    sys.stdin.read()\n"

@@ -19,9 +19,8 @@ from tests.system.lives import ledger, word
 from tests.system.oracle import WHEN_TOLD, Revived, Subject
 
 READY, NOT_READY = "SANDBOX_READY", "SANDBOX_NOTREADY"
-# What the pause program can end with: SIGTERM ends it with 0, and no test sends it anything else but SIGKILL. Before it
-# has begun there is the runtime's init, see oracle.judge.
-PAUSE_ENDS = {"exited 0", f"signaled {signal.SIGKILL:d}", f"exited {oracle.RUNTIME_INIT_CODE}"}
+# What the pause program can end with: SIGTERM ends it with 0, and no test sends it anything else but SIGKILL.
+PAUSE_ENDS = {"exited 0", f"signaled {signal.SIGKILL:d}"}
 
 
 @dataclass
@@ -133,7 +132,7 @@ def judge_pause(client: Client, id: str, case: str = "") -> Counter[str]:
         known = word(row) in PAUSE_ENDS and row.source != "none"
         assert known or (row.kind == "unknown" and row.cause), f"invented: {about}"
     oracle.agree(client, id, rows, about)
-    return Counter(f"{row.kind} by {row.source}" for row in rows)
+    return Counter(f"{oracle.kind(row)} by {row.source}" for row in rows)
 
 
 def reasons(client: Client, subject: Subject) -> list[str]:

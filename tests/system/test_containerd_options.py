@@ -12,6 +12,7 @@ import pytest
 from supervisor.oci import cgroups
 from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
 from tests.system.daemonrig import until
+from tests.system.watchrig import engine
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +56,20 @@ def test_a_task_is_in_the_root_that_its_client_named_where_other_tools_look(rig:
     assert os.listdir(root / rig.namespace) == []
 
 
-def test_what_another_keeps_in_that_root_under_the_same_name_is_left_alone(rig: Containerd) -> None:
-    box, root = rig.box(EXITD, "taken"), rig.base / "runc-taken"
-    (theirs := root / rig.namespace / box.id).mkdir(parents=True)
-    (theirs / "state.json").write_text("{}")
-    said = box.run("-d", "--null-io", *flags(box, f'Root = "{root}"\n'), "--", "sleep", "1000")
-    assert said.code == 1
-    assert f"{theirs}: the runtime knows a container of this name there already" in said.err
-    assert (theirs / "state.json").read_text() == "{}"
-    rig.wanted("container", "rm", box.id)
-    rig.left_is()
+def test_a_container_that_another_has_in_that_root_under_the_same_name_lives_on(
+    rig: Containerd, tmp_path: pathlib.Path
+) -> None:
+    box, root = rig.box(EXITD, "taken"), tmp_path / "roots"
+    root.mkdir()
+    with engine("runc", tmp_path / "x") as theirs:
+        (root / rig.namespace).symlink_to(theirs.root)
+        theirs.run(box.id, "sleep 1000")
+        said = box.run("-d", "--null-io", *flags(box, f'Root = "{root}"\n'), "--", "sleep", "1000")
+        assert said.code == 1
+        assert f"{root}/{rig.namespace}/{box.id}: the runtime knows a container of this name there already" in said.err
+        rig.wanted("container", "rm", box.id)
+        rig.left_is()
+        assert state_of(theirs.root, box.id)["status"] == "running"
 
 
 @contextlib.contextmanager

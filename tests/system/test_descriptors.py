@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ def daemon() -> Iterator[Daemon]:
 def crowd(daemon: Daemon) -> Iterator[list[socket.socket]]:
     """Connected everywhere, as often as the daemon has descriptors, and silent."""
     with contextlib.ExitStack() as stack:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         idle = []
         for name in SOCKETS:
             for _ in range(MOST):

@@ -105,6 +105,18 @@ def test_the_keeper_says_so_when_the_shim_is_dead(client: Client, root: str) -> 
     assert refused(client, id).source == "keeper"
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_exec_that_the_kernel_refuses_has_failed_and_exec_returns_126(
+    client: Client, cli: Cli, root: str, name: str
+) -> None:
+    up = lives.up(client, "sleep", "1000", rootfs=root)
+    said = cli("exec", up.id, name)
+    assert (said.code, "never executed" in said.err) == (126, True)
+    assert types(client, up.id) == ["create", "start", "failed"]
+    assert not ledger(client, up.id)
+    assert cli("exec", up.id, "sh", "-c", "exit 7").code == 7
+
+
 @pytest.fixture
 def own() -> Iterator[Daemon]:
     """A daemon that may be killed, and its keeper."""
@@ -124,8 +136,9 @@ def test_so_does_the_zombie_of_a_stopped_shim(own: Daemon, root: str) -> None:
 def test_a_terminal_that_hangs_up_on_what_was_not_started_gives_no_code(own: Daemon) -> None:
     with own.client() as client:
         id = client.create(spec("sh", tty=True)).id
-        shim = client.inspect(id).shim.pid
-        for pid in (own.keeper_pid(), shim):
+        keeper, shim = own.keeper_pid(), client.inspect(id).shim.pid
+        os.kill(shim, signal.SIGSTOP)  # it gives its terminal to no other keeper
+        for pid in (keeper, shim):
             os.kill(pid, signal.SIGKILL)
         end(client, id)
 

@@ -15,6 +15,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, RuntimeFailed, WrongState
+from supervisor.facts import NEVER_STARTED
 from supervisor.rundir import lock_holder
 from tests.system import oracle, podluck
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
@@ -72,7 +73,8 @@ def test_a_pause_process_killed_while_its_pod_is_run_makes_that_an_error_and_lea
         with pytest.raises(RuntimeFailed, match=f"{pod.name} ended before"):
             running.result(LIMIT_SECONDS)
     assert client.pods() == () and oracle.by_name(client, pod.name) is None
-    assert podluck.judge_pause(client, pod.id) == {"signaled by record": 1}
+    said = "signaled" if moment == "start.after" else NEVER_STARTED
+    assert podluck.judge_pause(client, pod.id) == {f"{said} by record": 1}
     oracle.nothing_left(daemon)
     podluck.ready(Revived(daemon), pod)  # the name is free
     settled(daemon, pod)
@@ -144,7 +146,8 @@ def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_i
         gates.open()
         assert isinstance(starting.exception(LIMIT_SECONDS), ExitdError | None)
     told = last_exit(client, member.id)
-    assert (word(told), told.reason, told.by.policy) == ("signaled 9", "pause-exit", "pause-exit")
+    end = "signaled 9" if moment == "start.after" else f"unknown {NEVER_STARTED}"
+    assert (word(told), told.reason, told.by.policy) == (end, "pause-exit", "pause-exit")
     settled(daemon, pod)
 
 
@@ -158,11 +161,11 @@ def test_a_member_that_was_not_started_yet_ends_with_its_pause_process_and_canno
     member.id = client.create(member.spec).id
     kill_pause(client, pod)
     told = last_exit(client, member.id)
-    assert (word(told), told.reason) == ("signaled 9", "pause-exit")
+    assert (word(told), told.reason) == (f"unknown {NEVER_STARTED}", "pause-exit")
     with pytest.raises(WrongState, match="NotReady"):
         client.start(member.id)
     assert types(client, member.id).count("start") == 0
-    assert [word(row) for row in ledger(client, member.id)] == ["signaled 9"]
+    assert [word(row) for row in ledger(client, member.id)] == [f"unknown {NEVER_STARTED}"]
     settled(daemon, pod)
 
 

@@ -41,10 +41,13 @@ def row_of(path: str, among: set[str]) -> str:
 
 def below(top: pathlib.Path, shown: str) -> Iterator[tuple[str, os.stat_result]]:
     """A path as the page names it, and what it is; what comes and goes meanwhile is passed over."""
-    yield shown, top.lstat()
-    if any(pattern(free).fullmatch(shown) for free in FREE) or not top.is_dir() or top.is_symlink():
+    try:
+        status = top.lstat()
+        inside = sorted(top.iterdir()) if stat.S_ISDIR(status.st_mode) else []
+    except FileNotFoundError:
         return
-    for path in sorted(top.iterdir()):
+    yield shown, status
+    for path in inside if not any(pattern(free).fullmatch(shown) for free in FREE) else ():
         yield from below(path, f"{shown}/{path.name}")
 
 

@@ -23,7 +23,7 @@ from tests.system.lives import directory, events, last_exit, ledger, run, types,
 from tests.system.shimclientrig import QUICK
 from tests.system.shimrig import end_process, processes_of
 
-LIMITS = "[limits]\ncreate_seconds = 2.0\nruntime_seconds = 2.0\n"
+LIMITS = "[limits]\ncreate_seconds = 4.0\nruntime_seconds = 4.0\n"
 
 # What is odd, what the container does, and what is said of its end.
 LIVES: list[tuple[dict[str, Any], str, tuple[str, int, str]]] = [

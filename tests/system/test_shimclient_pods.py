@@ -118,9 +118,6 @@ def test_a_pod_whose_shim_stands_still_ends_past_it_and_every_end_is_true(
     with daemon.client() as client:
         for each in (sandbox, *members):
             assert [(row.kind, row.signal, row.source) for row in ledger(client, each)] == [("signaled", 9, "zombie")]
-    import shutil
-
-    shutil.copy(daemon.log, "/tmp/w_daemon.log")
     nothing_left(daemon, sockets)
 
 

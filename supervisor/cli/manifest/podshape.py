@@ -99,7 +99,7 @@ _PROFILE = Object({"type": unless(("Unconfined",), refused(NO_PROFILE)), "localh
 _SECCOMP = Object(
     {
         "type": one_of(*SECCOMP_TYPES),
-        "localhostProfile": matching(r"[^/](?!.*\.\./).*", "path of a file, relative, without .. in it"),
+        "localhostProfile": matching(r"(?!/)(?!(?:.*/)?\.\.(?:/|$)).+", "path of a file, relative, without .. in it"),
     },
     required=("type",),
 )

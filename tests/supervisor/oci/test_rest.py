@@ -35,7 +35,8 @@ def test_a_directory_that_is_gone_needs_no_mark_and_one_that_takes_none_is_named
         rest.mark_shared(str(tmp_path / "file"))
 
 
-def test_everybody_is_found_below_and_killed(tmp_path: pathlib.Path) -> None:
+def test_everybody_is_found_below_and_killed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "LIMIT_MS", 30_000)
     with child() as one, child() as two:
         for place, it in (("a", one), ("b/c", two)):
             (tmp_path / place).mkdir(parents=True)
