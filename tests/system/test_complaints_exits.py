@@ -97,7 +97,7 @@ def test_a_start_that_fails_is_told_and_cleaned_up_once(client: Client, tmp_path
     with pytest.raises(ExitdError):
         begin(client, "true", name=name, runtime=wrapper.name)
     if verb == "start":
-        assert wait_for(client.begin_wait(name)).signal == signal.SIGKILL
+        assert wait_for(client.begin_wait(name)).cause == "never-started"
         client.remove(name, force=False)
     request = pb.EventsRequest(from_seq=after + 1, no_follow=True, filters=(f"name={name}",))
     types = [reply.event.type for reply in client.events(request) if reply.WhichOneof("item") == "event"]
