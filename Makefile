@@ -21,7 +21,7 @@ UNIT := $(RUN) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile --
 	-m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
-.PHONY: help deps venv bytecode demo test unit system check bench compare compare-check rig api clean
+.PHONY: help deps venv bytecode demo test unit system check bench compare compare-check rig vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -81,6 +81,13 @@ compare-check: venv ## look at the comparison's page in headless Chromium; REPOR
 
 rig: deps bytecode ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
 	@$(MAKE) --no-print-directory test EXITD_SCALE=1
+
+vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from this tree on it (root, network; docs/vm.md)
+	@.ci/deps --vm
+	@$(PY) -m tests.vm.image
+
+vm-test: vm ## boot that machine in QEMU, without KVM, and check exitd in it; takes tens of minutes (docs/vm.md)
+	@$(PY) -m pytest -o python_files='check_*.py' -o python_functions='check_*' --timeout 7200 --verbose tests/vm
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away
 	@$(PY) .ci/frozen_api.py

@@ -1,4 +1,4 @@
-"""What `make bench` wants beyond what everything else needs."""
+"""What `make bench` and `make vm` want beyond what everything else needs."""
 
 import pathlib
 
@@ -21,3 +21,15 @@ def test_the_engines_that_are_measured_are_wanted_for_the_bench_alone_and_not_ne
     assert (done.returncode, "apt-get could not install: conmon podman" in done.stderr) == (0, True)
     host.lacks("runc")
     assert host.deps("--bench").returncode == 2
+
+
+def test_what_the_machine_needs_is_installed_for_the_machine_alone(tmp_path: pathlib.Path) -> None:
+    host = Host(tmp_path)
+    host.apt()
+    host.lacks("containerd", "skopeo")
+    assert host.deps("--vm").returncode == 0
+    assert host.apt_calls() == [
+        "install --yes --no-install-recommends --no-remove mmdebstrap qemu-system-x86 e2fsprogs"
+    ]
+    host.apt("exit 100")
+    assert host.deps("--vm").returncode == 2
