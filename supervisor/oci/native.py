@@ -157,7 +157,7 @@ class NativeContainers:
         # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
         if watch is not None and await watch.never_began(patient=result.returncode == 0):
             found = rundir.read_record(watch.directory)
-            if found is not None and found.signal is not None:
+            if result.returncode if found is None else found.signal is not None:
                 raise RuntimeFailed(
                     f"{container.spec.name}: its init was killed before it executed its command ({words})"
                 )
