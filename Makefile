@@ -21,7 +21,7 @@ UNIT := $(RUN) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile --
 	-m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
-.PHONY: help deps venv bytecode demo test unit system check bench compare compare-check rig vm vm-test api clean
+.PHONY: help deps venv bytecode demo test unit system check bench compare compare-check rig attack vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -81,6 +81,14 @@ compare-check: venv ## look at the comparison's page in headless Chromium; REPOR
 
 rig: deps bytecode ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
 	@$(MAKE) --no-print-directory test EXITD_SCALE=1
+
+# Each seed is one attack with so many exits.
+EXITS ?= 10000
+SEEDS ?= 1 2 3
+
+attack: deps bytecode ## lives under kills, stops and failures, judged; writes docs/reliability.md; EXITS=, SEEDS= (root; hours)
+	@mkdir -p build
+	@$(RUN) $(PY) -m tests.attack --seed $(SEEDS) --exits $(EXITS) --out build/attack.json --page docs/reliability.md
 
 vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from this tree on it (root, network; docs/vm.md)
 	@.ci/deps --vm

@@ -1,0 +1,223 @@
+"""Compare what programs noted about their own ends with what exitd reported. Pure: values in, a verdict out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+NEVER_STARTED = "never-started"
+SIGKILL = 9  # the only signal that the rig sends to containers without a trap
+# With one of these on its row an end by SIGKILL is right even behind a noted code: the signal came between the two.
+ASKED = frozenset({"kill", "stop", "pause-exit", "container-exit", "timeout"})
+PAUSE_ENDS = frozenset({("exited", 0), ("signaled", SIGKILL)})
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """One program's note about itself. `token` is empty for a container's own run, else it names the exec."""
+
+    life: str  # the container's name
+    token: str
+    ticks: int  # start time, clock ticks since boot
+    code: int | None  # None: it began, and was ended before it could note a code
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the ledger, or the exit in one event."""
+
+    life: str
+    container: str
+    run: int
+    exec_id: str
+    ticks: int  # 0: exitd does not know the process
+    kind: str  # exited | signaled | unknown
+    number: int | None  # code or signal
+    cause: str = ""
+    reason: str = "self"
+    source: str = "record"
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.container, self.run, self.exec_id
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The API answered that this exec did not come to be."""
+
+    life: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A victim that the rig killed. `life` is empty but for shims, `exec_id` but for shims of execs."""
+
+    victim: str  # daemon | keeper | shim | runtime
+    at: float
+    life: str = ""
+    exec_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that was observed in one attack."""
+
+    truths: Sequence[Truth] = ()
+    ledger: Sequence[Row] = ()
+    events: Sequence[Row] = ()  # of events of type exit
+    answers: Sequence[Row] = ()  # to waiting clients
+    failed: Sequence[Failed] = ()
+    deaths: Sequence[Death] = ()
+    spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by life: its begin and end
+    pauses: frozenset[str] = frozenset()  # lives that note nothing: pause containers
+    leftovers: Sequence[str] = ()
+    stuck: Sequence[str] = ()  # steps that did not come to an end within their limit
+    pidfd_tells: bool = False  # the kernel reports the status of a reaped child through a pidfd (6.15 and newer)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong, one sentence each. All empty: exitd kept its promise."""
+
+    invented: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    twice: tuple[str, ...] = ()
+    failed_but_ran: tuple[str, ...] = ()
+    leaked: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        return not any(self.wrongs().values())
+
+    def wrongs(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "invented": self.invented,
+            "lost": self.lost,
+            "twice": self.twice,
+            "failed_but_ran": self.failed_but_ran,
+            "leaked": self.leaked,
+            "stuck": self.stuck,
+        }
+
+
+def judge(seen: Seen) -> Verdict:
+    pairs, lost = _pair(seen)
+    invented = [wrong for row in seen.ledger for wrong in _invented(seen, row, pairs.get(row))]
+    invented += _differing(seen.ledger, seen.events, "event") + _differing(seen.ledger, seen.answers, "answer")
+    return Verdict(
+        invented=tuple(invented),
+        lost=(*lost, *_untold(seen.ledger, seen.events)),
+        twice=(*_twice(seen.ledger, "ledger"), *_twice(seen.events, "events")),
+        failed_but_ran=tuple(_failed_but_ran(seen)),
+        leaked=tuple(seen.leftovers),
+        stuck=tuple(seen.stuck),
+    )
+
+
+def counts(rows: Iterable[Row]) -> dict[str, int]:
+    """How many rows of each kind and source: `exited by record`."""
+    return dict(sorted(Counter(f"{_kind(row)} by {row.source}" for row in rows).items()))
+
+
+def deaths(died: Iterable[Death]) -> dict[str, int]:
+    return dict(sorted(Counter(death.victim for death in died).items()))
+
+
+def _kind(row: Row) -> str:
+    return NEVER_STARTED if row.cause == NEVER_STARTED else row.kind
+
+
+def _pair(seen: Seen) -> tuple[dict[Row, Truth], list[str]]:
+    """Each row's truth, and the truths that no row is about.
+
+    A row names its process by its start time. One that names none can only stand for a truth that no other row took.
+    """
+    failed = {(each.life, each.token) for each in seen.failed}
+    waiting = defaultdict[tuple[str, bool, int], list[Truth]](list)
+    for truth in seen.truths:
+        if (truth.life, truth.token) not in failed:
+            waiting[truth.life, bool(truth.token), truth.ticks].append(truth)
+    pairs: dict[Row, Truth] = {}
+    for row in seen.ledger:
+        if mine := waiting.get((row.life, bool(row.exec_id), row.ticks)):
+            pairs[row] = mine.pop(_best(row, mine))
+    rest = [truth for truths in waiting.values() for truth in truths]
+    for row in (row for row in seen.ledger if row.ticks == 0 and row not in pairs):
+        like = [each for each in rest if (each.life, bool(each.token)) == (row.life, bool(row.exec_id))]
+        if like:
+            pairs[row] = like[0]
+            rest.remove(like[0])
+    return pairs, [f"no row for {truth}" for truth in rest]
+
+
+def _best(row: Row, truths: Sequence[Truth]) -> int:
+    """Two execs of one container may begin within the same tick: the code says which is meant."""
+    code = row.number if row.kind == "exited" else None
+    return next((at for at, truth in enumerate(truths) if truth.code == code), 0)
+
+
+def _invented(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
+    """Why the row says what is not known to be so; nothing when it is right."""
+    if row.life in seen.pauses and not row.exec_id:
+        right = row.kind == "unknown" or (row.kind, row.number) in PAUSE_ENDS
+        return [] if right else [f"a pause container cannot end so: {row}"]
+    match row.kind:
+        case "exited":
+            right = truth is not None and truth.code == row.number and row.source != "none"
+            return [] if right else [f"{row}, but the truth is {truth}"]
+        case "signaled":
+            return [] if row.number == SIGKILL and _may_be_killed(row, truth) else [f"{row}, but the truth is {truth}"]
+        case "unknown":
+            return _wrongly_unknown(seen, row, truth)
+    return [f"no such kind: {row}"]
+
+
+def _may_be_killed(row: Row, truth: Truth | None) -> bool:
+    """A program that noted its code ends by SIGKILL only where it was asked for. Without a note, it was killed."""
+    return truth is None or truth.code is None or row.reason in ASKED
+
+
+def _wrongly_unknown(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
+    if not row.cause or row.number is not None:
+        return [f"an unknown end has a cause and no number: {row}"]
+    if row.cause == NEVER_STARTED:
+        return [] if truth is None else [f"{row}, but it noted {truth}"]
+    if truth is None or truth.code is None or _witnesses_died(seen, row):
+        return []
+    return [f"{row}, but {truth}, and a witness lived"]
+
+
+def _witnesses_died(seen: Seen, row: Row) -> bool:
+    """Whoever could have seen the end was killed during the life; where pidfds tell, the daemon is a witness too."""
+    begin, end = seen.spans.get(row.life, (0.0, 0.0))
+    during = [death for death in seen.deaths if begin <= death.at <= end]
+    names = {death.victim for death in during if death.victim != "shim"}
+    shim = any(death.victim == "shim" and death.life == row.life and death.exec_id == row.exec_id for death in during)
+    return shim and {"keeper", *(["daemon"] if seen.pidfd_tells else [])} <= names
+
+
+def _twice(rows: Iterable[Row], where: str) -> list[str]:
+    """By its key, and by the process: no two rows are about the same end."""
+    rows = list(rows)
+    keys = Counter(row.key for row in rows)
+    processes = Counter((row.life, bool(row.exec_id), row.ticks, row.run, row.exec_id) for row in rows if row.ticks)
+    found = [f"{count} times in the {where}: {key}" for key, count in keys.items() if count > 1]
+    runs = Counter((life, ticks) for life, is_exec, ticks, _, _ in processes if not is_exec)
+    return found + [f"{count} runs in the {where} of one process: {name}" for name, count in runs.items() if count > 1]
+
+
+def _untold(ledger: Iterable[Row], events: Iterable[Row]) -> list[str]:
+    told = {row.key for row in events}
+    return [f"no event for {row}" for row in ledger if row.key not in told]
+
+
+def _differing(ledger: Iterable[Row], others: Iterable[Row], what: str) -> list[str]:
+    known = {row.key: row for row in ledger}
+    return [f"the {what} {row}, the ledger {known.get(row.key)}" for row in others if known.get(row.key) != row]
+
+
+def _failed_but_ran(seen: Seen) -> list[str]:
+    began = {(truth.life, truth.token): truth for truth in seen.truths if truth.token}
+    return [f"{each}, but {began[each.life, each.token]}" for each in seen.failed if (each.life, each.token) in began]

@@ -1,0 +1,236 @@
+"""The misfortunes: their order is planned by the seed alone; whom they meet is who is there at that moment."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import random
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from shim import native
+from supervisor.facts import Process
+from supervisor.rundir import lock_holder
+from tests.attack.judge import Death
+from tests.system.daemonrig import commands
+
+VICTIMS = ("daemon", "keeper", "shim", "runtime")
+GROUPS = (
+    *(("daemon",), ("keeper",), ("shim",), ("shim",), ("shim",), ("runtime",), ("runtime",)),
+    *(("shim", "shim"), ("keeper", "shim"), ("daemon", "shim"), ("daemon", "keeper"), ("runtime", "shim")),
+    *(("daemon", "runtime"), ("daemon", "keeper", "shim"), ("shim", "shim", "shim")),
+)
+KINDS = ("kill", "stop", "stop-and-kill", "forks", "descriptors", "full")
+WEIGHTS = {"kill": 10, "stop": 5, "stop-and-kill": 3, "forks": 2, "descriptors": 2, "full": 2}
+ROOM = {"forks": 6, "descriptors": 6}  # how many more of these there may be, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Misfortune:
+    """After `gap` seconds, for `seconds`. `who` is killed or stopped; `others` are killed while `who` stands still."""
+
+    gap: float
+    kind: str
+    who: tuple[str, ...]
+    others: tuple[str, ...]
+    seconds: float
+    room: int  # forks and descriptors that are left
+    luck: tuple[float, ...]  # which of several, as a part of their number
+
+    def __str__(self) -> str:
+        met = {"kill": " ".join(self.who), "stop": " ".join(self.who)}.get(self.kind, "")
+        if self.kind == "stop-and-kill":
+            met = f"{' '.join(self.who)} / {' '.join(self.others)}"
+        return f"+{self.gap:.2f} s {self.kind} {met}".rstrip() + f" ({self.seconds:.2f} s)"
+
+
+def planned(seed: int, kinds: tuple[str, ...] = KINDS) -> Iterator[Misfortune]:
+    """Without an end; the same ones for the same arguments."""
+    number = 0
+    while kinds:
+        pick = random.Random(f"{seed} misfortune {number}")
+        (kind,) = pick.choices(kinds, [WEIGHTS[each] for each in kinds])
+        yield Misfortune(
+            gap=round(pick.uniform(0.05, 0.8), 3),
+            kind=kind,
+            who=pick.choice(GROUPS),
+            others=pick.choice(GROUPS),
+            seconds=round(pick.choice((0.05, 0.3, 1.0, 2.5)) * pick.uniform(0.5, 1.0), 3),
+            room=pick.randrange(ROOM.get(kind, 0) + 1),
+            luck=tuple(round(pick.random(), 3) for _ in range(6)),
+        )
+        number += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A process that belongs to the attacked daemon; its name is pid and start time."""
+
+    victim: str
+    process: Process
+    container: str = ""
+    exec_id: str = ""
+
+
+@dataclass
+class Fate:
+    """Carries the misfortunes out, one after the other, until it is over. Each is undone before the next one."""
+
+    state: pathlib.Path
+    daemon: Callable[[], int]  # its pid; 0 without one
+    keeper: Callable[[], int]
+    cgroup: pathlib.Path | None  # of daemon, keeper and shims; none where there is no pids controller
+    over: threading.Event
+    deaths: list[Death] = field(default_factory=list)  # with the container's id for its life
+    met: list[str] = field(default_factory=list)
+
+    def run(self, plan: Iterator[Misfortune]) -> None:
+        for misfortune in plan:
+            if self.over.wait(misfortune.gap):
+                return
+            self.met.append(misfortune.kind)
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                getattr(self, f"_{misfortune.kind.replace('-', '_')}")(misfortune)
+
+    def _kill(self, misfortune: Misfortune) -> None:
+        for target in self._targets(misfortune.who, misfortune.luck):
+            self._slay(target)
+
+    def _stop(self, misfortune: Misfortune) -> None:
+        with contextlib.ExitStack() as still:
+            for target in self._targets(misfortune.who, misfortune.luck):
+                still.enter_context(_standing(target.process))
+            self.over.wait(misfortune.seconds)
+
+    def _stop_and_kill(self, misfortune: Misfortune) -> None:
+        with contextlib.ExitStack() as still:
+            for target in self._targets(misfortune.who, misfortune.luck[:3]):
+                still.enter_context(_standing(target.process))
+            self.over.wait(misfortune.seconds / 2)
+            for target in self._targets(misfortune.others, misfortune.luck[3:]):
+                self._slay(target)
+            self.over.wait(misfortune.seconds / 2)
+
+    def _forks(self, misfortune: Misfortune) -> None:
+        """Each fork and each new thread may fail."""
+        if self.cgroup is None:
+            return
+        now = int((self.cgroup / "pids.current").read_text())
+        (self.cgroup / "pids.max").write_text(str(now + misfortune.room))
+        try:
+            self.over.wait(misfortune.seconds)
+        finally:
+            (self.cgroup / "pids.max").write_text("max")
+
+    def _descriptors(self, misfortune: Misfortune) -> None:
+        """Each new descriptor of the daemon may fail."""
+        pid = self.daemon()
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(hard, highest + 1 + misfortune.room), hard))
+        try:
+            self.over.wait(misfortune.seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                if pid == self.daemon():
+                    resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def _full(self, misfortune: Misfortune) -> None:
+        """Not a byte is free in the state directory."""
+        path = self.state / "filling"
+        try:
+            _fill(path)
+            self.over.wait(misfortune.seconds)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _targets(self, who: tuple[str, ...], luck: tuple[float, ...]) -> list[Target]:
+        found: list[Target] = []
+        for victim, part in zip(who, luck, strict=False):
+            there = [target for target in self._all_of(victim) if target not in found]
+            found += [there[int(part * len(there))]] if there else []
+        return found
+
+    def _all_of(self, victim: str) -> list[Target]:
+        match victim:
+            case "daemon":
+                return _named(victim, self.daemon())
+            case "keeper":
+                return _named(victim, self.keeper())
+            case "runtime":
+                return [each for pid in self._runtimes() for each in _named(victim, pid)]
+        return list(self._shims())
+
+    def _shims(self) -> Iterator[Target]:
+        """Of containers and of execs, by the locks that they signed."""
+        for path in sorted([*self.state.glob("c/*/*"), *self.state.glob("c/*/*/e/*")]):
+            holder = lock_holder(str(path))
+            parts = path.relative_to(self.state / "c").parts
+            if holder is not None and _lives(holder):
+                yield Target("shim", holder, parts[0], parts[3] if len(parts) == 4 else "")
+
+    def _runtimes(self) -> list[int]:
+        """Commands in flight: their words name this state directory."""
+        here = str(self.state).encode()
+        found = ((pid, command.split(b"\0")) for pid, command in commands())
+        return sorted(
+            pid
+            for pid, words in found
+            if os.path.basename(words[0]) in (b"runc", b"crun") and any(word.startswith(here) for word in words)
+        )
+
+    def _slay(self, target: Target) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            _send(target.process, signal.SIGKILL)
+            self.deaths.append(Death(target.victim, time.monotonic(), target.container, target.exec_id))
+
+
+def _named(victim: str, pid: int) -> list[Target]:
+    try:
+        return [Target(victim, Process(pid, native.process_stat(pid)[2]))] if pid else []
+    except ProcessLookupError:
+        return []
+
+
+def _lives(process: Process) -> bool:
+    try:
+        state, _, started, _ = native.process_stat(process.pid)
+    except ProcessLookupError:
+        return False
+    return started == process.started_ticks and state != "Z"
+
+
+def _send(process: Process, number: int) -> None:
+    """ProcessLookupError when this very process has gone: its pid alone may be a stranger's."""
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        if not _lives(process):
+            raise ProcessLookupError(errno.ESRCH, f"{process.pid} has gone")
+        signal.pidfd_send_signal(pidfd, number)
+    finally:
+        os.close(pidfd)
+
+
+@contextlib.contextmanager
+def _standing(process: Process) -> Iterator[None]:
+    """The process stands still for the block, if it is there."""
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            _send(process, signal.SIGSTOP)
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            _send(process, signal.SIGCONT)
+
+
+def _fill(path: pathlib.Path) -> None:
+    """Large pieces first, then single bytes, until there is no room for one."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b"\0" * size) == size:
+                    pass

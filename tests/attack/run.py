@@ -1,0 +1,364 @@
+"""One attack: an exitd of its own in a directory of its own, lives, misfortunes, and the judge at the end."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim import journal
+from supervisor import probe
+from supervisor.api.client import Client
+from supervisor.errors import ExitdError
+from tests.attack import judge, lives, misfortunes
+from tests.attack.judge import Death, Row, Seen, Verdict
+from tests.attack.lives import Interrupted, Life, Scene
+from tests.attack.misfortunes import Fate
+from tests.system.daemonrig import cgroups, commands, cwd_of
+
+THREADS = 12
+STATE_SIZE = "64m"
+LEFT_SECONDS = 60.0  # for shims and keeper to tidy up
+END_SECONDS = 30.0
+RECORD_SECONDS = 2.0  # between two looks at the event log, which the daemon keeps only so long
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Into its cgroup before anything else of it runs.
+BEGIN = 'if [ -n "$1" ]; then echo $$ >"$1/cgroup.procs"; fi; shift; exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """With the same one the same lives and misfortunes are planned."""
+
+    seed: int
+    exits: int
+    lives: tuple[str, ...] = lives.KINDS
+    misfortunes: tuple[str, ...] = misfortunes.KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    plan: Plan
+    verdict: Verdict
+    exits: dict[str, int]
+    deaths: dict[str, int]
+    misfortunes: dict[str, int]
+    fallen: tuple[str, ...]  # how the daemon ended where nobody had killed it
+    seconds: float
+    lives: int
+    interrupted: bool
+
+
+@dataclass
+class Exitd:
+    """The daemon under attack; started again whenever it is found dead."""
+
+    base: pathlib.Path
+    cgroup: pathlib.Path | None
+    process: subprocess.Popen[bytes] | None = None
+    fallen: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def state(self) -> pathlib.Path:
+        return self.base / "s"
+
+    @property
+    def root(self) -> pathlib.Path:
+        return self.base / "r"
+
+    def begin(self) -> None:
+        program = (sys.executable, "-m", "supervisor", "--root", str(self.root), "--state", str(self.state))
+        options = ("--log-format", "json", "--debug", "--reconcile-seconds", "1")
+        words = ("sh", "-c", BEGIN, "sh", str(self.cgroup or ""), *program, *options)
+        with (self.base / "log").open("ab") as log:
+            # A session of its own: a ctrl-c on the terminal is for the rig.
+            self.process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
+            )
+
+    def guard(self) -> None:
+        """Until it is over: a dead one has a successor."""
+        while not self.over.wait(0.1):
+            status = self.process.poll() if self.process is not None else 0
+            if status is not None:
+                if status != -signal.SIGKILL:
+                    self.fallen.append(f"status {status}: {self._last_line()}")
+                self.begin()
+
+    def _last_line(self) -> str:
+        return ((self.base / "log").read_text(errors="replace").splitlines() or [""])[-1][-500:]
+
+    def pid(self) -> int:
+        return self.process.pid if self.process is not None and self.process.poll() is None else 0
+
+    def keeper(self) -> int:
+        wanted = f"--state\0{self.state}\0".encode()
+        for pid, command in commands():
+            if b"exitd-keeper" in command.split(b"\0")[0] and wanted in command:
+                return pid
+        return 0
+
+    def connect(self) -> Client:
+        return Client(f"{self.state}/exitd.sock", f"{self.state}/exitd.ttrpc")
+
+    def end(self) -> None:
+        self.over.set()
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(END_SECONDS)
+
+
+@contextlib.contextmanager
+def place() -> Iterator[pathlib.Path]:
+    """A directory with a small file system for the state; all processes that work in it are ended with it."""
+    base = pathlib.Path(tempfile.mkdtemp(prefix="exitd-a-"))
+    (base / "s").mkdir(mode=0o700)
+    (base / "truth").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATE_SIZE},mode=700", "tmpfs", base / "s"], check=True)
+    try:
+        yield base
+    finally:
+        for mounted in reversed(_mounts(base)):
+            subprocess.run(["umount", "--lazy", mounted], check=False)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def limits() -> Iterator[pathlib.Path | None]:
+    """A cgroup whose processes can be counted; None where there is no pids controller to be had."""
+    path = next((top / f"exitd-attack-{os.getpid()}" for top in _pids_tops()), None)
+    if path is not None:
+        path.mkdir()
+    try:
+        yield path
+    finally:
+        if path is not None:
+            _wait(lambda: not (path / "cgroup.procs").read_text(), END_SECONDS)
+            path.rmdir()
+
+
+def _pids_tops() -> list[pathlib.Path]:
+    top = pathlib.Path("/sys/fs/cgroup")
+    if (top / "pids" / "cgroup.procs").exists():
+        return [top / "pids"]
+    control = top / "cgroup.subtree_control"
+    return [top] if control.exists() and "pids" in control.read_text().split() else []
+
+
+class Recorder:
+    """Keeps the events of type exit: the daemon's own log has an end, and the attack may be longer."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.seq, self.exits, self.lost = scene, 0, list[pb.Exit](), list[str]()
+        self.names: dict[str, str] = {}
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(RECORD_SECONDS):
+            with contextlib.suppress(ExitdError, Interrupted):
+                self.look(self.scene.call(self._read))
+
+    def end(self) -> None:
+        """What has happened since; the thread has ended before."""
+        self.look(self.scene.patiently(self._read, "the events are not read"))
+
+    def look(self, replies: list[pb.EventsReply]) -> None:
+        for reply in replies:
+            if reply.HasField("lost"):
+                self.lost.append(f"events {reply.lost} are lost")
+            if reply.HasField("event") and reply.event.seq > self.seq:
+                self.seq = reply.event.seq
+                self.names[reply.event.id] = reply.event.name
+                self.exits += [reply.event.exit] if reply.event.type == "exit" else []
+
+    def _read(self, client: Client) -> list[pb.EventsReply]:
+        return list(client.events(pb.EventsRequest(from_seq=self.seq + 1, no_follow=True)))
+
+
+def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], None] = print) -> Result:
+    """Lives, misfortunes, and the verdict; nothing of it stays but exitd's log, as `log`. Needs root."""
+    begun = time.monotonic()
+    with place() as base, limits() as cgroup:
+        daemon = Exitd(base, cgroup)
+        scene = Scene(daemon.connect, base / "truth")
+        recorder = Recorder(scene)
+        fate = Fate(daemon.state, daemon.pid, daemon.keeper, cgroup, threading.Event())
+        try:
+            seen, count, interrupted = _fight(plan, daemon, scene, recorder, fate, say)
+        finally:
+            fate.over.set()
+            daemon.end()
+            _end_all(base, daemon.keeper())
+            if log is not None:
+                shutil.copy(base / "log", log)
+    return Result(
+        plan=plan,
+        verdict=judge.judge(seen),
+        exits=judge.counts(seen.ledger),
+        deaths=judge.deaths(seen.deaths),
+        misfortunes=dict(sorted(Counter(fate.met).items())),
+        fallen=tuple(daemon.fallen),
+        seconds=round(time.monotonic() - begun, 1),
+        lives=count,
+        interrupted=interrupted,
+    )
+
+
+def _fight(
+    plan: Plan, daemon: Exitd, scene: Scene, recorder: Recorder, fate: Fate, say: Callable[[str], None]
+) -> tuple[Seen, int, bool]:
+    daemon.begin()
+    scene.patiently(lambda client: client.version(), "exitd does not begin")
+    every = list(lives.planned(plan.seed, plan.exits, plan.lives))
+    with ThreadPoolExecutor(3) as pool:
+        guard, record = pool.submit(daemon.guard), pool.submit(recorder.run)
+        trouble = pool.submit(fate.run, misfortunes.planned(plan.seed, plan.misfortunes))
+        try:
+            interrupted = _live_all(scene, every, say)
+            for over, task in ((fate.over, trouble), (recorder.over, record)):
+                over.set()
+                task.result()
+            scene.over = threading.Event()  # the last questions are asked even when the lives were cut short
+            left = _clear(scene, daemon)
+            recorder.end()
+            seen = _seen(scene, recorder, fate, left)
+        finally:
+            for over in (fate.over, recorder.over, scene.over, daemon.over):
+                over.set()
+        guard.result()
+    return seen, len(every), interrupted
+
+
+def _live_all(scene: Scene, every: list[Life], say: Callable[[str], None]) -> bool:
+    """Many at once. True when they were interrupted."""
+    done = Counter[str]()
+
+    def one(life: Life) -> None:
+        with contextlib.suppress(Interrupted):
+            lives.live(scene, life)
+            done[life.kind] += 1
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        futures = [pool.submit(one, life) for life in every]
+        try:
+            for future in futures:
+                future.result()
+                if (count := sum(done.values())) % 1000 == 0 and count:
+                    say(f"{count} of {len(every)} lives, {len(scene.rows)} exits")
+        except KeyboardInterrupt:
+            scene.over.set()
+            pool.shutdown(cancel_futures=True)
+            return True
+    return False
+
+
+def _clear(scene: Scene, daemon: Exitd) -> list[str]:
+    """Removes what the lives left, and returns what is there although no container is."""
+
+    def cleared() -> bool:
+        listed = scene.patiently(lambda client: client.list(all_of_them=True), "the containers are not listed")
+        for container in listed:
+            with contextlib.suppress(ExitdError):
+                scene.call(lambda client: client.remove(container.id, force=True))  # noqa: B023
+        return not listed
+
+    with contextlib.suppress(lives.Stuck):
+        scene.until(cleared, "not all containers are removed")
+    _wait(lambda: not _left(scene, daemon), LEFT_SECONDS)
+    return _left(scene, daemon)
+
+
+def _left(scene: Scene, daemon: Exitd) -> list[str]:
+    listed = scene.patiently(lambda client: client.list(all_of_them=True), "the containers are not listed")
+    ids = {row.container_id for row in list(scene.rows.values())}
+    found = [f"container {each.spec.name}" for each in listed]
+    found += [f"process {line}" for line in _processes(daemon.base, {daemon.pid(), daemon.keeper()})]
+    found += [f"mount {where}" for where in _mounts(daemon.base) if where != str(daemon.state)]
+    found += [f"cgroup {path}" for path in cgroups() if path.name.removeprefix("pod-") in ids]
+    found += [f"directory {path}" for path in (*daemon.state.glob("c/*"), *daemon.root.glob("c/*"))]
+    for path in daemon.state.glob("keeper-*.journal"):
+        with contextlib.suppress(FileNotFoundError):
+            found += [f"journal {path.name}: {entry}" for entry in journal.read(path.read_bytes()).entries]
+    return found
+
+
+def _seen(scene: Scene, recorder: Recorder, fate: Fate, left: list[str]) -> Seen:
+    rows = scene.patiently(lambda client: list(client.exits(pb.ExitsRequest())), "the ledger is not read")
+    scene.rows.update({row.SerializeToString(deterministic=True): row for row in rows})
+    return Seen(
+        truths=list(scene.noted()),
+        ledger=[row_of(row) for row in scene.rows.values()],
+        events=[row_of(row) for row in recorder.exits],
+        answers=[row_of(row) for row in scene.answers],
+        failed=scene.failed,
+        deaths=_named(fate.deaths, recorder.names),
+        spans=scene.spans,
+        pauses=frozenset(scene.pauses),
+        leftovers=left,
+        stuck=[*scene.stuck, *recorder.lost],
+        pidfd_tells=probe.pidfd().works,
+    )
+
+
+def row_of(exit_: pb.Exit) -> Row:
+    return Row(
+        life=exit_.name,
+        container=exit_.container_id,
+        run=exit_.run,
+        exec_id=exit_.exec_id,
+        ticks=exit_.init.started_ticks,
+        kind=exit_.kind,
+        number=exit_.code if exit_.HasField("code") else exit_.signal if exit_.HasField("signal") else None,
+        cause=exit_.cause,
+        reason=exit_.by.policy if exit_.by.policy == "container-exit" else exit_.reason,
+        source=exit_.source,
+    )
+
+
+def _named(deaths: list[Death], names: dict[str, str]) -> list[Death]:
+    """With the life for the container's id."""
+    return [replace(death, life=names.get(death.life, death.life)) for death in deaths]
+
+
+def _processes(base: pathlib.Path, own: set[int]) -> list[str]:
+    """Whoever has this directory in its command line or works in it."""
+    here = str(base)
+    return [
+        f"{pid}: {command.replace(bytes(1), b' ').decode(errors='replace')[:200]}"
+        for pid, command in commands()
+        if pid not in own and (f"{here}/".encode() in command or cwd_of(pid).startswith(here))
+    ]
+
+
+def _end_all(base: pathlib.Path, keeper: int) -> None:
+    """Keeper, and whoever else was left: they are known by this attack's own directory, which has a random name."""
+    for line in [f"{keeper}: keeper"] * bool(keeper) + _processes(base, {os.getpid()}):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(line.split(":")[0]), signal.SIGKILL)
+
+
+def _mounts(base: pathlib.Path) -> list[str]:
+    words = (line.split(" ")[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
+    return [word for word in words if word.startswith(f"{base}/")]
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> None:
+    """Returns at the latest after so many seconds: whoever calls looks for itself what came of it."""
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while not done() and time.monotonic() < deadline:
+        pause.wait(0.2)
