@@ -61,6 +61,18 @@ def test_a_signal_is_the_rigs_own_and_behind_a_note_it_was_asked_for(
     assert wrong(verdict) == ({} if right else {"invented": 1})
 
 
+@pytest.mark.parametrize("code", [None, 7])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_hangup_is_true_of_a_terminal_whose_shim_and_keeper_died(code: int | None, terminal: bool) -> None:
+    truth, row = replace(TRUTH, code=code), replace(ROW, kind="signaled", number=1, source="pidfd")
+    terminals = frozenset({("a", "")} if terminal else ())
+    for count in range(len(WITNESSES) + 1):
+        for victims in itertools.combinations(WITNESSES, count):
+            verdict = told([truth], [row], terminals=terminals, deaths=died(*victims), spans=SPAN)
+            right = terminal and code is None and {"shim", "keeper"} <= set(victims)
+            assert wrong(verdict) == ({} if right else {"invented": 1}), victims
+
+
 @pytest.mark.parametrize("tells", [False, True])
 def test_an_end_is_unknown_only_when_every_witness_died_in_that_life(tells: bool) -> None:
     for count in range(len(WITNESSES) + 1):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 NEVER_STARTED = "never-started"
 SIGKILL = 9  # the only signal that the rig sends to containers without a trap
+SIGHUP = 1  # from the kernel, when the last one who held a terminal's other end has died
 # With one of these on its row an end by SIGKILL is right even behind a noted code: the signal came between the two.
 ASKED = frozenset({"kill", "stop", "pause-exit", "container-exit", "timeout"})
 PAUSE_ENDS = frozenset({("exited", 0), ("signaled", SIGKILL)})
@@ -71,6 +72,7 @@ class Seen:
     deaths: Sequence[Death] = ()
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by life: its begin and end
     pauses: frozenset[str] = frozenset()  # lives that note nothing: pause containers
+    terminals: frozenset[tuple[str, str]] = frozenset()  # life and token of what has a terminal
     leftovers: Sequence[str] = ()
     stuck: Sequence[str] = ()  # steps that did not come to an end within their limit
     pidfd_tells: bool = False  # the kernel reports the status of a reaped child through a pidfd (6.15 and newer)
@@ -168,7 +170,8 @@ def _invented(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
             right = truth is not None and truth.code == row.number and row.source != "none"
             return [] if right else [f"{row}, but the truth is {truth}"]
         case "signaled":
-            return [] if row.number == SIGKILL and _may_be_killed(row, truth) else [f"{row}, but the truth is {truth}"]
+            right = _may_be_killed(row, truth) if row.number == SIGKILL else _hung_up(seen, row, truth)
+            return [] if right else [f"{row}, but the truth is {truth}"]
         case "unknown":
             return _wrongly_unknown(seen, row, truth)
     return [f"no such kind: {row}"]
@@ -177,6 +180,12 @@ def _invented(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
 def _may_be_killed(row: Row, truth: Truth | None) -> bool:
     """A program that noted its code ends by SIGKILL only where it was asked for. Without a note, it was killed."""
     return truth is None or truth.code is None or row.reason in ASKED
+
+
+def _hung_up(seen: Seen, row: Row, truth: Truth | None) -> bool:
+    """Its shim and the keeper held the other end of its terminal, and both were killed."""
+    alone = truth is not None and truth.code is None and (truth.life, truth.token) in seen.terminals
+    return row.number == SIGHUP and alone and _were_killed(seen, row, {"keeper"})
 
 
 def _wrongly_unknown(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
@@ -191,11 +200,16 @@ def _wrongly_unknown(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
 
 def _witnesses_died(seen: Seen, row: Row) -> bool:
     """Whoever could have seen the end was killed during the life; where pidfds tell, the daemon is a witness too."""
+    return _were_killed(seen, row, {"keeper", "daemon"} if seen.pidfd_tells else {"keeper"})
+
+
+def _were_killed(seen: Seen, row: Row, others: set[str]) -> bool:
+    """The row's own shim and all these others, during its life."""
     begin, end = seen.spans.get(row.life, (0.0, 0.0))
     during = [death for death in seen.deaths if begin <= death.at <= end]
     names = {death.victim for death in during if death.victim != "shim"}
     shim = any(death.victim == "shim" and death.life == row.life and death.exec_id == row.exec_id for death in during)
-    return shim and {"keeper", *(["daemon"] if seen.pidfd_tells else [])} <= names
+    return shim and others <= names
 
 
 def _twice(rows: Iterable[Row], where: str) -> list[str]:

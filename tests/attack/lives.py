@@ -87,6 +87,7 @@ class Scene:
     rows: dict[bytes, pb.Exit] = field(default_factory=dict)
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     pauses: set[str] = field(default_factory=set)
+    terminals: set[tuple[str, str]] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
 
     def call(self, ask: Callable[[Client], T]) -> T:
@@ -257,6 +258,7 @@ def long(scene: Scene, life: Life) -> None:
 
 def terminal(scene: Scene, life: Life) -> None:
     box = Box.of(scene, life.name, f"echo up; sleep {life.seconds}; echo down", life.code, tty=True, stdin=True)
+    scene.terminals.add((life.name, ""))
     box.begin()
     box.end()
     box.remove()
@@ -299,9 +301,10 @@ def execs(scene: Scene, life: Life) -> None:
 def _exec(box: Box, token: str, life: Life, *, last: bool) -> None:
     """Asked for once: an answer that did not come leaves open whether it ran, the next one has a token of its own."""
     before = FOR_EVER if last else f"sleep {life.seconds / 4:.2f}"
-    words = ("sh", "-c", SCRIPT, "sh", before, str(life.code), token)
+    words, tty = ("sh", "-c", SCRIPT, "sh", before, str(life.code), token), life.code % 3 == 0
+    box.scene.terminals |= {(box.name, token)} if tty else set()
     try:
-        made = box.scene.call(lambda client: client.exec(box.id, pb.ExecSpec(args=words, tty=life.code % 3 == 0)))
+        made = box.scene.call(lambda client: client.exec(box.id, pb.ExecSpec(args=words, tty=tty)))
     except (Unreachable, TimedOut):
         return
     except ExitdError:

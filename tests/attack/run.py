@@ -309,6 +309,7 @@ def _seen(scene: Scene, recorder: Recorder, fate: Fate, left: list[str]) -> Seen
         deaths=_named(fate.deaths, recorder.names),
         spans=scene.spans,
         pauses=frozenset(scene.pauses),
+        terminals=frozenset(scene.terminals),
         leftovers=left,
         stuck=[*scene.stuck, *recorder.lost],
         pidfd_tells=probe.pidfd().works,
