@@ -139,10 +139,20 @@ def _remove_dead_journals(parts: Parts) -> None:
     needed = _needed(parts)
     for path in Path(parts.settings.state).glob("keeper-*.journal"):
         try:
-            if not _keeper_lives(path) and not any(_key_of(entry) in needed for entry in _read(path).entries):
+            if _never_begun(path) or (
+                not _keeper_lives(path) and not any(_key_of(entry) in needed for entry in _read(path).entries)
+            ):
                 path.unlink(missing_ok=True)
         except (OSError, journal.BadJournal):
             continue
+
+
+def _never_begun(path: Path) -> bool:
+    """Its keeper ended before it had written the header: the state directory was full, or it was killed. The file's
+    name ends with the keeper's pid; a stranger who has that by now only keeps the file."""
+    pid = path.stem.rpartition("-")[2]
+    gone = pid.isdigit() and not Path(f"/proc/{pid}").exists()
+    return gone and not path.read_bytes().strip(b"\0")
 
 
 def _keeper_lives(path: Path) -> bool:

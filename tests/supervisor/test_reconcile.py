@@ -168,6 +168,24 @@ def test_a_dead_keepers_journal_goes_once_everything_in_it_is_stored(tmp_path: P
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("written", [b"", bytes(4096)])
+def test_a_journal_without_a_header_goes_once_its_keeper_has_ended(tmp_path: Path, written: bytes) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            with child() as process:
+                empty = tmp_path / f"s/keeper-8a-{process.pid}.journal"
+                half = tmp_path / f"s/keeper-8b-{process.pid}.journal"
+                empty.write_bytes(written)
+                half.write_bytes(b"half")
+                await m.round()
+                assert empty.exists()
+            await m.round()
+            assert not empty.exists() and half.exists()
+
+    asyncio.run(main())
+
+
 def test_a_dead_keeper_whose_pid_is_a_threads_by_now_keeps_no_journal_from_going(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
