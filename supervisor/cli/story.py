@@ -33,7 +33,7 @@ CAUSES = {
     "watcher-away": "exitd was not running when it ended, and nobody else was watching",
     "ended-before-watch": "it began and ended before exitd could look at it",
     "kernel-did-not-tell": "exitd held its pidfd, and the kernel did not tell",
-    "monitors-killed": "shim, keeper and daemon were all gone when it ended, and the kernel no longer tells",
+    "monitors-killed": "its shim was gone, no keeper had it, and the kernel did not report how it ended to anyone else",
     "journal-unread": "its shim was gone, and what the keeper had written about its end could not be read",
     "shim-lost": "its shim had died, and what was left of the container was deleted",
     "never-started": "its program was never executed, so that no number is its code",
