@@ -182,7 +182,6 @@ def test_exitd_killed_at_any_system_call_of_an_adoption_loses_invents_and_double
         with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"):
             subject = begun(daemon, AT_ONCE)
             whole_life(up, subject)
-        up.revive()  # it may have come to that call when all was over
         deaths += daemon.pid != before
         with daemon.client() as client:
             said = oracle.judge(client, subject, f"{call} {number}")

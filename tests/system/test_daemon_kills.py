@@ -35,7 +35,8 @@ CALLS = (
 
 @contextlib.contextmanager
 def traced(daemon: Daemon, *options: str) -> Iterator[None]:
-    """All threads that exitd has now are traced; none of the children it is going to have."""
+    """All threads that exitd has now are traced; none of the children it is going to have. It is up after the block:
+    it may have come to a call that kills it when all was over."""
     threads = os.listdir(f"/proc/{daemon.pid}/task")
     words = [word for thread in threads for word in ("-p", thread)]
     tracer = subprocess.Popen(["strace", "-qq", *options, *words], stderr=subprocess.DEVNULL)
@@ -48,6 +49,7 @@ def traced(daemon: Daemon, *options: str) -> Iterator[None]:
             tracer.wait(LIMIT_SECONDS / 10)
         tracer.kill()
         tracer.wait(LIMIT_SECONDS)
+    oracle.Revived(daemon).revive()
 
 
 def _is_traced(pid: int, thread: str) -> bool:
