@@ -79,8 +79,8 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of memory kills before an end is weighed: `told` so many outlived ones, `before` of them were there
-    when the process began, and SIGKILL was asked for or not."""
+    """What is known of memory kills before an end is weighed: `told` counts those that were reported while init lived,
+    `before` those of before the process began; `asked_kill`: a client asked for SIGKILL."""
 
     told: int = 0
     before: int = 0

@@ -195,10 +195,10 @@ class Node(Directory):
         self.background.spawn(work)
 
     async def whole(self, work: Coroutine[Any, Any, None]) -> None:
-        """Returns, or raises, with the work; which comes to its end also when the caller goes away meanwhile."""
-        told = asyncio.get_running_loop().create_future()
-        self.spawn(_settled(work, told))
-        await told
+        """Do the work to its end, also when the caller goes away meanwhile; return or raise as it does."""
+        outcome = asyncio.get_running_loop().create_future()
+        self.spawn(_settled(work, outcome))
+        await outcome
 
     async def settle_pause(self, container: Container) -> None:
         """Its phase is what is true, after a pause or a resume of which nobody saw the end. ExitdError, OSError: nobody
@@ -441,19 +441,19 @@ class Node(Directory):
         await self.background.close()
 
 
-async def _settled(work: Coroutine[Any, Any, None], told: asyncio.Future[None]) -> None:
-    """The work's outcome goes to whoever waits, if he still does."""
+async def _settled(work: Coroutine[Any, Any, None], outcome: asyncio.Future[None]) -> None:
+    """Hand the work's outcome to the caller, if it still waits."""
     try:
         await work
     except asyncio.CancelledError:
-        told.cancel()
+        outcome.cancel()
         raise
     except Exception as error:
-        if not told.done():
-            return told.set_exception(error)
+        if not outcome.done():
+            return outcome.set_exception(error)
         log.warning("failed, and nobody waits any more", why=str(error) or repr(error))
-    if not told.done():
-        told.set_result(None)
+    if not outcome.done():
+        outcome.set_result(None)
 
 
 async def _nothing_more(container_id: str) -> None:

@@ -59,7 +59,7 @@ static int first_life(struct shim *shim)
 	/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. */
 	if (!error)
 		known = tell_keeper(shim, shim->streams.master_fd), stage = "created", error = leave_word(shim);
-	/* A command that runs is not called back because the disk is full: who is there is told, and the keeper knows. */
+	/* A full disk does not end a command that runs: the waiting daemon gets its word, and the keeper knows. */
 	if (error && shim->init_pid && *shim->plan.exec)
 		error = 0;
 	if (!error)

@@ -293,7 +293,7 @@ def thaw(cgroups_path: str, root: str = ROOT) -> None:
 
 
 def is_frozen(cgroups_path: str, root: str = ROOT) -> bool:
-    """Whether the cgroup itself is told to freeze: of one above it nothing is said. False if it is not there."""
+    """Return whether the cgroup itself is frozen, whatever one above it is. False if it is not there."""
     tops = paths(cgroups_path, root)
     v1 = f"{tops['freezer']}/freezer.self_freezing" if "freezer" in tops else ""
     v2 = f"{tops['unified']}/cgroup.freeze" if "unified" in tops else ""

@@ -95,7 +95,7 @@ class OomWatch:
             self._monitor.watch(run.event_fd, select.EPOLLIN, lambda _: self._drain(run))
 
     def note(self, key: RunKey) -> None:
-        """Counts a kill that the run's cgroup on this host does not count. It is told like the others."""
+        """Counts a kill that the run's cgroup on this host does not count. It is reported like the others."""
         run = self._runs.get(key)
         if run is not None:
             run.noted += 1

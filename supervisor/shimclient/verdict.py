@@ -45,7 +45,7 @@ class Seen:
     `kernel_status`: the wait status of the process, only where its pid is nobody else's in the same shim. `lost`: the
     shim is dead, and its `delete` has been called; `deleted` is what came of that. `is_plain`: of a shim that says 255
     for no other reason than that this was the code; others say it of what they have lost, too. `ended_ns`: when the
-    kernel reported the end of the process, 0 where nobody was there to hear it. `forced`: it was killed past its shim,
+    kernel reported the end of the process, 0 where exitd did not see it. `forced`: it was killed past its shim,
     which does not answer. `is_zombie`: `kernel_status` is from the process itself. `never_started`: the shim says so.
     """
 

@@ -47,7 +47,7 @@ class Watched:
     is_zombie: bool = False  # that status was read from the dead process itself, which nobody has reaped
     forced: bool = False  # SIGKILL was sent past its shim, which does not answer: the kernel's word is enough
     never_started: bool = False  # its shim says so
-    ended_ns: int = 0  # CLOCK_REALTIME at which init's pidfd told of its end; 0 where it had ended before it was held
+    ended_ns: int = 0  # CLOCK_REALTIME at which init's pidfd became readable; 0 where it had ended before it was held
     waiting: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
 
