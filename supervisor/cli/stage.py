@@ -19,7 +19,7 @@ from supervisor.compare import descent
 from supervisor.errors import ExitdError
 from supervisor.oci import bundle, cgroups, rootfs
 
-ANSWER_SECONDS = 15.0
+ANSWER_SECONDS = 30.0
 LEAVE_SECONDS = 10.0
 MNT_DETACH = 2
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -91,6 +91,11 @@ class Stage:
                 stderr=log,
                 start_new_session=True,  # a Ctrl-C is for us; the daemon hears from us
             )
+        self._wait_for_answer()
+
+    def _wait_for_answer(self) -> None:
+        """Returns when the daemon that was started answers. Raises StageFailed when it ends instead, or takes long."""
+        assert self._daemon is not None
         deadline = time.monotonic() + ANSWER_SECONDS
         while not self._answers():
             if self._daemon.poll() is not None:
@@ -130,11 +135,14 @@ class Stage:
         return True
 
     def _remove_containers(self) -> None:
-        """By the daemon, which is raised again for it if need be: removing is its business."""
+        """By the daemon, since removing is its business. One that has ended is started again; one whose start was
+        interrupted may not answer yet."""
         if not (self.root / "exitd.db").exists():
             return
         if self._daemon is None or self._daemon.poll() is not None:
             self.raise_daemon()
+        else:
+            self._wait_for_answer()
         with self.client() as client:
             for container in client.list(all_of_them=True):
                 client.remove(container.id, force=True)

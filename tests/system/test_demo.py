@@ -94,6 +94,26 @@ def test_an_interrupted_demo_leaves_nothing(line: str, number: int) -> None:
     assert left(played.base) == []
 
 
+AT_THE_SECOND_START = """
+from supervisor.cli import demo, stage
+answers, came = stage.Stage._answers, []
+def interrupted(self):
+    if self.back_ns and not came:
+        came.append(True)
+        raise KeyboardInterrupt
+    return answers(self)
+stage.Stage._answers = interrupted
+demo.main()
+"""
+
+
+def test_one_that_is_interrupted_before_exitd_answers_again_leaves_nothing() -> None:
+    played = play(sys.executable, "-c", AT_THE_SECOND_START)
+    assert played.code == 128 + signal.SIGINT, played.text
+    assert "nothing is left" in played.text
+    assert left(played.base) == []
+
+
 def test_a_code_that_is_not_what_the_container_was_made_to_be_fails_the_demo() -> None:
     """The truth of one part is planted wrong: the demo must not call that right."""
     planted = "demo.PARTS = (dataclasses.replace(demo.PARTS[0], truth=demo.Exited(8)), *demo.PARTS[1:])"
