@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -33,9 +33,18 @@ NO_FIFOS: Mapping[int, int] = {}
 
 
 class Shims:
-    """Starts shims, and ends the ones that do not end by themselves."""
+    """Starts shims, and ends the ones that do not end by themselves.
 
-    def __init__(self, watcher: monitor.Monitor, keeper_line: keeper.Keeper) -> None:
+    `on_begun` gets the watch of each shim that was just started, a replacement's too, before the shim is waited for.
+    """
+
+    def __init__(
+        self,
+        watcher: monitor.Monitor,
+        keeper_line: keeper.Keeper,
+        on_begun: Callable[[ShimWatch], Awaitable[None]] | None = None,
+    ) -> None:
+        self._on_begun = on_begun
         self._monitor = watcher
         self._keeper = keeper_line
         self._program = str(programs.find("exitd-shim"))
@@ -64,13 +73,20 @@ class Shims:
         try:
             with _Seats(wanted) as seats:
                 if await self._by_keeper(watch, seats, adopt=adopt):
-                    return await seats.status(limit_seconds)
+                    return await self._word(watch, seats, limit_seconds)
             # A stopped keeper's queue has copies of those ends, so that they would never be at their end: new ones.
             with _Seats(wanted) as seats:
                 self._directly(watch, seats, adopt=adopt)
-                return await seats.status(limit_seconds)
+                return await self._word(watch, seats, limit_seconds)
         except OSError as error:
             raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
+
+    async def _word(
+        self, watch: ShimWatch, seats: "_Seats", limit_seconds: float
+    ) -> launch.Created | launch.Failed | None:
+        if self._on_begun is not None:
+            await self._on_begun(watch)
+        return await seats.status(limit_seconds)
 
     async def replace(self, watch: ShimWatch) -> bool:
         """Another shim in the place of one that has gone before its time. False: none was begun, which costs output."""

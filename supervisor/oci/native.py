@@ -66,6 +66,7 @@ class NativeContainers:
     async def create_container(self, container: Container) -> Made:
         own = await self.prepared(container)
         self._watching.cgroups[container.id] = own.cgroups_path
+        self._name_shim_cgroup(container)
         self._limit_pod(container)
         self._refuse_a_taken_name(container)
         key = RunKey(container.id, container.run)
@@ -100,6 +101,11 @@ class NativeContainers:
         for path in (cgroup, bundle.pod_cgroup(container.id) if container.spec.pod else ""):
             if path and bundle.is_ours(path):
                 self._owner.mark(cgroups.existing(path))
+
+    def _name_shim_cgroup(self, container: Container) -> None:
+        """Of every shim of this container from now on: the first, its execs', and those that replace them."""
+        if container.spec.shim_cgroup:
+            self._watching.shim_cgroups[container.id] = container.spec.shim_cgroup
 
     def _sandbox_has_ended(self, container: Container) -> bool:
         """Whatever its runtime says then, it is because there was nothing to join."""
@@ -234,6 +240,7 @@ class NativeContainers:
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
         key = RunKey(container.id, container.run)
         self._cgroup(container)
+        self._name_shim_cgroup(container)
         if await self._is_lost(container):
             await self._end_lost(container)
             return Found.LOST, None
@@ -334,6 +341,7 @@ class NativeContainers:
     def forget(self, container: Container) -> None:
         self._watching.drop(RunKey(container.id, container.run))
         self._watching.cgroups.pop(container.id, None)
+        self._watching.shim_cgroups.pop(container.id, None)
 
     def monitored_by(self, key: RunKey) -> str:
         """Whose child init is: shim | keeper | other; empty when there is no init."""

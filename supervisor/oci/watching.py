@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
@@ -17,7 +17,7 @@ from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.sandbox import ExitListener, NoProcess, OomListener
 from supervisor.shims import Shims
-from supervisor.witness import Senses, Watch
+from supervisor.witness import Senses, ShimWatch, Watch
 
 KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it
 REGISTER_AT_ONCE = 16
@@ -26,18 +26,20 @@ log = structlog.get_logger(__name__)
 
 
 class Watching:
-    """One per daemon; belongs to its event loop. `cgroups` says where each container's is."""
+    """One per daemon; belongs to its event loop. `cgroups` says where each container's is; `shim_cgroups`, where the
+    shims of a container belong whose client named a cgroup for them."""
 
     def __init__(self, watcher: monitor.Monitor, keeper_line: keeper.Keeper, changes: Inotify, *, zombie: bool) -> None:
         """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
         self.cgroups: dict[str, str] = {}
+        self.shim_cgroups: dict[str, str] = {}
         self.keeper = keeper_line
-        self.shims = Shims(watcher, keeper_line)
+        self.shims = Shims(watcher, keeper_line, self._move_shim)
         self._watches: dict[RunKey, Watch] = {}
         self._on_exit: ExitListener | None = None
         self._on_oom: OomListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
-        self._adoptions: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._finding: asyncio.Task[None] | None = None
         self._keepers_lost = 0
         self._unregistered: set[RunKey] = set()  # whose shims cannot
@@ -112,6 +114,7 @@ class Watching:
         watch = self.add(key, directory, init, executes=executes)
         watch.init_fd = pidfd_of(init)
         self.shims.find(watch)
+        self._spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
         self.begin(watch)
         watch.look()
         self._look_for_shim(watch)
@@ -175,9 +178,24 @@ class Watching:
 
     def shim_lost(self, key: RunKey) -> None:
         """Init goes on under the keeper; a replacement goes on with its output."""
-        task = asyncio.get_running_loop().create_task(self._adopt(key))
-        self._adoptions.add(task)
-        task.add_done_callback(self._adoptions.discard)
+        self._spawn(self._adopt(key))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _move_shim(self, watch: ShimWatch) -> None:
+        """To the cgroup that its container's client named, if one did. Repeatable. A refusal is logged: the run goes
+        on without."""
+        cgroup, shim = self.shim_cgroups.get(watch.key.container), watch.shim
+        if not cgroup or shim is None:
+            return
+        try:
+            await asyncio.to_thread(cgroups.join, cgroup, shim)
+        except OSError as error:
+            key = watch.key
+            log.warning("shim not moved", container=key.container, exec=key.exec_id, cgroup=cgroup, why=error.strerror)
 
     def _look_for_shim(self, watch: Watch) -> None:
         """One that has gone has either done its work, or needs to be replaced."""
@@ -268,7 +286,7 @@ class Watching:
         return max((cgroups.oom_kills(path) or 0) if path else 0, self._oom.seen(RunKey(key.container, key.run)))
 
     def close(self) -> None:
-        for task in (*self._adoptions, *([self._finding] if self._finding is not None else [])):
+        for task in (*self._tasks, *([self._finding] if self._finding is not None else [])):
             task.cancel()
         for watch in self._watches.values():
             watch.close()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ import pytest
 
 from supervisor.oci import cgroups
 from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
-from tests.system.daemonrig import until
+from tests.system.daemonrig import commands, until
 from tests.system.watchrig import engine
 
 
@@ -96,6 +97,42 @@ def test_relay_and_shim_are_in_the_cgroup_that_their_client_named(rig: Container
         for path in made:
             members = [int(line) for line in (path / "cgroup.procs").read_text().split()]
             assert sorted(members) == sorted((relay, shown.shim.pid))
+        removed(box)
+
+
+def shims_of(directory: str) -> list[int]:
+    """Pids of the shims that work in this run directory or below it: the run's, and those of its execs."""
+    found = []
+    for pid, words in commands():
+        if os.path.basename(words.split(b"\0")[0]) == b"exitd-shim":
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                if f"{os.readlink(f'/proc/{pid}/cwd')}/".startswith(f"{directory}/"):
+                    found.append(pid)
+    return sorted(found)
+
+
+def test_so_are_the_shims_of_execs_and_whatever_takes_the_place_of_a_killed_one(rig: Containerd) -> None:
+    box = rig.box(EXITD, "later")
+    with a_cgroup(f"exitd-later-{os.getpid()}") as made:
+        box.started("--null-io", *flags(box, f'ShimCgroup = "/{made[0].name}"\n'), "--", "sleep", "1000")
+        assert box.exec("one", "-d", "--", "sleep", "1000") == Said(0, "", "")
+        with rig.with_exitd().client() as client:
+            (shown,) = client.list(all_of_them=False)
+        directory = f"{rig.with_exitd().state}/c/{shown.id}/{shown.run}"
+        (relay,) = rig.shims(box.id)
+
+        def all_are_in_it() -> bool:
+            wanted = [relay, *shims_of(directory)]
+            members = [[int(line) for line in (path / "cgroup.procs").read_text().split()] for path in made]
+            return len(wanted) == 3 and all(sorted(each) == sorted(wanted) for each in members)
+
+        until(all_are_in_it, "the exec's shim is somewhere else")
+        before = shims_of(directory)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: len(after := shims_of(directory)) == 2 and not {*before} & {*after}, "no replacements")
+        until(all_are_in_it, "a replacement is somewhere else")
+        assert box.exec("two", "--", "sh", "-c", "exit 4").code == 4
         removed(box)
 
 
