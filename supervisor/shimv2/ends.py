@@ -20,7 +20,7 @@ from supervisor.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.inotify import IN_MOVED_TO, Inotify
 from supervisor.node import Node
-from supervisor.shimv2 import tasks
+from supervisor.shimv2 import making, tasks
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.service import TaskService
 from supervisor.shimv2.tasks import Look
@@ -133,10 +133,11 @@ class Ends:
         return Look(tasks.STOPPED, 0, UNKNOWN_NUMBER, self._node.clock.now_ns())
 
     async def _end_rebooted(self, container_id: str) -> None:
-        """containerd knows nothing of the tasks of another boot: nobody would ever delete them."""
+        """containerd knows nothing of the tasks of another boot, and asks for none of them to be deleted."""
         with contextlib.suppress(ExitdError):
             c = await self._node.get(container_id)
-            if tasks.is_of_another_boot(c, self._node.clock.boot_id()):
+            # Earlier versions gave a task that had ended the boot in which they first saw it.
+            if tasks.is_of_another_boot(c, self._node.clock.boot_id()) or await making.is_forgotten(c):
                 await self._service.remove(c, CONTAINERD, CLEANED_UP)
 
     def _place(self, namespace: str, id: str) -> Path:

@@ -9,7 +9,7 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor import regular
 from supervisor.errors import BadRequest, Code, ShimFailed
-from supervisor.facts import Container, Process, Spec
+from supervisor.facts import Container, Phase, Process, Spec
 from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.oci import cgroups
 from supervisor.rundir import path_of
@@ -155,6 +155,37 @@ async def leave_word(container: Container, state: str) -> None:
         await asyncio.to_thread(_write, path, fields.encode("task", pairs))
     except OSError as error:
         raise ShimFailed(f"{path}: {error.strerror}") from error
+
+
+async def is_forgotten(container: Container, new_bundle: str = "") -> bool:
+    """Return whether containerd cannot know this task, which has ended, any more.
+
+    containerd makes a task's bundle before it asks for the task, and removes it after it has deleted the task; on most
+    hosts a reboot takes the bundle away. So a bundle that is not there, or has the word of another run in it, is proof.
+    `new_bundle`: of a task that is asked for now. If it has the same path and no word, containerd has just made it.
+    What cannot be read proves nothing.
+    """
+    task = container.spec.task
+    if task is None or container.phase is not Phase.EXITED:
+        return False
+    try:
+        found = await asyncio.to_thread(_word_in, task.bundle)
+    except (OSError, fields.BadMessage):
+        return False
+    if found is None:
+        return True
+    if not found:
+        return new_bundle.rstrip("/") == task.bundle.rstrip("/")
+    return not found.endswith(f"/c/{container.id}/{container.run}")
+
+
+def _word_in(bundle: str) -> str | None:
+    """The run directory that the word in a bundle names; empty without a word, None without a bundle."""
+    try:
+        data = regular.read(f"{bundle}/{WORD}", most_bytes=1 << 16)
+    except FileNotFoundError:
+        return "" if os.path.isdir(bundle) else None
+    return fields.decode(data, "task").get("directory")
 
 
 def _write(path: str, data: bytes) -> None:

@@ -102,7 +102,7 @@ class TaskService:
         relay = caller.hello.relay
         self._making[relay] = self._making.get(relay, 0) + 1
         try:
-            c = await self._created_before(request.id, caller)
+            c = await self._created_before(request, caller)
             if c is None:
                 c = await self._operations.create(await making.spec_of(request, caller), caller.by)
                 await making.put_shims(c, caller)
@@ -113,10 +113,10 @@ class TaskService:
             if not self._making[relay]:
                 del self._making[relay]
 
-    async def _created_before(self, id: str, caller: Caller) -> Container | None:
+    async def _created_before(self, request: pb.CreateTaskRequest, caller: Caller) -> Container | None:
         """By this very request. What a crash has left of it is gone when this returns None; so is a task of before the
         host was rebooted, of which containerd knows nothing."""
-        c = await self._settled(caller.namespace, id)
+        c = await self._settled(caller.namespace, request.id)
         if c is None or c.spec.task is None:
             return None
         if tasks.is_of_another_boot(c, self._node.clock.boot_id()):
@@ -125,6 +125,8 @@ class TaskService:
             if tasks.is_there(c):
                 return c
             await self._gone(c)
+        elif await making.is_forgotten(c, request.bundle):
+            await self.remove(c, caller.by, "")
         return None
 
     async def start(self, request: pb.StartRequest, caller: Caller) -> pb.StartResponse:

@@ -1,6 +1,7 @@
 """Tasks of another boot: containerd knows nothing of them, so exitd removes them, however they had ended."""
 
-from dataclasses import dataclass, field
+import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from supervisor.facts import By, Container, Exited, Phase, Spec
 from supervisor.inotify import Inotify
 from supervisor.lifecycle import RemoveAsked
 from supervisor.recovery import recover
+from supervisor.shimv2 import making
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.ends import Ends
+from supervisor.store import Change
 from supervisor.taskfacts import Task
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 
@@ -31,10 +34,14 @@ class Service:
         await self.world.node.apply(c.id, RemoveAsked(by, key))
 
 
-async def ended(w: World, name: str) -> None:
-    id = await w.running(Spec(name=name, task=Task(f"/b/{name}")))
+async def ended(w: World, directory: Path, name: str) -> str:
+    """A task that has ended, its bundle as it was when it began. Its container's id."""
+    (bundle := directory / f"b-{name}").mkdir(exist_ok=True)
+    id = await w.running(Spec(name=name, task=Task(str(bundle))))
+    await making.leave_word(w.node.containers[id], "/state")
     w.manager.ends(id, status=Exited(7))
     await until(lambda: w.node.containers[id].phase is Phase.EXITED and w.node.containers[id].clean)
+    return id
 
 
 async def removed(w: World, directory: Path) -> list[str]:
@@ -52,19 +59,19 @@ async def removed(w: World, directory: Path) -> list[str]:
 @in_loop
 async def test_a_task_that_had_ended_before_a_reboot_is_removed_after_it_and_its_name_is_free(tmp_path: Path) -> None:
     async with world(tmp_path, boot="one") as w:
-        await ended(w, "web")
+        await ended(w, tmp_path, "web")
         assert await removed(w, tmp_path) == []
     async with world(tmp_path, boot="two") as w:
         await recover(w.node)
         assert await removed(w, tmp_path) == ["web"]
         await until(lambda: w.node.containers == {})
-        await ended(w, "web")
+        await ended(w, tmp_path, "web")
 
 
 @in_loop
 async def test_exitd_may_be_started_twice_after_the_reboot_before_it_removes_the_task(tmp_path: Path) -> None:
     async with world(tmp_path, boot="one") as w:
-        await ended(w, "web")
+        await ended(w, tmp_path, "web")
     async with world(tmp_path, boot="two") as w:
         await recover(w.node)
         await w.node.background.settled()
@@ -72,3 +79,42 @@ async def test_exitd_may_be_started_twice_after_the_reboot_before_it_removes_the
     async with world(tmp_path, boot="two") as w:
         await recover(w.node)
         assert await removed(w, tmp_path) == ["web"]
+
+
+async def stamped(w: World, id: str, boot: str) -> None:
+    """As an exitd of commit 6e7571d left what had ended: with the boot under which it last looked."""
+    c = replace(w.node.containers[id], boot_id=boot)
+    await w.node.store.commit(Change(containers=(c,)))
+
+
+@in_loop
+async def test_a_task_stamped_with_the_new_boot_by_an_earlier_exitd_goes_once_its_bundle_has_gone(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, boot="one") as w:
+        await stamped(w, await ended(w, tmp_path, "web"), "two")
+    async with world(tmp_path, boot="two") as w:
+        await recover(w.node)
+        assert await removed(w, tmp_path) == []  # containerd may still ask for it
+    shutil.rmtree(tmp_path / "b-web")
+    async with world(tmp_path, boot="two") as w:
+        await recover(w.node)
+        assert await removed(w, tmp_path) == ["web"]
+
+
+@in_loop
+async def test_containerd_has_forgotten_a_task_whose_bundle_it_has_made_anew(tmp_path: Path) -> None:
+    bundle = tmp_path / "b-web"
+    async with world(tmp_path) as w:
+        id = await ended(w, tmp_path, "web")
+        c = w.node.containers[id]
+        assert not await making.is_forgotten(c, str(bundle))
+        assert not await making.is_forgotten(replace(c, phase=Phase.RUNNING), str(bundle))
+        (bundle / making.WORD).unlink()
+        assert await making.is_forgotten(c, str(bundle))
+        assert not await making.is_forgotten(c)  # exitd may have been killed before it left word
+        assert not await making.is_forgotten(c, "/b/another")
+        await making.leave_word(replace(c, id="another"), "/state")
+        assert await making.is_forgotten(c)
+        (bundle / making.WORD).write_bytes(b"no word")
+        assert not await making.is_forgotten(c, str(bundle))
