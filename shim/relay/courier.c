@@ -126,8 +126,9 @@ static void response(struct courier *c, const struct reader *in)
 		fail(c, code > 0 ? code : CODE_UNAVAILABLE, "containerd's answer cannot be read");
 }
 
-/* Bytes of containerd. */
-void courier_hear(struct courier *c, const char *data, size_t size)
+/* Bytes of containerd. 1: the connection is to be closed. An answer to a request of which a part has not left yet is no
+ * answer to it, and the next request must not follow that half one. */
+int courier_hear(struct courier *c, const char *data, size_t size)
 {
 	struct reader *in = &c->from_containerd;
 	int whole;
@@ -136,10 +137,16 @@ void courier_hear(struct courier *c, const char *data, size_t size)
 		at += reader_feed(in, data + at, size - at, &whole);
 		if (!whole)
 			continue;
-		if (in->type == FRAME_RESPONSE && c->number && in->stream == c->stream - 1)
+		if (in->type == FRAME_RESPONSE && c->number && in->stream == c->stream - 1) {
+			if (c->to_containerd.end > c->to_containerd.at) {
+				fail(c, CODE_UNAVAILABLE, "containerd has answered half a request");
+				return 1;
+			}
 			response(c, in);
+		}
 		reader_next(in);
 	}
+	return 0;
 }
 
 /* Nobody is waited for without an end. 1: the connection is to be closed, since an answer may still come over it. */

@@ -37,9 +37,7 @@ void post_read(struct relay *r)
 	char data[1024];
 	ssize_t got = recv(r->post.fd, data, sizeof data, 0);
 
-	if (got > 0)
-		courier_hear(&r->courier, data, (size_t)got);
-	else if (!got || (errno != EAGAIN && errno != EINTR))
+	if (got > 0 ? courier_hear(&r->courier, data, (size_t)got) : !got || (errno != EAGAIN && errno != EINTR))
 		drop(r);
 }
 

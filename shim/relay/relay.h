@@ -205,7 +205,7 @@ void courier_report(const struct courier *c, struct session *s);
 int courier_wants(const struct courier *c);
 void courier_up(struct courier *c);
 void courier_down(struct courier *c);
-void courier_hear(struct courier *c, const char *data, size_t size);
+int courier_hear(struct courier *c, const char *data, size_t size);
 int courier_look(struct courier *c, int64_t now_ms);
 
 /* group.c, address.c, evidence.c */

@@ -53,12 +53,14 @@ class Courier:
         return frames
 
     def answer(self, reply: bytes = success(), stream: int = 1, piece: int = 0) -> None:
-        self.says(encode(Frame(stream, RESPONSE, 0, reply)), piece)
+        """To a request that it has read as a whole."""
+        self.sent()
+        assert not self.says(encode(Frame(stream, RESPONSE, 0, reply)), piece)
 
-    def says(self, data: bytes, piece: int = 0) -> None:
-        for at in range(0, len(data), piece or len(data)):
-            part = data[at : at + (piece or len(data))]
-            lib.courier_hear(self.c, ffi.from_buffer(part), len(part))
+    def says(self, data: bytes, piece: int = 0) -> bool:
+        """Whether the connection is to be closed by then."""
+        parts = [data[at : at + (piece or len(data))] for at in range(0, len(data), piece or len(data))]
+        return any([lib.courier_hear(self.c, ffi.from_buffer(part), len(part)) for part in parts])
 
     def told(self, link: Session | None = None) -> list[tuple[int, int]]:
         """Numbers and codes that exitd is told."""
@@ -183,6 +185,22 @@ def test_a_refusal_is_told_in_containerds_words_and_the_event_is_sent_again_when
         assert c.told() == [(7, REFUSED)]
         c.hand(7)
         c.answer(stream=7)
+        assert c.told() == [(7, OK)]
+
+
+def test_an_answer_to_half_a_request_is_none_and_the_next_request_does_not_follow_the_half_one() -> None:
+    with courier() as c:
+        c.up()
+        c.hand(7, b"event")
+        lib.buffer_take(ffi.addressof(c.c, "to_containerd"), 3)
+        assert c.says(encode(Frame(1, RESPONSE, 0, success())))
+        assert (c.sent(), c.told()) == ([], [(7, UNAVAILABLE)])
+        c.down()
+        c.hand(7, b"event")
+        assert c.wants()
+        c.up()
+        assert c.sent() == [Frame(3, REQUEST, 0, b"event")]
+        c.answer(stream=3)
         assert c.told() == [(7, OK)]
 
 

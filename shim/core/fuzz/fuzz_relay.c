@@ -100,8 +100,8 @@ static void bring(struct play *p, int how, const char *data, size_t size)
 		close_post(p);
 	else if (how == 2 && c->is_up)
 		take(p, &c->to_containerd, &p->brought, size);
-	else if (how == 3 && c->is_up)
-		courier_hear(c, data, size);
+	else if (how == 3 && c->is_up && courier_hear(c, data, size))
+		close_post(p);
 	courier_report(c, &p->session);
 	if (!c->number && c->to_containerd.end > c->to_containerd.at)
 		abort();
