@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.attack import lives, misfortunes
 from tests.attack.judge import ASKED, Death, Failed, Row, Seen, Truth, Verdict, counts, judge
 from tests.attack.lives import truths_of
+from tests.attack.run import Plan
 
 TRUTH = Truth("a", "", 100, 7)
 ROW = Row("a", "id", 1, "", 100, "exited", 7)
@@ -71,6 +72,18 @@ def test_a_hangup_is_true_of_a_terminal_whose_shim_and_keeper_died(code: int | N
             verdict = told([truth], [row], terminals=terminals, deaths=died(*victims), spans=SPAN)
             right = terminal and code is None and {"shim", "keeper"} <= set(victims)
             assert wrong(verdict) == ({} if right else {"invented": 1}), victims
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("terminal", ["", "e0"])
+def test_a_hangup_is_true_of_an_exec_whose_shim_alone_held_its_terminal(noted: bool, terminal: str) -> None:
+    truths = [replace(TRUTH, token="e0", code=None)] if noted else []
+    row = replace(ROW, exec_id="x", kind="signaled", number=1, source="keeper")
+    terminals = frozenset({("a", terminal)})
+    right = terminal == "e0"
+    own, others = [Death("shim", 5.0, "a", "x")], [Death("shim", 5.0, "a", "y"), *died(*WITNESSES)]
+    assert wrong(told(truths, [row], terminals=terminals, deaths=own, spans=SPAN)) == ({} if right else {"invented": 1})
+    assert wrong(told(truths, [row], terminals=terminals, deaths=others, spans=SPAN)) == {"invented": 1}
 
 
 @pytest.mark.parametrize("tells", [False, True])
@@ -220,6 +233,18 @@ def test_a_seed_plans_the_same_lives_and_misfortunes_again() -> None:
     assert sum(life.exits for life in first) >= 200 and {life.kind for life in first} == set(lives.KINDS)
     plans = [list(itertools.islice(misfortunes.planned(seed), 100)) for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2] and {each.kind for each in plans[0]} == set(misfortunes.KINDS)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 8])
+def test_a_misfortune_has_as_many_victims_as_were_asked_for_and_luck_for_each(most: int) -> None:
+    plan = list(itertools.islice(misfortunes.planned(1, at_once=most), 300))
+    assert max(len(each.who) for each in plan) == most
+    assert all(len(each.luck) >= len(each.who) + len(each.others) for each in plan)
+
+
+def test_misfortunes_keep_pace_with_the_lives() -> None:
+    plan = Plan(1, 100, crowd=10, hits=0.5)
+    assert [plan.due(exits) for exits in (0, 1, 2, 90)] == [5, 5, 6, 50]
 
 
 def test_more_exits_begin_with_the_same_lives() -> None:

@@ -27,6 +27,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--misfortunes", nargs="*", choices=misfortunes.KINDS, default=misfortunes.KINDS, metavar="KIND"
     )
+    parser.add_argument("--crowd", type=int, default=12, metavar="N", help="lives at once")
+    parser.add_argument("--at-once", type=int, default=3, metavar="N", help="victims of one misfortune, at most")
+    parser.add_argument("--hits", type=float, default=0.5, metavar="X", help="misfortunes for each exit, at most")
     parser.add_argument("--plan", action="store_true", help="print the plan and end")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.json", help="everything, for machines")
     parser.add_argument("--page", type=pathlib.Path, metavar="FILE.md", help="everything, for people")
@@ -36,7 +39,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     asked = arguments()
-    plans = [Plan(seed, asked.exits, tuple(asked.lives), tuple(asked.misfortunes)) for seed in asked.seed]
+    kinds = tuple(asked.lives), tuple(asked.misfortunes)
+    plans = [Plan(seed, asked.exits, *kinds, asked.crowd, asked.at_once, asked.hits) for seed in asked.seed]
     if asked.plan:
         for plan in plans:
             _show(plan)
@@ -64,7 +68,7 @@ def _show(plan: Plan) -> None:
     every = list(lives.planned(plan.seed, plan.exits, plan.lives))
     for life in every:
         print(life)
-    for _, misfortune in zip(every, misfortunes.planned(plan.seed, plan.misfortunes), strict=False):
+    for _, misfortune in zip(every, misfortunes.planned(plan.seed, plan.misfortunes, plan.at_once), strict=False):
         print(misfortune)
 
 

@@ -183,9 +183,11 @@ def _may_be_killed(row: Row, truth: Truth | None) -> bool:
 
 
 def _hung_up(seen: Seen, row: Row, truth: Truth | None) -> bool:
-    """Its shim and the keeper held the other end of its terminal, and both were killed."""
-    alone = truth is not None and truth.code is None and (truth.life, truth.token) in seen.terminals
-    return row.number == SIGHUP and alone and _were_killed(seen, row, {"keeper"})
+    """Its shim and the keeper held the other end of its terminal, and both were killed. The keeper gets an exec's when
+    the runtime has returned, and the program runs already: until then its shim alone holds it."""
+    mine = {token for life, token in seen.terminals if life == row.life and bool(token) == bool(row.exec_id)}
+    has_terminal = truth.code is None and truth.token in mine if truth is not None else bool(row.exec_id and mine)
+    return row.number == SIGHUP and has_terminal and _were_killed(seen, row, set() if row.exec_id else {"keeper"})
 
 
 def _wrongly_unknown(seen: Seen, row: Row, truth: Truth | None) -> list[str]:

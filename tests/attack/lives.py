@@ -89,6 +89,7 @@ class Scene:
     pauses: set[str] = field(default_factory=set)
     terminals: set[tuple[str, str]] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
+    ended: int = 0  # exits of the lives that are over, as planned
 
     def call(self, ask: Callable[[Client], T]) -> T:
         """One question. ExitdError as the daemon answers; Unreachable when it died, or is not up."""

@@ -24,8 +24,10 @@ GROUPS = (
     *(("shim", "shim"), ("keeper", "shim"), ("daemon", "shim"), ("daemon", "keeper"), ("runtime", "shim")),
     *(("daemon", "runtime"), ("daemon", "keeper", "shim"), ("shim", "shim", "shim")),
 )
+CROWD = ("shim", "shim", "runtime")  # who else is struck where more than three may be
 KINDS = ("kill", "stop", "stop-and-kill", "forks", "descriptors", "full")
 WEIGHTS = {"kill": 10, "stop": 5, "stop-and-kill": 3, "forks": 2, "descriptors": 2, "full": 2}
+DUE_SECONDS = 0.05  # between two looks whether the next one is due
 ROOM = {"forks": 6, "descriptors": 6}  # how many more of these there may be, at most
 
 
@@ -48,22 +50,29 @@ class Misfortune:
         return f"+{self.gap:.2f} s {self.kind} {met}".rstrip() + f" ({self.seconds:.2f} s)"
 
 
-def planned(seed: int, kinds: tuple[str, ...] = KINDS) -> Iterator[Misfortune]:
-    """Without an end; the same ones for the same arguments."""
+def planned(seed: int, kinds: tuple[str, ...] = KINDS, at_once: int = 3) -> Iterator[Misfortune]:
+    """Without an end; the same ones for the same arguments. `at_once`: how many victims one of them has at most."""
     number = 0
     while kinds:
         pick = random.Random(f"{seed} misfortune {number}")
         (kind,) = pick.choices(kinds, [WEIGHTS[each] for each in kinds])
         yield Misfortune(
-            gap=round(pick.uniform(0.05, 0.8), 3),
+            gap=round(pick.uniform(0.02, 0.5), 3),
             kind=kind,
-            who=pick.choice(GROUPS),
-            others=pick.choice(GROUPS),
+            who=_group(pick, at_once),
+            others=_group(pick, at_once),
             seconds=round(pick.choice((0.05, 0.3, 1.0, 2.5)) * pick.uniform(0.5, 1.0), 3),
             room=pick.randrange(ROOM.get(kind, 0) + 1),
-            luck=tuple(round(pick.random(), 3) for _ in range(6)),
+            luck=tuple(round(pick.random(), 3) for _ in range(2 * max(at_once, 3))),
         )
         number += 1
+
+
+def _group(pick: random.Random, at_once: int) -> tuple[str, ...]:
+    group = pick.choice([each for each in GROUPS if len(each) <= at_once])
+    if at_once <= 3 or pick.random() < 0.5:
+        return group
+    return (*group, *pick.choices(CROWD, k=pick.randint(1, at_once - len(group))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,7 @@ class Fate:
     keeper: Callable[[], int]
     cgroup: pathlib.Path | None  # of daemon, keeper and shims; none where there is no pids controller
     over: threading.Event
+    due: Callable[[], int]  # how many misfortunes there may have been by now
     deaths: list[Death] = field(default_factory=list)  # with the container's id for its life
     met: list[str] = field(default_factory=list)
 
@@ -92,6 +102,9 @@ class Fate:
         for misfortune in plan:
             if self.over.wait(misfortune.gap):
                 return
+            while len(self.met) >= self.due():
+                if self.over.wait(DUE_SECONDS):
+                    return
             self.met.append(misfortune.kind)
             with contextlib.suppress(ProcessLookupError, FileNotFoundError):
                 getattr(self, f"_{misfortune.kind.replace('-', '_')}")(misfortune)
@@ -108,10 +121,10 @@ class Fate:
 
     def _stop_and_kill(self, misfortune: Misfortune) -> None:
         with contextlib.ExitStack() as still:
-            for target in self._targets(misfortune.who, misfortune.luck[:3]):
+            for target in self._targets(misfortune.who, misfortune.luck):
                 still.enter_context(_standing(target.process))
             self.over.wait(misfortune.seconds / 2)
-            for target in self._targets(misfortune.others, misfortune.luck[3:]):
+            for target in self._targets(misfortune.others, misfortune.luck[::-1]):
                 self._slay(target)
             self.over.wait(misfortune.seconds / 2)
 

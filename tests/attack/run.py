@@ -26,9 +26,8 @@ from tests.attack.lives import Interrupted, Life, Scene
 from tests.attack.misfortunes import Fate
 from tests.system.daemonrig import cgroups, commands, cwd_of
 
-THREADS = 12
 STATE_SIZE = "64m"
-LEFT_SECONDS = 30.0  # for shims and keeper to tidy up
+LEFT_SECONDS = 60.0  # for shims and keeper to tidy up
 END_SECONDS = 30.0
 RECORD_SECONDS = 2.0  # between two looks at the event log, which the daemon keeps only so long
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,6 +43,13 @@ class Plan:
     exits: int
     lives: tuple[str, ...] = lives.KINDS
     misfortunes: tuple[str, ...] = misfortunes.KINDS
+    crowd: int = 12  # lives at once
+    at_once: int = 3  # victims of one misfortune, at most
+    hits: float = 0.5  # misfortunes for each exit, at most: on a slow machine lives come to their end, too
+
+    def due(self, exits: int) -> int:
+        """How many misfortunes there may have been when so many exits are over: the first ones come at once."""
+        return int((exits + self.crowd) * self.hits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +203,8 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
         daemon = Exitd(base, cgroup)
         scene = Scene(daemon.connect, base / "truth")
         recorder = Recorder(scene)
-        fate = Fate(daemon.state, daemon.pid, daemon.keeper, cgroup, threading.Event())
+        own = (daemon.state, daemon.pid, daemon.keeper, cgroup)
+        fate = Fate(*own, threading.Event(), lambda: plan.due(scene.ended))
         try:
             seen, count, interrupted = _fight(plan, daemon, scene, recorder, fate, say)
         finally:
@@ -227,9 +234,9 @@ def _fight(
     every = list(lives.planned(plan.seed, plan.exits, plan.lives))
     with ThreadPoolExecutor(3) as pool:
         guard, record = pool.submit(daemon.guard), pool.submit(recorder.run)
-        trouble = pool.submit(fate.run, misfortunes.planned(plan.seed, plan.misfortunes))
+        trouble = pool.submit(fate.run, misfortunes.planned(plan.seed, plan.misfortunes, plan.at_once))
         try:
-            interrupted = _live_all(scene, every, say)
+            interrupted = _live_all(scene, every, plan.crowd, say)
             for over, task in ((fate.over, trouble), (recorder.over, record)):
                 over.set()
                 task.result()
@@ -244,7 +251,7 @@ def _fight(
     return seen, len(every), interrupted
 
 
-def _live_all(scene: Scene, every: list[Life], say: Callable[[str], None]) -> bool:
+def _live_all(scene: Scene, every: list[Life], crowd: int, say: Callable[[str], None]) -> bool:
     """Many at once. True when they were interrupted."""
     done = Counter[str]()
 
@@ -252,8 +259,10 @@ def _live_all(scene: Scene, every: list[Life], say: Callable[[str], None]) -> bo
         with contextlib.suppress(Interrupted):
             lives.live(scene, life)
             done[life.kind] += 1
+        with scene.lock:
+            scene.ended += life.exits
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(crowd) as pool:
         futures = [pool.submit(one, life) for life in every]
         try:
             for future in futures:
