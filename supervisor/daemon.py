@@ -266,7 +266,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         operations.execs = execs
         pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
         _keep_checks(stack, node, execs, operations)
-        adapter.mounting(node)
+        adapter.mounting(node, settings.state)
         await hub.serve()
         await execs.load()
         await recovery.recover(node)

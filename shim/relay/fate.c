@@ -105,6 +105,20 @@ static void await_record(const char *path, int pid, uint64_t started, struct see
 		close(p.fd);
 }
 
+/* The end that exitd has left in the bundle when it removed the task: containerd has died since, or did not hear it.
+ * 0, or -ENOENT. */
+static int read_end(const char *text, size_t size, struct seen *out)
+{
+	uint64_t code, at_ns;
+
+	if (fields_number(text, size, "code", &code) || code > UNKNOWN_STATUS ||
+	    fields_number(text, size, "at_ns", &at_ns) || !at_ns || at_ns > INT64_MAX)
+		return -ENOENT;
+	out->status = (int)code;
+	out->realtime_ns = (int64_t)at_ns;
+	return 0;
+}
+
 /* How the container ended, or what stands for not knowing: 255, and now. */
 void fate_settle(const char *bundle, struct seen *out)
 {
@@ -120,6 +134,8 @@ void fate_settle(const char *bundle, struct seen *out)
 	    !fields_number(text, (size_t)size, "started", &started) && pid > 1 && pid <= INT32_MAX &&
 	    (directory = fields_get(text, (size_t)size, "directory"))) {
 		out->pid = (int)pid;
+		if (!read_end(text, (size_t)size, out))
+			return;
 		snprintf(path, sizeof path, "%s/exit.json", directory);
 		if (read_record(path, (int)pid, started, out)) {
 			end_process((int)pid, started);

@@ -18,9 +18,15 @@ from supervisor.shimv2.service import Parts, TaskService
 __all__ = ["Parts", "mounting", "serve"]
 
 
-def mounting(node: Node) -> None:
+def mounting(node: Node, state: str) -> None:
     """Before containers are looked up: what a crash has left of one is removed then."""
-    discarded, find, changed, held = node.on_discarded, node.before_find, node.on_change, Held()
+    removing, discarded, find, changed, held = (
+        node.on_removing,
+        node.on_discarded,
+        node.before_find,
+        node.on_change,
+        Held(),
+    )
 
     async def hold(container_id: str) -> None:
         if (container := node.containers.get(container_id)) is not None:
@@ -35,6 +41,11 @@ def mounting(node: Node) -> None:
     async def mount(container_id: str) -> None:
         await making.mount(node.known(container_id))
 
+    async def leave_end(container_id: str) -> None:
+        await removing(container_id)
+        if (container := node.containers.get(container_id)) is not None:
+            await making.leave_end(container, state)
+
     async def unmount(container_id: str) -> None:
         container = node.containers.get(container_id)
         if container is not None:
@@ -42,7 +53,7 @@ def mounting(node: Node) -> None:
         if container is None or container.spec.task is None:  # a task holds no image
             await discarded(container_id)
 
-    node.before_make, node.on_discarded = mount, unmount
+    node.before_make, node.on_removing, node.on_discarded = mount, leave_end, unmount
     node.before_find, node.on_change = hold, release
 
 

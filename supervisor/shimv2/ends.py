@@ -103,7 +103,8 @@ class Ends:
         self._tell_given_up(namespace, id, bundle, before_ns)
         c = await self._known(namespace, id)
         if c is None or not _same(c, bundle) or c.created_ns > before_ns:
-            seen = await self._ended_before(namespace, id)
+            seen = await making.read_end(bundle, namespace, id) if bundle else None
+            seen = seen or await self._ended_before(namespace, id)
         else:
             log.info("task given up by containerd", container=c.id, task=id, namespace=namespace)
             seen = await self._service.remove(c, CONTAINERD, CLEANED_UP)

@@ -1,6 +1,7 @@
 """From a Create to a container of ours: its spec, its root file system, and the word left in its bundle."""
 
 import asyncio
+import contextlib
 import os
 
 import structlog
@@ -9,16 +10,18 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor import regular
 from supervisor.errors import BadRequest, Code, ShimFailed
-from supervisor.facts import Container, Phase, Process, Spec
+from supervisor.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
 from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.oci import cgroups
 from supervisor.rundir import path_of
 from supervisor.shimv2 import mounts, options, stdio
 from supervisor.shimv2.callers import Caller
+from supervisor.shimv2.tasks import STOPPED, Look
 from supervisor.taskfacts import RootMount, Stdio, Task
 from supervisor.ttrpc.faults import CallFailed
 
-WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by while exitd is away
+WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by
+MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
 
 log = structlog.get_logger(__name__)
 
@@ -143,13 +146,38 @@ def _rootfs(task: Task) -> str:
 
 
 async def leave_word(container: Container, state: str) -> None:
-    """ShimFailed when it cannot be written."""
-    assert container.spec.task is not None
-    known = container.init or (container.exit.init if container.exit is not None else None)
-    if known is None:
+    """Write who the task's init is. ShimFailed when it cannot be written."""
+    pairs = _word(container, state)
+    if pairs:
+        await _leave(container, pairs)
+
+
+async def leave_end(container: Container, state: str) -> None:
+    """Add how the task ended, before its record and its row are removed: a containerd that dies before it has the
+    answer to its Delete calls `delete` of the relay afterwards. Only beside the word of this very run: a bundle that
+    has gone, or is another task's by now, needs none. What fails is logged."""
+    task, exit_, pairs = container.spec.task, container.exit, _word(container, state)
+    if task is None or exit_ is None or not pairs:
         return
+    name = (("namespace", container.spec.namespace), ("id", container.spec.name))
+    end = (("code", fold(exit_.status)), ("at_ns", exit_.at_ns))
+    try:
+        if await asyncio.to_thread(_word_in, task.bundle) == path_of(state, container.id, container.run):
+            await _leave(container, (*pairs, *name, *end))
+    except (ShimFailed, OSError, fields.BadMessage) as error:
+        log.warning("the end is not in the bundle", container=container.id, why=str(error))
+
+
+def _word(container: Container, state: str) -> tuple[tuple[str, str | int], ...]:
+    known = container.init or (container.exit.init if container.exit is not None else None)
+    if container.spec.task is None or known is None:
+        return ()
     directory = path_of(state, container.id, container.run)
-    pairs = (("directory", directory), ("pid", known.pid), ("started", known.started_ticks))
+    return (("directory", directory), ("pid", known.pid), ("started", known.started_ticks))
+
+
+async def _leave(container: Container, pairs: tuple[tuple[str, str | int], ...]) -> None:
+    assert container.spec.task is not None
     path = f"{container.spec.task.bundle}/{WORD}"
     try:
         await asyncio.to_thread(_write, path, fields.encode("task", pairs))
@@ -182,13 +210,29 @@ async def is_forgotten(container: Container, new_bundle: str = "") -> bool:
 def _word_in(bundle: str) -> str | None:
     """The run directory that the word in a bundle names; empty without a word, None without a bundle."""
     try:
-        data = regular.read(f"{bundle}/{WORD}", most_bytes=1 << 16)
+        data = regular.read(f"{bundle}/{WORD}", most_bytes=MOST_BYTES)
     except FileNotFoundError:
         return "" if os.path.isdir(bundle) else None
     return fields.decode(data, "task").get("directory")
 
 
 def _write(path: str, data: bytes) -> None:
-    with open(f"{path}.new", "wb") as file:
+    made = f"{path}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(made)  # of an exitd that died in the middle of it
+    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(data)
-    os.rename(f"{path}.new", path)
+    os.rename(made, path)
+
+
+async def read_end(bundle: str, namespace: str, id: str) -> Look | None:
+    """What `leave_end` has left of this task in its bundle. None: nothing, or nothing that is understood."""
+    try:
+        data = await asyncio.to_thread(regular.read, f"{bundle}/{WORD}", most_bytes=MOST_BYTES, follow=False)
+        word = fields.decode(data, "task")
+        pid, code, at_ns = (word.number(key) for key in ("pid", "code", "at_ns"))
+    except (OSError, fields.BadMessage):
+        return None
+    if (word.get("namespace"), word.get("id")) != (namespace, id):
+        return None
+    return Look(STOPPED, pid, code, at_ns) if pid <= MOST_PID and code <= UNKNOWN_NUMBER and at_ns < 1 << 63 else None

@@ -232,10 +232,12 @@ def numbers(h: History) -> Iterator[str]:
 
 def ends(h: History) -> Iterator[str]:
     """A process ends once: with one code, one time and one pid, whoever says so. Of what a dead relay left behind
-    containerd may say that it does not know."""
+    containerd may say that it does not know, unless somebody had said it before."""
     for who in everybody(h):
-        orphaned = h.orphaned(who.task) is not None
-        said = [one for one in sayings(h, who) if not (orphaned and one[1].code == UNKNOWN)]
+        orphan = h.orphaned(who.task)
+        said = list(sayings(h, who))
+        if orphan is not None and not any(at < orphan.begun for at, _, _, _ in said):
+            said = [one for one in said if one[1].code != UNKNOWN]
         if len({end for _, end, _, _ in said}) > 1:
             yield f"two ends: {who} {[(end, where) for _, end, _, where in said]}"
         if len({pid for _, _, pid, _ in said if pid}) > 1:

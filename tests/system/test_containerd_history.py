@@ -180,6 +180,10 @@ def test_the_task_of_a_dead_relay_is_told_dead_once_and_by_containerd() -> None:
     assert violations(replace(true, told=(*true.told, told(6.9, "exit"), told(7, "delete"))))
     nobody_knows = tuple(replace(one, end=End(255, 6_900_000_000)) for one in true.published)
     assert violations(replace(true, published=nobody_knows)) == []
+    known = call(0.5, "wait", end=true.published[0].end)  # before the relay died: then containerd has the same to say
+    assert any(
+        "two ends" in one for one in violations(replace(true, calls=(known, *true.calls), published=nobody_knows))
+    )
     invented = tuple(replace(one, end=End(0, 6_800_000_000)) for one in true.published)
     assert any("made up" in one for one in violations(replace(true, published=invented)))
     two = (true.published[0], replace(true.published[1], end=End(137, 6_800_000_001)))

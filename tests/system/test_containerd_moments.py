@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
@@ -174,3 +175,33 @@ def test_a_shim_whose_containerd_died_before_the_create_says_that_it_has_nothing
     assert box.row() == (0, "")
     rig.wanted("container", "rm", box.id)
     rig.left_is()
+
+
+def test_of_a_delete_whose_answer_containerd_has_not_lived_to_hear_the_true_end_is_told(rig: Containerd) -> None:
+    """It has the bundle still, and calls `delete` when it finds no relay: here it is the relay that dies."""
+    box = rig.box(EXITD, "deleted")
+    with rig.events() as events:
+        box.started("--null-io", "--", "sh", "-c", "exit 43")
+        events.wait(box.id, "/tasks/exit")
+        with BlockingClient(rig.socket_of(box.id)) as lost:
+            answer = lost.call(f"{TASK}/Delete", pb.DeleteRequest(id=box.id), pb.DeleteResponse, LIMIT_SECONDS)
+        until(lambda: not remembered(box), "exitd keeps the answer for nobody")
+        for pid in rig.shims(box.id):
+            killed(pid)
+        until(lambda: not rig.wanted("task", "ls", "-q"), "containerd does not find out")
+        told = [
+            event.fields for event in events.settled().of(box.id) if event.topic in ("/tasks/exit", "/tasks/delete")
+        ]
+    ends = {(end["pid"], end["exit_status"], str(end["exited_at"])) for end in told}
+    assert len(told) >= 2 and len(ends) == 1, told
+    assert [(pid, code) for pid, code, _ in ends] == [(answer.pid, 43)], told
+    rig.wanted("container", "rm", box.id)
+    rig.left_is()
+
+
+def remembered(box: Box) -> int:
+    """How many answers about it exitd keeps for those who may ask again."""
+    words = "SELECT count(*) FROM tombstones WHERE json_extract(body, '$.task') = ?"
+    with contextlib.closing(sqlite3.connect(f"file:{box.rig.with_exitd().root}/exitd.db?mode=ro", uri=True)) as store:
+        (count,) = store.execute(words, (box.id,)).fetchone()
+    return int(count)

@@ -60,6 +60,12 @@ class Container:
         pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
         (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", [*pairs, ("started", started)]))
 
+    def leave_end(self, code: int | str, at_ns: int | str) -> None:
+        """As exitd does it when it removes the task."""
+        pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
+        pairs += [("started", self.started), ("code", code), ("at_ns", at_ns)]
+        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", pairs))
+
     def watched(self) -> None:
         """By a shim that lives."""
         started = self.started
@@ -220,6 +226,24 @@ def test_a_stranger_with_the_pid_is_not_killed(rig: Rig) -> None:
         (c.bundle.directory / "exitd.task").write_bytes(fields.encode("task", task))
         assert told(rig.delete(c.bundle)[0])[1] == 255
         assert c.init.poll() is None
+
+
+@pytest.mark.parametrize("code", [0, 43, 137, 255])
+def test_an_end_that_exitd_has_left_in_the_bundle_is_told_without_its_record(rig: Rig, code: int) -> None:
+    with container(rig) as c:
+        c.leave_end(code, 1_700_000_000_250_000_000)
+        (c.directory / record.NAME).unlink()
+        said, warned, seconds = rig.delete(c.bundle)
+        assert (*told(said), warned) == (c.init.pid, code, 1_700_000_000.25, "") and seconds < 1
+        assert c.init.poll() is None  # a stranger by then, who has the pid: he is not even looked at
+
+
+@pytest.mark.parametrize(("code", "at_ns"), [("256", "1"), ("-1", "1"), ("x", "1"), ("7", "0"), ("7", str(1 << 63))])
+def test_an_end_in_the_bundle_that_is_none_is_not_told(rig: Rig, code: str, at_ns: str) -> None:
+    with container(rig) as c:
+        c.leave_end(code, at_ns)
+        pid, status, _ = told(rig.delete(c.bundle)[0])
+        assert (pid, status) == (c.init.pid, 255)
 
 
 @pytest.mark.parametrize("left", ["no task", "no config", "no bundle", "no state", "nonsense"])

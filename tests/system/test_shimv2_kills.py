@@ -259,6 +259,25 @@ def test_a_task_that_containerd_has_given_up_is_ended_and_its_true_end_is_told(t
     helper.close()
 
 
+def test_a_task_that_was_deleted_for_a_containerd_that_died_meanwhile_has_its_true_end(t: Tasks) -> None:
+    """It calls `delete` of the relay when it is back, with the bundle that it had no time to remove."""
+    r, bundle = t.relay, t.bundle("box", "/bin/sh", "-c", "exit 43")
+    pid = r.create("box", bundle)
+    r.start("box")
+    end = r.ask("Wait", pb.WaitRequest(id="box"))
+    r.delete("box")
+    r.say(Frame(0, BYE, 0, b""))
+    r.close()
+    helper = Relay(t.daemon, r.namespace).connect(hello=False)
+    elsewhere = bundle.with_name("elsewhere")
+    until(lambda: helper.clean_up("box", elsewhere).exit_status == 255, "the answer to its Delete is forgotten")
+    told = helper.clean_up("box", bundle)
+    assert (told.pid, told.exit_status, told.exited_at) == (pid, 43, end.exited_at)  # type: ignore[attr-defined]
+    (bundle / "exitd.task").write_bytes(b"nonsense")
+    assert helper.clean_up("box", bundle).exit_status == 255
+    helper.close()
+
+
 def test_the_word_that_was_left_while_exitd_was_away_is_acted_on(t: Tasks) -> None:
     r = t.relay
     bundle = t.bundle("box", "/bin/sleep", "60")

@@ -11,15 +11,33 @@ from protos.containerd import runc_pb2, runtimeoptions_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor.errors import BadRequest, ShimFailed
-from supervisor.facts import By, Container, Phase, Process, Spec
+from supervisor.facts import (
+    By,
+    Container,
+    Exit,
+    Exited,
+    ExitStatus,
+    Oom,
+    Phase,
+    Process,
+    Reason,
+    RunKey,
+    Signaled,
+    Source,
+    Spec,
+    Unknown,
+)
 from supervisor.logspecs import LogDriver
 from supervisor.shimv2 import making
 from supervisor.shimv2.callers import Caller, Hello
+from supervisor.shimv2.tasks import STOPPED, Look
 from supervisor.taskfacts import RootMount, Stdio, Task
 from supervisor.ttrpc.faults import CallFailed
 from tests.supervisor.fakes import in_loop
 
 CALLER = Caller(Hello("00ff", 1, (1,), 77, "ns", "/run/c.ttrpc"), "00ff/1/3", 0, By(uid=0, pid=os.getpid()))
+
+EXIT = Exit(RunKey("c1", 1), "box", "ns", Exited(7), Source.RECORD, Reason.SELF, By(), Oom(), 77, 5, Process(40, 4))
 
 
 def _own_score() -> int:
@@ -90,3 +108,66 @@ async def test_the_word_in_the_bundle_names_init_and_the_run_directory(tmp_path:
         await making.leave_word(
             Container("c1", Spec("box", task=Task("/none")), Phase.CREATED, 1, 1, Process(4, 4)), "/s"
         )
+
+
+@in_loop
+async def test_the_end_in_the_bundle_is_read_as_it_was_left(tmp_path: Path) -> None:
+    spec = Spec("box", namespace="ns", task=Task(str(tmp_path)))
+    exit_ = replace(EXIT, init=Process(40, 4), at_ns=77)
+    c = Container("c1", spec, Phase.EXITED, 1, 1, exit=exit_)
+    assert await making.read_end(str(tmp_path), "ns", "box") is None
+    await making.leave_word(c, "/state")
+    assert await making.read_end(str(tmp_path), "ns", "box") is None
+    (tmp_path / "exitd.task.new").symlink_to(tmp_path / "bait")  # of somebody else, or of an exitd that died there
+    statuses: list[tuple[ExitStatus, int]] = [(Exited(43), 43), (Signaled(9), 137), (Unknown("monitors-killed"), 255)]
+    for status, code in statuses:
+        await making.leave_end(replace(c, exit=replace(exit_, status=status)), "/state")
+        assert await making.read_end(str(tmp_path), "ns", "box") == Look(STOPPED, 40, code, 77)
+    assert os.listdir(tmp_path) == ["exitd.task"]
+    for other in (("ns", "other"), ("other", "box")):
+        assert await making.read_end(str(tmp_path), *other) is None
+
+
+@in_loop
+async def test_a_bundle_that_has_gone_or_cannot_be_written_keeps_no_task_from_its_removal(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for bundle in (tmp_path / "none", tmp_path / "file"):
+        spec = Spec("box", namespace="ns", task=Task(str(bundle)))
+        await making.leave_end(Container("c1", spec, Phase.EXITED, 1, 1, exit=EXIT, init=Process(40, 4)), "/state")
+        assert await making.read_end(str(bundle), "ns", "box") is None
+    await making.leave_end(
+        Container("c1", Spec("box", namespace="ns"), Phase.EXITED, 1, 1, exit=EXIT, init=Process(40, 4)), "/state"
+    )
+
+
+@in_loop
+async def test_the_end_of_a_task_is_not_left_in_the_bundle_of_the_next_one(tmp_path: Path) -> None:
+    spec = Spec("box", namespace="ns", task=Task(str(tmp_path)))
+    old = Container("c1", spec, Phase.EXITED, 1, 1, exit=EXIT, init=Process(40, 4))
+    await making.leave_end(old, "/state")  # made anew by containerd, which has not asked for the task yet
+    assert os.listdir(tmp_path) == []
+    await making.leave_word(Container("c2", spec, Phase.CREATED, 1, 1, init=Process(50, 5)), "/state")
+    await making.leave_end(old, "/state")
+    assert await making.read_end(str(tmp_path), "ns", "box") is None
+
+
+@pytest.mark.parametrize("key", ["pid", "code", "at_ns"])
+@pytest.mark.parametrize("value", ["", "x", "-1", "9223372036854775808"])
+def test_an_end_in_the_bundle_that_is_none_is_nothing(tmp_path: Path, key: str, value: str) -> None:
+    @in_loop
+    async def look() -> None:
+        name = {"namespace": "ns", "id": "box"}
+        pairs = {**name, "pid": "40", "started": "4", "code": "7", "at_ns": "77"} | {key: value}
+        (tmp_path / "exitd.task").write_bytes(fields.encode("task", pairs.items()))
+        assert await making.read_end(str(tmp_path), "ns", "box") is None
+
+    look()
+
+
+@in_loop
+async def test_a_fifo_or_a_link_in_the_bundle_is_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "exitd.task")
+    assert await making.read_end(str(tmp_path), "ns", "box") is None
+    (tmp_path / "exitd.task").unlink()
+    (tmp_path / "exitd.task").symlink_to("/proc/kmsg")
+    assert await making.read_end(str(tmp_path), "ns", "box") is None
