@@ -10,7 +10,8 @@ from supervisor.errors import CannotStart
 
 APPLICATION_ID = 0x65786974  # "exit", in the file's header: tells exitd's file from any other SQLite database
 
-# MIGRATIONS[n] makes version n + 1 out of version n. Only ever append.
+# MIGRATIONS[n] makes version n + 1 out of version n. Only ever append; also an empty one, when rows get fields that an
+# exitd without them must not lose.
 MIGRATIONS = (
     """
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -53,6 +54,9 @@ MIGRATIONS = (
         container TEXT NOT NULL, run INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (container, run)
     ) WITHOUT ROWID;
     """,
+    # The same tables. An exitd of schema 5 would read the rows and, when it writes them back, drop what it does not
+    # know: a container's rights and seccomp profile, its runtime's root, and that an end was found late.
+    "",
 )
 VERSION = len(MIGRATIONS)
 

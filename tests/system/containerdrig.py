@@ -28,6 +28,7 @@ from tests.system.shimrig import empty_cgroup, end_process
 RUNC, EXITD = "io.containerd.runc.v2", "io.containerd.exitd.v2"
 IMAGE, PAUSE = "docker.io/exitd/small:1", "docker.io/exitd/pause:1"
 PROGRAMS = ("sh", "true", "sleep", "cat", "head", "tail", "seq", "id", "stty", "env")
+PROGRAMS_OF_THIS_TREE = pathlib.Path(sys.executable).parent
 SOCKETS = pathlib.Path("/run/containerd/s")  # of all containerds of the machine, whatever their state directory
 NEEDLESS = (
     *("snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper", "snapshotter.v1.zfs"),
@@ -82,12 +83,13 @@ def archive() -> bytes:
 class Containerd:
     """containerd as a child process, with directories, socket and namespace of its own.
 
-    `exitd` is the daemon its exitd tasks run under, begun by `with_exitd`."""
+    `exitd` is the daemon its exitd tasks run under, begun by `with_exitd`; the relay is in `programs`."""
 
     base: pathlib.Path
     cri: bool = False
     process: subprocess.Popen[bytes] | None = None
     exitd: Daemon | None = None
+    programs: pathlib.Path = PROGRAMS_OF_THIS_TREE
     keys: set[str] = field(default_factory=set)  # what a socket could be named by: tasks, groups, pods
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(100))
 
@@ -283,8 +285,8 @@ class Containerd:
         return text + (CRI.format(base=self.base, pause=PAUSE, runc=RUNC, exitd=EXITD) if self.cri else "")
 
     def _environment(self) -> dict[str, str]:
-        """The shims inherit it: this tree's programs first, and the state directory of our exitd."""
-        path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        """The shims inherit it: our programs first, and the state directory of our exitd."""
+        path = f"{self.programs}:{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "EXITD_STATE": f"{self.base}/e/s"}
 
     def _listens(self) -> bool:
@@ -367,11 +369,11 @@ class Box:
 
 
 @contextlib.contextmanager
-def containerd(*, cri: bool = False) -> Iterator[Containerd]:
+def containerd(*, cri: bool = False, programs: pathlib.Path = PROGRAMS_OF_THIS_TREE) -> Iterator[Containerd]:
     """One that runs and has the images; nothing is left of it."""
     base = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
     base.chmod(0o711)  # the root of a user namespace comes through, as it does through /run
-    made = Containerd(base, cri=cri)
+    made = Containerd(base, cri=cri, programs=programs)
     made.fifos.mkdir()
     try:
         made.start().import_images()

@@ -21,7 +21,9 @@ from supervisor.errors import NoSuchContainer
 from tests.system.warm import Forked
 
 LIMIT_SECONDS = 30.0
+START_SECONDS = 120.0  # of a program that loads everything first
 WARM_SECONDS = 3.0
+OURS = (sys.executable, "-m", "supervisor")  # this tree's exitd
 SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 
 
@@ -49,7 +51,7 @@ class Daemon:
     """exitd as a child process. `wrapper` words go before the program (strace, setpriv, ...).
 
     It is forked from one that is loaded, see warm, but for a wrapper, where the start itself is looked at (`wait` is
-    false) or its memory (`forked` is).
+    false), its memory (`forked` is), or where the `program` is another version's.
     """
 
     base: pathlib.Path
@@ -57,6 +59,7 @@ class Daemon:
     extra: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)  # besides the test's own
     forked: bool = True
+    program: tuple[str, ...] = OURS
     process: subprocess.Popen[bytes] | Forked | None = None
     warmed: tuple[int, float] = (0, 0.0)  # which process, and when
 
@@ -73,18 +76,17 @@ class Daemon:
         return self.base / "exitd.log"
 
     def start(self, *, wait: bool = True) -> "Daemon":
-        program = (sys.executable, "-m", "supervisor")
         words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *self.extra)
         environment = {**os.environ, **self.environment}
         with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
-            if self.forked and wait and not self.wrapper:
+            if self.forked and wait and not self.wrapper and self.program == OURS:
                 stdio = (nothing.fileno(), log.fileno(), log.fileno())
-                self.process = Forked("exitd", program, words, stdio, environment)
+                self.process = Forked("exitd", self.program, words, stdio, environment)
             else:
-                command = (*self.wrapper, *program, *words)
+                command = (*self.wrapper, *self.program, *words)
                 self.process = subprocess.Popen(command, stdin=nothing, stdout=log, stderr=log, env=environment)
         if wait:
-            until(self.answers, "exitd does not answer")
+            until(self.answers, "exitd does not answer", START_SECONDS)
         return self
 
     def answers(self) -> bool:

@@ -1,0 +1,285 @@
+"""Upgrades, docs/upgrading.md: what earlier versions of exitd run and have stored is taken over by this one."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import schema
+from supervisor.api.client import Client
+from tests.system import execrig, lives, upgraderig
+from tests.system.attachrig import Reader
+from tests.system.containerdkills import CODE, EXEC_CODE, ledger
+from tests.system.containerdrig import EXITD, Said, containerd
+from tests.system.daemonrig import LIMIT_SECONDS, NOTHING, START_SECONDS, Daemon, left, remove_all, spec, until
+from tests.system.lives import first_exit, last_exit, word
+from tests.system.upgraderig import TODAY, VERSIONS, Feed, Version, end_keeper, go, is_of, reload_keeper, version
+
+# Two versions are built, each of three steps that may take minutes on a busy machine.
+pytestmark = pytest.mark.timeout(1200)
+COPY, WAIT = "cat </mnt/{}; exit {}", "read x </mnt/{}; exit {}"
+
+
+@pytest.fixture(scope="module", params=VERSIONS, ids=[commit[:7] for commit in VERSIONS])
+def earlier(request: pytest.FixtureRequest) -> Version:
+    return version(request.param)
+
+
+class Scene:
+    """What an earlier exitd runs, and what must become of it."""
+
+    def __init__(self, d: Daemon) -> None:
+        self.daemon = d
+        self.place = d.base / "mnt"
+        self.place.mkdir()
+        self.expected: dict[tuple[str, str], str] = {}  # by container and exec: the word of its end
+
+    def fields(self) -> dict[str, object]:
+        return {"mounts": [pb.Mount(source=str(self.place), destination="/mnt")]}
+
+    def fifo(self, name: str) -> pathlib.Path:
+        os.mkfifo(self.place / name)
+        return self.place / name
+
+    def create(self, client: Client, script: str, name: str, code: int, **fields: object) -> str:
+        """A shell, by the name of the fifo that it reads."""
+        self.fifo(name)
+        made = client.create(spec("sh", "-c", script.format(name, code), name=name, **self.fields(), **fields)).id
+        self.expected[made, ""] = f"exited {code}"
+        return made
+
+    def up(self, client: Client, script: str, name: str, code: int, **fields: object) -> str:
+        made = self.create(client, script, name, code, **fields)
+        client.start(made)
+        return made
+
+    def exec(self, client: Client, box: str, script: str, name: str, code: int) -> str:
+        self.fifo(name)
+        made = execrig.begin(client, box, "sh", "-c", script.format(name, code))
+        self.expected[box, made] = f"exited {code}"
+        return made
+
+    def begin(self) -> None:
+        with self.daemon.client() as client:
+            self.over = lives.run(client, "sh", "-c", "echo over; exit 3")[0]
+            self.expected[self.over, ""] = "exited 3"
+            self.created = self.create(client, WAIT, "created", 4)
+            self.writer = self.up(client, COPY, "writer", 43)
+            self.writing = self.exec(client, self.writer, COPY, "writing", 21)
+            self.away = self.up(client, WAIT, "away", 7)
+            self.away_exec = self.exec(client, self.writer, WAIT, "away-exec", 22)
+            self.again = self.up(client, WAIT, "again", 9, restart="on-failure:1")
+            self.terminal = self.up(client, WAIT, "terminal", 12, tty=True)
+            self.orphan = self.up(client, "read x </mnt/{}; seq 20000; exit {}", "orphan", 44)
+            self.pod = client.run_pod(pb.ContainerSpec(image="pause", name="pod")).pause.id
+            self.member = self.up(client, WAIT, "member", 5, sandbox="pod")
+            self.known = {row.container_id: row for row in client.exits(pb.ExitsRequest())}
+            self.pids = {c.id: c.init.pid for c in client.list(all_of_them=True)}
+            self.exec_pids = {e.id: e.init.pid for e in client.inspect(self.writer).execs}
+            self.orphans_shim = client.inspect(self.orphan).shim.pid
+        self.feeds = [upgraderig.feed(self.place / name) for name in ("writer", "writing")]
+
+    def meanwhile(self) -> None:
+        """While there is no exitd."""
+        for name, pid in (("away", self.pids[self.away]), ("away-exec", self.exec_pids[self.away_exec])):
+            go(self.place / name)
+            until(lambda: not os.path.exists(f"/proc/{pid}"), f"the end of {name}")  # noqa: B023
+
+    def judge_running(self, client: Client) -> None:
+        """Nothing was restarted, and what ended has its code."""
+        for each in (self.writer, self.again, self.terminal, self.orphan, self.pod, self.member):
+            found = client.inspect(each)
+            assert (found.phase, found.init.pid) == (pb.PHASE_RUNNING, self.pids[each]), found
+        assert client.inspect(self.created).phase == pb.PHASE_CREATED
+        assert client.inspect_pod(self.pod).state == "SANDBOX_READY"
+        assert {e.id for e in client.inspect(self.writer).execs} == {self.writing}
+        assert {
+            row.container_id: row for row in client.exits(pb.ExitsRequest()) if row.container_id in self.known
+        } == self.known
+
+    def finish(self, client: Client) -> None:
+        """Each ends, under this version."""
+        reader = Reader(client.attach(self.writer, exec_id=self.writing, stdin=False))
+        seen = len(self.feeds[1].written)
+        for feed in self.feeds:
+            feed.more()
+        written = self.feeds[1].close()
+        assert word(execrig.end_of(client, self.writer, self.writing)) == "exited 21"
+        assert written.endswith(bytes(reader.ended().out)) and len(reader.out) >= len(written) - seen
+        written = self.feeds[0].close()
+        assert word(last_exit(client, self.writer)) == "exited 43"
+        assert self.logged(client, self.writer) == written
+        client.start(self.created)
+        for name in ("created", "terminal", "orphan", "member"):
+            go(self.place / name)
+        for id in (self.created, self.terminal, self.orphan, self.member):
+            assert word(last_exit(client, id)) == self.expected[id, ""], id
+        assert self.logged(client, self.orphan) == b"".join(b"%d\n" % n for n in range(1, 20001))
+        for run in (1, 2):  # the second one is made by this version, of what the other has stored
+            go(self.place / "again")
+            assert word(lives.ended(client.begin_wait(self.again, run=run).result(LIMIT_SECONDS))) == "exited 9"
+        client.stop_pod(self.pod)
+        self.expected[self.pod, ""] = word(first_exit(client, self.pod))
+        assert self.expected[self.pod, ""] in ("exited 0", "signaled 9")
+
+    def logged(self, client: Client, id: str) -> bytes:
+        return b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=id)))
+
+    def judge(self, client: Client, before: list[pb.Event]) -> None:
+        """Each end once in the ledger and in the events; their numbers go on."""
+        rows = list(client.exits(pb.ExitsRequest()))
+        said = {(row.container_id, row.exec_id): word(row) for row in rows}
+        assert said == self.expected
+        assert len(rows) == len(self.expected) + 1  # the second run of one
+        now = lives.events(client)
+        assert now[: len(before)] == before
+        assert [event.seq for event in now] == list(range(1, len(now) + 1))
+        told = [(e.exit.container_id, e.exit.run, e.exit.exec_id) for e in now if e.type == "exit"]
+        assert sorted(told) == sorted((row.container_id, row.run, row.exec_id) for row in rows)
+
+
+@pytest.mark.parametrize("keeper", ["restarted", "reloaded"])
+def test_what_an_earlier_exitd_runs_goes_on_under_this_one(earlier: Version, keeper: str) -> None:
+    """Both units are restarted, exitd being killed; or exitd is, in order, and later the keeper is reloaded."""
+    with upgraderig.daemon(earlier) as (d, installed):
+        assert is_of(d.pid, earlier)
+        scene = Scene(d)
+        scene.begin()
+        with d.client() as client:
+            before = lives.events(client)
+        installed.put(TODAY)
+        d.kill(signal.SIGKILL if keeper == "restarted" else signal.SIGTERM)
+        scene.meanwhile()
+        if keeper == "restarted":
+            end_keeper(d)
+        else:
+            os.kill(scene.orphans_shim, signal.SIGKILL)
+        d.start()
+        assert is_of(d.pid, TODAY)
+        with d.client() as client:
+            scene.judge_running(client)
+            if keeper == "reloaded":
+                reload_keeper(d, installed)
+            scene.finish(client)
+            scene.judge(client, before)
+            remove_all(client)
+            until(lambda: replace(left(d), descriptors=0) == NOTHING, f"left behind: {left(d)}")
+
+
+def test_an_earlier_exitd_refuses_the_database_of_this_one_and_leaves_it_alone(earlier: Version) -> None:
+    """Killed, this one leaves what it has stored last in the write-ahead log."""
+    with upgraderig.daemon(earlier) as (d, installed):
+        os.mkfifo(d.base / "go")
+        mounts = [pb.Mount(source=str(d.base), destination="/mnt")]
+        with d.client() as client:
+            box = lives.up(client, "sh", "-c", WAIT.format("go", 7), mounts=mounts)
+        installed.put(TODAY)
+        d.restart()
+        d.kill()
+        kept = {path.name: path.read_bytes() for path in d.root.glob("exitd.db*") if path.suffix != ".db-shm"}
+        installed.put(earlier)
+        words = ("--root", str(d.root), "--state", str(d.state))
+        refused = subprocess.run((*installed.daemon, *words), capture_output=True, text=True, timeout=START_SECONDS)
+        assert refused.returncode == 1 and "Traceback" not in refused.stderr
+        assert f"written by a newer exitd (schema {schema.VERSION}, " in refused.stderr
+        assert {name: (d.root / name).read_bytes() for name in kept} == kept
+        assert os.path.exists(f"/proc/{box.init.pid}") and os.path.exists(f"/proc/{box.shim.pid}")
+        installed.put(TODAY)
+        d.start()
+        with d.client() as client:
+            go(d.base / "go")
+            exit_ = last_exit(client, box.id)
+            assert (word(exit_), exit_.source) == ("exited 7", "record")
+
+
+def test_tasks_of_containerd_go_on_under_their_earlier_relays(earlier: Version, tmp_path: pathlib.Path) -> None:
+    installed = upgraderig.Installation.make(tmp_path / "opt", earlier)
+    with containerd(programs=installed.bin) as rig, contextlib.ExitStack() as ends:
+        (place := rig.base / "e").mkdir()
+        rig.exitd = Daemon(place, program=installed.daemon).start()
+        events = ends.enter_context(rig.events())
+        copy, ended, later = (rig.box(EXITD, kind) for kind in ("copy", "ended", "later"))
+        out, err = (ends.enter_context((tmp_path / name).open("w+b")) for name in ("out", "exec-out"))
+        pipes = [os.pipe() for _ in range(2)]
+        words = ("--rm", "--", "sh", "-c", f"cat; exit {CODE}")
+        running = copy.begun(*words, stdin=pipes[0][0], stdout=out.fileno())
+        ends.callback(running.kill)
+        copy.until("RUNNING")
+        exec_words = copy.exec_words("e", "--", "sh", "-c", f"cat; exit {EXEC_CODE}")
+        exec_ = rig.begin(*exec_words, stdin=pipes[1][0], stdout=err.fileno())
+        ends.callback(exec_.kill)
+        events.wait(copy.id, "/tasks/exec-started")
+        ended.started("--", "sleep", "1000")
+        later.started("--", "sh", "-c", f"trap 'exit {CODE}' TERM; sleep 1000 & wait")
+        feeds = [Feed(name, fd) for name, (_, fd) in zip(("init", "exec"), pipes, strict=True)]
+        for fd, _ in pipes:
+            os.close(fd)
+        for each in feeds:
+            each.more()
+        pids = {box.id: box.pid for box in (copy, ended, later)}
+        rig.exitd.kill()
+        installed.put(TODAY)
+        end_keeper(rig.exitd)
+        os.kill(pids[ended.id], signal.SIGKILL)
+        for each in feeds:
+            each.more()
+        rig.exitd.start()
+        assert is_of(rig.exitd.pid, TODAY)
+        events.wait(ended.id, "/tasks/exit")
+        for each in reversed(feeds):
+            each.more()
+        assert [box.pid for box in (copy, later)] == [pids[box.id] for box in (copy, later)]
+        written = feeds[1].close()
+        assert (exec_.communicate(timeout=LIMIT_SECONDS)[1], exec_.returncode) == (b"", EXEC_CODE)
+        assert (tmp_path / "exec-out").read_bytes() == written
+        written = feeds[0].close()
+        assert (running.communicate(timeout=LIMIT_SECONDS)[1], running.returncode) == (b"", CODE)
+        assert (tmp_path / "out").read_bytes() == written
+        assert later.exec("e", "--", "sh", "-c", f"exit {EXEC_CODE}") == Said(EXEC_CODE, "", "")
+        for verb in (("pause",), ("resume",), ("kill", "-s", "15")):
+            assert later.task(*verb) == Said(0, "", "")
+        events.wait(later.id, "/tasks/exit", 2)
+        for box, code in ((later, CODE), (ended, 137)):
+            assert f"exit code {code}" in box.end().err
+        for box, code, execs in ((copy, CODE, 1), (ended, 137, 0), (later, CODE, 1)):
+            events.wait(box.id, "/tasks/delete")
+            told = [event for event in events.settled().of(box.id) if event.topic == "/tasks/exit"]
+            expected = [("e", EXEC_CODE)] * execs + [(box.id, code)]
+            assert [(event.fields["id"], event.fields["exit_status"]) for event in told] == expected
+            assert [row.code or 128 + row.signal for row in ledger(box)] == [code]
+            assert [row.code for row in ledger(box, execs=True)] == [EXEC_CODE] * execs
+        assert rig.box(EXITD, "new").run("--rm", "--", "sh", "-c", "exit 6") == Said(6, "", "")
+        rig.left_is()
+
+
+def test_a_clone_without_the_commit_is_reported_with_the_command_that_brings_it(tmp_path: pathlib.Path) -> None:
+    def made(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = upgraderig.git(tmp_path, *identity, *words)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode().strip()
+
+    made("init", "--quiet", "whole")
+    commits = []
+    for text in ("first", "second"):
+        (tmp_path / "whole" / "file").write_text(text)
+        made("-C", "whole", "add", "file")
+        made("-C", "whole", "commit", "--quiet", "--message", text)
+        commits.append(made("-C", "whole", "rev-parse", "HEAD"))
+    made("clone", "--quiet", "--depth", "1", f"file://{tmp_path}/whole", "shallow")
+    upgraderig.unpack(tmp_path / "whole", commits[0], tmp_path / "tree")
+    assert (tmp_path / "tree" / "file").read_text() == "first"
+    with pytest.raises(upgraderig.NoSuchCommit, match=r"run: git fetch --unshallow$"):
+        upgraderig.unpack(tmp_path / "shallow", commits[0], tmp_path / "none")
+    made("-C", "shallow", "fetch", "--quiet", "--unshallow")
+    upgraderig.unpack(tmp_path / "shallow", commits[0], tmp_path / "cured")
+    assert (tmp_path / "cured" / "file").read_text() == "first"
+    with pytest.raises(upgraderig.NoSuchCommit, match=r"run: git fetch origin 0{40}$"):
+        upgraderig.unpack(tmp_path / "whole", "0" * 40, tmp_path / "none")
+    with pytest.raises(upgraderig.NoSuchCommit, match=r"this directory is no clone$"):
+        upgraderig.unpack(tmp_path, commits[0], tmp_path / "none")
