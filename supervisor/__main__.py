@@ -15,7 +15,7 @@ import structlog
 from supervisor import __version__, configfile
 from supervisor.config import FLAG, CgroupDriver, Config, Given, Values
 from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
-from supervisor.errors import ExitdError
+from supervisor.errors import CannotStart, ExitdError
 from supervisor.inotify import Inotify
 from supervisor.operations import Settings
 from supervisor.reload import Configuration
@@ -88,11 +88,21 @@ def main(file: str | None, keeper: str, log_format: str | None, debug: bool, **f
         prepare_process()
         check(settings)
         with claimed(settings.state, 0o711), claimed(settings.root, 0o700):
-            asyncio.run(serve(settings, configuration, Inotify()))
+            asyncio.run(serve(settings, configuration, _inotify()))
     except ExitdError as error:
         for line in str(error).splitlines():
             click.echo(f"exitd: {line}", err=True)
         sys.exit(1)
+
+
+def _inotify() -> Inotify:
+    """CannotStart."""
+    try:
+        return Inotify()
+    except OSError as error:
+        raise CannotStart(
+            f"inotify: {error}; raise fs.inotify.max_user_instances, or the limit of open files"
+        ) from error
 
 
 def _given(flags: Mapping[str, str | float | None]) -> Values:

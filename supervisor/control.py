@@ -10,6 +10,7 @@ from typing import Self
 
 from shim import fields, launch
 from shim.undo import undone_on_failure
+from supervisor.errnos import USED_UP
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.facts import Counters, Winsize
 
@@ -19,6 +20,9 @@ LOOK_SECONDS = 1.0  # for counters that are only shown
 QUEUE_SECONDS = 0.02  # between two looks at a full queue of connections
 WRONG = frozenset({errno.ENOTTY, errno.ENXIO, errno.EBADF})  # right request, other container
 FULL = frozenset({errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EUSERS})
+
+
+_KIND = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 
 class Control:
@@ -38,15 +42,15 @@ class Control:
 
     @classmethod
     async def open(cls, directory: str) -> Self:
-        """ShimFailed when no shim listens there."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        with undone_on_failure(connection.close):
-            try:
-                async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
+        """ShimFailed when no shim listens there; Busy when that cannot be said, for want of descriptors or memory."""
+        try:
+            async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
+                connection = socket.socket(socket.AF_UNIX, _KIND)
+                with undone_on_failure(connection.close):
                     await _connect(connection, directory)
-                return cls(connection)
-            except OSError as error:
-                raise ShimFailed(f"no shim listens in {directory}: {error.strerror}") from error
+                    return cls(connection)
+        except OSError as error:
+            raise _unsent(error, f"no shim listens in {directory}") from error
 
     async def attach(self, streams: Sequence[str], mode: str, descriptors: Sequence[int]) -> bool:
         """`streams`: those of in, out, err that are wanted, in this order; `descriptors`: the shim's pipe end for each.
@@ -108,7 +112,7 @@ class Control:
         try:
             socket.send_fds(self._socket, [request], list(descriptors))
         except OSError as error:
-            raise ShimFailed(f"the shim takes no request: {error.strerror}") from error
+            raise _unsent(error, "the shim takes no request") from error
         self._answer = asyncio.get_running_loop().create_future()
         try:
             return await self._answer
@@ -175,6 +179,13 @@ async def _connect(connection: socket.socket, directory: str) -> None:
             await asyncio.sleep(QUEUE_SECONDS)
     finally:
         os.close(directory_fd)
+
+
+def _unsent(error: OSError, text: str) -> ExitdError:
+    """What has run out here says nothing about the shim."""
+    if error.errno in USED_UP:
+        return Busy(f"{error.strerror}: this machine, or the daemon's limits on it, give no more; try again")
+    return ShimFailed(f"{text}: {error.strerror}")
 
 
 def _counters(message: fields.Message) -> Counters:

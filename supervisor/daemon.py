@@ -32,6 +32,7 @@ from supervisor import (
     runtimes,
     sdlisten,
     sdnotify,
+    threads,
     watchdesk,
 )
 from supervisor.admission import Admission
@@ -218,6 +219,7 @@ def check(settings: Settings) -> None:
 async def serve(settings: Settings, configuration: Configuration, inotify: Inotify) -> None:
     """The daemon's life, from the store to the last word. Containers outlive it."""
     passed = sdlisten.given(frozenset({"ttrpc"}))  # before the first child
+    asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
     zombie = probe.zombie()
     evidence = Evidence({Source.ZOMBIE: zombie})

@@ -14,10 +14,11 @@ from shim.record import Record
 from supervisor.facts import NEVER_STARTED, Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
 
 ZOMBIE_PATIENCE_SECONDS = 2.0  # how long a dead init may wait for its parent before its zombie is read instead
-JOURNAL_PATIENCE_SECONDS = 30.0  # how long an end waits for a keeper's journal that cannot be read
-JOURNAL_RETRY_SECONDS = 1.0
+UNREAD_PATIENCE_SECONDS = 30.0  # how long an end waits for a record, or a keeper's journal, that cannot be read
+UNREAD_RETRY_SECONDS = 1.0
 MONITORS_KILLED = "monitors-killed"
 JOURNAL_UNREAD = "journal-unread"
+RECORD_UNREAD = "record-unread"
 STATE_LOST = "state-lost"
 NEVER_BEGAN = -1  # through the fifo: the program was never executed (core/core.h)
 
@@ -44,6 +45,7 @@ class Look:
     dead_seconds: float = 0.0  # since init's pidfd fired
     now_ns: int = 0
     oom_kills: int = 0  # of the cgroup, read now, for witnesses that did not count
+    record_unread: bool = False  # there is a record, or the room for one, and no way to read it
     journal_unread: bool = False  # one of the keepers' journals: there may be an entry
     is_found: bool = False  # init was dead when it was looked at for the first time: nobody knows for how long
     zombie_began: bool | None = None  # whether the zombie had executed a program
@@ -71,14 +73,21 @@ def judge(look: Look) -> Report | Pending:
     if look.init is Init.REAPED:
         if look.pidfd_status is not None:
             return _told(waited(look.pidfd_status), Source.PIDFD, look)
-        if look.journal_unread and look.dead_seconds < JOURNAL_PATIENCE_SECONDS:
-            return Pending(JOURNAL_RETRY_SECONDS)
-        return _told(Unknown(JOURNAL_UNREAD if look.journal_unread else MONITORS_KILLED), Source.NONE, look)
+        unread = look.record_unread or look.journal_unread
+        if unread and look.dead_seconds < UNREAD_PATIENCE_SECONDS:
+            return Pending(UNREAD_RETRY_SECONDS)
+        return _told(Unknown(_why_unknown(look)), Source.NONE, look)
     if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
         return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
     if look.zombie_status is None:  # its parent is stopped and nobody else may read: it is ending
         return Pending(ZOMBIE_PATIENCE_SECONDS)
     return _told(waited(look.zombie_status), Source.ZOMBIE, look, look.zombie_began)
+
+
+def _why_unknown(look: Look) -> str:
+    if look.record_unread:
+        return RECORD_UNREAD
+    return JOURNAL_UNREAD if look.journal_unread else MONITORS_KILLED
 
 
 def rebooted(process: Process | None, now_ns: int) -> Report:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from supervisor import schema
+from supervisor import schema, threads
 from supervisor.errors import StoreFailed
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class Writer:
         self._flushing = True  # as schema.connect leaves it
         self._merged = 0  # of the rows this connection wrote, those a checkpoint has covered
         self._thread = threading.Thread(target=self._run, name="exitd-store", daemon=True)
-        self._thread.start()
+        threads.start(self._thread)
 
     def submit(
         self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None], *, flush: bool = True

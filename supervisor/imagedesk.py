@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 
+from supervisor import threads
 from supervisor.errors import CannotStart
 from supervisor.facts import Spec
 from supervisor.images import merge
@@ -59,9 +60,9 @@ class ImageDesk:
 
     def __init__(self, images: Images) -> None:
         self._images = images
-        self._loads = ThreadPoolExecutor(LOADS, "image-load")
-        self._pulls = ThreadPoolExecutor(PULLS, "image-pull")
-        self._removals = ThreadPoolExecutor(REMOVALS, "image-rm")
+        self._loads = threads.pool(LOADS, "image-load")
+        self._pulls = threads.pool(PULLS, "image-pull")
+        self._removals = threads.pool(REMOVALS, "image-rm")
         self._under_way: set[asyncio.Future[object]] = set()
 
     async def resolve(self, spec: Spec, container_id: str) -> Spec:

@@ -14,6 +14,7 @@ import structlog
 
 from shim import fields, journal, launch, prepare
 from shim.record import Record
+from supervisor.errnos import USED_UP
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 
@@ -91,6 +92,8 @@ class Keeper:
         try:
             socket.send_fds(self._socket, [request], list(descriptors))
         except OSError as error:
+            if error.errno in USED_UP:  # nothing was sent, and the keeper is as it was
+                raise launch.KeeperRefused("the request cannot be passed on now", error.errno or 0) from error
             self._drop(f"send: {error.strerror}")
             raise KeeperSilent(str(error)) from error
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

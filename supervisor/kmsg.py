@@ -5,11 +5,10 @@ import contextlib
 import os
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from supervisor import kernellog
+from supervisor import kernellog, threads
 from supervisor.facts import Process, Report
 
 PATH = "/dev/kmsg"
@@ -49,7 +48,7 @@ class KernelLog:
         self._warned = False
         self._reader = kernellog.Reader()
         self._kills: deque[kernellog.Kill] = deque(maxlen=KILLS_MAX)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kmsg")
+        self._thread = threads.pool(1, "kmsg")
 
     async def weigh(self, report: Report, inner: str, known: kernellog.Known) -> Report:
         """The report, with what the log adds to its count of memory kills. Without a log, or with one that is not read

@@ -7,7 +7,6 @@ readable until somebody reaps it, and would spin.
 
 import asyncio
 import contextlib
-import errno
 import os
 import select
 from collections.abc import Callable
@@ -15,14 +14,11 @@ from collections.abc import Callable
 import structlog
 
 from shim import native
+from supervisor.errnos import NO_PROCESS
 
 SLICE = 256  # events taken in one loop turn
 
 log = structlog.get_logger(__name__)
-
-# What pidfd_open(2) says of a number that no process has: ESRCH; where it is a thread's id by now EINVAL, and on newer
-# kernels ENOENT. EMFILE, ENFILE and ENOMEM say nothing about the process.
-NO_PROCESS = frozenset({errno.ESRCH, errno.ENOENT, errno.EINVAL})
 
 FIFO = select.EPOLLIN
 PIDFD = select.EPOLLIN | select.EPOLLET

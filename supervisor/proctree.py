@@ -45,7 +45,8 @@ def signal_family(root: Process, number: int, candidates: Callable[[], Iterable[
     """Signals the family among `candidates` (and the root); returns how many there were. Blocks for milliseconds.
 
     Before SIGKILL all are stopped, and looked for again until nobody new is found: what is stopped starts nobody. One
-    that has left its session and lost its parent is not found; it ends with its container.
+    has left its session and lost its parent is not found; it ends with its container. OSError: for want of descriptors
+    not all could be looked for; those who were found have been signalled, and none is left stopped.
     """
     held: dict[int, int] = {}
     try:
@@ -59,12 +60,11 @@ def signal_family(root: Process, number: int, candidates: Callable[[], Iterable[
                 _send(held[pid], signal.SIGSTOP if number == signal.SIGKILL else number)
             if not new:
                 break
-        if number == signal.SIGKILL:
-            for fd in held.values():
-                _send(fd, number)
         return len(held)
     finally:
         for fd in held.values():
+            if number == signal.SIGKILL:
+                _send(fd, number)
             if fd >= 0:
                 os.close(fd)
 

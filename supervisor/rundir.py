@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from shim import fields, prepare, record
 from shim.names import CREATED, FIFO, LOCK, PLAN
+from shim.undo import undone_on_failure
+from supervisor.errnos import NO_FILE, USED_UP
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 
@@ -78,27 +80,37 @@ def make_in(path: str, plan: bytes) -> RunDirectory:
 
 
 def reopen(state: str, container: str, run: int, exec_id: str = "") -> RunDirectory:
-    """What is left of a run's directory, or of an exec's; nothing of it may be left."""
+    """What is left of a run's directory, or of an exec's; nothing of it may be left. OSError: what is there cannot be
+    opened now, for want of descriptors or memory."""
     directory = RunDirectory(path_of(state, container, run, exec_id))
-    with contextlib.suppress(OSError):
-        directory.fifo_fd = os.open(f"{directory.path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
-    with contextlib.suppress(OSError):
-        directory.record_fd = os.open(f"{directory.path}/{record.NAME}", os.O_RDWR)
+    with undone_on_failure(directory.close):
+        directory.fifo_fd = _open_again(f"{directory.path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
+        directory.record_fd = _open_again(f"{directory.path}/{record.NAME}", os.O_RDWR)
     return directory
 
 
+def _open_again(path: str, flags: int) -> int:
+    """-1: it is not there, or nobody will ever open it."""
+    try:
+        return os.open(path, flags)
+    except OSError as error:
+        if error.errno in USED_UP:
+            raise
+        return -1
+
+
 def read_record(directory: RunDirectory) -> record.Record | None:
-    """The exit record, or None: not written, not readable, not whole."""
+    """The exit record, or None: not written, or not whole. OSError: it cannot be read."""
     if directory.record_fd < 0:
         return None
     try:
         return record.parse(os.pread(directory.record_fd, record.RECORD_BYTES, 0))
-    except (OSError, record.BadRecord):
+    except record.BadRecord:
         return None
 
 
 def read_fifo(directory: RunDirectory) -> int | None:
-    """The number in the fifo, or None: nothing was written, or less than a number."""
+    """The number in the fifo, or None: nothing was written, less than a number, or nothing that can be read."""
     if directory.fifo_fd < 0:
         return None
     try:
@@ -109,7 +121,7 @@ def read_fifo(directory: RunDirectory) -> int | None:
 
 
 def created(path: str) -> Process | None:
-    """Init, as the shim noted it in the directory."""
+    """Init, as the shim noted it in the directory. OSError: that cannot be read now."""
     return _process(f"{path}/{CREATED}", "exitd-created")
 
 
@@ -121,7 +133,7 @@ def leave_created(path: str, init: Process) -> None:
 
 
 def lock_holder(path: str) -> Process | None:
-    """The shim that signed the lock last; it may be dead."""
+    """The shim that signed the lock last; it may be dead. OSError: that cannot be read now."""
     return _process(f"{path}/{LOCK}", "exitd-lock")
 
 
@@ -186,5 +198,9 @@ def _process(path: str, kind: str) -> Process | None:
     try:
         with open(path, "rb") as file:
             return decode_process(kind, file.read(4096))
-    except (OSError, fields.BadMessage):
+    except fields.BadMessage:
         return None
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise

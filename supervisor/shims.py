@@ -12,6 +12,7 @@ from typing import Self
 import structlog
 
 from shim import fields, launch, native, prepare, programs
+from shim.undo import undone_on_failure
 from supervisor import keeper, monitor, rundir
 from supervisor.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.facts import Process
@@ -122,7 +123,11 @@ class Shims:
 
     def _directly(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> None:
         pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.all, adopt=adopt)
-        watch.watch_shim(Process(pid, native.process_stat(pid)[2]), os.pidfd_open(pid))
+        with undone_on_failure(lambda: _end_child(pid)):
+            shim_fd = os.pidfd_open(pid)
+            with undone_on_failure(lambda: os.close(shim_fd)):
+                shim = Process(pid, native.process_stat(pid)[2])
+            watch.watch_shim(shim, shim_fd)
 
     def find(self, watch: ShimWatch) -> None:
         """The shim that signed the run's lock, if it lives."""
@@ -275,6 +280,12 @@ async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created |
         for fd in descriptors:
             os.close(fd)
         raise ShimFailed(f"exitd-shim's status is not understood: {error}") from error
+
+
+def _end_child(pid: int) -> None:
+    """A shim of our own that nobody could watch is none: what it makes would be nobody's. Unreaped, the pid is its."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED)
 
 
 async def _made(path: str, gone: asyncio.Event) -> None:

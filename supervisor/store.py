@@ -9,13 +9,12 @@ import contextlib
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from supervisor import rows, schema, taskrows
+from supervisor import rows, schema, taskrows, threads
 from supervisor.errors import CannotStart, NameTaken, StoreFailed
 from supervisor.execs import Exec
 from supervisor.facts import BootTime, Container, Event, Exit, Retained, RunKey
@@ -82,7 +81,7 @@ class Store:
         self._limit_seconds = limit_seconds
         self._writer = Writer(path, lock_seconds, room_bytes)
         self._reader: sqlite3.Connection | None = None
-        self._reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="exitd-store-read")
+        self._reading = threads.pool(1, "exitd-store-read")
         self._oldest, self._last = self._reading.submit(self._first_look).result()
 
     @property

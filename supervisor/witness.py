@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 BEGINS_SECONDS = 5.0  # from the runtime's start to the program's execve(2), generously
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.001, 0.05  # between two looks for that
+BLIND_SECONDS = 0.25  # until the next look, when one could not be made
 SHIM_TELLS_SECONDS = 0.02  # from init's end to the fifo, generously; then everybody is asked
 
 
@@ -122,6 +123,7 @@ class Watch(ShimWatch):
     init: Process | None = None
     init_fd: int = -1
     reported: bool = False
+    blind: bool = False  # the last look at it could not be made
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
     found_dead: bool = False  # when that was the first look at it
     fifo_number: int | None = None
@@ -142,6 +144,10 @@ class Watch(ShimWatch):
             self.shim_gone.set()
         self.senses.on_begin(self.key)
 
+    def record(self) -> Record | None:
+        """What the shim has recorded of init's end, as far as that can be read."""
+        return self._record()[0]
+
     def lives(self) -> bool:
         """Init is neither dead nor dying."""
         init = self.init
@@ -153,7 +159,14 @@ class Watch(ShimWatch):
         """Asks every witness; reports the end once. Nothing to ask before there is an init: it has no end yet."""
         if self.reported or self.init is None:
             return
-        seen = self._look()
+        try:
+            seen = self._look()
+        except OSError as error:  # no descriptor, or no memory, to look with: it says nothing about init
+            if not self.blind:
+                log.warning("an end cannot be looked at now", container=self.key.container, why=str(error))
+            self.blind = True
+            return self._look_again(BLIND_SECONDS)
+        self.blind = False
         verdict = evidence.judge(seen)
         if isinstance(verdict, Pending):
             if seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:  # and what it left cannot be read here
@@ -198,12 +211,12 @@ class Watch(ShimWatch):
 
     def _look(self) -> Look:
         """init first: what its witnesses wrote, they wrote before they reaped it."""
-        record = rundir.read_record(self.directory)
+        record, _ = self._record()
         if record is not None and evidence.fits(record, self.init):  # the usual end: nobody else need be asked
             uncounted = self.senses.oom_kills(self.key) if record.oom_kills < 0 else 0
             return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted, executes=self.executes)
         init, zombie_status = self._init_state()
-        record = rundir.read_record(self.directory)
+        record, record_unread = self._record()
         loop = asyncio.get_running_loop()
         if init is not Init.ALIVE and self.dead_at is None:
             self.dead_at = loop.time()
@@ -215,6 +228,7 @@ class Watch(ShimWatch):
             record=record,
             fifo_number=self.fifo_number,
             entry=entry,
+            record_unread=record_unread,
             journal_unread=unread,
             zombie_status=zombie_status if self.senses.zombie_readable else None,
             pidfd_status=self._kernel_status() if gone else None,
@@ -225,6 +239,13 @@ class Watch(ShimWatch):
             zombie_began=self._has_executed() if init is Init.ZOMBIE else None,
             executes=self.executes,
         )
+
+    def _record(self) -> tuple[Record | None, bool]:
+        """The shim's word, and whether it may have said something that cannot be read."""
+        try:
+            return rundir.read_record(self.directory), False
+        except OSError:
+            return None, True
 
     def _entry(self) -> tuple[Record | None, bool]:
         """The keeper's word, and whether it may have said something that cannot be read."""
@@ -260,7 +281,7 @@ class Watch(ShimWatch):
     def _init_ready(self, _: int) -> None:
         """Init is dead, or now reaped. A living shim was woken by the same and tells within moments: a look at all the
         other witnesses would keep the loop from hearing it, so they have to wait that long."""
-        if self.shim_fd < 0 or rundir.read_record(self.directory) is not None:
+        if self.shim_fd < 0 or self._record() != (None, False):
             return self.look()
         if self.dead_at is None:
             self.dead_at = asyncio.get_running_loop().time()

@@ -19,6 +19,7 @@ ORDER = (
     "supervisor.rights",
     "supervisor.facts",
     "supervisor.errors",
+    "supervisor.errnos",
     # rules: pure, no clock, no descriptor
     "supervisor.signals",
     "supervisor.sizes",
@@ -48,6 +49,7 @@ ORDER = (
     # kernel, files, sockets
     "supervisor.listening",
     "supervisor.regular",
+    "supervisor.threads",
     "supervisor.aside",
     "supervisor.ttrpc",
     "supervisor.clock",

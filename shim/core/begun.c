@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "shim.h"
 
 enum { LOOK_MS = 5 };
@@ -35,17 +36,19 @@ static void weigh(struct found *found, int pid, const struct proc_stat *stat)
 	found->started = stat->started;
 }
 
+/* Without a descriptor, or memory, to look with nothing is decided. */
 static struct found look(void)
 {
-	struct found found = { 0, 0, 0 };
-	struct proc_stat stat;
 	DIR *proc = opendir("/proc");
+	struct found found = { .undecided = !proc };
+	struct proc_stat stat;
 
 	for (struct dirent *entry; proc && (entry = readdir(proc));) {
-		int pid = atoi(entry->d_name);
+		int pid = atoi(entry->d_name), error = pid > 1 ? proc_stat_read(&stat, pid) : -ESRCH;
 
-		if (pid > 1 && !proc_stat_read(&stat, pid) && stat.ppid == getpid())
+		if (!error && stat.ppid == getpid())
 			weigh(&found, pid, &stat);
+		found.undecided |= error && !no_such_process(error);
 	}
 	if (proc)
 		closedir(proc);

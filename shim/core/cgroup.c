@@ -27,6 +27,12 @@ static int left_ms(const struct ending *e)
 	return left_ns > 0 ? (int)(left_ns / 1000000) + 1 : 0;
 }
 
+/* No room for a descriptor says nothing about who is there: somebody may be. */
+static void weigh_error(struct ending *e)
+{
+	e->found += errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+}
+
 /* Best effort: the file is missing in the other version of cgroups and in older kernels; the look afterwards decides. */
 static void put(int dir_fd, const char *name, const char *word)
 {
@@ -41,14 +47,16 @@ static void put(int dir_fd, const char *name, const char *word)
 
 /* The first pids of a cgroup.procs, BATCH at most: those behind are listed first when these have gone. A process of a
  * pid namespace that cannot be seen from here is listed as 0. */
-static int members(int dir_fd, int *pids)
+static int members(int dir_fd, int *pids, struct ending *e)
 {
 	char text[LISTED_MAX + 1], *line, *end;
 	int fd = openat(dir_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC | O_NOFOLLOW), count = 0;
 	ssize_t got;
 
-	if (fd < 0)
+	if (fd < 0) {
+		weigh_error(e);
 		return 0;
+	}
 	do
 		got = read(fd, text, LISTED_MAX);
 	while (got < 0 && errno == EINTR);
@@ -79,7 +87,7 @@ static int has_ended(int pidfd)
  * that was ours when it was opened, or is a newer member's and the pidfd's process is dead. */
 static void end_members(int dir_fd, struct ending *e)
 {
-	int pids[BATCH], listed[BATCH], pidfds[BATCH], count = members(dir_fd, pids), still;
+	int pids[BATCH], listed[BATCH], pidfds[BATCH], count = members(dir_fd, pids, e), still;
 
 	if (!count)
 		return;
@@ -87,10 +95,10 @@ static void end_members(int dir_fd, struct ending *e)
 		int spared = pids[i] == e->spared_pid || pids[i] == getpid();
 
 		pidfds[i] = spared ? -1 : pidfd_open_raw(pids[i]);
-		/* No room for a descriptor says nothing about the process. */
-		e->found += !spared && pidfds[i] < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);
+		if (!spared && pidfds[i] < 0)
+			weigh_error(e);
 	}
-	still = members(dir_fd, listed);
+	still = members(dir_fd, listed, e);
 	for (int i = 0; i < count; i++) {
 		if (pidfds[i] < 0)
 			continue;
@@ -123,6 +131,8 @@ static void end_tree(int dir_fd, int depth, struct ending *e)
 	DIR *dir = fdopendir(dir_fd);
 	struct dirent *entry;
 
+	if (!dir)
+		weigh_error(e);
 	put(dir_fd, "freezer.state", "THAWED");
 	end_members(dir_fd, e);
 	while (dir && depth < DEPTH_MAX && (entry = readdir(dir))) {
@@ -130,8 +140,12 @@ static void end_tree(int dir_fd, int depth, struct ending *e)
 
 		if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
 			below_fd = openat(dir_fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		else
+			continue;
 		if (below_fd >= 0)
 			end_tree(below_fd, depth + 1, e);
+		else
+			weigh_error(e);
 	}
 	if (dir)
 		closedir(dir);
@@ -151,8 +165,10 @@ int cgroup_end(const char *const *paths, int count, int spared_pid, int limit_ms
 		for (int i = 0; i < count; i++) {
 			int dir_fd = open(paths[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-			if (dir_fd < 0)
+			if (dir_fd < 0) {
+				weigh_error(&e);
 				continue;
+			}
 			/* v2 since Linux 5.14: all at once, forks included. */
 			if (!round)
 				put(dir_fd, "cgroup.kill", "1");

@@ -42,8 +42,11 @@ void control_accept(struct shim *shim, int listen_fd, int by_paths)
 	struct ucred peer;
 	socklen_t size = sizeof peer;
 
-	if (fd < 0)
+	if (fd < 0) {
+		/* Left in the queue it would wake us for ever. */
+		shim->accept_pauses = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
 		return;
+	}
 	/* The socket's mode says the same; this says it whatever became of the mode. */
 	for (int i = 0; i < CLIENTS_MAX && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size); i++)
 		if (shim->streams.client[i].fd < 0 && peer.uid == geteuid()) {

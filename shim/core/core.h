@@ -153,7 +153,6 @@ enum {
 	PASSED_MAX = 8,		/* most descriptors of one message that is sent */
 };
 
-int began_read(int pid);
 int64_t oom_read(const char *path);
 void boot_id_read(char out[BOOT_ID_SIZE]);
 int64_t now_ns(int clock);

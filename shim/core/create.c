@@ -110,13 +110,6 @@ int create(struct shim *shim, const char **stage, int *wait_status)
 	return hold(shim, pid);
 }
 
-/* Whether it says that there is no such process; of a thread's id older kernels say EINVAL, newer ones ENOENT. No room for
- * a descriptor says nothing. */
-static int is_gone(int error)
-{
-	return error == -ESRCH || error == -ENOENT || error == -EINVAL;
-}
-
 /* A replacement shim: init is alive under the keeper, or has ended since. 0, -ESRCH when it is gone, or -errno when that
  * cannot be said. */
 int find_again(struct shim *shim)
@@ -126,12 +119,12 @@ int find_again(struct shim *shim)
 	ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text);
 	struct proc_stat stat;
 	uint64_t pid = 0;
-	int error;
+	int error = fd < 0 ? errno : got < 0 ? errno : 0;
 
-	if (fd < 0 && errno != ENOENT)
-		return -errno;
 	if (fd >= 0)
 		close(fd);
+	if (error && error != ENOENT)
+		return -error;
 	if (got <= 0 || fields_check(text, (size_t)got, "exitd-created") < 1 ||
 	    fields_number(text, (size_t)got, "pid", &pid) || pid < 2 || pid > INT32_MAX ||
 	    fields_number(text, (size_t)got, "started", &shim->init_started))
@@ -147,5 +140,5 @@ int find_again(struct shim *shim)
 	if (shim->init_fd >= 0)
 		close(shim->init_fd);
 	shim->init_fd = -1;
-	return is_gone(error) ? -ESRCH : error;
+	return no_such_process(error) ? -ESRCH : error;
 }

@@ -2,6 +2,7 @@
 #ifndef EXITD_KERNEL_H
 #define EXITD_KERNEL_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -30,6 +31,13 @@ static inline void close_from(unsigned int fd)
 static inline int pidfd_open_raw(int pid)
 {
 	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+/* Of pidfd_open(2), and of a file in /proc: there is no such process. Of a thread's id older kernels say EINVAL, newer ones
+ * ENOENT. Anything else (EMFILE, ENFILE, ENOMEM, EIO) says nothing about the process. */
+static inline int no_such_process(int error)
+{
+	return error == -ESRCH || error == -ENOENT || error == -EINVAL;
 }
 
 static inline int pidfd_signal(int pidfd, int number)

@@ -100,15 +100,6 @@ int proc_stat_read(struct proc_stat *out, int pid)
 	return got < 0 ? (int)got : proc_stat_parse(out, text, (size_t)got);
 }
 
-/* Whether a process that may be a zombie has executed a program since it was forked: 1, 0, or -1 when nobody can tell.
- * A runtime's init is forked and executes nothing but the container's program. */
-int began_read(int pid)
-{
-	struct proc_stat stat;
-
-	return proc_stat_read(&stat, pid) ? -1 : stat.began;
-}
-
 /* A pid file's text: digits and at most one newline, 2 or more; else -EINVAL. 0, 1 and negative numbers are no
  * container's init, and kill() would take them for groups. */
 int pid_parse(const char *data, size_t size)

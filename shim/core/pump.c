@@ -1,11 +1,12 @@
 /* The loop: whatever is ready is moved, reaped, answered. It ends with init, or with the last of its output. */
+#include <errno.h>
 #include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shim.h"
 
-enum { WATCHES_MAX = 13 + 4 * CLIENTS_MAX, FOR_EVER = -1 };
+enum { WATCHES_MAX = 13 + 4 * CLIENTS_MAX, FOR_EVER = -1, AGAIN_MS = 250 };
 
 struct watch {
 	void (*ready)(struct shim *shim, int which, short events);
@@ -152,6 +153,8 @@ static void watch_all(struct shim *shim)
 	}
 	watch(shim->isulad.limit_fd, POLLIN, on_limit, 0);
 	watch(shim->isulad.resize_fd, POLLIN, on_resize, 0);
+	if (shim->accept_pauses)
+		return;
 	/* The last: a place that has become free is given to nobody in this round. */
 	watch(s->listen_fd, POLLIN, on_listen, 0);
 	watch(shim->isulad.attach_fd, POLLIN, on_listen, 1);
@@ -184,6 +187,8 @@ static int timeout_ms(const struct shim *shim)
 	}
 	if (shim->streams.dirty && (limit < 0 || limit > GIVE_BACK_MS))
 		limit = GIVE_BACK_MS;
+	if (shim->accept_pauses && (limit < 0 || limit > AGAIN_MS))
+		limit = AGAIN_MS;
 	return (int)limit;
 }
 
@@ -208,6 +213,9 @@ static void turn(struct shim *shim)
 	isulad_settle(shim);
 	watch_all(shim);
 	ready = poll(polled, (nfds_t)watch_count, timeout_ms(shim));
+	shim->accept_pauses = 0;
+	if (ready < 0 && errno != EINTR)	/* ENOMEM: without anything to look at it needs no memory */
+		poll(NULL, 0, AGAIN_MS);
 	if (!ready)
 		on_silence(shim);
 	for (int i = 0; i < watch_count && ready > 0; i++)

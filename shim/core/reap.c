@@ -11,7 +11,7 @@
 #include "kernel.h"
 #include "shim.h"
 
-enum { REST_DIES_MS = 500 };
+enum { REST_DIES_MS = 500, BEGUN_TRIES = 20, BEGUN_REST_MS = 10 };
 
 static char record[RECORD_SIZE];
 
@@ -85,10 +85,24 @@ static int code_of(const struct shim *shim, const siginfo_t *info, int began)
 	return info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
 }
 
+/* Whether the zombie had executed a program. What cannot be read now (ENFILE, ENOMEM) can be in a moment; -1: nobody can
+ * tell. */
+static int has_begun(int pid)
+{
+	struct proc_stat stat;
+	int error = proc_stat_read(&stat, pid);
+
+	for (int tries = 0; error && !no_such_process(error) && tries < BEGUN_TRIES; tries++) {
+		poll(NULL, 0, BEGUN_REST_MS);
+		error = proc_stat_read(&stat, pid);
+	}
+	return error ? -1 : stat.began;
+}
+
 /* 0: init's end could not be written down. */
 static int init_ended(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
 {
-	int began = shim->plan.handled ? -1 : began_read(info->si_pid);
+	int began = shim->plan.handled ? -1 : has_begun(info->si_pid);
 	int safe = write_record(shim, info, usage, began);
 
 	shim->code = code_of(shim, info, began);

@@ -38,6 +38,7 @@ struct shim {
 	int ended;		/* init is dead; if it was ours, its record is written and it is reaped */
 	int unsafe;		/* the record could not be written: nothing more is reaped */
 	int code;		/* what the fifo is told */
+	int accept_pauses;	/* the kernel has nothing left for one more connection */
 	uint64_t init_started;
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
 	char boot_id[BOOT_ID_SIZE];

@@ -12,6 +12,8 @@
 
 #define ERROR_TEXT_MAX 3072
 
+enum { ASK_TRIES = 10, ASK_REST_MS = 100 };
+
 /* A reader that is gone or full costs the message, never the shim. */
 static void send_status(const char *text, int size, int fd)
 {
@@ -82,7 +84,14 @@ void tell_failed(struct shim *shim, const char *stage, int error, int wait_statu
 	isulad_failed(shim, stage, error, wait_status);
 }
 
-/* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor. */
+/* The kernel has nothing left for it now, and may have in a moment; it says nothing about the keeper. */
+static int is_short(int error)
+{
+	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS || error == ETOOMANYREFS;
+}
+
+/* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor, or when it has no
+ * descriptor; or the kernel could not pass the request on. */
 static int ask(int fd, const char *path, const char *text, int size, const int *fds, int count)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -94,7 +103,7 @@ static int ask(int fd, const char *path, const char *text, int size, const int *
 	strcpy(address.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) ||
 	    pass_all(fd, text, size, fds, count, 0) != size)
-		return 0;
+		return is_short(errno) ? -1 : 0;
 	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
 		return 0;
 	got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
@@ -107,10 +116,12 @@ static int ask_keeper(const struct shim *shim, const char *text, int size, const
 	struct timeval limit = { .tv_sec = 1 };
 	int fd, answer = -1;
 
-	for (int tries = 0; tries < 3 && answer < 0 && *shim->plan.keeper; tries++) {
+	for (int tries = 0; tries < ASK_TRIES && answer < 0 && *shim->plan.keeper; tries++) {
+		if (tries)
+			poll(NULL, 0, ASK_REST_MS);
 		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 		if (fd < 0)
-			return 0;
+			continue;
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 		answer = ask(fd, shim->plan.keeper, text, size, fds, count);
 		close(fd);

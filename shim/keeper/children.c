@@ -26,30 +26,25 @@ void spare_give(struct keeper *k)
 	k->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static struct run *run_of_init(struct keeper *k, int pid)
+/* By the zombie's own start time: a registered pid may have become another's meanwhile, even another run's. */
+static struct run *run_of_init(struct keeper *k, int pid, const struct proc_stat *stat)
 {
-	struct proc_stat stat;
-	int known = 0;
-
-	for (int i = 0; i < k->run_count && !known; i++)
-		known = k->runs[i].init_pid == pid;
-	if (!known || proc_stat_read(&stat, pid))
-		return NULL;
-	/* The zombie's own start time: a registered pid may have become another's meanwhile, even another run's. */
 	for (int i = 0; i < k->run_count; i++)
-		if (k->runs[i].init_pid == pid && k->runs[i].init_started == stat.started &&
+		if (k->runs[i].init_pid == pid && k->runs[i].init_started == stat->started &&
 		    k->runs[i].outcome == WAITING)
 			return &k->runs[i];
 	return NULL;
 }
 
-/* The shim lives, and what its runtime makes is its child. */
+/* Whether the shim lives, so that what its runtime makes is its child: 1, 0, or -errno when that cannot be said. */
 static int has_shim(const struct run *run)
 {
 	struct proc_stat stat;
+	int error = run->shim_pid ? proc_stat_read(&stat, run->shim_pid) : -ESRCH;
 
-	return run->shim_pid && !proc_stat_read(&stat, run->shim_pid) && stat.started == run->shim_started &&
-	       stat.state != 'Z' && stat.state != 'X' && !stat.exiting;
+	if (error)
+		return no_such_process(error) ? 0 : error;
+	return stat.started == run->shim_started && stat.state != 'Z' && stat.state != 'X' && !stat.exiting;
 }
 
 static int is_shim(const struct keeper *k, const char *name, int pid)
@@ -60,34 +55,57 @@ static int is_shim(const struct keeper *k, const char *name, int pid)
 	return !strcmp(name, "exitd-shim");	/* a replacement */
 }
 
-/* It has begun while that run's shim was there, and the shim was killed before it could name it. */
+/* Whether it has begun while that run's shim was there, and the shim was killed before it could name it: 1, 0, or -errno
+ * when that cannot be said. */
 static int may_be_of(const struct run *run, const struct proc_stat *stat)
 {
-	return *run->exec && !run->init_pid && run->outcome != JOURNALLED && run->shim_started <= stat->started &&
-	       (!run->init_started || stat->started <= run->init_started) && !has_shim(run);
+	int has;
+
+	if (!*run->exec || run->init_pid || run->outcome == JOURNALLED || run->shim_started > stat->started ||
+	    (run->init_started && stat->started > run->init_started))
+		return 0;
+	has = has_shim(run);
+	return has < 0 ? has : !has;
 }
 
 /* What a runtime had begun of an exec when it died with its shim: it leads a session and has executed a program. Two such
- * execs at a time: whose end this is, nobody can tell. */
-static struct run *run_of_stray(struct keeper *k, int pid)
+ * execs at a time: whose end this is, nobody can tell. 0 and `out`, NULL for none; or -errno: it cannot be said now. */
+static int run_of_stray(struct keeper *k, int pid, const struct proc_stat *stat, struct run **out)
 {
-	struct proc_stat stat;
 	struct run *found = NULL;
 	int count = 0;
 
-	if (proc_stat_read(&stat, pid) || stat.session != pid || !stat.began || is_shim(k, stat.name, pid))
-		return NULL;
-	for (int i = 0; i < k->run_count; i++)
-		if (may_be_of(&k->runs[i], &stat))
+	if (stat->session != pid || !stat->began || is_shim(k, stat->name, pid))
+		return 0;
+	for (int i = 0; i < k->run_count; i++) {
+		int may = may_be_of(&k->runs[i], stat);
+
+		if (may < 0)
+			return may;
+		if (may)
 			found = &k->runs[i], count++;
+	}
 	for (int i = 0; i < k->run_count && count > 1; i++)
-		if (may_be_of(&k->runs[i], &stat))
+		if (may_be_of(&k->runs[i], stat) > 0)
 			k->runs[i].outcome = DOUBTFUL;
 	if (count != 1)
-		return NULL;
+		return 0;
 	found->init_pid = pid;
-	found->init_started = stat.started;
-	return found;
+	found->init_started = stat->started;
+	*out = found;
+	return 0;
+}
+
+/* Whose end this zombie is: 0 and the run, NULL for nobody's. -errno: the zombie, or whose it may be, cannot be read now. */
+static int whose(struct keeper *k, int pid, struct proc_stat *stat, struct run **run)
+{
+	int error = proc_stat_read(stat, pid);
+
+	*run = NULL;
+	if (error)
+		return no_such_process(error) ? 0 : error;
+	*run = run_of_init(k, pid, stat);
+	return *run ? 0 : run_of_stray(k, pid, stat, run);
 }
 
 static int64_t micros(struct timeval t)
@@ -96,7 +114,7 @@ static int64_t micros(struct timeval t)
 }
 
 /* 0, or -errno: then nobody has this exit but the zombie. */
-static int journal_exit(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage)
+static int journal_exit(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage, int began)
 {
 	struct exit_facts facts = {
 		.id = run->id,
@@ -109,7 +127,7 @@ static int journal_exit(struct keeper *k, struct run *run, const siginfo_t *info
 		.signaled = info->si_code != CLD_EXITED,
 		.value = info->si_status,
 		.core = info->si_code == CLD_DUMPED,
-		.began = began_read(info->si_pid),
+		.began = began,
 		.realtime_ns = now_ns(CLOCK_REALTIME),
 		.boottime_ns = now_ns(CLOCK_BOOTTIME),
 		.oom_kills = oom_read(run->oom),
@@ -139,16 +157,17 @@ void children_reap(struct keeper *k)
 {
 	struct rusage usage;
 	siginfo_t info, gone;
+	struct proc_stat stat;
+	struct run *run;
 	int news = 0;
 
 	spare_take(k);
+	k->unsettled = 0;
 	while (look(&info, &usage)) {
-		struct run *run = run_of_init(k, info.si_pid);
-
-		if (!run)
-			run = run_of_stray(k, info.si_pid);
-		/* What cannot be written down is not reaped: the zombie keeps it, and the next signal tries again. */
-		if (run && journal_exit(k, run, &info, &usage))
+		/* What cannot be read, or written down, is not reaped: the zombie keeps it, and soon it is tried again. */
+		k->unsettled = whose(k, info.si_pid, &stat, &run) ||
+			       (run && journal_exit(k, run, &info, &usage, stat.began));
+		if (k->unsettled)
 			break;
 		news |= run != NULL;
 		forget_shim(k, info.si_pid);

@@ -71,6 +71,8 @@ struct keeper {
 	int spare_fd;		/* given up for a moment when no descriptor is left: an exit must never be lost to that */
 	uint64_t open_files;	/* the limit the starter set: for the shims, not for this program */
 	int64_t idle_since_ns;
+	int unsettled;		/* a zombie whose end could not be read or written down */
+	int accept_pauses;	/* the kernel has nothing left for one more connection */
 };
 
 /* table.c */

@@ -22,6 +22,7 @@
 #include "keeper.h"
 
 #define IDLE_NS 10000000000
+#define AGAIN_MS 250	/* until the next try of what the kernel had nothing left for */
 
 static struct keeper keeper;
 
@@ -72,10 +73,10 @@ static int signals(struct keeper *k)
 
 static void background(void)
 {
-	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), pid = fork();
 
-	if (fork() > 0)
-		_exit(0);
+	if (pid)
+		_exit(pid < 0);
 	setsid();
 	for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
 		dup2(null_fd, fd);
@@ -131,15 +132,18 @@ static int has_entries(const struct keeper *k)
 	return 0;
 }
 
-/* An init that this keeper is no ancestor of, whose run has registered anew: its output is kept here. */
+/* An init that this keeper is no ancestor of, whose run has registered anew: its output is kept here. One that cannot be
+ * read now may live. */
 static int keeps_strangers(const struct keeper *k)
 {
 	struct proc_stat stat;
 
-	for (int i = 0; i < k->run_count; i++)
-		if (k->runs[i].init_pid && !proc_stat_read(&stat, k->runs[i].init_pid) &&
-		    stat.started == k->runs[i].init_started)
+	for (int i = 0; i < k->run_count; i++) {
+		int error = k->runs[i].init_pid ? proc_stat_read(&stat, k->runs[i].init_pid) : -ESRCH;
+
+		if (error ? !no_such_process(error) : stat.started == k->runs[i].init_started)
 			return 1;
+	}
 	return 0;
 }
 
@@ -187,14 +191,20 @@ static void sweep(struct keeper *k)
 static void turn(struct keeper *k, int wait_ms)
 {
 	static struct pollfd p[2 + CLIENTS_MAX];
-	int count = k->client_count;
+	int count = k->client_count, takes = count < CLIENTS_MAX && !k->accept_pauses;
 
+	if ((k->unsettled || k->accept_pauses) && (wait_ms < 0 || wait_ms > AGAIN_MS))
+		wait_ms = AGAIN_MS;
+	k->accept_pauses = 0;
 	p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
-	p[1] = (struct pollfd){ .fd = count < CLIENTS_MAX ? k->listen_fd : -1, .events = POLLIN };
+	p[1] = (struct pollfd){ .fd = takes ? k->listen_fd : -1, .events = POLLIN };
 	for (int i = 0; i < count; i++)
 		p[2 + i] = (struct pollfd){ .fd = k->clients[i].fd, .events = POLLIN | POLLRDHUP };
-	if (poll(p, (nfds_t)count + 2, wait_ms) < 0)
+	if (poll(p, (nfds_t)count + 2, wait_ms) < 0) {
+		if (errno != EINTR)	/* ENOMEM: without anything to look at it needs no memory */
+			poll(NULL, 0, AGAIN_MS);
 		return;
+	}
 	/* A client that has gone: whatever it still has queued is nobody's wish any more. Before the children, so that
 	 * news are not written to it. */
 	for (int i = 0; i < count; i++)
@@ -202,6 +212,8 @@ static void turn(struct keeper *k, int wait_ms)
 			serve_drop(k, i);
 	if (p[0].revents)
 		on_signal(k);
+	else if (k->unsettled)
+		children_reap(k);
 	for (int i = 0; i < count; i++)
 		if (p[2 + i].revents & POLLIN && k->clients[i].fd >= 0)
 			serve_client(k, i);

@@ -288,14 +288,22 @@ void serve_accept(struct keeper *k)
 	socklen_t size = sizeof peer;
 	int fd = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 
+	/* Left in the queue it would wake us for ever: it is hung up on, or waits for as long as not even that is possible. */
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-		/* Left in the queue it would wake us for ever. */
+		int gone;
+
 		spare_take(k);
-		close(accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC));
+		gone = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+		k->accept_pauses = gone < 0;
+		if (gone >= 0)
+			close(gone);
 		spare_give(k);
-	}
-	if (fd < 0)
 		return;
+	}
+	if (fd < 0) {
+		k->accept_pauses = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+		return;
+	}
 	/* The socket's mode says the same; this says it whatever became of the mode. */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid() ||
 	    k->client_count == CLIENTS_MAX)

@@ -49,15 +49,19 @@ int spawn_shim(struct keeper *k, struct run *run, const char *directory, const c
 		return -error;	/* the child is reaped with the others */
 	out->pid = pid;
 	out->pidfd = pidfd_open_raw(pid);
-	out->started = proc_stat_read(&stat, pid) ? 0 : stat.started;
-	if (!run->shim_pid) {
-		run->shim_pid = pid;
-		run->shim_started = out->started;
-	}
-	if (out->pidfd >= 0)
+	error = out->pidfd < 0 ? errno : -proc_stat_read(&stat, pid);
+	if (!error) {
+		out->started = stat.started;
+		if (!run->shim_pid) {
+			run->shim_pid = pid;
+			run->shim_started = out->started;
+		}
 		return 0;
+	}
 	/* Refused means that there is no shim; unreaped, the pid is still its. */
-	error = errno;
 	kill(pid, SIGKILL);
+	if (out->pidfd >= 0)
+		close(out->pidfd);
+	out->pidfd = -1;
 	return -error;
 }

@@ -116,7 +116,8 @@ int place_dial_exitd(const char *state)
 	return -EPERM;
 }
 
-/* Whether somebody listens there. A full queue is somebody's. `is_promised`: he is told that containerd will come. */
+/* Whether somebody listens there, or may: a full queue is somebody's, and want of descriptors or memory says nothing.
+ * `is_promised`: he is told that containerd will come. */
 int place_is_served(const char *path, int is_promised)
 {
 	int fd = place_dial(path), is_told = 1;
@@ -127,5 +128,5 @@ int place_is_served(const char *path, int is_promised)
 		is_told = send(fd, soon, sizeof soon, MSG_NOSIGNAL) == sizeof soon;
 	if (fd >= 0)
 		close(fd);
-	return (fd >= 0 && is_told) || fd == -EAGAIN;
+	return (fd >= 0 && is_told) || fd == -EAGAIN || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -ENOBUFS;
 }

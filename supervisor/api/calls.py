@@ -5,7 +5,6 @@ is told why.
 """
 
 import asyncio
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,11 +12,11 @@ from typing import Any
 import structlog
 
 from supervisor.api import details
+from supervisor.errnos import USED_UP
 from supervisor.errors import Busy, ExitdError, ShuttingDown
 from supervisor.facts import By
 
 MAX_WORK = 4096  # mutating calls under way at once
-USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})  # EAGAIN: no more processes
 Method = Callable[[Any, By], Any]  # which messages it takes and gives is known to the descriptor
 
 log = structlog.get_logger(__name__)

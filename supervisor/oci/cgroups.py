@@ -17,8 +17,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
+from itertools import islice
 
 from supervisor import monitor, procstate
+from supervisor.errnos import USED_UP
 from supervisor.errors import ShimFailed, TimedOut
 from supervisor.facts import Process
 
@@ -26,6 +28,7 @@ ROOT = "/sys/fs/cgroup"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
 NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
 RETRY_SECONDS = 0.01
+AT_ONCE = 256  # pidfds that are held at a time: who has more processes than that is killed in several rounds
 
 
 class Mode(StrEnum):
@@ -252,12 +255,20 @@ def remove_if_empty(cgroups_path: str, root: str = ROOT) -> None:
 
 def _kill_all(tops: dict[str, str], deadline: float) -> bool:
     """One round of SIGKILL for everyone there is, and the wait for their end. Whether there was anyone."""
-    _freeze(tops, "FROZEN")  # so that a fork bomb does not outrun the list
-    for top in tops.values():
-        _write(os.path.join(top, "cgroup.kill"), "1")  # v2 since Linux 5.14: all at once, forks included
-    ends = [end_fd for top in tops.values() for path in _tree(top) for end_fd in _kill_members(path)]
-    _freeze(tops, "THAWED")  # what is frozen in v1 does not die; v2 kills frozen ones
+    ends: list[int] = []
     try:
+        try:
+            _freeze(tops, "FROZEN")  # so that a fork bomb does not outrun the list
+            for top in tops.values():
+                _write(os.path.join(top, "cgroup.kill"), "1")  # v2 since Linux 5.14: all at once, forks included
+            members = (end_fd for top in tops.values() for path in _tree(top) for end_fd in _kill_members(path))
+            ends += islice(members, AT_ONCE)
+        except OSError:  # no descriptor for one more: those who were found end first
+            if not ends:
+                raise
+            os.close(ends.pop())
+        finally:
+            _freeze(tops, "THAWED")  # what is frozen in v1 does not die; v2 kills frozen ones
         for end_fd in ends:
             monitor.read_ready(end_fd, max(0.0, deadline - time.monotonic()))
     finally:
@@ -275,9 +286,8 @@ def _kill_members(path: str) -> Iterator[int]:
     for pid in _members(path):
         if pid == os.getpid():
             continue
-        try:
-            end_fd = os.pidfd_open(pid)
-        except OSError:
+        end_fd = monitor.open_pid(pid)
+        if end_fd is None:
             continue
         if pid in _members(path):
             with suppress(ProcessLookupError):
@@ -367,6 +377,11 @@ def _read(path: str) -> str | None:
 
 
 def _write(path: str, text: str) -> None:
-    """Best effort: the file is missing on older kernels, and gone with its cgroup; the look afterwards decides."""
-    with suppress(OSError), open(path, "r+", encoding="ascii") as file:
-        file.write(text)
+    """Best effort: the file is missing on older kernels, and gone with its cgroup; the look afterwards decides.
+    OSError: it cannot be opened for want of descriptors or memory."""
+    try:
+        with open(path, "r+", encoding="ascii") as file:
+            file.write(text)
+    except OSError as error:
+        if error.errno in USED_UP:
+            raise

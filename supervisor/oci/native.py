@@ -162,7 +162,7 @@ class NativeContainers:
         watch, words = self._watching.get(RunKey(container.id, container.run)), runtime.last_error(result.stderr)
         # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
         if watch is not None and await watch.never_began(patient=result.returncode == 0):
-            found = rundir.read_record(watch.directory)
+            found = watch.record()
             if result.returncode if found is None else found.signal is not None:
                 raise RuntimeFailed(
                     f"{container.spec.name}: its init was killed before it executed its command ({words})"

@@ -12,7 +12,7 @@ import pytest
 from shim import native
 from supervisor.oci import cgroups
 from tests.supervisor.children import child
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import only, open_now
 
 LIMIT_MS = 30_000
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0 or not cgroups.writable(), reason="cgroups cannot be made here")
@@ -47,6 +47,16 @@ def test_more_than_one_look_holds_are_killed(tmp_path: pathlib.Path) -> None:
             made_up(tmp_path / "b", *(m.pid for m in made[64:])),
         )
         assert {each.wait(30) for each in made} == {-signal.SIGKILL}
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_without_descriptors_nobody_is_said_to_be_dead(tmp_path: pathlib.Path, room: int) -> None:
+    with child() as one:
+        path = made_up(tmp_path / "a", one.pid)
+        with only(room), pytest.raises(TimeoutError):
+            native.end_cgroup([path], 50)
+        end(path)
+        assert one.wait(30) == -signal.SIGKILL
 
 
 def test_one_pid_and_the_caller_are_spared(tmp_path: pathlib.Path) -> None:

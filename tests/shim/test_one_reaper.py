@@ -46,5 +46,6 @@ def test_python_waits_for_nobody_but_its_own_commands() -> None:
     # Programs of their own: the demo and the comparison, with all that they have begun below them.
     assert set(found.pop("supervisor/compare/descent.py")) == {"os.waitid"}
     assert set(found.pop("supervisor/compare/guard.py")) == {"os.waitpid", "os.waitstatus_to_exitcode"}
-    # A shim that the daemon had to spawn itself, orphans that came to it as PID 1, and the child that the probe makes.
-    assert found == {f"supervisor/{name}.py": ["os.waitid"] for name in ("witness", "orphans", "probe")}
+    # A shim that the daemon had to spawn itself, at its end or where it cannot be watched; orphans that came to it as
+    # PID 1; and the child that the probe makes.
+    assert found == {f"supervisor/{name}.py": ["os.waitid"] for name in ("witness", "shims", "orphans", "probe")}

@@ -13,7 +13,7 @@ from supervisor import control
 from supervisor.control import Control
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.facts import Counters, Winsize
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import only, open_now
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim, shim
 
@@ -242,3 +242,26 @@ async def test_a_shim_registers_anew_and_an_older_one_does_not_know_how(tmp_path
             fake.refuse("register", errno.EAGAIN, "the keeper did not say yes")
             with pytest.raises(ShimFailed, match="the keeper did not say yes"):
                 await line.register()
+
+
+@in_loop
+async def test_out_of_descriptors_the_shim_is_not_taken_for_gone(tmp_path: Path) -> None:
+    with shim(tmp_path):
+        for room in (0, 1):
+            with only(room), pytest.raises(Busy, match="try again"):
+                await Control.open(str(tmp_path))
+        (await Control.open(str(tmp_path))).close()
+
+
+@in_loop
+async def test_a_request_that_the_kernel_cannot_pass_on_now_says_nothing_about_the_shim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+
+    with shim(tmp_path):
+        async with control.opened(str(tmp_path)) as line:
+            monkeypatch.setattr(socket, "send_fds", refuse)
+            with pytest.raises(Busy, match="try again"):
+                await line.counters()

@@ -227,3 +227,11 @@ def test_while_a_journal_cannot_be_read_the_end_waits_for_it_and_then_says_so() 
     report = told(Look(Init.REAPED, INIT, dead_seconds=30.0, journal_unread=True))
     assert (report.status, report.source) == (Unknown("journal-unread"), Source.NONE)
     assert told(Look(Init.REAPED, INIT, pidfd_status=256, journal_unread=True)).status == Exited(1)
+
+
+def test_while_the_record_cannot_be_read_the_end_waits_for_it_and_then_says_so() -> None:
+    assert judge(Look(Init.REAPED, INIT, dead_seconds=29.0, record_unread=True)) == Pending(1.0)
+    report = told(Look(Init.REAPED, INIT, dead_seconds=30.0, record_unread=True, journal_unread=True))
+    assert (report.status, report.source) == (Unknown("record-unread"), Source.NONE)
+    for look in (Look(Init.REAPED, INIT, fifo_number=1), Look(Init.REAPED, INIT, pidfd_status=256)):
+        assert told(replace(look, record_unread=True)).status == Exited(1)

@@ -396,3 +396,23 @@ def test_what_stands_in_no_journal_is_not_known_while_one_cannot_be_read(tmp_pat
         k.entry("b", SECOND.run)
     path.rmdir() if path.is_dir() else path.unlink()
     assert k.entry("b", SECOND.run) is None
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS])
+def test_a_request_that_the_kernel_cannot_pass_on_now_is_refused_and_the_line_stays(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            await k.ask(fields.encode("exitd-list", []))
+            with monkeypatch.context() as patch:
+                patch.setattr(socket, "send_fds", refuse)
+                with pytest.raises(launch.KeeperRefused) as caught:
+                    await k.ask(fields.encode("exitd-list", []))
+            assert caught.value.number == number and k.connected
+            await k.ask(fields.encode("exitd-list", []))
+
+    asyncio.run(main())

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from supervisor.__main__ import KEYS, _given, main
+from supervisor.__main__ import KEYS, _given, _inotify, main
 from supervisor.config import PLAIN, Given
+from supervisor.errors import CannotStart
+from tests.supervisor.descriptors import only
 
 
 def test_every_flag_that_means_a_key_means_one_that_exists() -> None:
@@ -100,3 +102,8 @@ def test_grpc_is_imported_after_its_fork_handlers_are_switched_off(program: str,
         command, env={**environment, **inherited}, capture_output=True, text=True, timeout=60, check=True
     )
     assert found.stdout == "0\n"
+
+
+def test_without_a_descriptor_for_inotify_it_says_so_in_one_line() -> None:
+    with only(0), pytest.raises(CannotStart, match=r"inotify: .*max_user_instances"):
+        _inotify()

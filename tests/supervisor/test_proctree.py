@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import proctree
+from supervisor import procstate, proctree
 from supervisor.facts import Process
 from supervisor.proctree import Kin, family, look
 from tests.supervisor.children import name_of
+from tests.supervisor.descriptors import only
 from tests.system.daemonrig import until
 
 # Should it be signalled last, it is still there.
@@ -113,3 +114,24 @@ def test_a_stranger_that_has_its_number_is_left_alone(tree: "subprocess.Popen[by
     name = name_of(tree)
     assert proctree.signal_family(Process(name.pid, name.started_ticks + 1), signal.SIGKILL, _everyone) == 0
     assert tree.poll() is None
+
+
+@pytest.mark.parametrize("room", [1, 2, 4])
+def test_out_of_descriptors_nobody_stays_stopped_and_the_next_try_finds_the_rest(
+    tree: "subprocess.Popen[bytes]", room: int
+) -> None:
+    members = family(look(_everyone()), tree.pid)
+    with only(room), pytest.raises(OSError, match="Too many open files"):
+        proctree.signal_family(name_of(tree), signal.SIGKILL, lambda: members)
+    stopped = [pid for pid in members if procstate.is_stopped(Process(pid, _started(pid)))]
+    assert stopped == []
+    proctree.signal_family(name_of(tree), signal.SIGKILL, lambda: members)
+    for pid in members - {tree.pid}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert tree.wait(30) == -signal.SIGKILL
+
+
+def _started(pid: int) -> int:
+    table = look([pid])
+    return table[pid].started_ticks if table else 0

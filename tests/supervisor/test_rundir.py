@@ -16,7 +16,7 @@ from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 from supervisor.rundir import RunDirectory, path_of
 from tests.shim.test_record import PLAIN, written
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import only, open_now
 
 
 @pytest.fixture
@@ -232,3 +232,28 @@ def test_only_numbers_are_runs(tmp_path: Path) -> None:
         (tmp_path / "c" / name).mkdir(parents=True)
     (tmp_path / "c" / "file").touch()
     assert sorted(rundir.runs(str(tmp_path))) == [("c1", 1), ("c1", 12), ("c2", 3)]
+
+
+def test_what_is_there_and_cannot_be_opened_now_is_not_taken_for_absent(made: RunDirectory, tmp_path: Path) -> None:
+    os.pwrite(made.record_fd, written(PLAIN), 0)
+    Path(made.path, "created").write_bytes(fields.encode("exitd-created", [("pid", 1234), ("started", 5678)]))
+    for room in (0, 1):
+        before = open_now()
+        with only(room), pytest.raises(OSError, match="Too many open files"):
+            rundir.reopen(str(tmp_path), "c1", 1)
+        assert open_now() == before
+    for read in (rundir.created, rundir.lock_holder):
+        with only(0), pytest.raises(OSError, match="Too many open files"):
+            read(made.path)
+    again = rundir.reopen(str(tmp_path), "c1", 1)
+    assert rundir.read_record(again) == PLAIN
+    assert rundir.created(made.path) == Process(1234, 5678)
+    again.close()
+
+
+def test_a_record_that_cannot_be_read_is_not_taken_for_an_empty_one(made: RunDirectory) -> None:
+    directory_fd = os.open(made.path, os.O_RDONLY | os.O_DIRECTORY)
+    os.dup2(directory_fd, made.record_fd)
+    os.close(directory_fd)
+    with pytest.raises(IsADirectoryError):
+        rundir.read_record(made)

@@ -4,13 +4,18 @@ import os
 import pathlib
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from shim import prepare
 from supervisor import keeper
 from supervisor.errors import ShimFailed
+from supervisor.facts import RunKey
+from supervisor.shims import Shims
 from tests.supervisor.children import descriptors
+from tests.supervisor.descriptors import only
+from tests.system.daemonrig import children_of
 
 SEATS = range(prepare.FIRST_SEAT, prepare.SEATS_END)
 LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >seats; true"
@@ -74,3 +79,15 @@ def test_what_cannot_be_spawned_is_named_and_leaves_no_descriptor(tmp_path: path
     finally:
         os.chdir(here)
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_shim_that_cannot_be_watched_is_ended(tmp_path: pathlib.Path, room: int) -> None:
+    """It would make a container that nobody knows of."""
+    watch = SimpleNamespace(key=RunKey("600", 1), directory=SimpleNamespace(path=str(tmp_path)))
+    begun = Shims.__new__(Shims)
+    begun._program = "/bin/sleep"
+    before = children_of(os.getpid())
+    with only(room), pytest.raises(OSError, match="Too many open files"):
+        begun._directly(watch, SimpleNamespace(all={}), adopt=False)  # type: ignore[arg-type]
+    assert children_of(os.getpid()) == before

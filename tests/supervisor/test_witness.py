@@ -20,6 +20,7 @@ from supervisor.monitor import Monitor
 from supervisor.witness import Senses, Watch
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
+from tests.supervisor.descriptors import only
 from tests.supervisor.fakes import until
 
 KEY = RunKey("c1", 1)
@@ -173,6 +174,50 @@ def test_an_end_waits_for_a_journal_that_cannot_be_read_now(tmp_path: Path, monk
             b.unread, b.entry = False, b.record(43, "keeper")
             b.watch.look()
             assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
+
+    asyncio.run(main())
+
+
+def test_out_of_descriptors_an_end_is_looked_at_again_until_it_can_be(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.shim_process.kill()
+            await until(lambda: b.lost)
+            ends_unreaped(b.init_process)
+            with only(0):
+                await until(lambda: b.watch.blind)
+                b.watch.look()
+                assert b.exits == [] and b.watch.timer is not None
+            b.init_process.wait()
+            b.entry = b.record(43, "keeper")
+            await until(lambda: b.exits)
+            assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
+
+    asyncio.run(main())
+
+
+def test_an_end_waits_for_a_record_that_cannot_be_read_and_then_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kernel_without_it(pidfd: int) -> int:
+        raise OSError(errno.ENOTTY, "a kernel before 6.15")
+
+    def unreadable(directory: rundir.RunDirectory) -> Record:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            monkeypatch.setattr(native, "pidfd_exit_status", kernel_without_it)
+            monkeypatch.setattr(rundir, "read_record", unreadable)
+            b.shim_process.kill()
+            await until(lambda: b.lost)
+            ends_unreaped(b.init_process)
+            b.init_process.wait()
+            b.watch.look()
+            assert b.exits == [] and b.watch.dead_at is not None
+            b.watch.dead_at -= evidence.UNREAD_PATIENCE_SECONDS
+            b.watch.look()
+            assert b.exits[0].status == Unknown(evidence.RECORD_UNREAD)
 
     asyncio.run(main())
 

@@ -14,7 +14,7 @@ from supervisor import procstate
 from supervisor.errors import ShimFailed, TimedOut
 from supervisor.facts import Process
 from supervisor.oci import cgroups
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import only, open_now
 from tests.system.daemonrig import until
 
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0 or not cgroups.writable(), reason="cgroups cannot be made here")
@@ -160,6 +160,34 @@ def test_whoever_is_left_is_killed_and_every_hierarchy_is_cleaned() -> None:
     begun = time.monotonic()
     cgroups.remove(path)
     assert time.monotonic() - begun < 1
+
+
+@needs_cgroups
+@pytest.mark.parametrize("room", [3, 6])
+def test_more_processes_than_descriptors_are_killed_in_several_rounds_and_none_stays_frozen(room: int) -> None:
+    path = f"/exitd-test-{os.getpid()}"
+    sleepers = [subprocess.Popen(["sleep", "1000"]) for _ in range(12)]
+    for name, top in cgroups.paths(path).items():
+        os.makedirs(top)
+        for sleeper in sleepers if name != "cpuset" else ():
+            pathlib.Path(top, "cgroup.procs").write_text(str(sleeper.pid))
+    with only(room):
+        cgroups.remove(path, limit_seconds=30)
+    assert [sleeper.wait(30) for sleeper in sleepers] == [-9] * 12
+
+
+@needs_cgroups
+def test_without_any_descriptor_nothing_is_said_to_be_removed() -> None:
+    path = f"/exitd-test-{os.getpid()}"
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        for name, top in cgroups.paths(path).items():
+            os.makedirs(top)
+            if name != "cpuset":
+                pathlib.Path(top, "cgroup.procs").write_text(str(sleeper.pid))
+        with only(0), pytest.raises(OSError, match="Too many open files"):
+            cgroups.remove(path)
+        cgroups.remove(path)
+        assert sleeper.wait(30) == -9
 
 
 @pytest.fixture

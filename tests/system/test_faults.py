@@ -1,0 +1,188 @@
+"""System calls that fail in keeper and shim for want of descriptors, memory or processes, or because a disk does: what
+says nothing about a container is not taken for an answer, and what could not be written down is not lost.
+
+strace makes them fail (inject=CALL:error=ERRNO), from the start or for as long as it is attached. docs/errnos.md has a
+row for each place.
+"""
+
+import contextlib
+import errno
+import itertools
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from shim import fields, launch, programs
+from tests.system import shimrig
+from tests.system.daemonrig import until
+from tests.system.shimrig import Keeper, Rig, Run
+from tests.system.streamrig import finish
+
+NUMBERS = itertools.count()
+OPENS = "open,openat"
+PAUSES = 3  # of a quarter of a second each
+
+
+class Failing:
+    """The calls of one process that have failed by now: the time of each in seconds."""
+
+    def __init__(self, log: pathlib.Path) -> None:
+        self._log = log
+
+    def times(self) -> list[float]:
+        lines = self._log.read_text().splitlines()
+        return [float(line.split()[0]) for line in lines if "(INJECTED)" in line]
+
+
+@contextlib.contextmanager
+def failing(rig: Rig, pid: int, calls: str, error: str) -> Iterator[Failing]:
+    """All these calls of the process fail for the length of the block, and work again after it."""
+    log = rig.directory / f"faults{next(NUMBERS)}"
+    words = ["strace", "-qq", "-ttt", "-o", str(log), "-e", f"trace={calls}", "-e", f"inject={calls}:error={error}"]
+    tracer = subprocess.Popen([*words, "-p", str(pid)], stderr=subprocess.DEVNULL)
+    status = pathlib.Path(f"/proc/{pid}/status")
+    try:
+        until(lambda: f"TracerPid:\t{tracer.pid}\n" in status.read_text(), "strace is not attached")
+        until(log.exists, "strace has not begun")
+        yield Failing(log)
+    finally:
+        tracer.send_signal(signal.SIGTERM)
+        tracer.wait(shimrig.LIMIT_SECONDS)
+
+
+def bundle(rig: Rig) -> pathlib.Path:
+    return rig.bundle("/bin/sh", "-c", "exit 43")
+
+
+def codes(keeper: Keeper) -> list[tuple[str, int | None]]:
+    return [(entry.id, entry.code) for entry in keeper.entries()]
+
+
+def ended_under_its_shim(run: Run) -> None:
+    """The shim has recorded the end, and has left."""
+    assert shimrig.wait_readable(run.shim_pidfd)
+    written = run.record()
+    assert written is not None and written.code == 43
+
+
+# -- the keeper
+
+
+def test_a_zombie_that_the_keeper_cannot_read_keeps_its_end_until_it_can(rig: Rig, keeper: Keeper) -> None:
+    run = keeper.make("box", bundle(rig))
+    run.kill_shim()
+    with failing(rig, keeper.process.pid, OPENS, "ENFILE") as failed:
+        run.start()
+        assert run.ended()
+        until(lambda: len(failed.times()) > 4, "the keeper looks again")
+        assert codes(keeper) == []
+    until(lambda: codes(keeper) == [("box", 43)], "the entry")
+    finish(rig, keeper, run)
+
+
+def test_an_entry_that_cannot_be_written_is_tried_again(rig: Rig, keeper: Keeper) -> None:
+    run = keeper.make("box", bundle(rig))
+    run.kill_shim()
+    with failing(rig, keeper.process.pid, "pwrite64", "EIO") as failed:
+        run.start()
+        assert run.ended()
+        until(lambda: len(failed.times()) > 1, "the keeper tries again")
+        assert codes(keeper) == []
+    until(lambda: codes(keeper) == [("box", 43)], "the entry")
+    finish(rig, keeper, run)
+
+
+@pytest.mark.parametrize("error", ["ENOMEM", "ENFILE"])
+def test_a_keeper_that_cannot_accept_rests_and_then_does(rig: Rig, keeper: Keeper, error: str) -> None:
+    with failing(rig, keeper.process.pid, "accept4", error) as failed:
+        client = launch.connect(str(keeper.state), shimrig.LIMIT_SECONDS)
+        until(lambda: len(failed.times()) > 2 * PAUSES, "the keeper tries again")
+        times = failed.times()
+        assert times[2 * PAUSES] - times[0] > 0.2 * PAUSES  # ENFILE: twice each time
+    assert launch.ask(client, fields.encode("exitd-list", [("at", 999)]), [])[0].kind == "exitd-ok"
+    client.close()
+
+
+def test_a_shim_that_the_keeper_cannot_begin_is_refused_and_another_one_begins(rig: Rig, keeper: Keeper) -> None:
+    with failing(rig, keeper.process.pid, "vfork,fork,clone,clone3", "EAGAIN"):
+        with pytest.raises(launch.KeeperRefused) as caught:
+            keeper.make("first", bundle(rig))
+        assert caught.value.number == errno.EAGAIN
+    keeper.last.clean()
+    second = keeper.make("second", bundle(rig))
+    second.start()
+    ended_under_its_shim(second)
+    finish(rig, keeper, second)
+
+
+@pytest.mark.parametrize(("calls", "number"), [("pidfd_open", errno.EMFILE), (OPENS, errno.ENFILE)])
+def test_a_shim_that_the_keeper_cannot_name_is_none(rig: Rig, keeper: Keeper, calls: str, number: int) -> None:
+    with failing(rig, keeper.process.pid, calls, errno.errorcode[number]):
+        with pytest.raises(launch.KeeperRefused) as caught:
+            keeper.make("first", bundle(rig))
+        assert caught.value.number == number
+    keeper.last.clean()
+    second = keeper.make("second", bundle(rig))
+    second.start()
+    ended_under_its_shim(second)
+    finish(rig, keeper, second)
+
+
+def test_a_keeper_that_cannot_go_into_the_background_ends_at_once(rig: Rig) -> None:
+    rig.state.mkdir(mode=0o700)
+    inject = ["strace", "-qq", "-o", "/dev/null", "-e", "inject=fork,vfork,clone,clone3:error=EAGAIN"]
+    words = [*inject, str(programs.find("exitd-keeper")), "--state", str(rig.state)]
+    assert subprocess.run(words, timeout=shimrig.LIMIT_SECONDS).returncode == 1
+
+
+# -- the shim
+
+
+def test_a_shim_that_can_begin_no_process_says_so_and_leaves_nothing(rig: Rig, keeper: Keeper) -> None:
+    shim = rig.traced_shim("-o", "/dev/null", "-e", "inject=vfork,fork,clone,clone3:error=EAGAIN")
+    run = keeper.make("box", bundle(rig), shim=shim)
+    assert (run.failed.stage, run.failed.errno) == ("runtime", errno.EAGAIN)
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+
+
+def test_a_shim_without_a_descriptor_for_its_word_to_the_keeper_tries_again(rig: Rig, keeper: Keeper) -> None:
+    """Its first socket is the one it listens on."""
+    shim = rig.traced_shim("-o", "/dev/null", "-e", "inject=socket:error=EMFILE:when=2..4")
+    run = keeper.make("box", bundle(rig), shim=shim)
+    assert run.created.keeper_knows
+    run.start()
+    ended_under_its_shim(run)
+    finish(rig, keeper, run)
+
+
+def test_a_shim_that_cannot_accept_rests_and_then_does(rig: Rig, keeper: Keeper) -> None:
+    run = keeper.make("box", rig.bundle("/bin/sleep", "1000"))
+    run.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.settimeout(shimrig.LIMIT_SECONDS)
+        with failing(rig, run.shim_pid, "accept4", "ENOMEM") as failed:
+            client.connect(str(run.directory / "control.sock"))
+            until(lambda: len(failed.times()) > PAUSES, "the shim tries again")
+            times = failed.times()
+            assert times[PAUSES] - times[0] > 0.2 * PAUSES
+        client.send(fields.encode("exitd-control", [("op", "counters")]))
+        assert fields.decode(client.recv(4096)).kind == "exitd-counters"
+    os.kill(run.created.pid, signal.SIGKILL)
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+
+
+def test_a_record_that_cannot_be_written_leaves_the_end_to_the_keeper(rig: Rig, keeper: Keeper) -> None:
+    run = keeper.make("box", bundle(rig))
+    with failing(rig, run.shim_pid, "pwrite64", "EIO"):
+        run.runtime_command("start", run.id)  # it may be deleted before that returns
+        assert shimrig.wait_readable(run.shim_pidfd)
+    until(lambda: codes(keeper) == [("box", 43)], "the entry")
+    assert os.pread(run.record_fd, 1, 0) == b"\0"
+    finish(rig, keeper, run)
