@@ -169,6 +169,7 @@ class Exit:
     decision: str = ""  # ended | restart | remove
     rule: str = ""  # the restart rule that decided, as it is written; empty: the policy did
     at_is_found: bool = False  # as the report's
+    left_behind: int = 0  # processes in its cgroup that outlived init, and SIGKILL for half a second
 
 
 class Policy(StrEnum):

@@ -58,12 +58,14 @@ class EndAsked:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The evidence has spoken. `limit_bytes` is the container's memory limit, for the ledger. `sandbox_ended`: it lived
-    in the pid namespace of its pod's pause process, and that was ending."""
+    in the pid namespace of its pod's pause process, and that was ending. `left_behind`: how many processes of its
+    cgroup could not be killed."""
 
     report: Report
     limit_bytes: int
     rebooted: bool = False
     sandbox_ended: bool = False
+    left_behind: int = 0
 
 
 @dataclass(frozen=True, slots=True)

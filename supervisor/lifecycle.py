@@ -367,6 +367,7 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
         started_ns=c.started_ns,
         init=report.init or c.init,
         at_is_found=report.at_is_found,
+        left_behind=ended.left_behind,
     )
 
 

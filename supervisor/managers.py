@@ -75,8 +75,8 @@ class Containers:
     def is_ending(self, container: Container) -> bool:
         return self._of(container).is_ending(container)
 
-    async def end_rest(self, container: Container) -> None:
-        await self._of(container).end_rest(container)
+    async def end_rest(self, container: Container) -> int:
+        return await self._of(container).end_rest(container)
 
     async def settle(self, container: Container) -> None:
         await self._of(container).settle(container)

@@ -393,22 +393,23 @@ class Node(Directory):
             self.pending.discard(key)
             return
         self.pending.add(key)
-        if not rebooted:
-            await self._end_rest(container)
+        left_behind = 0 if rebooted else await self._end_rest(container)
         await self.before_end(key.container)
         with_sandbox = await self._ended_with_sandbox(container, report)
         known = Known(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
         report = await self.second_witness(container, report, known)
-        happening = lifecycle.Ended(report, self._memory_limit(container), rebooted, sandbox_ended=with_sandbox)
+        limit_bytes = self._memory_limit(container)
+        happening = lifecycle.Ended(report, limit_bytes, rebooted, sandbox_ended=with_sandbox, left_behind=left_behind)
         await self._surely(key.container, happening)
         self.pending.discard(key)
 
-    async def _end_rest(self, container: Container) -> None:
-        """Its end is stored whatever becomes of them."""
+    async def _end_rest(self, container: Container) -> int:
+        """Its end is stored whatever becomes of them. How many are known to live on."""
         try:
-            await self.manager.end_rest(container)
+            return await self.manager.end_rest(container)
         except (ExitdError, OSError) as error:
             log.warning("whoever init has left behind may live on", container=container.id, why=str(error))
+            return 0
 
     def _memory_limit(self, container: Container) -> int:
         """The tightest one on it, its pod's included; 0: none."""

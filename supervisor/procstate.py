@@ -41,6 +41,15 @@ def is_killed(process: Process) -> bool:
     return any(mask & SIGKILL_BIT for mask in masks) and _fields(process) is not None
 
 
+def process_of(thread: int) -> int:
+    """Return the pid of the process that a thread belongs to; 0 when it has ended."""
+    try:
+        with open(f"/proc/{thread}/status", encoding="utf-8", errors="replace") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("Tgid:")), 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def program(process: Process) -> str:
     """Which file it executes, as `DEVICE:INODE`; empty when it is gone. Changes with execve(2)."""
     try:

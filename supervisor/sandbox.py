@@ -77,8 +77,9 @@ class ContainerManager(Protocol):
     def is_ending(self, container: Container) -> bool:
         """Init is dead or on its way there, whether or not that has been reported."""
 
-    async def end_rest(self, container: Container) -> None:
-        """Before the exit is stored: whoever init has left behind is dead when this returns, within a limit."""
+    async def end_rest(self, container: Container) -> int:
+        """Before the exit is stored: whoever init has left behind is dead when this returns, within a limit. How many
+        are not."""
 
     async def settle(self, container: Container) -> None:
         """After the exit is stored: the witnesses may forget it."""

@@ -45,12 +45,10 @@ static void put(int dir_fd, const char *name, const char *word)
 	close(fd);
 }
 
-/* The first pids of a cgroup.procs, BATCH at most: those behind are listed first when these have gone. A process of a
- * pid namespace that cannot be seen from here is listed as 0. */
-static int members(int dir_fd, int *pids, struct ending *e)
+/* Up to `size` bytes of a file, 0 where there is none, or -errno of the read. */
+static ssize_t list(int dir_fd, const char *name, char *text, size_t size, struct ending *e)
 {
-	char text[LISTED_MAX + 1], *line, *end;
-	int fd = openat(dir_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC | O_NOFOLLOW), count = 0;
+	int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	ssize_t got;
 
 	if (fd < 0) {
@@ -58,9 +56,24 @@ static int members(int dir_fd, int *pids, struct ending *e)
 		return 0;
 	}
 	do
-		got = read(fd, text, LISTED_MAX);
+		got = read(fd, text, size);
 	while (got < 0 && errno == EINTR);
+	got = got < 0 ? -errno : got;
 	close(fd);
+	return got;
+}
+
+/* The first pids of a cgroup.procs, BATCH at most: those behind are listed first when these have gone. A process of a
+ * pid namespace that cannot be seen from here is listed as 0. A threaded cgroup of v2 lists its threads alone: where a
+ * process's first thread is among them, its number is the process's; the others open no pidfd. */
+static int members(int dir_fd, int *pids, struct ending *e)
+{
+	char text[LISTED_MAX + 1], *line, *end;
+	ssize_t got = list(dir_fd, "cgroup.procs", text, LISTED_MAX, e);
+	int count = 0;
+
+	if (got == -EOPNOTSUPP)
+		got = list(dir_fd, "cgroup.threads", text, LISTED_MAX, e);
 	text[got > 0 ? got : 0] = 0;
 	for (line = text; count < BATCH && (end = strchr(line, '\n')); line = end + 1) {
 		*end = 0;

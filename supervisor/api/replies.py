@@ -176,6 +176,7 @@ def exit_message(exit: Exit) -> pb.Exit:
         rule=exit.rule,
         init=_process(exit.init),
         at_is_found=exit.at_is_found,
+        left_behind=exit.left_behind,
     )
     match exit.status:
         case Exited(code):

@@ -60,6 +60,7 @@ def exit_document(exit_: pb.Exit) -> Document:
         "By": _by(exit_),
         "OOM": {"Init": exit_.oom.init, "Kills": exit_.oom.kills},
         "At": _time_or_null(exit_, "at"),
+        "LeftBehind": exit_.left_behind,
     }
 
 

@@ -75,6 +75,7 @@ def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str
         f"  {_witness(exit_)}",
         f"  {_asked(exit_)}",
         *(f"  {line}" for line in _memory(exit_)),
+        *(f"  {line}" for line in _left_behind(exit_)),
         *(f"  {line}" for line in _policy(exit_, container)),
     ]
     if log_lines:
@@ -168,6 +169,14 @@ def _memory(exit_: pb.Exit) -> list[str]:
         ]
     processes = "one other process" if kills == 1 else f"{kills} other processes"
     return [f"Memory ran out in its cgroup: {processes} of it killed, not the main one.{under}"]
+
+
+def _left_behind(exit_: pb.Exit) -> list[str]:
+    count = exit_.left_behind
+    if not count:
+        return []
+    who = "One process that it left in its cgroup" if count == 1 else f"{count} processes that it left in its cgroup"
+    return [f"{who} had not died half a second after SIGKILL, and may live on."]
 
 
 def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:

@@ -201,7 +201,7 @@ def counts_swap(root: str = ROOT) -> bool:
 
 def pids(cgroups_path: str, root: str = ROOT) -> tuple[int, ...]:
     """Everyone in the cgroup or below it, in any hierarchy, sorted. Empty if there is no such cgroup."""
-    found = {pid for top in paths(cgroups_path, root).values() for path in _tree(top) for pid in _members(path)}
+    found = {pid for top in paths(cgroups_path, root).values() for path in _tree(top) for pid in members(path)}
     return tuple(sorted(found))
 
 
@@ -261,8 +261,8 @@ def _kill_all(tops: dict[str, str], deadline: float) -> bool:
             _freeze(tops, "FROZEN")  # so that a fork bomb does not outrun the list
             for top in tops.values():
                 _write(os.path.join(top, "cgroup.kill"), "1")  # v2 since Linux 5.14: all at once, forks included
-            members = (end_fd for top in tops.values() for path in _tree(top) for end_fd in _kill_members(path))
-            ends += islice(members, AT_ONCE)
+            found = (end_fd for top in tops.values() for path in _tree(top) for end_fd in _kill_members(path))
+            ends += islice(found, AT_ONCE)
         except OSError:  # no descriptor for one more: those who were found end first
             if not ends:
                 raise
@@ -283,13 +283,13 @@ def _kill_members(path: str) -> Iterator[int]:
     A number read from a file may be a stranger's by now. The pidfd is opened first; a number that is still listed
     after that was ours when it was opened, or is a newer member and the pidfd's process is dead.
     """
-    for pid in _members(path):
+    for pid in members(path):
         if pid == os.getpid():
             continue
         end_fd = monitor.open_pid(pid)
         if end_fd is None:
             continue
-        if pid in _members(path):
+        if pid in members(path):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(end_fd, signal.SIGKILL)
             yield end_fd
@@ -340,10 +340,23 @@ def _tree(top: str) -> Iterator[str]:
             yield path
 
 
-def _members(path: str) -> list[int]:
-    """cgroup.procs. A process of a pid namespace that cannot be seen from here is listed as 0."""
-    text = _read(os.path.join(path, "cgroup.procs")) or ""
-    return [int(line) for line in text.split() if line != "0"]
+def members(directory: str) -> list[int]:
+    """The pids in one cgroup; none if it has gone. OSError: it cannot be read.
+
+    cgroup.procs lists a process of a pid namespace that cannot be seen from here as 0. That of a threaded cgroup of v2
+    cannot be read (EOPNOTSUPP): there are threads in it, whose processes are looked up.
+    """
+    try:
+        return _numbers(_read(f"{directory}/cgroup.procs"))
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+    threads = _numbers(_read(f"{directory}/cgroup.threads"))
+    return sorted({pid for tid in threads if (pid := procstate.process_of(tid))})
+
+
+def _numbers(text: str | None) -> list[int]:
+    return [int(line) for line in (text or "").split() if line != "0"]
 
 
 def _hierarchies(root: str) -> list[str]:

@@ -289,17 +289,17 @@ class NativeContainers:
     def _cgroup(self, container: Container) -> str:
         return self._watching.cgroup_of(container, self._place.root)
 
-    async def end_rest(self, container: Container) -> None:
+    async def end_rest(self, container: Container) -> int:
         """The shim has done it, if it saw init's end. What its plan does not name is left alone, and what is shared."""
         if not container.spec.pid and not container.spec.bundle:  # its pid namespace is its own
-            return
+            return 0
         directories = rest.to_end(rundir.path_of(self._place.state, container.id, container.run))
-        if directories and rest.members(directories):
-            left = await asyncio.to_thread(rest.end, directories)
-            if left:
-                log.warning(
-                    "processes live on without their init", container=container.id, run=container.run, pids=left
-                )
+        if not directories or not rest.members(directories):
+            return 0
+        left = await asyncio.to_thread(rest.end, directories)
+        if left:
+            log.warning("processes live on without their init", container=container.id, run=container.run, pids=left)
+        return len(left)
 
     async def settle(self, container: Container) -> None:
         await self._watching.keeper.acknowledge(container.id, container.run)

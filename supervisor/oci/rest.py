@@ -3,11 +3,13 @@
 They die before the end is reported: core/reap.c sees to that, and this where the shim died first.
 """
 
-import errno
+import contextlib
 import os
 
 from shim import fields, names, native
+from supervisor import monitor
 from supervisor.errors import ShimFailed
+from supervisor.oci import cgroups
 
 LIMIT_MS = 500
 
@@ -40,25 +42,23 @@ def members(directories: tuple[str, ...]) -> tuple[int, ...]:
     found = set[int]()
     for top in directories:
         for path, _, _ in os.walk(top):
-            found.update(_members(path))
+            found.update(cgroups.members(path))
     return tuple(sorted(found))
 
 
 def end(directories: tuple[str, ...]) -> tuple[int, ...]:
-    """Kills everybody in them and waits for their end. Blocks for half a second at most. Who is left."""
-    try:
+    """Kill everybody in them and wait for their end, for LIMIT_MS at most; blocks. Return who is left, those included
+    who were too deep below to be reached. Raises OSError when that cannot be read."""
+    with contextlib.suppress(TimeoutError):
         native.end_cgroup(directories, LIMIT_MS)
-    except TimeoutError:
-        return members(directories)
-    return ()
+    return tuple(filter(_lives, members(directories)))
 
 
-def _members(path: str) -> list[int]:
-    """ENODEV: the cgroup was removed in between. One that cannot be read says nothing."""
+def _lives(pid: int) -> bool:
+    pidfd = monitor.open_pid(pid)
+    if pidfd is None:
+        return False
     try:
-        with open(f"{path}/cgroup.procs", encoding="ascii") as file:
-            return [int(line) for line in file.read().split() if line != "0"]
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENODEV):
-            return []
-        raise
+        return not monitor.read_ready(pidfd)
+    finally:
+        os.close(pidfd)

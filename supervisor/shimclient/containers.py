@@ -294,8 +294,9 @@ class ShimV2Containers:
 
     # -- a run ends
 
-    async def end_rest(self, container: Container) -> None:
+    async def end_rest(self, container: Container) -> int:
         """Its shim's work, before it answers Wait."""
+        return 0
 
     async def settle(self, container: Container) -> None:
         """Nobody keeps anything: what a shim has told it tells again until it is deleted."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from shim import native
-from supervisor.oci import cgroups
+from supervisor.oci import cgroups, rest
 from tests.supervisor.children import child
 from tests.supervisor.descriptors import only, open_now
 
@@ -135,6 +135,51 @@ def test_of_the_kernels_own_nobody_is_left_forks_frozen_ones_and_double_forks_in
             assert it.wait(30) == -signal.SIGKILL
         listed = [pathlib.Path(top, "below/cgroup.procs").read_text() for top in tops]
         assert set(listed) == {""}
+
+
+def in_v2(path: pathlib.Path, *, threaded: bool) -> pathlib.Path:
+    path.mkdir()
+    if threaded:
+        (path / "cgroup.type").write_text("threaded")
+    return path
+
+
+@contextlib.contextmanager
+def of_v2() -> Iterator[pathlib.Path]:
+    path = f"/exitd-test-v2-{os.getpid()}"
+    top = pathlib.Path(cgroups.paths(path)["unified"])
+    top.mkdir()
+    try:
+        yield top
+    finally:
+        cgroups.remove(path, limit_seconds=30)
+
+
+@needs_cgroups
+def test_threaded_ones_of_v2_are_emptied_and_their_members_are_known() -> None:
+    """cgroup-v2.rst, "Threads": cgroup.procs of a threaded one cannot be read, and cgroup.kill cannot be written."""
+    with of_v2() as top, child() as one, child() as two:
+        below = [in_v2(top / "a", threaded=True), in_v2(top / "a/b", threaded=True)]
+        for path, it in zip(below, (one, two), strict=True):
+            (top / "cgroup.procs").write_text(str(it.pid))
+            (path / "cgroup.threads").write_text(str(it.pid))
+        everybody = tuple(sorted((one.pid, two.pid)))
+        assert rest.members((str(top),)) == rest.members((str(below[0]),)) == everybody
+        assert cgroups.pids(f"/{top.name}") == everybody
+        end(str(below[0]))  # as a container's own may be: its parent alone lists them
+        assert [each.wait(30) for each in (one, two)] == [-signal.SIGKILL] * 2
+
+
+@needs_cgroups
+@pytest.mark.parametrize("file", ["cgroup.freeze", "freezer.state"])
+def test_frozen_ones_below_are_emptied(file: str) -> None:
+    with kernels_own() as tops, child() as it:
+        for top in tops:
+            enter(f"{top}/below", it.pid)
+        (frozen,) = [path for top in tops if (path := pathlib.Path(top, "below", file)).exists()]
+        frozen.write_text("FROZEN" if file == "freezer.state" else "1")
+        end(*tops)
+        assert it.wait(30) == -signal.SIGKILL
 
 
 def test_when_the_time_is_up_it_says_that_somebody_lives(tmp_path: pathlib.Path) -> None:

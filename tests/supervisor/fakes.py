@@ -60,6 +60,7 @@ class FakeManager:
         self._on_oom: OomListener | None = None
         self.discarded: list[str] = []
         self.rest_asked: list[str] = []
+        self.left_behind = 0  # what end_rest returns
         self.begun: set[str] = set()
         self.ending: set[str] = set()  # whose init is on its way out
         self.hidden: set[str] = set()  # whose init is in a virtual machine
@@ -143,12 +144,13 @@ class FakeManager:
     async def pids(self, container: Container) -> tuple[int, ...]:
         return ()
 
-    async def end_rest(self, container: Container) -> None:
+    async def end_rest(self, container: Container) -> int:
         self.rest_asked.append(container.id)
         if "end_rest" in self.gates:
             await self.gates["end_rest"].wait()
         if self.fails["end_rest"]:
             raise self.fails["end_rest"].pop(0)
+        return self.left_behind
 
     async def settle(self, container: Container) -> None:
         await self._call("settle", container)

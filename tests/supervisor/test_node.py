@@ -90,6 +90,17 @@ def test_an_end_is_stored_when_whoever_init_has_left_is_dead_or_cannot_be_ended(
     asyncio.run(main())
 
 
+def test_how_many_could_not_be_killed_is_part_of_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            id, w.manager.left_behind = await w.running(WEB), 2
+            w.manager.ends(id)
+            await w.node.until(id, is_over(1), LIMIT_SECONDS, "its exit")
+            assert [exit_.left_behind for exit_ in await w.store.exits()] == [2]
+
+    asyncio.run(main())
+
+
 def test_an_exit_during_start_is_held_until_it_has_started(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:

@@ -16,6 +16,7 @@ from supervisor.facts import (
     Exited,
     Oom,
     Phase,
+    Process,
     Reason,
     RunKey,
     Signaled,
@@ -84,6 +85,18 @@ def test_fields_of_a_newer_exitd_are_skipped_and_missing_ones_take_their_default
     whole["from_the_future"] = {"x": [1]}
     del whole["failures"], whole["clean"], whole["spec"]["mounts"], whole["spec"]["log"]
     assert rows.container_from(json.dumps(whole)) == WEB
+
+
+def test_an_exit_of_commit_c7542ea_reads_back() -> None:
+    """Written out by that version; fields that came later take their defaults."""
+    body = (
+        '{"key":{"container":"c1","run":1,"exec_id":""},"name":"web","namespace":"default","status":{"kind":"exited",'
+        '"code":7},"source":"record","reason":"self","by":{"uid":null,"pid":null,"policy":""},"oom":{"init":false,'
+        '"kills":0,"limit_bytes":0},"at_ns":5,"started_ns":4,"init":{"pid":40,"started_ticks":4},"decision":"ended",'
+        '"rule":"","at_is_found":false}'
+    )
+    exit_ = rows.exit_from(body)
+    assert (exit_.status, exit_.init, exit_.left_behind) == (Exited(7), Process(40, 4), 0)
 
 
 def test_words_of_a_newer_exitd_become_the_honest_dont_know_of_their_kind() -> None:

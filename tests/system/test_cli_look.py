@@ -30,7 +30,21 @@ STATE_KEYS = [
     "FinishedAt",
     "Health",
 ]
-EXIT_KEYS = ["Run", "Kind", "Code", "Signal", "Number", "Core", "Source", "Cause", "Reason", "By", "OOM", "At"]
+EXIT_KEYS = [
+    "Run",
+    "Kind",
+    "Code",
+    "Signal",
+    "Number",
+    "Core",
+    "Source",
+    "Cause",
+    "Reason",
+    "By",
+    "OOM",
+    "At",
+    "LeftBehind",
+]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
 
 

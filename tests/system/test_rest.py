@@ -15,19 +15,9 @@ from supervisor.oci import cgroups
 from tests.system import execrig, lives, tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, Left, left, remove_all, until
 from tests.system.lives import last_exit, word
+from tests.system.restrig import WHOLE, begun, members, output
 
 NOTHING = Left(shims=0, zombies=0, mounts=0, cgroups=0, run_directories=0, bundles=0, descriptors=0)
-LINES = 3
-# A child and one of a double fork, who ignore what can be ignored and hold the output open; both write first.
-CHILD = "trap '' HUP INT TERM; echo $1; echo $$ >/mnt/.$1; mv /mnt/.$1 /mnt/$1; while :; do sleep 0.1; done"
-LEAVES = f"""
-sh -c "$CHILD" sh child & (setsid sh -c "$CHILD" sh grandchild &)
-until [ -e /mnt/child ] && [ -e /mnt/grandchild ]; do sleep 0.05; done
-: >/mnt/up
-until [ -e /mnt/end ]; do sleep 0.05; done
-seq {LINES}
-exit 3
-"""
 
 
 def emptied(daemon: Daemon, container: str, pod: str = "") -> None:
@@ -45,25 +35,6 @@ def client(daemon: Daemon) -> Iterator[Client]:
     with daemon.client() as made:  # it may be another daemon by now
         remove_all(made)
     until(lambda: replace(left(daemon), descriptors=0) == NOTHING, f"left behind: {left(daemon)}")
-
-
-def members(container: str, pod: str = "") -> tuple[int, ...]:
-    return cgroups.pids(f"/exitd/{f'pod-{pod}/' if pod else ''}{container}")
-
-
-def begun(client: Client, shared: pathlib.Path, **fields: object) -> pb.Container:
-    """A container whose init is about to end, and has left two behind."""
-    mounts = [pb.Mount(source=str(shared), destination="/mnt")]
-    made = lives.up(client, "sh", "-c", LEAVES, env=[f"CHILD={CHILD}"], mounts=mounts, **fields)
-    until((shared / "up").exists, "it leaves nobody behind")
-    return made
-
-
-def output(client: Client, container: str) -> list[str]:
-    return sorted(b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=container))).decode().split())
-
-
-WHOLE = sorted(["child", "grandchild", *map(str, range(1, LINES + 1))])
 
 
 def test_nobody_in_the_hosts_pid_namespace_lives_when_the_end_is_reported_and_the_output_is_whole(

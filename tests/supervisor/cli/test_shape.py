@@ -98,6 +98,7 @@ def test_an_exit_has_the_keys_that_are_promised() -> None:
         "By",
         "OOM",
         "At",
+        "LeftBehind",
     ]
 
 

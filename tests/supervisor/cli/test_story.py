@@ -66,6 +66,13 @@ def test_an_end_that_was_only_found_is_not_dated_as_if_it_had_been_seen() -> Non
     assert "It ended at 2023" in story.tell(exit_of(kind="exited", code=7, source="pidfd"), None, [])
 
 
+@pytest.mark.parametrize(("count", "who"), [(1, "One process"), (2, "2 processes")])
+def test_whom_nobody_could_kill_is_part_of_the_story(count: int, who: str) -> None:
+    text = story.tell(exit_of(kind="exited", code=0, left_behind=count), None, [])
+    assert f"{who} that it left in its cgroup had not died half a second after SIGKILL" in text
+    assert "left in its cgroup" not in story.tell(exit_of(kind="exited", code=0), None, [])
+
+
 def test_a_code_above_128_is_not_mistaken_for_a_signal() -> None:
     assert "its own code, not a signal" in story.tell(exit_of(kind="exited", code=137), None, [])
 
