@@ -1,0 +1,181 @@
+"""An exec that containerd's client asks for, while exitd, its shim, the keeper, the relay or the runtime is killed:
+before its program begins, when it has begun and the runtime has not returned, when it has ended by then, and while it
+runs. The program notes that it begins and how it ends; exitd's ledger, containerd's event and the client's answer are
+compared with that."""
+
+import pathlib
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from tests.system import containerdevents, podluck
+from tests.system.containerdevents import Event
+from tests.system.containerdkills import ledger
+from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
+from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
+from tests.system.execrig import exec_directories, shims_of
+from tests.system.gates import Gates
+from tests.system.oracle import BY_KERNEL
+from tests.system.shimrig import end_process
+
+CODE, UNKNOWN, KILLED = 43, 255, 9
+SCRIPT = f"""set -- "$1" $(cat /proc/$$/stat)
+ticks=${{23}}
+echo "$ticks begun" >>/mnt/truth
+eval "$1"
+echo "$ticks {CODE}" >>/mnt/truth
+exit {CODE}"""
+AT_ONCE, WHEN_TOLD = ":", "until [ -e /mnt/go ]; do sleep 0.02; done"
+# What is killed at once. A relay's death is the end of its tasks: containerd gives them up.
+WHO = ("runtime", "shim", "daemon", "keeper", "relay", "shim+runtime", "runtime+daemon", "shim+daemon", "keeper+shim")
+WHEN = ("before", "begun", "ended", "runs")
+FEW = [
+    *(("runtime", "before"), ("runtime", "begun"), ("shim", "begun"), ("shim", "runs"), ("daemon", "before")),
+    *(("daemon", "begun"), ("shim+daemon", "ended"), ("keeper+shim", "runs"), ("relay", "begun"), ("relay", "runs")),
+]
+CASES = [(who, when) for who in WHO for when in WHEN if "runtime" not in who or when != "runs"] if SCALE >= 1 else FEW
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Containerd]:
+    with containerd() as made:
+        made.with_exitd()
+        yield made
+
+
+@pytest.fixture
+def rig(running: Containerd) -> Iterator[Containerd]:
+    with for_one_test(running) as made:
+        yield made
+
+
+@dataclass
+class Case:
+    """One task, one exec of it, and who is killed when."""
+
+    box: Box
+    gates: Gates
+    who: str
+    when: str
+
+    @property
+    def place(self) -> pathlib.Path:
+        return self.box.rig.base / f"go-{self.box.id}"
+
+    def truth(self) -> dict[int, int | None]:
+        """By start time: the code, None before the end."""
+        path, found = self.place / "truth", dict[int, int | None]()
+        for line in path.read_text().splitlines() if path.exists() else ():
+            ticks, word = line.split()
+            found[int(ticks)] = None if word == "begun" else int(word)
+        return found
+
+    def begun(self) -> "Case":
+        self.place.mkdir()
+        options = self.gates.directory / "options.toml"
+        options.write_text(f'BinaryName = "{self.gates.runtime}"\n')
+        mount = ("--mount", f"type=bind,src={self.place},dst=/mnt,options=rbind")
+        self.box.started("--null-io", "--runtime-config-path", str(options), *mount, "--", "sleep", "1000")
+        return self
+
+    def make_and_kill(self) -> "subprocess.Popen[bytes]":
+        """The client's command, which waits for the exec's end."""
+        daemon = self.box.rig.with_exitd()
+        gate = {"before": "exec.before", "runs": ""}.get(self.when, "exec.after")
+        if gate:
+            self.gates.close(gate)
+        what = AT_ONCE if self.when == "ended" else WHEN_TOLD
+        asked = self.box.rig.begin(*self.box.exec_words("e", "--", "sh", "-c", SCRIPT, "sh", what))
+        runtime = self.gates.reached(gate) if gate else 0
+        if self.when != "before":
+            until(self.truth, f"{self}: the program does not begin")
+        if self.when == "ended":
+            until(lambda: list(self.truth().values()) == [CODE], f"{self}: the program does not end")
+        (directory,) = exec_directories(daemon)
+        if self.when == "runs":
+            until(lambda: (directory / "created").exists(), f"{self}: it is not made")
+        (shim,) = shims_of(daemon, directory.name)
+        (relay,) = self.box.rig.shims(self.box.id)
+        victims = {"runtime": runtime, "relay": relay, "shim": shim}
+        if "daemon" in self.who:
+            daemon.kill()  # before it can see the others die
+        if "keeper" in self.who:
+            end_process(until(daemon.keeper_pid, "there is no keeper"))
+        for name in victims.keys() & set(self.who.split("+")):
+            end_process(victims[name])
+        self.gates.open()
+        if "daemon" in self.who:
+            daemon.start()
+        (self.place / "go").touch()
+        return asked
+
+    def judge(self, returned: int, said: str, events: list[Event], rows: list[pb.Exit]) -> str:
+        """Wrong is what the program did not do, and whatever comes twice. In a word, how it ended."""
+        about = f"{self}: {returned} {said!r}, {[event.fields for event in events]}, {rows}, {self.truth()}"
+        truth = self.truth()
+        assert len(truth) <= 1 and len(rows) <= 1 and len(events) <= len(rows), about
+        if not truth:
+            unsure = self.who == "keeper+shim"  # nobody is left who knows whether it began
+            assert all(row.kind == "unknown" and (unsure or row.cause == "never-started") for row in rows), about
+            assert {event.fields["exit_status"] for event in events} <= {UNKNOWN}, about
+            assert returned not in (0, CODE), about
+            return "failed"
+        if not rows:  # nobody who knew it was left before it was stored
+            assert "keeper" in self.who and returned == UNKNOWN, about
+            return "unknown"
+        (row,), ((ticks, code),) = rows, truth.items()
+        assert not row.HasField("init") or row.init.started_ticks == ticks, about
+        if row.kind == "exited":
+            assert row.code == code == CODE, about
+        elif row.kind == "signaled":
+            assert (self.who, row.signal, code) == ("relay", KILLED, None), about
+        else:
+            unnamed = not row.HasField("init")  # it began, and who knew its pid was killed before exitd did
+            assert row.cause and self.who == "keeper+shim", about
+            assert unnamed or f"{row.kind} by {row.source}" in BY_KERNEL, about
+        number = {"exited": row.code, "signaled": 128 + row.signal}.get(row.kind, UNKNOWN)
+        if self.who != "relay":  # whose tasks containerd has given up: it says no more of their execs
+            assert [event.fields["exit_status"] for event in events] == [number] and returned == number, about
+        return row.kind
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.when}"
+
+
+def ends_of_exec(events: list[Event]) -> list[Event]:
+    return [event for event in events if event.topic == "/tasks/exit" and event.fields.get("id") == "e"]
+
+
+def how_it_ends(case: Case, events: containerdevents.Recorder) -> str:
+    """The whole case, with its task removed in the end."""
+    rig, daemon, box = case.box.rig, case.box.rig.with_exitd(), case.box
+    asked = case.begun().make_and_kill()
+    _, said = asked.communicate(timeout=LIMIT_SECONDS)
+    until(lambda: not exec_directories(daemon), f"{case}: its exec is not cleaned up")
+    rows = ledger(box, execs=True)
+    if case.who != "relay" and case.truth():
+        until(lambda: ends_of_exec(events.of(box.id)), f"{case}: containerd does not tell of its end")
+    told = ends_of_exec(events.settled().of(box.id))
+    word = case.judge(asked.returncode, said.decode(), told, rows)
+    if case.who != "relay":
+        box.end()
+    else:
+        until(lambda: not rig.wanted("task", "ls", "-q"), f"{case}: the task is not given up")
+        rig.wanted("container", "rm", box.id)
+    return word
+
+
+def test_whoever_is_killed_while_containerds_exec_is_made_or_runs_its_end_is_told_once_and_as_it_was(
+    rig: Containerd,
+) -> None:
+    ends = Counter[str]()
+    for who, when in CASES:
+        with podluck.gated(rig.with_exitd()) as gates, rig.events() as events:
+            ends[how_it_ends(Case(rig.box(EXITD, "exec"), gates, who, when), events)] += 1
+    rig.left_is()
+    print(ends)
+    assert ends["exited"] >= len(CASES) // 4
