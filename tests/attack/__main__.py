@@ -1,4 +1,7 @@
-"""`python -m tests.attack --seed N --exits N`: many lives of containers under misfortunes, and who was told wrongly."""
+"""`python -m tests.attack --seed N --exits N`: many lives under misfortunes, and what was reported wrongly.
+
+`--merge A.json B.json --page FILE.md` writes one page of several runs, `--rows --page FILE.md` only its table of rows.
+"""
 
 import argparse
 import datetime
@@ -9,12 +12,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from types import FrameType
 
 from tests.attack import lives, misfortunes, report
 from tests.attack.report import Machine
-from tests.attack.run import Plan, attack
+from tests.attack.run import Plan, Result, attack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -33,12 +37,32 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--plan", action="store_true", help="print the plan and end")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.json", help="everything, for machines")
     parser.add_argument("--page", type=pathlib.Path, metavar="FILE.md", help="everything, for people")
+    parser.add_argument(
+        "--merge", type=pathlib.Path, nargs="+", metavar="FILE.json", help="no attack: results of others"
+    )
+    parser.add_argument("--rows", action="store_true", help="no attack: the findings in --page anew")
     parser.add_argument("--log", type=pathlib.Path, metavar="FILE", help="exitd's log of the last attack")
-    return parser.parse_args(words)
+    asked = parser.parse_args(words)
+    if (asked.rows or asked.merge) and not asked.page:
+        parser.error("--rows and --merge need --page FILE.md")
+    return asked
 
 
 def main() -> int:
     asked = arguments()
+    try:
+        if asked.rows:
+            asked.page.write_text(report.rows_anew(asked.page.read_text(), _findings()))
+        elif asked.merge:
+            _write(asked, *report.merged([report.loaded(path.read_text()) for path in asked.merge]))
+        else:
+            return _attack(asked)
+    except report.Refused as error:
+        sys.exit(f"refused: {error}")
+    return 0
+
+
+def _attack(asked: argparse.Namespace) -> int:
     kinds = tuple(asked.lives), tuple(asked.misfortunes)
     plans = [Plan(seed, asked.exits, *kinds, asked.crowd, asked.at_once, asked.hits) for seed in asked.seed]
     if asked.plan:
@@ -47,20 +71,31 @@ def main() -> int:
         return 0
     if os.geteuid() != 0:
         sys.exit("containers need root: run it as root")
+    machine, results = _machine(), list[Result]()
+    if asked.page and machine.is_dirty:  # hours before the page would be
+        raise report.Refused("the page is about one commit: commit your changes first")
     signal.signal(signal.SIGTERM, _interrupt)
-    results = []
     for plan in plans:
         print(f"seed {plan.seed}: {plan.exits} exits; {' '.join(plan.lives)}; {' '.join(plan.misfortunes)}", flush=True)
         results.append(attack(plan, asked.log))
         print("\n".join(report.lines(results[-1])), flush=True)
         if results[-1].interrupted:
             break
-    machine = _machine()
+    good = all(result.verdict.good and not result.interrupted for result in results)
+    _write(asked, machine, results)
+    return 0 if good else 1
+
+
+def _write(asked: argparse.Namespace, machine: Machine, results: Sequence[Result]) -> None:
+    """Raises report.Refused for a page that would not be true; the results for machines are written before."""
     if asked.out:
         asked.out.write_text(json.dumps(report.document(machine, results), indent=1) + "\n")
-    if asked.page and not results[-1].interrupted:
-        asked.page.write_text(report.page(machine, results))
-    return 0 if all(result.verdict.good and not result.interrupted for result in results) else 1
+    if asked.page:
+        asked.page.write_text(report.page(machine, results, _findings()))
+
+
+def _findings() -> dict[str, dict[str, object]]:
+    return tomllib.loads((ROOT / "tests" / "findings.toml").read_text())
 
 
 def _show(plan: Plan) -> None:
@@ -78,7 +113,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _machine() -> Machine:
     return Machine(
-        commit=_said("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
+        commit=_said("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"),
+        is_dirty=bool(_said("git", "-C", str(ROOT), "status", "--porcelain")),
         date=datetime.date.today().isoformat(),
         kernel=os.uname().release,
         processors=os.cpu_count() or 0,

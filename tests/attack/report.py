@@ -1,12 +1,21 @@
 """What an attack showed, as lines for a terminal, as JSON, and as docs/reliability.md. Pure."""
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, combinations
+from typing import Any
 
-from tests.attack.run import Result
+from tests.attack.judge import Verdict
+from tests.attack.run import Plan, Result
 
 SHOWN = 10  # sentences of one kind, on the terminal
+ROWS_BEGIN, ROWS_END = "<!-- rows: begin -->", "<!-- rows: end -->"
+
+
+class Refused(ValueError):
+    """These results, or this page, cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +23,7 @@ class Machine:
     """Where it was, and of which tree."""
 
     commit: str
+    is_dirty: bool  # something in the tree was not committed
     date: str
     kernel: str
     processors: int
@@ -22,6 +32,40 @@ class Machine:
 
 def document(machine: Machine, results: Sequence[Result]) -> dict[str, object]:
     return {"machine": asdict(machine), "attacks": [asdict(result) for result in results]}
+
+
+def loaded(text: str) -> tuple[Machine, list[Result]]:
+    """What `document` was written as. Raises Refused."""
+    try:
+        found = json.loads(text)
+        return Machine(**found["machine"]), [_result(each) for each in found["attacks"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise Refused(f"not the results of an attack: {error!r}") from error
+
+
+def _result(each: dict[str, Any]) -> Result:
+    asked: dict[str, Any] = each["plan"]
+    plan = Plan(**{**asked, "lives": tuple(asked["lives"]), "misfortunes": tuple(asked["misfortunes"])})
+    verdict = {name: tuple(value) for name, value in each["verdict"].items()}
+    return Result(**{**each, "plan": plan, "verdict": Verdict(**verdict), "fallen": tuple(each["fallen"])})
+
+
+def merged(runs: Sequence[tuple[Machine, Sequence[Result]]]) -> tuple[Machine, list[Result]]:
+    """All of them as one. Raises Refused: the page is about one committed tree, and about whole attacks."""
+    machines, results = [machine for machine, _ in runs], list(chain.from_iterable(each for _, each in runs))
+    if not results:
+        raise Refused("there are no results")
+    if len({machine.commit for machine in machines}) > 1:
+        raise Refused(f"results of different commits: {', '.join(sorted({machine.commit for machine in machines}))}")
+    if any(machine.is_dirty for machine in machines):
+        raise Refused(f"results of {machines[0].commit} with changes that are not committed")
+    if broken := [result.plan.seed for result in results if result.interrupted]:
+        raise Refused(f"the attack of seed {broken[0]} was interrupted")
+    if any(one == other for one, other in combinations(results, 2)):
+        raise Refused("the same results are there twice")
+    kernels, runtimes = ({getattr(each, name) for each in machines} for name in ("kernel", "runtime"))
+    newest = max(machines, key=lambda machine: machine.date)
+    return replace(newest, kernel=", ".join(sorted(kernels)), runtime=", ".join(sorted(runtimes))), results
 
 
 def lines(result: Result) -> list[str]:
@@ -46,13 +90,18 @@ commands are killed and stopped at random moments, forks and descriptors fail, a
 program notes its code just before it ends with it; a judge (`tests/attack/judge.py`) compares these notes with the
 ledger, the events, and the answers to waiting clients.
 """
-END = """A seed gives the same plan of lives and misfortunes again (`python -m tests.attack --seed N --exits N`). The
+SEEDS = """A seed gives the same plan of lives and misfortunes again (`python -m tests.attack --seed N --exits N`). The
 moments are the machine's own.
+"""
+HELD = """## What had broken, and what holds it
+
+Each row broke under an attack, or in the hands of strangers, before it was mended.
 """
 
 
-def page(machine: Machine, results: Sequence[Result]) -> str:
-    """docs/reliability.md, of real runs only."""
+def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Mapping[str, Any]]) -> str:
+    """docs/reliability.md, of real runs only. Raises Refused, as `merged` does."""
+    machine, results = merged([(machine, results)])
     exits, killed, met = (_sum(each) for each in _columns(results))
     wrongs = _sum([{name: len(each) for name, each in result.verdict.wrongs().items()} for result in results])
     lived, seconds = sum(each.lives for each in results), sum(each.seconds for each in results)
@@ -62,15 +111,37 @@ def page(machine: Machine, results: Sequence[Result]) -> str:
         f"Written by `make attack` on {machine.date}: commit {machine.commit}, Linux {machine.kernel},\n"
         f"{machine.processors} processors, {machine.runtime}.\n",
         f"**{sum(exits.values())} exits** of {lived} lives, under {sum(met.values())} misfortunes and "
-        f"{sum(killed.values())} kills, in {seconds:.0f} s.\n",
+        f"{sum(killed.values())} kills, in {seconds / 3600:.1f} hours.\n",
         _table(("What went wrong", "times"), [(WRONGS[name], wrongs[name]) for name in WRONGS]),
         _table(("Exit, and who saw it", "times"), exits.items()),
         _table(("Killed", "times"), killed.items()),
         _table(("Misfortune", "times"), met.items()),
         _table(("Seed", "exits", "lives", "seconds"), by_seed),
-        END,
+        SEEDS,
+        HELD,
+        rows(findings),
     ]
     return "\n".join(parts)
+
+
+def rows(findings: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line for each finding: what broke, and the tests that hold it now, or why none does."""
+    found = [(name, says["what"], _held(says)) for name, says in findings.items()]
+    return f"{ROWS_BEGIN}\n{_table(('Row', 'what broke', 'held by'), found)}{ROWS_END}\n"
+
+
+def _held(says: Mapping[str, Any]) -> str:
+    why = [f"open: {says['open']}"] if "open" in says else []
+    return "<br>".join([*(f"`{test}`" for test in says.get("tests", ())), *why])
+
+
+def rows_anew(text: str, findings: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page with today's findings; everything else of it stays. Raises Refused."""
+    before, begin, rest = text.partition(ROWS_BEGIN)
+    _, end, after = rest.partition(f"{ROWS_END}\n")
+    if not begin or not end:
+        raise Refused("the page has no table of rows")
+    return before + rows(findings) + after
 
 
 WRONGS = {
