@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.attack import lives, misfortunes
+from tests.attack import lives, misfortunes, smallpids
 from tests.attack.judge import ASKED, Death, Failed, Row, Seen, Truth, Verdict, counts, judge
 from tests.attack.lives import truths_of
 from tests.attack.run import Plan
@@ -250,3 +250,10 @@ def test_misfortunes_keep_pace_with_the_lives() -> None:
 def test_more_exits_begin_with_the_same_lives() -> None:
     few = list(lives.planned(1, 50))
     assert list(lives.planned(1, 100))[: len(few)] == few
+
+
+@pytest.mark.parametrize(
+    ("release", "works"), [("6.14.0", True), ("6.18.44-x", True), ("7.2", True), ("6.13.9", False), ("5.15.1", False)]
+)
+def test_pids_are_few_only_where_a_namespace_has_a_limit_of_its_own(release: str, works: bool) -> None:
+    assert smallpids.works(release) is works

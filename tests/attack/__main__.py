@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Sequence
 from types import FrameType
 
-from tests.attack import lives, misfortunes, report
+from tests.attack import lives, misfortunes, report, smallpids
 from tests.attack.report import Machine
 from tests.attack.run import Plan, Result, attack
 
@@ -34,6 +34,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--crowd", type=int, default=12, metavar="N", help="lives at once")
     parser.add_argument("--at-once", type=int, default=3, metavar="N", help="victims of one misfortune, at most")
     parser.add_argument("--hits", type=float, default=0.5, metavar="X", help="misfortunes for each exit, at most")
+    parser.add_argument("--small-pids", type=int, default=0, metavar="N", help="the highest pid; 500: they come again")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--plan", action="store_true", help="print the plan and end")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.json", help="everything, for machines")
     parser.add_argument("--page", type=pathlib.Path, metavar="FILE.md", help="everything, for people")
@@ -55,6 +57,8 @@ def main() -> int:
             asked.page.write_text(report.rows_anew(asked.page.read_text(), _findings()))
         elif asked.merge:
             _write(asked, *report.merged([report.loaded(path.read_text()) for path in asked.merge]))
+        elif asked.small_pids and not asked.inside:
+            return _elsewhere(asked.small_pids)
         else:
             return _attack(asked)
     except report.Refused as error:
@@ -64,7 +68,8 @@ def main() -> int:
 
 def _attack(asked: argparse.Namespace) -> int:
     kinds = tuple(asked.lives), tuple(asked.misfortunes)
-    plans = [Plan(seed, asked.exits, *kinds, asked.crowd, asked.at_once, asked.hits) for seed in asked.seed]
+    numbers = asked.crowd, asked.at_once, asked.hits, asked.small_pids
+    plans = [Plan(seed, asked.exits, *kinds, *numbers) for seed in asked.seed]
     if asked.plan:
         for plan in plans:
             _show(plan)
@@ -84,6 +89,13 @@ def _attack(asked: argparse.Namespace) -> int:
     good = all(result.verdict.good and not result.interrupted for result in results)
     _write(asked, machine, results)
     return 0 if good else 1
+
+
+def _elsewhere(most: int) -> int:
+    if not smallpids.works(os.uname().release):
+        sys.exit("--small-pids needs Linux 6.14: an older one has one limit for the whole machine")
+    signal.signal(signal.SIGTERM, _interrupt)
+    return smallpids.run(most, [*sys.argv[1:], "--inside"])
 
 
 def _write(asked: argparse.Namespace, machine: Machine, results: Sequence[Result]) -> None:

@@ -46,6 +46,7 @@ class Plan:
     crowd: int = 12  # lives at once
     at_once: int = 3  # victims of one misfortune, at most
     hits: float = 0.5  # misfortunes for each exit, at most: on a slow machine lives come to their end, too
+    small_pids: int = 0  # the highest one, in a namespace of its own; 0: the machine's
 
     def due(self, exits: int) -> int:
         """How many misfortunes there may have been when so many exits are over: the first ones come at once."""
@@ -145,9 +146,9 @@ def place() -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def limits() -> Iterator[pathlib.Path | None]:
+def limits(name: str) -> Iterator[pathlib.Path | None]:
     """A cgroup whose processes can be counted; None where there is no pids controller to be had."""
-    path = next((top / f"exitd-attack-{os.getpid()}" for top in _pids_tops()), None)
+    path = next((top / name for top in _pids_tops()), None)
     if path is not None:
         path.mkdir()
     try:
@@ -199,7 +200,7 @@ class Recorder:
 def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], None] = print) -> Result:
     """Lives, misfortunes, and the verdict; nothing of it stays but exitd's log, as `log`. Needs root."""
     begun = time.monotonic()
-    with place() as base, limits() as cgroup:
+    with place() as base, limits(base.name) as cgroup:
         daemon = Exitd(base, cgroup)
         scene = Scene(daemon.connect, base / "truth")
         recorder = Recorder(scene)
