@@ -199,7 +199,7 @@ def daemon() -> Iterator[Daemon]:
     before = shimrig.open_files()
     base = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
     native.set_subreaper(True)
-    made = Daemon(base, f"/exitd-test/{base.name}")
+    made = Daemon(base, f"/exitd-test-{base.name}")
     try:
         yield made
         for shim in made.shims:
