@@ -13,7 +13,7 @@ import structlog
 
 from shim import fields, launch, native, prepare, programs
 from shim.undo import undone_on_failure
-from supervisor import keeper, monitor, rundir
+from supervisor import keeper, monitor, procstate, rundir
 from supervisor.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.facts import Process
 from supervisor.witness import ShimWatch, Watch
@@ -128,6 +128,11 @@ class Shims:
             with undone_on_failure(lambda: os.close(shim_fd)):
                 shim = Process(pid, native.process_stat(pid)[2])
             watch.watch_shim(shim, shim_fd)
+
+    def is_there(self, path: str) -> bool:
+        """Whether the shim that signed the lock of this run directory lives."""
+        shim = rundir.lock_holder(path)
+        return shim is not None and not procstate.is_gone(shim)
 
     def find(self, watch: ShimWatch) -> None:
         """The shim that signed the run's lock, if it lives."""

@@ -15,7 +15,7 @@ import structlog
 
 from shim import native
 from shim.record import Record
-from supervisor import evidence, keeper, monitor, procstate, rundir
+from supervisor import control, evidence, keeper, monitor, procstate, rundir
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, RunKey, Source
 
@@ -174,6 +174,8 @@ class Watch(ShimWatch):
             self._look_again(verdict.seconds)
             return
         self.reported, self.verdict = True, verdict
+        if self.has_output_left():
+            self.shim_gone.clear()
         self.shim_is_stuck = verdict.source is Source.ZOMBIE
         self._stop_watching_init()
         self.senses.on_exit(self.key, verdict)
@@ -193,6 +195,15 @@ class Watch(ShimWatch):
             return True
         self.look()
         return self.reported
+
+    def has_output_left(self) -> bool:
+        """Its shim was killed before it had written all there is into the log: else it takes its socket with it."""
+        return self.shim_fd < 0 and os.path.lexists(f"{self.directory.path}/{control.SOCKET_NAME}")
+
+    def settle_output(self) -> None:
+        """Nobody will write more of it."""
+        if self.shim_fd < 0:
+            self.shim_gone.set()
 
     def give_up(self) -> None:
         """Whatever becomes of init now is no news, and no replacement for its shim is wanted."""

@@ -164,6 +164,7 @@ class NativeExecs:
         return self._watching.shim_gone(key)
 
     async def settle_exec(self, key: RunKey) -> None:
+        await self._watching.drain(key, self.directory_of(key))
         await self._watching.keeper.acknowledge(key.container, key.run, key.exec_id)
 
     async def delete_exec(self, container: Container, e: Exec) -> None:

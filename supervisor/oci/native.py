@@ -302,6 +302,8 @@ class NativeContainers:
         return len(left)
 
     async def settle(self, container: Container) -> None:
+        key = RunKey(container.id, container.run)
+        await self._watching.drain(key, rundir.path_of(self._place.state, container.id, container.run))
         await self._watching.keeper.acknowledge(container.id, container.run)
 
     async def delete_process(self, container: Container) -> None:

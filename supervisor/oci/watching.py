@@ -40,6 +40,7 @@ class Watching:
         self._on_oom: OomListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._adoptions: dict[asyncio.Task[None], RunKey] = {}
         self._finding: asyncio.Task[None] | None = None
         self._keepers_lost = 0
         self._unregistered: set[RunKey] = set()  # whose shims cannot
@@ -178,12 +179,15 @@ class Watching:
 
     def shim_lost(self, key: RunKey) -> None:
         """Init goes on under the keeper; a replacement goes on with its output."""
-        self._spawn(self._adopt(key))
+        task = self._spawn(self._adopt(key))
+        self._adoptions[task] = key
+        task.add_done_callback(lambda _: self._adoptions.pop(task, None))
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _move_shim(self, watch: ShimWatch) -> None:
         """To the cgroup that its container's client named, if one did. Repeatable. A refusal is logged: the run goes
@@ -209,6 +213,23 @@ class Watching:
         if watch is None or watch.reported:
             return
         await self.shims.replace(watch)
+
+    async def drain(self, key: RunKey, path: str) -> None:
+        """Have a replacement write what a killed shim has left in the pipes, after the end and before the keeper
+        forgets the run. `path` is the run's directory."""
+        if begun := [task for task, of in self._adoptions.items() if of == key]:  # before the end was seen
+            await asyncio.wait(begun)
+        watch = self._watches.get(key) or self._ended_before(key, path)
+        if watch is not None and (not watch.has_output_left() or not await self.shims.replace(watch)):
+            watch.settle_output()
+
+    def _ended_before(self, key: RunKey, path: str) -> Watch | None:
+        """An earlier daemon has stored the end. None when there is no more to do than to clean up."""
+        watch = Watch(key, rundir.RunDirectory(path), self._senses, reported=True)
+        if rundir.created(path) is None or not watch.has_output_left() or self.shims.is_there(path):
+            return None
+        self._watches[key] = watch
+        return watch
 
     def keeper_lost(self) -> None:
         """What lives registers with the next one."""
