@@ -19,10 +19,11 @@ from setuptools.command.build import build
 
 ROOT = pathlib.Path(__file__).resolve().parent
 
+KEEPER_CORE = ("fields", "pass", "pidfd", "procfs", "record", "registration")
 # The C programs and what each is made of. Test drivers and the extension's own file belong to none of them.
 PROGRAMS = {
     "exitd-shim": ["shim/core/*.c"],
-    "exitd-keeper": ["shim/keeper/*.c", *(f"shim/core/{name}.c" for name in ("fields", "pass", "procfs", "record"))],
+    "exitd-keeper": ["shim/keeper/*.c", *(f"shim/core/{name}.c" for name in KEEPER_CORE)],
     "containerd-shim-exitd-v2": ["shim/relay/*.c", "shim/core/fields.c", "shim/core/record.c", "shim/core/procfs.c"],
     "exitd-launch": ["shim/launcher/*.c"],
     "exitd-journald": ["shim/journald/*.c"],

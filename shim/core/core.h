@@ -139,11 +139,28 @@ void memory_look(struct memory *memory);
 void memory_end(struct memory *memory);
 int64_t memory_last(const struct memory *memory, const char *path);
 
+struct registration {
+	const char *id;
+	const char *exec;		/* "" for the container's init */
+	const char *oom;		/* its OOM counter, "" for none */
+	uint64_t run;
+	int pid;			/* init's; 0: another's container, whose init only its own shim knows */
+	uint64_t started;
+	int shim_pid;			/* who registers; 0: a shim of an earlier version */
+	uint64_t shim_started;
+	int seats[13];			/* what the descriptors of the message are, in their order */
+	int seat_count;
+};
+int registration_write(char *out, size_t size, const struct registration *r);
+int registration_read(struct registration *r, const char *data, size_t size);
+
+/* pidfd.c: 0 or -errno. */
+int exitd_pidfd_exit_status(int pidfd, int *wait_status);
+
 /* native.c, in the extension only: kernel calls that Python's standard library lacks. 0 or -errno. */
 int exitd_mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data);
 int exitd_unmount(const char *target, int flags);
 int exitd_set_subreaper(int on);
-int exitd_pidfd_exit_status(int pidfd, int *wait_status);
 int64_t exitd_file_system(int fd);
 /* cffi: end */
 

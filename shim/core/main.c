@@ -98,7 +98,8 @@ static int second_life(struct shim *shim)
 
 int main(int argc, char **argv)
 {
-	struct shim shim = { .init_fd = -1, .memory = { -1, -1 }, .isulad = { -1, -1, -1, -1, -1, 0 } };
+	struct shim shim = { .init_fd = -1, .memory = { -1, -1 }, .heir = { .keeper_fd = -1, .line_fd = -1 },
+			     .isulad = { -1, -1, -1, -1, -1, 0 } };
 	const char *stage = "";
 	int error;
 

@@ -6,7 +6,7 @@
 
 #include "shim.h"
 
-enum { WATCHES_MAX = 13 + 4 * CLIENTS_MAX, FOR_EVER = -1, AGAIN_MS = 250 };
+enum { WATCHES_MAX = 15 + 4 * CLIENTS_MAX, FOR_EVER = -1, AGAIN_MS = 250 };
 
 struct watch {
 	void (*ready)(struct shim *shim, int which, short events);
@@ -43,6 +43,18 @@ static void on_memory(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;
 	memory_look(&shim->memory);
+}
+
+static void on_keeper_end(struct shim *shim, int which, short events)
+{
+	(void)which, (void)events;
+	heir_on_end(shim);
+}
+
+static void on_keeper_answer(struct shim *shim, int which, short events)
+{
+	(void)which, (void)events;
+	heir_on_answer(shim);
 }
 
 static void on_source(struct shim *shim, int which, short events)
@@ -135,6 +147,8 @@ static void watch_all(struct shim *shim)
 	watch(shim->signal_fd, POLLIN, on_signal, 0);
 	watch(shim->adopted && !shim->ended ? shim->init_fd : -1, POLLIN, on_init, 0);
 	watch(shim->memory.fd, POLLPRI, on_memory, 0);
+	watch(shim->heir.keeper_fd, POLLIN, on_keeper_end, 0);
+	watch(shim->heir.line_fd, POLLIN, on_keeper_answer, 0);
 	for (int i = 0; i < 2; i++) {
 		watch(streams_wait(shim, i) ? -1 : s->source[i].fd, POLLIN, on_source, i);
 		watch(s->source[i].sink.fd, want(&s->source[i].sink), on_sink, i);
@@ -176,19 +190,24 @@ static int64_t patience(const struct shim *shim)
 	return left_ms(shim->ended_ns + (int64_t)shim->plan.drain_ms * 1000000);
 }
 
+/* Below 0 is for ever. */
+static int64_t sooner(int64_t limit, int64_t other)
+{
+	return limit < 0 || other < limit ? other : limit;
+}
+
 static int timeout_ms(const struct shim *shim)
 {
-	int64_t limit = patience(shim);
+	int64_t limit = patience(shim), due_ns = heir_due_ns(shim);
 
-	if (shim->streams.hold_until_ns) {
-		int64_t hold = left_ms(shim->streams.hold_until_ns);
-
-		limit = limit < 0 || hold < limit ? hold : limit;
-	}
-	if (shim->streams.dirty && (limit < 0 || limit > GIVE_BACK_MS))
-		limit = GIVE_BACK_MS;
-	if (shim->accept_pauses && (limit < 0 || limit > AGAIN_MS))
-		limit = AGAIN_MS;
+	if (shim->streams.hold_until_ns)
+		limit = sooner(limit, left_ms(shim->streams.hold_until_ns));
+	if (shim->streams.dirty)
+		limit = sooner(limit, GIVE_BACK_MS);
+	if (shim->accept_pauses)
+		limit = sooner(limit, AGAIN_MS);
+	if (due_ns)
+		limit = sooner(limit, left_ms(due_ns));
 	return (int)limit;
 }
 
@@ -211,6 +230,7 @@ static void turn(struct shim *shim)
 		console_let_go(shim);
 	stdin_settle(shim);
 	isulad_settle(shim);
+	heir_settle(shim);
 	watch_all(shim);
 	ready = poll(polled, (nfds_t)watch_count, timeout_ms(shim));
 	shim->accept_pauses = 0;
@@ -233,6 +253,7 @@ void pump(struct shim *shim, int drain)
 {
 	reap(shim);
 	streams_begin(shim);
+	heir_begin(shim);
 	while (!shim->ended || (drain && streams_busy(shim) && patience(shim)))
 		turn(shim);
 	if (!drain)

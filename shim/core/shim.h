@@ -44,6 +44,14 @@ struct shim {
 	char boot_id[BOOT_ID_SIZE];
 	struct memory memory;
 	struct streams streams;
+	struct heir {
+		int keeper_fd;		/* pidfd of the keeper that knows the run; -1: none */
+		int line_fd;		/* to one that has been asked to; -1: none */
+		int greeted;		/* and has said yes, but not who it is */
+		int gave_input;		/* it was given the write end of the input */
+		int64_t due_ns;		/* CLOCK_MONOTONIC: ask again, or give up waiting; 0: neither */
+		int64_t rest_ms;	/* the last rest between two tries */
+	} heir;
 	struct isulad {			/* -1: none */
 		int out_fd;		/* where a command's code is told, and why nothing was made */
 		int err_fd;
@@ -94,7 +102,17 @@ void tell_created(struct shim *shim, int keeper_knows);
 void tell_failed(struct shim *shim, const char *stage, int error, int wait_status);
 int tell_keeper(struct shim *shim, int tty_fd);
 int tell_keeper_anew(struct shim *shim);
+int tell_register(struct shim *shim, int fd);
 int tell_keeper_release(struct shim *shim, int seat);
+
+/* heir.c: after a keeper's end the run is made known to the next one. */
+void heir_begin(struct shim *shim);
+void heir_known(struct shim *shim, int line_fd, const char *answer, size_t size);
+void heir_settle(struct shim *shim);
+int64_t heir_due_ns(const struct shim *shim);
+void heir_on_end(struct shim *shim);
+void heir_on_answer(struct shim *shim);
+void heir_end(struct shim *shim);
 
 /* console.c: the socket over which the runtime sends a tty's master. */
 int console_begin(struct shim *shim);

@@ -92,26 +92,31 @@ static int is_short(int error)
 
 /* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor, or when it has no
  * descriptor; or the kernel could not pass the request on. */
-static int ask(int fd, const char *path, const char *text, int size, const int *fds, int count)
+static int ask(struct shim *shim, int fd, const char *text, int size, const int *fds, int count)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	char answer[256];
 	ssize_t got;
 
-	if (strlen(path) >= sizeof address.sun_path)
+	if (strlen(shim->plan.keeper) >= sizeof address.sun_path)
 		return 0;
-	strcpy(address.sun_path, path);
+	strcpy(address.sun_path, shim->plan.keeper);
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) ||
 	    pass_all(fd, text, size, fds, count, 0) != size)
 		return is_short(errno) ? -1 : 0;
 	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
 		return 0;
 	got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
-	return got > 0 ? fields_check(answer, (size_t)got, "exitd-ok") > 0 : -1;
+	if (got <= 0)
+		return -1;
+	if (fields_check(answer, (size_t)got, "exitd-ok") < 0)
+		return 0;
+	heir_known(shim, fd, answer, (size_t)got);
+	return 1;
 }
 
 /* With the send timeout a stopped keeper costs a second once, and what it was to be asked for. 1 when it said ok. */
-static int ask_keeper(const struct shim *shim, const char *text, int size, const int *fds, int count)
+static int ask_keeper(struct shim *shim, const char *text, int size, const int *fds, int count)
 {
 	struct timeval limit = { .tv_sec = 1 };
 	int fd, answer = -1;
@@ -123,61 +128,77 @@ static int ask_keeper(const struct shim *shim, const char *text, int size, const
 		if (fd < 0)
 			continue;
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-		answer = ask(fd, shim->plan.keeper, text, size, fds, count);
+		answer = ask(shim, fd, text, size, fds, count);
 		close(fd);
 	}
 	return answer > 0;
 }
 
-static void put_key(const struct shim *shim, struct writer *w)
+static struct registration registration_of(const struct shim *shim)
 {
-	writer_text(w, "id", shim->plan.id);
-	writer_number(w, "run", shim->plan.run);
-	writer_text(w, "exec", shim->plan.exec);
-}
-
-static void put_init(const struct shim *shim, struct writer *w)
-{
-	writer_number(w, "pid", (uint64_t)shim->init_pid);
-	writer_number(w, "started", shim->init_started);
-	/* A path too long for the keeper's table costs the OOM count, not the exit. */
-	writer_text(w, "oom", strlen(shim->plan.oom) < OOM_PATH_MAX ? shim->plan.oom : "");
+	return (struct registration){
+		.id = shim->plan.id,
+		.exec = shim->plan.exec,
+		/* A path too long for the keeper's table costs the OOM count, not the exit. */
+		.oom = strlen(shim->plan.oom) < OOM_PATH_MAX ? shim->plan.oom : "",
+		.run = shim->plan.run,
+		.pid = shim->init_pid,
+		.started = shim->init_started,
+	};
 }
 
 /* Tells the keeper init's name, so that it writes a journal entry should it have to reap init, and gives it a copy of
  * the tty's master (-1: none), which must outlive this shim. 1 when it knows. */
 int tell_keeper(struct shim *shim, int tty_fd)
 {
-	struct writer w;
+	struct registration r = registration_of(shim);
 	char text[1024];
 
-	writer_open(&w, text, sizeof text, "exitd-register", 1);
-	put_key(shim, &w);
-	put_init(shim, &w);
-	return ask_keeper(shim, text, writer_close(&w), &tty_fd, tty_fd >= 0);
+	return ask_keeper(shim, text, registration_write(text, sizeof text, &r), &tty_fd, tty_fd >= 0);
 }
 
-/* To a keeper that was not there when the run began: the same, with a copy of every descriptor that a replacement of this
- * shim would need. 1 when it knows. */
-int tell_keeper_anew(struct shim *shim)
+/* For a keeper that was not there when the run began: the same, and who registers, with a copy of every descriptor that a
+ * replacement of this shim would need. The message's size, or -E2BIG; the descriptors and their count. */
+static int write_anew(struct shim *shim, char *text, size_t size, int *fds, int *count)
 {
 	const struct streams *s = &shim->streams;
 	const int seats[] = { OUT_FD, ERR_FD, IN_WRITE_FD, STAGE_READ_FD, STAGE_WRITE_FD };
 	const int held[] = { s->source[0].fd, s->source[1].fd, s->master_fd < 0 ? s->in_fd : -1, s->stage_read_fd,
 			     s->stage_write_fd };
-	int fds[PASSED_MAX], count = 0;
-	struct writer w;
-	char text[1024];
+	struct registration r = registration_of(shim);
+	struct proc_stat self;
 
-	writer_open(&w, text, sizeof text, "exitd-register", 1);
-	put_key(shim, &w);
-	put_init(shim, &w);
+	if (!proc_stat_read(&self, getpid())) {
+		r.shim_pid = getpid();
+		r.shim_started = self.started;
+	}
+	*count = 0;
 	for (int i = 0; i < (int)(sizeof seats / sizeof *seats); i++)
 		if (held[i] >= 0) {
-			writer_number(&w, "seat", (uint64_t)seats[i]);
-			fds[count++] = held[i];
+			r.seats[r.seat_count++] = seats[i];
+			fds[(*count)++] = held[i];
 		}
-	return ask_keeper(shim, text, writer_close(&w), fds, count);
+	return registration_write(text, size, &r);
+}
+
+/* 1 when it knows. */
+int tell_keeper_anew(struct shim *shim)
+{
+	int fds[PASSED_MAX], count, size;
+	char text[1024];
+
+	size = write_anew(shim, text, sizeof text, fds, &count);
+	return ask_keeper(shim, text, size, fds, count);
+}
+
+/* The same without waiting, over a connection whose answer is awaited elsewhere. 0, or -1: it takes no message now. */
+int tell_register(struct shim *shim, int fd)
+{
+	int fds[PASSED_MAX], count, size;
+	char text[1024];
+
+	size = write_anew(shim, text, sizeof text, fds, &count);
+	return pass_all(fd, text, size, fds, count, MSG_DONTWAIT) > 0 ? 0 : -1;
 }
 
 /* The keeper's copy of a seat is in the way. 1 when it is closed. */
@@ -187,7 +208,9 @@ int tell_keeper_release(struct shim *shim, int seat)
 	char text[512];
 
 	writer_open(&w, text, sizeof text, "exitd-release", 1);
-	put_key(shim, &w);
+	writer_text(&w, "id", shim->plan.id);
+	writer_number(&w, "run", shim->plan.run);
+	writer_text(&w, "exec", shim->plan.exec);
 	writer_number(&w, "seat", (uint64_t)seat);
 	return ask_keeper(shim, text, writer_close(&w), NULL, 0);
 }

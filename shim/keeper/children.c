@@ -37,7 +37,7 @@ static struct run *run_of_init(struct keeper *k, int pid, const struct proc_stat
 }
 
 /* Whether the shim lives, so that what its runtime makes is its child: 1, 0, or -errno when that cannot be said. */
-static int has_shim(const struct run *run)
+int has_shim(const struct run *run)
 {
 	struct proc_stat stat;
 	int error = run->shim_pid ? proc_stat_read(&stat, run->shim_pid) : -ESRCH;
@@ -113,33 +113,42 @@ static int64_t micros(struct timeval t)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_usec;
 }
 
+/* What is the same in every entry of this run, and now; then the entry. 0, or -errno: nothing is written. */
+int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts)
+{
+	int error;
+
+	facts->id = run->id;
+	facts->exec = run->exec;
+	facts->boot_id = k->boot_id;
+	facts->witness = "keeper";
+	facts->run = run->run;
+	facts->pid = run->init_pid;
+	facts->started = run->init_started;
+	facts->realtime_ns = now_ns(CLOCK_REALTIME);
+	facts->boottime_ns = now_ns(CLOCK_BOOTTIME);
+	facts->oom_kills = oom_read(run->oom);
+	error = journal_write(k, run, facts);
+	if (!error)
+		run->outcome = JOURNALLED;
+	return error;
+}
+
 /* 0, or -errno: then nobody has this exit but the zombie. */
-static int journal_exit(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage, int began)
+static int journal_zombie(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage,
+			  int began)
 {
 	struct exit_facts facts = {
-		.id = run->id,
-		.exec = run->exec,
-		.boot_id = k->boot_id,
-		.witness = "keeper",
-		.run = run->run,
-		.pid = run->init_pid,
-		.started = run->init_started,
 		.signaled = info->si_code != CLD_EXITED,
 		.value = info->si_status,
 		.core = info->si_code == CLD_DUMPED,
 		.began = began,
-		.realtime_ns = now_ns(CLOCK_REALTIME),
-		.boottime_ns = now_ns(CLOCK_BOOTTIME),
-		.oom_kills = oom_read(run->oom),
 		.user_us = micros(usage->ru_utime),
 		.system_us = micros(usage->ru_stime),
 		.max_rss_kb = usage->ru_maxrss,
 	};
-	int error = journal_write(k, run, &facts);
 
-	if (!error)
-		run->outcome = JOURNALLED;
-	return error;
+	return journal_exit(k, run, &facts);
 }
 
 static void forget_shim(struct keeper *k, int pid)
@@ -166,7 +175,7 @@ void children_reap(struct keeper *k)
 	while (look(&info, &usage)) {
 		/* What cannot be read, or written down, is not reaped: the zombie keeps it, and soon it is tried again. */
 		k->unsettled = whose(k, info.si_pid, &stat, &run) ||
-			       (run && journal_exit(k, run, &info, &usage, stat.began));
+			       (run && journal_zombie(k, run, &info, &usage, stat.began));
 		if (k->unsettled)
 			break;
 		news |= run != NULL;

@@ -42,6 +42,8 @@ struct run {
 	int outcome;
 	int in_fd;		/* from here on what table version 1 did not have (resume.c) */
 	int stage_fds[2];
+	int init_fd;		/* from here on what version 2 did not have: a pidfd where init is a stranger's child, else -1 */
+	int has_begun;		/* of such an init: 1 it has executed a program, -1 it never had, 0: it had not yet */
 };
 
 struct client {
@@ -60,6 +62,7 @@ struct keeper {
 	int listen_fd;
 	int journal_fd;
 	int signal_fd;
+	int strangers_fd;	/* epoll: inits that are no children of this keeper */
 	struct run *runs;
 	int run_count;
 	int run_room;
@@ -84,7 +87,7 @@ void table_drop(struct keeper *k, struct run *run);
 int *seats_kept(struct run *run, int seat);
 int seats_read(const char *text, size_t size, const int *given, int count, int *fds);
 int seats_settle(struct run *run, int adopt, int *fds);
-int seats_take(struct run *run, const char *text, size_t size, const int *given, int count);
+int seats_take(struct run *run, const int *seats, int named, const int *given, int count);
 int seats_release(struct run *run, const char *text, size_t size);
 void seats_close(struct run *run);
 
@@ -97,8 +100,17 @@ void journal_clear(struct keeper *k, int slot);
 /* children.c */
 void spare_take(struct keeper *k);
 void spare_give(struct keeper *k);
+int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts);
+int has_shim(const struct run *run);
 void children_reap(struct keeper *k);
 int children_any(void);
+
+/* strangers.c */
+int strangers_begin(struct keeper *k);
+int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started);
+void strangers_forget(struct run *run);
+void strangers_look(struct keeper *k);
+int strangers_any(const struct keeper *k);
 
 /* spawn.c */
 struct spawned { int pid; uint64_t started; int pidfd; };

@@ -132,21 +132,6 @@ static int has_entries(const struct keeper *k)
 	return 0;
 }
 
-/* An init that this keeper is no ancestor of, whose run has registered anew: its output is kept here. One that cannot be
- * read now may live. */
-static int keeps_strangers(const struct keeper *k)
-{
-	struct proc_stat stat;
-
-	for (int i = 0; i < k->run_count; i++) {
-		int error = k->runs[i].init_pid ? proc_stat_read(&stat, k->runs[i].init_pid) : -ESRCH;
-
-		if (error ? !no_such_process(error) : stat.started == k->runs[i].init_started)
-			return 1;
-	}
-	return 0;
-}
-
 /* Milliseconds until it may end, or has to look again; 0 when it should end, -1 when there is something to keep whose end
  * wakes it. */
 static int idle_left(struct keeper *k)
@@ -157,7 +142,7 @@ static int idle_left(struct keeper *k)
 		k->idle_since_ns = 0;
 		return -1;
 	}
-	if (keeps_strangers(k)) {
+	if (strangers_any(k)) {
 		k->idle_since_ns = 0;
 		return IDLE_NS / 1000000;
 	}
@@ -190,7 +175,7 @@ static void sweep(struct keeper *k)
 
 static void turn(struct keeper *k, int wait_ms)
 {
-	static struct pollfd p[2 + CLIENTS_MAX];
+	static struct pollfd p[3 + CLIENTS_MAX];
 	int count = k->client_count, takes = count < CLIENTS_MAX && !k->accept_pauses;
 
 	if ((k->unsettled || k->accept_pauses) && (wait_ms < 0 || wait_ms > AGAIN_MS))
@@ -198,9 +183,10 @@ static void turn(struct keeper *k, int wait_ms)
 	k->accept_pauses = 0;
 	p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
 	p[1] = (struct pollfd){ .fd = takes ? k->listen_fd : -1, .events = POLLIN };
+	p[2] = (struct pollfd){ .fd = k->strangers_fd, .events = POLLIN };
 	for (int i = 0; i < count; i++)
-		p[2 + i] = (struct pollfd){ .fd = k->clients[i].fd, .events = POLLIN | POLLRDHUP };
-	if (poll(p, (nfds_t)count + 2, wait_ms) < 0) {
+		p[3 + i] = (struct pollfd){ .fd = k->clients[i].fd, .events = POLLIN | POLLRDHUP };
+	if (poll(p, (nfds_t)count + 3, wait_ms) < 0) {
 		if (errno != EINTR)	/* ENOMEM: without anything to look at it needs no memory */
 			poll(NULL, 0, AGAIN_MS);
 		return;
@@ -208,14 +194,16 @@ static void turn(struct keeper *k, int wait_ms)
 	/* A client that has gone: whatever it still has queued is nobody's wish any more. Before the children, so that
 	 * news are not written to it. */
 	for (int i = 0; i < count; i++)
-		if (p[2 + i].revents & (POLLHUP | POLLRDHUP | POLLERR))
+		if (p[3 + i].revents & (POLLHUP | POLLRDHUP | POLLERR))
 			serve_drop(k, i);
 	if (p[0].revents)
 		on_signal(k);
 	else if (k->unsettled)
 		children_reap(k);
+	if (p[2].revents)
+		strangers_look(k);
 	for (int i = 0; i < count; i++)
-		if (p[2 + i].revents & POLLIN && k->clients[i].fd >= 0)
+		if (p[3 + i].revents & POLLIN && k->clients[i].fd >= 0)
 			serve_client(k, i);
 	if (p[1].revents)
 		serve_accept(k);
@@ -266,6 +254,8 @@ int main(int argc, char **argv)
 	find_self(k);
 	boot_id_read(k->boot_id);
 	error = resume < 0 ? start(k) : resume_load(k, resume) || signals(k);
+	if (!error)
+		error = strangers_begin(k) ? 1 : 0;
 	if (error)
 		return error;
 	spare_give(k);

@@ -10,7 +10,13 @@
 
 #include "keeper.h"
 
-#define RESUME_VERSION 2	/* 1: the same, but a run had no more than what its output needs */
+/* 1: a run had no more than what its output needs; 2: nothing of inits that are strangers' children. */
+#define RESUME_VERSION 3
+
+/* With what was padding behind its last field, where the next version has one. */
+#define V2_RUN_SIZE (offsetof(struct run, init_fd) + sizeof(int))
+
+_Static_assert(offsetof(struct run, in_fd) == 624 && V2_RUN_SIZE == 640, "the tables of earlier versions must be read");
 
 struct head {
 	uint32_t version;
@@ -32,12 +38,14 @@ static void keep_all(struct keeper *k, int yes)
 	keep(k->lock_fd, yes);
 	keep(k->listen_fd, yes);
 	keep(k->journal_fd, yes);
-	for (int i = 0; i < k->run_count; i++)
+	for (int i = 0; i < k->run_count; i++) {
+		keep(k->runs[i].init_fd, yes);
 		for (int seat = FIRST_SEAT; seat < SEATS_END; seat++) {
 			const int *fd = seats_kept(&k->runs[i], seat);
 
 			keep(fd ? *fd : -1, yes);
 		}
+	}
 }
 
 static int all(ssize_t (*move)(int, void *, size_t), int fd, void *data, size_t size)
@@ -95,7 +103,17 @@ int resume_exec(struct keeper *k)
 	return error;
 }
 
-/* The table as this program has it, or as version 1 had it: without the last fields. */
+/* How large a run is in a table of this version; 0: not known here. To its fields later versions have added, behind them. */
+static size_t run_size(uint32_t version)
+{
+	switch (version) {
+	case 1: return offsetof(struct run, in_fd);
+	case 2: return V2_RUN_SIZE;
+	case RESUME_VERSION: return sizeof(struct run);
+	default: return 0;
+	}
+}
+
 static int load_runs(struct keeper *k, int fd, const struct head *head)
 {
 	k->runs = calloc((size_t)head->run_count + 64, sizeof *k->runs);
@@ -107,6 +125,9 @@ static int load_runs(struct keeper *k, int fd, const struct head *head)
 		run->in_fd = run->stage_fds[0] = run->stage_fds[1] = -1;
 		if (all(read, fd, run, head->run_size))
 			return -EIO;
+		/* Version 2 had padding there. */
+		if (head->version < RESUME_VERSION)
+			run->init_fd = -1, run->has_begun = 0;
 		k->slot_taken[run->slot] = 1;
 	}
 	k->run_room = head->run_count + 64;
@@ -120,8 +141,7 @@ int resume_load(struct keeper *k, int fd)
 
 	if (all(read, fd, &head, sizeof head))
 		return -EIO;
-	if (head.run_size != (head.version == 1 ? offsetof(struct run, in_fd) : sizeof(struct run)) ||
-	    head.version < 1 || head.version > RESUME_VERSION || head.run_count > RUNS_MAX)
+	if (!head.run_size || head.run_size != run_size(head.version) || head.run_count < 0 || head.run_count > RUNS_MAX)
 		return -EPROTO;
 	k->lock_fd = head.lock_fd;
 	k->listen_fd = head.listen_fd;

@@ -92,21 +92,18 @@ int seats_release(struct run *run, const char *text, size_t size)
 	return named > 0 ? 0 : -EINVAL;
 }
 
-/* Takes over what a shim gives of its own, in the place of what was kept: the n-th of the request's `seat` keys says what
- * its n-th descriptor is. 0, or -EINVAL: nothing is taken. */
-int seats_take(struct run *run, const char *text, size_t size, const int *given, int count)
+/* Takes over what a shim gives of its own, in the place of what was kept: the n-th of `seats` says what its n-th
+ * descriptor is. 0, or -EINVAL: nothing is taken. */
+int seats_take(struct run *run, const int *seats, int named, const int *given, int count)
 {
-	const char *keys[FDS_MAX];
-	int named = fields_list(text, size, "seat", keys, FDS_MAX);
-
 	if (named != count)
 		return -EINVAL;
 	for (int i = 0; i < named; i++)
-		if (!seats_kept(run, number_of(keys[i])))
+		if (!seats_kept(run, seats[i]))
 			return -EINVAL;
 	for (int i = 0; i < named; i++) {
-		let_go(seats_kept(run, number_of(keys[i])));
-		*seats_kept(run, number_of(keys[i])) = given[i];
+		let_go(seats_kept(run, seats[i]));
+		*seats_kept(run, seats[i]) = given[i];
 	}
 	return 0;
 }

@@ -12,7 +12,7 @@ struct request {
 	size_t size;
 	int fds[FDS_MAX];
 	int fd_count;
-	int cut;		/* not all of it, or not all its descriptors, came through */
+	int cut;		/* 0, or the errno for which not all of it, or of its descriptors, came through */
 };
 
 static void answer(struct keeper *k, int index, const char *text, int size, int fd)
@@ -38,6 +38,17 @@ static void ok(struct keeper *k, int index)
 	char text[64];
 
 	writer_open(&w, text, sizeof text, "exitd-ok", 1);
+	answer(k, index, text, writer_close(&w), -1);
+}
+
+/* The same to a shim, which waits for the end of this process. */
+static void ok_known(struct keeper *k, int index)
+{
+	struct writer w;
+	char text[64];
+
+	writer_open(&w, text, sizeof text, "exitd-ok", 1);
+	writer_number(&w, "pid", (uint64_t)getpid());
 	answer(k, index, text, writer_close(&w), -1);
 }
 
@@ -107,58 +118,76 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 	close(spawned.pidfd);
 }
 
-/* A run that another keeper had, which is dead: what lives registers anew, with what it has. NULL, and it is refused. */
-static struct run *taken_over(struct keeper *k, int index, struct request *r, const char *id, uint64_t number,
-			      const char *exec)
+/* A run that another keeper had, or that began without one: what lives registers anew, with what it has. */
+static int is_anew(const struct registration *g)
 {
-	struct run *run = table_find(k, id, number, exec);
-	int known = run != NULL;
-
-	if (!known)
-		run = table_add(k, id, number, exec);
-	if (!run) {
-		refuse(k, index, "no room in table or journal", -ENOSPC);
-		return NULL;
-	}
-	if (seats_take(run, r->text, r->size, r->fds, r->fd_count)) {
-		if (!known)
-			table_drop(k, run);
-		refuse(k, index, "a seat for each descriptor, and only what is ever kept", -EINVAL);
-		return NULL;
-	}
-	r->fd_count = 0;
-	return run;
+	return g->seat_count || g->shim_pid;
 }
 
-/* With the master of its tty, if it has one: that came into being with init. With seats: anew. */
+/* 0, or -errno and the word for it: nothing of it is known, then, that was not before. */
+static int take_over(struct keeper *k, const struct registration *g, struct request *r, struct run **out, const char **why)
+{
+	struct run *run = table_find(k, g->id, g->run, g->exec);
+	int known = run != NULL, error;
+
+	*why = "no room in table or journal";
+	if (!known)
+		run = table_add(k, g->id, g->run, g->exec);
+	if (!run)
+		return -ENOSPC;
+	*why = "init cannot be watched";
+	error = strangers_watch(k, run, g->pid, g->started);
+	if (!error) {
+		*why = "a seat for each descriptor, and only what is ever kept";
+		error = seats_take(run, g->seats, g->seat_count, r->fds, r->fd_count);
+	}
+	if (error && !known)
+		table_drop(k, run);
+	if (error)
+		return error;
+	r->fd_count = 0;
+	if (g->shim_pid) {
+		run->shim_pid = g->shim_pid;
+		run->shim_started = g->shim_started;
+	}
+	*out = run;
+	return 0;
+}
+
+/* With the master of its tty, if it has one: that came into being with init. */
+static void take_master(struct run *run, struct request *r)
+{
+	if (!r->fd_count)
+		return;
+	if (run->out_fd >= 0)
+		close(run->out_fd);
+	run->out_fd = r->fds[0];
+	r->fd_count = 0;
+}
+
 static void on_register(struct keeper *k, int index, struct request *r)
 {
-	const char *id, *exec, *oom = fields_get(r->text, r->size, "oom");
-	int anew = fields_get(r->text, r->size, "seat") != NULL;
-	uint64_t number, pid = 0, started = 0;
-	struct run *run;
+	struct registration g;
+	struct run *run = NULL;
+	const char *why = "unknown run";
+	int error = -ENOENT;
 
-	if (key_of(r, &id, &number, &exec) || fields_number(r->text, r->size, "pid", &pid) || pid < 2 ||
-	    pid > INT32_MAX || fields_number(r->text, r->size, "started", &started) || !oom ||
-	    strlen(oom) >= OOM_PATH_MAX || (!anew && r->fd_count > 1))
+	if (registration_read(&g, r->text, r->size) || (!g.pid && !g.shim_pid) || (!is_anew(&g) && r->fd_count > 1))
 		return refuse(k, index, "bad request", -EINVAL);
-	run = anew ? taken_over(k, index, r, id, number, exec) : table_find(k, id, number, exec);
-	if (!run && anew)
-		return;
-	if (!run)
-		return refuse(k, index, "unknown run", -ENOENT);
-	run->init_pid = (int)pid;
-	run->init_started = started;
+	if (is_anew(&g))
+		error = take_over(k, &g, r, &run, &why);
+	else if ((run = table_find(k, g.id, g.run, g.exec)))
+		error = 0, take_master(run, r);
+	if (error)
+		return refuse(k, index, why, error);
+	if (g.pid) {
+		run->init_pid = g.pid;
+		run->init_started = g.started;
+	}
 	if (run->outcome == DOUBTFUL)
 		run->outcome = WAITING;
-	strcpy(run->oom, oom);
-	if (r->fd_count) {
-		if (run->out_fd >= 0)
-			close(run->out_fd);
-		run->out_fd = r->fds[0];
-		r->fd_count = 0;
-	}
-	ok(k, index);
+	strcpy(run->oom, g.oom);
+	ok_known(k, index);
 	/* The shim may have died since, and init with it. */
 	children_reap(k);
 }
@@ -248,7 +277,8 @@ static void take_fds(struct request *r, struct msghdr *message)
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
 			high = fcntl(fd, F_DUPFD_CLOEXEC, SEATS_END);
 			close(fd);
-			r->cut |= high < 0 || r->fd_count == FDS_MAX;
+			if (high < 0 || r->fd_count == FDS_MAX)
+				r->cut = high < 0 ? EMFILE : EMSGSIZE;
 			if (r->fd_count < FDS_MAX && high >= 0)
 				r->fds[r->fd_count++] = high;
 			else if (high >= 0)
@@ -272,10 +302,13 @@ void serve_client(struct keeper *k, int index)
 		return serve_drop(k, index);
 	r.size = (size_t)got;
 	r.fd_count = 0;
-	r.cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+	r.cut = message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? EMSGSIZE : 0;
 	take_fds(&r, &message);
+	/* Fewer came than there was room for: not the message was too long, this keeper has no descriptor left. */
+	if (r.cut && !(message.msg_flags & MSG_TRUNC) && r.fd_count < FDS_MAX)
+		r.cut = EMFILE;
 	if (r.cut)
-		refuse(k, index, "too long, or too many descriptors", -EMSGSIZE);
+		refuse(k, index, r.cut == EMFILE ? "no descriptor left" : "too long, or too many descriptors", -r.cut);
 	else
 		dispatch(k, index, &r);
 	for (int i = 0; i < r.fd_count; i++)

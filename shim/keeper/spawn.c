@@ -52,7 +52,7 @@ int spawn_shim(struct keeper *k, struct run *run, const char *directory, const c
 	error = out->pidfd < 0 ? errno : -proc_stat_read(&stat, pid);
 	if (!error) {
 		out->started = stat.started;
-		if (!run->shim_pid) {
+		if (has_shim(run) == 0) {
 			run->shim_pid = pid;
 			run->shim_started = out->started;
 		}

@@ -41,7 +41,7 @@ struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char
 	strcpy(new->exec, exec);
 	new->run = run;
 	new->slot = slot;
-	new->out_fd = new->err_fd = new->in_fd = new->stage_fds[0] = new->stage_fds[1] = -1;
+	new->out_fd = new->err_fd = new->in_fd = new->stage_fds[0] = new->stage_fds[1] = new->init_fd = -1;
 	return new;
 }
 
@@ -50,5 +50,6 @@ void table_drop(struct keeper *k, struct run *run)
 {
 	journal_clear(k, run->slot);
 	seats_close(run);
+	strangers_forget(run);
 	*run = k->runs[--k->run_count];
 }

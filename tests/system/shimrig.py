@@ -1,6 +1,7 @@
 """A keeper, a shim and a real runc without the daemon: what the daemon does to them, call by call, with an oracle."""
 
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
@@ -46,6 +47,22 @@ def wait_gone(pid: int, meanwhile_pidfd: int) -> bool:
     """True once nothing is left of the process, not even a zombie; False when that takes too long, or when the process
     of `meanwhile_pidfd` has ended before."""
     return before_the_end(meanwhile_pidfd, lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+@functools.cache
+def kernel_tells() -> bool:
+    """Whether a pidfd says how a process has ended that another has reaped: Linux 6.15."""
+    pid = os.fork()
+    if not pid:
+        os._exit(43)
+    pidfd = os.pidfd_open(pid)
+    os.waitpid(pid, 0)
+    try:
+        return native.pidfd_exit_status(pidfd) is not None
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
 
 
 def open_files(pid: int | str = "self") -> dict[int, str]:

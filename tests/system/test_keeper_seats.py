@@ -16,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shim import fields, launch
+from shim import fields, launch, native
 from tests.system import shimrig
+from tests.system.daemonrig import until
 from tests.system.shimrig import Keeper, Rig
 from tests.system.test_keeper import upgrade
 
@@ -342,3 +343,78 @@ def test_of_a_run_that_registers_with_what_is_never_kept_nothing_is_known(box: B
     with pytest.raises(launch.KeeperRefused):
         box.register(os.getpid())
     assert box.held() == before
+
+
+def test_a_pump_registers_with_what_it_has_though_it_knows_no_init(box: Box) -> None:
+    before = box.held()
+    named: list[tuple[str, str | int]] = [("shim", os.getpid()), ("shim_started", 1), ("oom", "")]
+    for _ in range(2):
+        answer = box.ask("exitd-register", *named, ("seat", 4), ("seat", 13), fds=[box.files[4], box.files[13]])
+        assert answer.number("pid") == box.keeper.process.pid
+        assert box.held() == before + 2
+    found = box.keeper.ask("exitd-list", ("at", 0))
+    assert (found.number("init_pid"), found.number("shim_pid")) == (0, os.getpid())
+    assert box.listed({3: box.files[3]}, adopt=True).keys() == {3, 4, 13}
+    box.keeper.acknowledge("box")
+    assert box.held() == before
+
+
+@pytest.mark.parametrize("limit", [12, 18])
+def test_a_keeper_without_descriptors_refuses_to_take_over_and_knows_nothing(rig: Rig, limit: int) -> None:
+    """12: there is no room for what comes with the message; 18: none where it is to lie."""
+    keeper = rig.keeper("/bin/sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh")
+    box = Box(rig, keeper, rig.directory / "run")
+    before = box.held()
+    with contextlib.ExitStack() as stack:
+        stack.callback(keeper.close)
+        file = stack.enter_context(open("/dev/null"))
+        box.files = dict.fromkeys((3, *KEPT), file.fileno())
+        for _ in range(3):
+            with pytest.raises(launch.KeeperRefused) as caught:
+                anew(box, *KEPT)
+            assert caught.value.number == errno.EMFILE
+            assert box.held() == before
+        assert keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
+
+
+def stranger(box: Box, script: str) -> subprocess.Popen[bytes]:
+    """A process that is no child of the keeper's, and registered as a run's init."""
+    process = subprocess.Popen(["/bin/sh", "-c", f"read go; {script}"], stdin=subprocess.PIPE)
+    started = native.process_stat(process.pid)[2]
+    own: list[tuple[str, str | int]] = [("shim", os.getpid()), ("shim_started", 1)]
+    box.ask("exitd-register", ("pid", process.pid), ("started", started), ("oom", ""), *own)
+    return process
+
+
+@pytest.mark.parametrize(("script", "code", "number"), [("exit 43", 43, None), ("kill -9 $$", None, 9)])
+def test_how_a_strangers_child_ends_is_journalled_once_it_is_reaped_where_the_kernel_says_it(
+    box: Box, script: str, code: int | None, number: int | None
+) -> None:
+    before = box.held()
+    process = stranger(box, script)
+    assert box.held() == before + 1
+    upgrade(box.keeper)
+    assert box.held() == before + 1
+    process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+    until(lambda: box.held() == before, "the keeper still holds a pidfd")
+    if not shimrig.kernel_tells():
+        assert not box.keeper.entries()
+        return
+    (entry,) = box.keeper.entries()
+    assert (entry.id, entry.pid, entry.code, entry.signal, entry.began) == ("box", process.pid, code, number, True)
+    box.keeper.acknowledge("box")
+    assert not box.keeper.entries()
+
+
+def test_a_strangers_zombie_is_no_end_yet_and_wakes_nobody(box: Box) -> None:
+    process = stranger(box, "exit 43")
+    assert process.stdin is not None
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    box.keeper.settle()
+    assert not box.keeper.entries()
+    pidfd = os.pidfd_open(box.keeper.process.pid)
+    assert shimrig.wait_state(box.keeper.process.pid, pidfd, "S")
+    os.close(pidfd)
+    process.wait(shimrig.LIMIT_SECONDS)
+    box.keeper.acknowledge("box")

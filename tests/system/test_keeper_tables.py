@@ -11,9 +11,10 @@ from shim import fields, launch, programs
 from tests.system import shimrig
 from tests.system.shimrig import Rig
 
-# shim/keeper/resume.c: struct head, and struct run as version 1 had it.
+# shim/keeper/resume.c: struct head, and struct run as versions 1 and 2 had it, the latter with padding at its end.
 HEAD = struct.Struct("=IIiiiii4xQ64s4096s")
 RUN = struct.Struct("=128s128s320sQiiQQiiii")
+RUN_2 = struct.Struct("=128s128s320sQiiQQiiiiiiii")
 # What the older program does: lock, socket, journal and table through an exec. Its output is a pipe that it holds.
 UPGRADES = """
 import fcntl, os, socket, struct, sys
@@ -28,9 +29,11 @@ out, err = os.pipe()
 table = os.memfd_create("table", 0)
 path = f"{state}/keeper-1.journal".encode()
 os.write(table, struct.pack(head, int(version), int(run_size), lock, listener.fileno(), journal, 1, 1, 0, b"1-1", path))
-os.write(table, struct.pack(run, b"box", b"", b"", 1, 0, 0, 0, 0, out, err, 1, 0))
+# What was padding may hold anything: a number that must not be taken for a descriptor.
+more = (os.dup(err), -1, -1, listener.fileno()) if version == "2" else ()
+os.write(table, struct.pack(run, b"box", b"", b"", 1, 0, 0, 0, 0, out, err, 1, 0, *more))
 os.lseek(table, 0, os.SEEK_SET)
-for fd in (lock, listener.fileno(), journal, out, err, table):
+for fd in (lock, listener.fileno(), journal, out, err, table, *more[:1]):
     os.set_inheritable(fd, True)
 print("listens", flush=True)
 os.execv(program, ["exitd-keeper", "--state", state, "--resume", str(table)])
@@ -46,7 +49,8 @@ def rig() -> Iterator[Rig]:
 
 def upgraded(rig: Rig, version: int, run_size: int) -> subprocess.Popen[bytes]:
     program = str(programs.find("exitd-keeper"))
-    words = [str(rig.state), program, str(version), str(run_size), HEAD.format, RUN.format]
+    run = RUN_2 if version == 2 else RUN
+    words = [str(rig.state), program, str(version), str(run_size), HEAD.format, run.format]
     process = subprocess.Popen([sys.executable, "-c", UPGRADES, *words], stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process.stdout as said:
@@ -59,20 +63,24 @@ def pipe_ends(pid: int) -> int:
     return sum(name.startswith("pipe:") for fd, name in shimrig.open_files(pid).items() if fd > 2)
 
 
-def test_a_table_of_the_first_version_is_taken_over_with_its_runs_and_their_output(rig: Rig) -> None:
-    process = upgraded(rig, 1, RUN.size)
+@pytest.mark.parametrize(("version", "size", "kept"), [(1, RUN.size, 2), (2, RUN_2.size, 3)])
+def test_a_table_of_an_earlier_version_is_taken_over_with_its_runs_and_their_output(
+    rig: Rig, version: int, size: int, kept: int
+) -> None:
+    process = upgraded(rig, version, size)
     try:
         with launch.connect(str(rig.state), shimrig.LIMIT_SECONDS) as line:
             found = launch.ask(line, fields.encode("exitd-list", [("at", 0)]), [])[0]
             assert (found.get("id"), found.number("run")) == ("box", 1)
-            assert pipe_ends(process.pid) == 2
+            assert pipe_ends(process.pid) == kept
             launch.ask(line, fields.encode("exitd-ack", launch.key("box", 1)), [])
             assert pipe_ends(process.pid) == 0
+        launch.connect(str(rig.state)).close()
     finally:
         process.kill()
         process.wait(shimrig.LIMIT_SECONDS)
 
 
-@pytest.mark.parametrize(("version", "run_size"), [(0, RUN.size), (1, RUN.size + 8), (2, RUN.size), (3, 640)])
+@pytest.mark.parametrize(("version", "run_size"), [(0, RUN.size), (1, RUN.size + 8), (2, RUN.size), (3, 640), (4, 648)])
 def test_a_table_that_is_not_understood_is_refused(rig: Rig, version: int, run_size: int) -> None:
     assert upgraded(rig, version, run_size).wait(shimrig.LIMIT_SECONDS) not in (0, None)

@@ -276,6 +276,36 @@ def test_a_pump_that_was_killed_while_the_daemon_was_away_is_replaced_by_its_suc
     play(rig, act)
 
 
+def test_a_pump_registers_with_the_next_keeper_while_no_daemon_is_there(rig: Rig) -> None:
+    keepers = [rig.keeper()]
+
+    async def act(stage: Stage, made: Pumps) -> None:
+        async with pumprig.other(stage) as other:
+            await other.do("open")
+            await other.says(b"before ")
+            pump = made.shim_of(KEY)
+            assert pump is not None
+            made.close()
+            for _ in range(2):
+                keepers[-1].close()
+                keepers.append(rig.keeper())
+                await pumprig.until(lambda: keepers[-1].ask("exitd-list", ("at", 0)).kind == "exitd-run", "the pump")
+                await other.says(b"between ")
+            shimrig.end_process(pump.pid)
+            await other.says(b"waiting ")
+            async with pumprig.daemon(rig) as later:
+                stage.find(later)
+                await pumprig.until(lambda: later.shim_of(KEY) is not None, "a replacement")
+                await other.says(b"after")
+                await other.killed()
+                await stage.ended(later)
+                assert stage.log() == b"before between between waiting after"
+                await later.leave(KEY)
+
+    play(rig, act)
+    keepers[-1].close()
+
+
 def test_a_pump_that_has_left_is_not_begun_again(rig: Rig, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         await stage.ended(made)

@@ -23,6 +23,8 @@ static const struct { const char *text; size_t size; } seeds[] = {
 	SEED("exitd-plan 1\0id=box\0run=1\0pid_file=pid\0create_ms=1\0remove_ms=2\0drain_ms=3\0tty=1\0rows=24\0cols=80\0"
 	     "json_log=/j\0log_bytes=9\0log_files=3\0buffer=65536\0log_mode=non-blocking\0hold_ms=7\0logger=/l\0"
 	     "logger_env=A=b\0create=/runc\0end\0"),
+	SEED("exitd-register 1\0id=box\0run=1\0exec=e\0pid=4711\0started=2\0shim=4710\0shim_started=1\0oom=/c\0seat=4\0"
+	     "seat=13\0end\0"),
 	SEED("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
 	SEED("4711\n"),
 	SEED("4711 (a) Z 1 ) Z 1 4711 4711 0 -1 4228364 93 0 0 0 0 0 0 0 20 0 1 0 2197 0 0 18446744073709551615 0 0 0 0 "

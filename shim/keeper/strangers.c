@@ -1,0 +1,170 @@
+/* Runs that another keeper had, whose shims have registered here. Their inits are no children of this keeper when their
+ * shims die: the host's init reaps them, and how they ended the kernel says to whoever holds a pidfd (Linux 6.15). Where
+ * it does not, nothing is written. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../core/kernel.h"
+#include "keeper.h"
+
+enum { LOOKS_MAX = 64 };
+
+static int watch(const struct keeper *k, int how, int pidfd, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.fd = pidfd };
+
+	return epoll_ctl(k->strangers_fd, how, pidfd, &event) ? -errno : 0;
+}
+
+/* With the runs of a table that was loaded. 0 or -errno. */
+int strangers_begin(struct keeper *k)
+{
+	k->strangers_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (k->strangers_fd < 0)
+		return -errno;
+	for (int i = 0; i < k->run_count; i++)
+		if (k->runs[i].init_fd >= 0)
+			watch(k, EPOLL_CTL_ADD, k->runs[i].init_fd, EPOLLIN);
+	return 0;
+}
+
+void strangers_forget(struct run *run)
+{
+	if (run->init_fd >= 0)
+		close(run->init_fd);	/* which takes it out of the epoll set, too */
+	run->init_fd = -1;
+}
+
+static int is_watched(const struct run *run, int pid, uint64_t started)
+{
+	return run->init_fd >= 0 && run->init_pid == pid && run->init_started == started;
+}
+
+/* From now on watch the init that the run is registered with. 0, also when that has ended; or -errno. */
+int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started)
+{
+	struct proc_stat stat;
+	int pidfd, error;
+
+	if (!pid || is_watched(run, pid, started))
+		return 0;
+	strangers_forget(run);
+	pidfd = pidfd_open_raw(pid);
+	if (pidfd < 0)
+		return no_such_process(-errno) ? 0 : -errno;
+	/* After the pidfd, so that what is read is of the process that it holds, or of none. */
+	error = proc_stat_read(&stat, pid);
+	if (!error && stat.started != started)
+		error = -ESRCH;
+	if (!error)
+		error = watch(k, EPOLL_CTL_ADD, pidfd, EPOLLIN);
+	if (error) {
+		close(pidfd);
+		return no_such_process(error) ? 0 : error;
+	}
+	run->init_fd = pidfd;
+	run->has_begun = stat.began;
+	return 0;
+}
+
+static struct run *run_of(struct keeper *k, int pidfd)
+{
+	for (int i = 0; i < k->run_count; i++)
+		if (k->runs[i].init_fd == pidfd)
+			return &k->runs[i];
+	return NULL;
+}
+
+/* It lies there for its parent to reap: the last moment at which it says whether it has executed a program. */
+static void look_at_zombie(struct run *run)
+{
+	struct proc_stat stat;
+
+	if (!proc_stat_read(&stat, run->init_pid) && stat.started == run->init_started)
+		run->has_begun = stat.began ? 1 : -1;
+}
+
+/* has_begun: 1 it has, -1 it never had, 0 it had not when it was last seen. */
+static int journal_status(struct keeper *k, struct run *run, int wait_status)
+{
+	struct exit_facts facts = {
+		.signaled = WIFSIGNALED(wait_status),
+		.value = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status),
+		.core = WIFSIGNALED(wait_status) && WCOREDUMP(wait_status),
+		.began = run->has_begun > 0 ? 1 : run->has_begun < 0 ? 0 : -1,
+	};
+
+	return journal_exit(k, run, &facts);
+}
+
+/* 1: there is something new in the journal. */
+static int look_at(struct keeper *k, struct run *run)
+{
+	int wait_status, error = exitd_pidfd_exit_status(run->init_fd, &wait_status);
+
+	if (error == -EAGAIN) {
+		look_at_zombie(run);
+		/* Readable until it is reaped, which is a hang-up: that is reported without being asked for. */
+		watch(k, EPOLL_CTL_MOD, run->init_fd, 0);
+		return 0;
+	}
+	if (error || run->outcome == JOURNALLED) {
+		strangers_forget(run);
+		return 0;
+	}
+	if (journal_status(k, run, wait_status)) {
+		/* The pidfd stays, for a program that takes its place: it would wake this one without end. */
+		watch(k, EPOLL_CTL_DEL, run->init_fd, 0);
+		return 0;
+	}
+	strangers_forget(run);
+	return 1;
+}
+
+void strangers_look(struct keeper *k)
+{
+	struct epoll_event events[LOOKS_MAX];
+	int count = epoll_wait(k->strangers_fd, events, LOOKS_MAX, 0), news = 0;
+
+	for (int i = 0; i < count; i++) {
+		struct run *run = run_of(k, events[i].data.fd);
+
+		if (run)
+			news |= look_at(k, run);
+	}
+	if (news)
+		serve_news(k);
+}
+
+/* What cannot be read now may live. */
+static int lives(int pid, uint64_t started)
+{
+	struct proc_stat stat;
+	int error = pid ? proc_stat_read(&stat, pid) : -ESRCH;
+
+	return error ? !no_such_process(error) : stat.started == started;
+}
+
+/* There is somebody who may write, or something that nobody has read. */
+static int has_output(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return fd >= 0 && poll(&p, 1, 0) >= 0 && (p.revents & POLLIN || !(p.revents & POLLHUP));
+}
+
+/* What is lost with this keeper, though none of its children needs it. */
+int strangers_any(const struct keeper *k)
+{
+	for (int i = 0; i < k->run_count; i++) {
+		const struct run *run = &k->runs[i];
+
+		if (lives(run->init_pid, run->init_started) || lives(run->shim_pid, run->shim_started) ||
+		    has_output(run->out_fd) || has_output(run->err_fd))
+			return 1;
+	}
+	return 0;
+}

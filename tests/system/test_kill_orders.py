@@ -1,0 +1,266 @@
+"""Keepers, shims and exitd killed one after the other, in many orders: no byte is lost, and no code.
+
+What lives registers with the next keeper by itself. Who starts that one is exitd, or, while exitd is away, the service
+manager, whose part the test plays. An order leaves a shim the time to register: a keeper is killed only while each run
+has a shim, and what follows waits until the next keeper knows the runs.
+"""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim import fields, launch, native, programs
+from supervisor import monitor, rundir
+from supervisor.api.client import Client
+from tests.system import lives, shimrig
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
+from tests.system.lives import last_exit, word
+from tests.system.shimrig import Rig
+from tests.system.streamrig import finish
+
+# It says in `said` what it has done: nothing else would show that a line is in a pipe that nobody reads.
+SAYS = """
+exec 3<>/mnt/go 4<>/mnt/said
+while read line <&3 && [ $line != end ]; do echo $line; echo $line >&4; done
+exit 43
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with lives.daemon() as made:
+        yield made
+
+
+@pytest.fixture
+def clean(daemon: Daemon) -> Iterator[None]:
+    """Nothing is left of the test's containers, and exitd is up. Its descriptors are not counted: the line to a keeper
+    that was killed may not be there yet."""
+    with daemon.client() as made:
+        daemon.warm(made)
+    before = replace(left(daemon), descriptors=0)
+    yield
+    with daemon.client() as made:
+        remove_all(made)
+    until(lambda: replace(left(daemon), descriptors=0) == before, f"left behind: {left(daemon)}")
+
+
+@dataclass
+class Subject:
+    """A container that prints what it is given, and ends when it is given `end`."""
+
+    daemon: Daemon
+    shared: pathlib.Path
+    tty: bool
+    id: str = ""
+    said: list[str] = field(default_factory=list)
+    has_ended: bool = False
+
+    def begin(self, client: Client) -> None:
+        self.shared.mkdir()
+        for name in ("go", "said"):
+            os.mkfifo(self.shared / name)
+        mounts = [pb.Mount(source=str(self.shared), destination="/mnt")]
+        self.id = lives.up(client, "sh", "-c", SAYS, mounts=mounts, tty=self.tty).id
+
+    def says(self) -> None:
+        """One line more, and it is on its way."""
+        self.said.append(f"line-{len(self.said)}")
+        with open(self.shared / "said") as said:
+            self._give(self.said[-1])
+            assert monitor.read_ready(said.fileno(), LIMIT_SECONDS)
+            assert said.readline() == f"{self.said[-1]}\n"
+
+    def ends(self) -> None:
+        """Returns when it is dead."""
+        init = rundir.created(self.path)
+        assert init is not None
+        pidfd = os.pidfd_open(init.pid)
+        self._give("end")
+        assert monitor.read_ready(pidfd, LIMIT_SECONDS)
+        os.close(pidfd)
+        self.has_ended = True
+
+    def _give(self, line: str) -> None:
+        with open(self.shared / "go", "w") as file:
+            file.write(f"{line}\n")
+
+    @property
+    def path(self) -> str:
+        return rundir.path_of(str(self.daemon.state), self.id, 1)
+
+    def shim(self) -> int:
+        """The pid of the one that lives; 0: none does."""
+        shim = rundir.lock_holder(self.path)
+        try:
+            lives = shim is not None and native.process_stat(shim.pid)[2] == shim.started_ticks
+        except ProcessLookupError:
+            return 0
+        return shim.pid if shim is not None and lives else 0
+
+    def output(self, client: Client) -> list[str]:
+        logged = b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=self.id)))
+        return logged.decode().split()
+
+
+@dataclass
+class Play:
+    """Who is killed, and what has to be seen before it goes on."""
+
+    daemon: Daemon
+    subjects: list[Subject]
+    keepers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    is_up: bool = True
+
+    def do(self, step: str) -> None:
+        """Before each death every container says something more, as long as it lives."""
+        for subject in self.subjects:
+            if not subject.has_ended:
+                subject.says()
+        acts = {
+            "K": self.kill_keeper,
+            "S": self.kill_shims,
+            "D": self.kill_exitd,
+            "U": self.start_exitd,
+            "e": self.end_subjects,
+        }
+        acts[step]()
+
+    def end_subjects(self) -> None:
+        for subject in self.subjects:
+            subject.ends()
+
+    def kill_shims(self) -> None:
+        before = [subject.shim() for subject in self.subjects]
+        for pid in filter(None, before):
+            shimrig.end_process(pid)
+        if self.is_up:
+            for subject, old in zip(self.subjects, before, strict=True):
+                until(lambda s=subject, old=old: s.shim() not in (0, old), "no other shim")  # type: ignore[misc]
+
+    def kill_keeper(self) -> None:
+        shimrig.end_process(self.daemon.keeper_pid())
+        if not self.is_up:
+            command = [str(programs.find("exitd-keeper")), "--state", str(self.daemon.state), "--stay"]
+            self.keepers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+        until(self.are_known, "not registered with the next keeper")
+
+    def kill_exitd(self) -> None:
+        self.daemon.kill()
+        self.is_up = False
+
+    def start_exitd(self) -> None:
+        self.daemon.start()
+        self.is_up = True
+
+    def are_known(self) -> bool:
+        """By the keeper that there is."""
+        try:
+            with launch.connect(str(self.daemon.state)) as line:
+                return {subject.id for subject in self.subjects} <= known(line)
+        except OSError:
+            return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The service manager's keepers, those that were killed and the one that was not."""
+        for keeper in self.keepers:
+            keeper.kill()
+            keeper.wait(LIMIT_SECONDS)
+
+
+def known(line: socket.socket) -> set[str]:
+    found: set[str] = set()
+    at = 0
+    while True:
+        message, _ = launch.ask(line, fields.encode("exitd-list", [("at", at)]), [])
+        if message.kind != "exitd-run":
+            return found
+        found.add(message.get("id"))
+        at += 1
+
+
+# K: a keeper, S: the shims, D: exitd is killed; U: it is started; e: the containers end. Deaths in a row without U and
+# with S leave nobody who writes a log.
+ORDERS = ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "KDSUKe", "DSeU")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_in_no_order_of_deaths_is_a_byte_lost_or_a_code(
+    daemon: Daemon, clean: None, tmp_path: pathlib.Path, order: str
+) -> None:
+    subjects = [Subject(daemon, tmp_path / name, name == "tty") for name in ("pipes", "tty")]
+    with daemon.client() as client:
+        for subject in subjects:
+            subject.begin(client)
+    with Play(daemon, subjects) as play:
+        for step in order:
+            play.do(step)
+        with daemon.client() as client:
+            for subject in subjects:
+                check(client, subject)
+
+
+def check(client: Client, subject: Subject) -> None:
+    exit_ = last_exit(client, subject.id)
+    silent = not shimrig.kernel_tells() and word(exit_) == "unknown monitors-killed"
+    assert word(exit_) == "exited 43" or silent, exit_
+    assert len(lives.ledger(client, subject.id)) == 1
+    assert lives.types(client, subject.id).count("exit") == 1
+    # The end is reported before the last of the output is in the log.
+    until(lambda: subject.output(client) == subject.said, f"not whole: {subject.said}")
+
+
+# What a keeper from before answers: ok, and no pid; that is in its greeting.
+OLDER_KEEPER = """
+import os, socket, sys
+from shim import fields
+path = f"{sys.argv[1]}/keeper.sock"
+os.unlink(path)
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(path)
+listener.listen()
+answers = {"exitd-register": ("exitd-ok", []), "exitd-hello": ("exitd-keeper", [("pid", os.getpid())])}
+while True:
+    line, _ = listener.accept()
+    while data := socket.recv_fds(line, 8192, 16)[0]:
+        kind = fields.decode(data).kind
+        line.send(fields.encode(*answers[kind]))
+        print(kind, flush=True)
+    print("closed", flush=True)
+"""
+
+
+def test_a_shim_registers_with_an_older_keeper_and_with_the_one_after_it(rig: Rig) -> None:
+    keeper = rig.keeper()
+    run = keeper.make("box", rig.bundle("/bin/sh", "-c", "echo up; exec sleep 1000"))
+    run.start()
+    run.wait_output()
+    keeper.close()
+    command = [sys.executable, "-c", OLDER_KEEPER, str(rig.state)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as older:
+        assert older.stdout is not None
+        said = b""
+        while said.count(b"\n") < 3:
+            assert monitor.read_ready(older.stdout.fileno(), LIMIT_SECONDS), said
+            said += os.read(older.stdout.fileno(), 4096)
+        assert said.split() == [b"exitd-register", b"exitd-hello", b"closed"]
+        older.kill()
+    keeper = rig.keeper()
+    assert keeper.socket is not None
+    until(lambda: keeper.socket is not None and "box" in known(keeper.socket), "not registered with the next keeper")
+    signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+    keeper.close()
