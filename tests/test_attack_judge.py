@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.attack import lives, misfortunes, smallpids
-from tests.attack.judge import ASKED, Death, Failed, Row, Seen, Truth, Verdict, counts, judge
+from tests.attack.judge import ASKED, Death, Failed, Heard, Row, Seen, Truth, Verdict, counts, judge
 from tests.attack.lives import truths_of
 from tests.attack.run import Plan
 
@@ -164,6 +164,24 @@ def test_ledger_events_and_answers_say_the_same() -> None:
     assert judge(Seen([TRUTH], [ROW], [ROW], [ROW, ROW])).good
 
 
+@pytest.mark.parametrize("number", [7, 8, 255])
+@pytest.mark.parametrize("victim", ["", "daemon", "relay", "containerd"])
+def test_containerds_client_hears_what_the_ledger_says_or_that_nobody_knows(number: int, victim: str) -> None:
+    deaths = [Death(victim, 5.0)] if victim else []
+    verdict = told([TRUTH], [ROW], heard=[Heard("a", "", number)], deaths=deaths, spans=SPAN)
+    right = number == 7 or (number == 255 and victim in ("relay", "containerd"))
+    assert wrong(verdict) == ({} if right else {"invented": 1})
+
+
+def test_what_containerds_client_hears_of_an_exec_is_not_said_of_its_task() -> None:
+    truth, row = replace(TRUTH, token="e0", code=9), replace(ROW, exec_id="x", number=9)
+    rows = [ROW, row, replace(ROW, run=2, ticks=300, kind="signaled", number=9)]
+    truths = [TRUTH, truth, Truth("a", "", 300, None)]
+    assert told(truths, rows, heard=[Heard("a", "e0", 9), Heard("a", "", 7), Heard("a", "", 137)]).good
+    assert wrong(told(truths, rows, heard=[Heard("a", "", 9)])) == {"invented": 1}
+    assert wrong(told([], [], heard=[Heard("b", "", 0)])) == {"invented": 1}
+
+
 def test_an_exec_that_failed_has_noted_nothing() -> None:
     truth, failed = replace(TRUTH, token="e0"), [Failed("a", "e0")]
     assert told([], [], failed=failed).good
@@ -239,6 +257,9 @@ def test_a_seed_plans_the_same_lives_and_misfortunes_again() -> None:
 def test_a_misfortune_has_as_many_victims_as_were_asked_for_and_luck_for_each(most: int) -> None:
     plan = list(itertools.islice(misfortunes.planned(1, at_once=most), 300))
     assert max(len(each.who) for each in plan) == most
+    assert not {"relay", "containerd"} & {name for each in plan for name in each.who}
+    tasks = list(itertools.islice(misfortunes.planned(1, at_once=most, tasks=True), 300))
+    assert {"relay", "containerd", "daemon", "shim"} <= {name for each in tasks for name in each.who}
     assert all(len(each.luck) >= len(each.who) + len(each.others) for each in plan)
 
 

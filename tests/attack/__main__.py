@@ -27,7 +27,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--seed", type=int, nargs="+", default=[1], metavar="N", help="one attack for each")
     parser.add_argument("--exits", type=int, default=1000, metavar="N", help="planned for each attack")
-    parser.add_argument("--lives", nargs="+", choices=lives.KINDS, default=lives.KINDS, metavar="KIND")
+    kinds = (*lives.KINDS, lives.TASK)
+    there = kinds if shutil.which("containerd") else lives.KINDS
+    parser.add_argument("--lives", nargs="+", choices=kinds, default=there, metavar="KIND")
     parser.add_argument(
         "--misfortunes", nargs="*", choices=misfortunes.KINDS, default=misfortunes.KINDS, metavar="KIND"
     )
@@ -112,10 +114,11 @@ def _findings() -> dict[str, dict[str, object]]:
 
 def _show(plan: Plan) -> None:
     """As many misfortunes as lives: how many there will be depends on how long the lives take."""
-    every = list(lives.planned(plan.seed, plan.exits, plan.lives))
+    every, tasks = list(lives.planned(plan.seed, plan.exits, plan.lives)), lives.TASK in plan.lives
+    trouble = misfortunes.planned(plan.seed, plan.misfortunes, plan.at_once, tasks=tasks)
     for life in every:
         print(life)
-    for _, misfortune in zip(every, misfortunes.planned(plan.seed, plan.misfortunes, plan.at_once), strict=False):
+    for _, misfortune in zip(every, trouble, strict=False):
         print(misfortune)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 NEVER_STARTED = "never-started"
+UNKNOWN_NUMBER = 255
 SIGKILL = 9  # the only signal that the rig sends to containers without a trap
 SIGHUP = 1  # from the kernel, when the last one who held a terminal's other end has died
 # With one of these on its row an end by SIGKILL is right even behind a noted code: the signal came between the two.
@@ -51,10 +52,19 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """The number that a client of containerd heard of a task's end, or of an exec's."""
+
+    life: str
+    token: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Death:
     """A victim that the rig killed. `life` is empty but for shims, `exec_id` but for shims of execs."""
 
-    victim: str  # daemon | keeper | shim | runtime
+    victim: str  # daemon | keeper | shim | runtime | relay | containerd
     at: float
     life: str = ""
     exec_id: str = ""
@@ -68,6 +78,7 @@ class Seen:
     ledger: Sequence[Row] = ()
     events: Sequence[Row] = ()  # of events of type exit
     answers: Sequence[Row] = ()  # to waiting clients
+    heard: Sequence[Heard] = ()
     failed: Sequence[Failed] = ()
     deaths: Sequence[Death] = ()
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by life: its begin and end
@@ -108,6 +119,7 @@ def judge(seen: Seen) -> Verdict:
     pairs, lost = _pair(seen)
     invented = [wrong for row in seen.ledger for wrong in _invented(seen, row, pairs.get(row))]
     invented += _differing(seen.ledger, seen.events, "event") + _differing(seen.ledger, seen.answers, "answer")
+    invented += _misheard(seen)
     return Verdict(
         invented=tuple(invented),
         lost=(*lost, *_untold(seen.ledger, seen.events)),
@@ -232,6 +244,32 @@ def _untold(ledger: Iterable[Row], events: Iterable[Row]) -> list[str]:
 def _differing(ledger: Iterable[Row], others: Iterable[Row], what: str) -> list[str]:
     known = {row.key: row for row in ledger}
     return [f"the {what} {row}, the ledger {known.get(row.key)}" for row in others if known.get(row.key) != row]
+
+
+def _misheard(seen: Seen) -> list[str]:
+    """containerd hears what the ledger says. Of a task whose relay, or containerd itself, was killed it may hear that
+    nobody knows: 255."""
+    said = defaultdict[tuple[str, bool], set[int]](set)
+    for row in seen.ledger:
+        said[row.life, bool(row.exec_id)].add(_folded(row))
+    return [
+        f"{each}, the ledger {said[each.life, bool(each.token)]}"
+        for each in seen.heard
+        if each.number not in said[each.life, bool(each.token)] and not _may_not_know(seen, each)
+    ]
+
+
+def _folded(row: Row) -> int:
+    """As exit(3) and shells have it."""
+    if row.number is None:
+        return UNKNOWN_NUMBER
+    return row.number if row.kind == "exited" else 128 + row.number
+
+
+def _may_not_know(seen: Seen, each: Heard) -> bool:
+    begin, end = seen.spans.get(each.life, (0.0, 0.0))
+    lost = any(death.victim in ("relay", "containerd") and begin <= death.at <= end for death in seen.deaths)
+    return lost and each.number == UNKNOWN_NUMBER
 
 
 def _failed_but_ran(seen: Seen) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, TimedOut
-from tests.attack.judge import Failed, Truth
+from tests.attack.judge import Failed, Heard, Truth
 from tests.system.daemonrig import spec
 
 T = TypeVar("T")
@@ -33,7 +33,11 @@ RUN = "-"
 FOR_EVER = "sleep 1000"
 UNTIL_TERM = "trap end TERM; while :; do sleep 0.05; done"
 KINDS = ("short", "long", "killed", "stopped", "restarted", "execs", "pod", "terminal")
-WEIGHTS = {"short": 4, "long": 3, "killed": 2, "stopped": 2, "restarted": 3, "execs": 4, "pod": 2, "terminal": 2}
+TASK = "task"  # containerd's
+WEIGHTS = {
+    **{"short": 4, "long": 3, "killed": 2, "stopped": 2, "restarted": 3, "execs": 4, "pod": 2, "terminal": 2},
+    TASK: 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Life:
 
     @property
     def exits(self) -> int:
-        return {"restarted": 1 + self.count, "execs": 1 + self.count, "pod": 1 + self.count}.get(self.kind, 1)
+        several = self.kind in ("restarted", "execs", "pod") or (self.kind == TASK and self.code % 2 == 0)
+        return 1 + self.count if several else 1
 
 
 def planned(seed: int, exits: int, kinds: tuple[str, ...] = KINDS) -> Iterator[Life]:
@@ -84,6 +89,7 @@ class Scene:
     lock: threading.Lock = field(default_factory=threading.Lock)
     failed: list[Failed] = field(default_factory=list)
     answers: list[pb.Exit] = field(default_factory=list)
+    heard: list[Heard] = field(default_factory=list)
     rows: dict[bytes, pb.Exit] = field(default_factory=dict)
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     pauses: set[str] = field(default_factory=set)
@@ -135,11 +141,11 @@ def truths_of(life: str, text: str) -> list[Truth]:
     return [Truth(life, "" if token == RUN else token, ticks, code) for (token, ticks), code in found.items()]
 
 
-def live(scene: Scene, life: Life) -> None:
+def live(scene: Scene, life: Life, how: Callable[[Scene, Life], None]) -> None:
     """From its creation to its removal. What does not come to an end is noted as stuck."""
     scene.spans[life.name] = (time.monotonic(), float("inf"))
     try:
-        LIVES[life.kind](scene, life)
+        how(scene, life)
     except Stuck as error:
         scene.stuck.append(f"{life.kind} {life.name}: {error}")
 

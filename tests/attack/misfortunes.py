@@ -24,6 +24,7 @@ GROUPS = (
     *(("shim", "shim"), ("keeper", "shim"), ("daemon", "shim"), ("daemon", "keeper"), ("runtime", "shim")),
     *(("daemon", "runtime"), ("daemon", "keeper", "shim"), ("shim", "shim", "shim")),
 )
+TASK_GROUPS = (("relay",), ("relay",), ("containerd",), ("containerd",), ("containerd", "daemon"), ("relay", "shim"))
 CROWD = ("shim", "shim", "runtime")  # who else is struck where more than three may be
 KINDS = ("kill", "stop", "stop-and-kill", "forks", "descriptors", "full")
 WEIGHTS = {"kill": 10, "stop": 5, "stop-and-kill": 3, "forks": 2, "descriptors": 2, "full": 2}
@@ -50,17 +51,20 @@ class Misfortune:
         return f"+{self.gap:.2f} s {self.kind} {met}".rstrip() + f" ({self.seconds:.2f} s)"
 
 
-def planned(seed: int, kinds: tuple[str, ...] = KINDS, at_once: int = 3) -> Iterator[Misfortune]:
-    """Without an end; the same ones for the same arguments. `at_once`: how many victims one of them has at most."""
-    number = 0
+def planned(
+    seed: int, kinds: tuple[str, ...] = KINDS, at_once: int = 3, *, tasks: bool = False
+) -> Iterator[Misfortune]:
+    """Without an end; the same ones for the same arguments. `at_once`: how many victims one of them has at most.
+    `tasks`: containerd and relays are among them."""
+    number, groups = 0, (*GROUPS, *(TASK_GROUPS if tasks else ()))
     while kinds:
         pick = random.Random(f"{seed} misfortune {number}")
         (kind,) = pick.choices(kinds, [WEIGHTS[each] for each in kinds])
         yield Misfortune(
             gap=round(pick.uniform(0.02, 0.5), 3),
             kind=kind,
-            who=_group(pick, at_once),
-            others=_group(pick, at_once),
+            who=_group(pick, at_once, groups),
+            others=_group(pick, at_once, groups),
             seconds=round(pick.choice((0.05, 0.3, 1.0, 2.5)) * pick.uniform(0.5, 1.0), 3),
             room=pick.randrange(ROOM.get(kind, 0) + 1),
             luck=tuple(round(pick.random(), 3) for _ in range(2 * max(at_once, 3))),
@@ -68,8 +72,8 @@ def planned(seed: int, kinds: tuple[str, ...] = KINDS, at_once: int = 3) -> Iter
         number += 1
 
 
-def _group(pick: random.Random, at_once: int) -> tuple[str, ...]:
-    group = pick.choice([each for each in GROUPS if len(each) <= at_once])
+def _group(pick: random.Random, at_once: int, groups: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    group = pick.choice([each for each in groups if len(each) <= at_once])
     if at_once <= 3 or pick.random() < 0.5:
         return group
     return (*group, *pick.choices(CROWD, k=pick.randint(1, at_once - len(group))))
@@ -95,6 +99,7 @@ class Fate:
     cgroup: pathlib.Path | None  # of daemon, keeper and shims; none where there is no pids controller
     over: threading.Event
     due: Callable[[], int]  # how many misfortunes there may have been by now
+    of_containerd: Callable[[str], list[int]] = lambda victim: []  # pids of containerd, or of relays
     deaths: list[Death] = field(default_factory=list)  # with the container's id for its life
     met: list[str] = field(default_factory=list)
 
@@ -174,6 +179,8 @@ class Fate:
                 return _named(victim, self.daemon())
             case "keeper":
                 return _named(victim, self.keeper())
+            case "relay" | "containerd":
+                return [each for pid in self.of_containerd(victim) for each in _named(victim, pid)]
             case "runtime":
                 return [each for pid in self._runtimes() for each in _named(victim, pid)]
         return list(self._shims())

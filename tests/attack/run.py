@@ -20,7 +20,7 @@ from shim import journal
 from supervisor import probe
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError
-from tests.attack import judge, lives, misfortunes
+from tests.attack import judge, lives, misfortunes, tasks
 from tests.attack.judge import Death, Row, Seen, Verdict
 from tests.attack.lives import Interrupted, Life, Scene
 from tests.attack.misfortunes import Fate
@@ -203,13 +203,14 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
     with place() as base, limits(base.name) as cgroup:
         daemon = Exitd(base, cgroup)
         scene = Scene(daemon.connect, base / "truth")
-        recorder = Recorder(scene)
         own = (daemon.state, daemon.pid, daemon.keeper, cgroup)
         fate = Fate(*own, threading.Event(), lambda: plan.due(scene.ended))
         try:
-            seen, count, interrupted = _fight(plan, daemon, scene, recorder, fate, say)
+            daemon.begin()
+            scene.patiently(lambda client: client.version(), "exitd does not begin")
+            with _containerd(plan, daemon, fate) as containerd:
+                seen, count, interrupted = _fight(plan, Scenery(daemon, containerd), scene, fate, say)
         finally:
-            fate.over.set()
             daemon.end()
             _end_all(base, daemon.keeper())
             if log is not None:
@@ -227,38 +228,79 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
     )
 
 
+@contextlib.contextmanager
+def _containerd(plan: Plan, daemon: Exitd, fate: Fate) -> Iterator[tasks.Attacked | None]:
+    """None where no life is a task of containerd's."""
+    if lives.TASK not in plan.lives:
+        yield None
+        return
+    with tasks.attacked(daemon.base, daemon.state) as made:
+        fate.of_containerd = made.victims
+        yield made
+
+
+@dataclass(frozen=True, slots=True)
+class Scenery:
+    """The daemons under attack, which are started again when they are found dead."""
+
+    exitd: Exitd
+    containerd: tasks.Attacked | None
+
+    def guard(self) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            guards = [pool.submit(self.exitd.guard)]
+            guards += [pool.submit(self.containerd.guard)] if self.containerd is not None else []
+            for each in guards:
+                each.result()
+
+    def own(self) -> set[int]:
+        """Processes that are there as long as the attack is."""
+        others = self.containerd.victims("containerd") if self.containerd is not None else []
+        return {self.exitd.pid(), self.exitd.keeper(), *others}
+
+    def end(self) -> None:
+        self.exitd.over.set()
+        if self.containerd is not None:
+            self.containerd.over.set()
+
+
 def _fight(
-    plan: Plan, daemon: Exitd, scene: Scene, recorder: Recorder, fate: Fate, say: Callable[[str], None]
+    plan: Plan, scenery: Scenery, scene: Scene, fate: Fate, say: Callable[[str], None]
 ) -> tuple[Seen, int, bool]:
-    daemon.begin()
-    scene.patiently(lambda client: client.version(), "exitd does not begin")
-    every = list(lives.planned(plan.seed, plan.exits, plan.lives))
+    every, recorder = list(lives.planned(plan.seed, plan.exits, plan.lives)), Recorder(scene)
+    trouble = misfortunes.planned(plan.seed, plan.misfortunes, plan.at_once, tasks=scenery.containerd is not None)
     with ThreadPoolExecutor(3) as pool:
-        guard, record = pool.submit(daemon.guard), pool.submit(recorder.run)
-        trouble = pool.submit(fate.run, misfortunes.planned(plan.seed, plan.misfortunes, plan.at_once))
+        guard, record = pool.submit(scenery.guard), pool.submit(recorder.run)
+        troubling = pool.submit(fate.run, trouble)
         try:
-            interrupted = _live_all(scene, every, plan.crowd, say)
-            for over, task in ((fate.over, trouble), (recorder.over, record)):
+            interrupted = _live_all(scene, every, plan.crowd, scenery.containerd, say)
+            for over, each in ((fate.over, troubling), (recorder.over, record)):
                 over.set()
-                task.result()
+                each.result()
             scene.over = threading.Event()  # the last questions are asked even when the lives were cut short
-            left = _clear(scene, daemon)
+            left = _clear(scene, scenery)
             recorder.end()
             seen = _seen(scene, recorder, fate, left)
         finally:
-            for over in (fate.over, recorder.over, scene.over, daemon.over):
+            for over in (fate.over, recorder.over, scene.over):
                 over.set()
+            scenery.end()
         guard.result()
     return seen, len(every), interrupted
 
 
-def _live_all(scene: Scene, every: list[Life], crowd: int, say: Callable[[str], None]) -> bool:
+def _live_all(
+    scene: Scene, every: list[Life], crowd: int, containerd: tasks.Attacked | None, say: Callable[[str], None]
+) -> bool:
     """Many at once. True when they were interrupted."""
     done = Counter[str]()
+    kinds = {**lives.LIVES}
+    if containerd is not None:
+        kinds[lives.TASK] = lambda scene, life: tasks.live(scene, containerd, life)
 
     def one(life: Life) -> None:
         with contextlib.suppress(Interrupted):
-            lives.live(scene, life)
+            lives.live(scene, life, kinds[life.kind])
             done[life.kind] += 1
         with scene.lock:
             scene.ended += life.exits
@@ -277,7 +319,7 @@ def _live_all(scene: Scene, every: list[Life], crowd: int, say: Callable[[str], 
     return False
 
 
-def _clear(scene: Scene, daemon: Exitd) -> list[str]:
+def _clear(scene: Scene, scenery: Scenery) -> list[str]:
     """Removes what the lives left, and returns what is there although no container is."""
 
     def cleared() -> bool:
@@ -287,20 +329,24 @@ def _clear(scene: Scene, daemon: Exitd) -> list[str]:
                 scene.call(lambda client: client.remove(container.id, force=True))  # noqa: B023
         return not listed
 
+    if scenery.containerd is not None:
+        scenery.containerd.empty()
     with contextlib.suppress(lives.Stuck):
         scene.until(cleared, "not all containers are removed")
-    _wait(lambda: not _left(scene, daemon), LEFT_SECONDS)
-    return _left(scene, daemon)
+    _wait(lambda: not _left(scene, scenery), LEFT_SECONDS)
+    return _left(scene, scenery)
 
 
-def _left(scene: Scene, daemon: Exitd) -> list[str]:
+def _left(scene: Scene, scenery: Scenery) -> list[str]:
+    daemon = scenery.exitd
     listed = scene.patiently(lambda client: client.list(all_of_them=True), "the containers are not listed")
     ids = {row.container_id for row in list(scene.rows.values())}
     found = [f"container {each.spec.name}" for each in listed]
-    found += [f"process {line}" for line in _processes(daemon.base, {daemon.pid(), daemon.keeper()})]
+    found += [f"process {line}" for line in _processes(daemon.base, scenery.own())]
     found += [f"mount {where}" for where in _mounts(daemon.base) if where != str(daemon.state)]
     found += [f"cgroup {path}" for path in cgroups() if path.name.removeprefix("pod-") in ids]
     found += [f"directory {path}" for path in (*daemon.state.glob("c/*"), *daemon.root.glob("c/*"))]
+    found += scenery.containerd.leavings() if scenery.containerd is not None else []
     found += [line for path in daemon.state.glob("keeper-*.journal") for line in _journal(path)]
     return found
 
@@ -324,6 +370,7 @@ def _seen(scene: Scene, recorder: Recorder, fate: Fate, left: list[str]) -> Seen
         ledger=[row_of(row) for row in scene.rows.values()],
         events=[row_of(row) for row in recorder.exits],
         answers=[row_of(row) for row in scene.answers],
+        heard=scene.heard,
         failed=scene.failed,
         deaths=_named(fate.deaths, recorder.names),
         spans=scene.spans,

@@ -27,7 +27,7 @@ from tests.system.shimrig import empty_cgroup, end_process
 
 RUNC, EXITD = "io.containerd.runc.v2", "io.containerd.exitd.v2"
 IMAGE, PAUSE = "docker.io/exitd/small:1", "docker.io/exitd/pause:1"
-PROGRAMS = ("sh", "true", "sleep", "cat", "head", "tail", "seq", "id", "stty", "env")
+PROGRAMS = ("sh", "true", "sleep", "cat", "head", "tail", "seq", "id", "stty", "env", "grep")
 PROGRAMS_OF_THIS_TREE = pathlib.Path(sys.executable).parent
 SOCKETS = pathlib.Path("/run/containerd/s")  # of all containerds of the machine, whatever their state directory
 NEEDLESS = (

@@ -1,0 +1,182 @@
+"""Tasks of a containerd of the attack's own: made and ended by ctr while containerd, relays and exitd are killed."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from tests.attack.judge import Heard
+from tests.attack.lives import FOR_EVER, RUN, SCRIPT, Life, Scene
+from tests.system.containerdhistory import Who
+from tests.system.containerdrig import EXITD, IMAGE, Containerd
+from tests.system.containerdtasks import Tasks
+
+GUARD_SECONDS = 0.2
+GONE = ""  # the state of a task that is not there
+
+
+@dataclass
+class Attacked(Containerd):
+    """containerd, started again whenever it is found dead; `state` is that of the attacked exitd."""
+
+    state: pathlib.Path = pathlib.Path()
+    over: threading.Event = field(default_factory=threading.Event)
+    fallen: list[str] = field(default_factory=list)
+
+    def guard(self) -> None:
+        while not self.over.wait(GUARD_SECONDS):
+            if self.process is not None and self.process.poll() is not None:
+                if self.process.returncode != -signal.SIGKILL:
+                    self.fallen.append(f"containerd: status {self.process.returncode}")
+                with contextlib.suppress(AssertionError, OSError):  # killed once more: seen the next time
+                    self.start()
+
+    def victims(self, kind: str) -> list[int]:
+        """Pids: of containerd itself, or of relays."""
+        if kind == "relay":
+            return sorted(self.shims())
+        alive = self.process is not None and self.process.poll() is None
+        return [self.pid] if alive else []
+
+    def empty(self) -> None:
+        """No task, no container, no bundle: one that a killed containerd was removing the next one passes over."""
+        self.clear()
+        for path in (self.base / "s" / "io.containerd.runtime.v2.task" / self.namespace).glob("*"):
+            self.forget(path.name)
+            if path.name.startswith("."):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def forget(self, name: str) -> None:
+        """A containerd that is killed in the middle of a create leaves a bundle and its shim, whichever that is. The
+        next one keeps them, does not list them, and makes no task of that name until they are deleted."""
+        client = Tasks(self)
+        try:
+            client.begin("delete", Who(name)).call()
+        finally:
+            client.close()
+
+    def leavings(self) -> list[str]:
+        left = self.left().without("fifos", "processes", "rows")
+        return [f"{kind} {each}" for kind, found in asdict(left).items() for each in found]
+
+    def _environment(self) -> dict[str, str]:
+        path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "EXITD_STATE": str(self.state)}
+
+
+@contextlib.contextmanager
+def attacked(base: pathlib.Path, state: pathlib.Path) -> Iterator[Attacked]:
+    """One that runs and has its image, in a directory of `base`; nothing of it is left."""
+    (place := base / f"c-{base.name}").mkdir(mode=0o711)  # its name is that of a cgroup and of a namespace, too
+    made = Attacked(place, state=state)
+    made.fifos.mkdir()
+    try:
+        made.start().import_images()
+        yield made
+    finally:
+        made.over.set()
+        made.end()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class TaskBox:
+    """One task of a life, by its name: what ctr is asked until it is so, whoever dies meanwhile."""
+
+    def __init__(self, scene: Scene, rig: Attacked, life: Life, before_end: str) -> None:
+        self.scene, self.rig, self.life, self.name = scene, rig, life, life.name
+        self.began = time.time()
+        self.words = ("sh", "-c", SCRIPT, "sh", before_end, str(life.code), RUN)
+        (directory := scene.truths / self.name).mkdir(exist_ok=True)
+        self.mount = ("--mount", f"type=bind,src={directory},dst=/mnt,options=rbind:rw")
+        rig.keys.add(self.name)
+
+    def ctr(self, *words: str) -> tuple[int, str]:
+        """Its status, and what it says is wrong."""
+        try:
+            said = self.rig.ctr(*words)
+        except subprocess.TimeoutExpired:
+            return -1, "it does not answer"
+        return said.code, said.err
+
+    def state(self) -> str | None:
+        """None: nobody answers."""
+        try:
+            said = self.rig.ctr("task", "ls")
+        except subprocess.TimeoutExpired:
+            return None
+        rows = [line.split() for line in said.out.splitlines()[1:]]
+        return next((row[2] for row in rows if row[0] == self.name), GONE) if said.code == 0 else None
+
+    def has_begun(self) -> bool:
+        return (self.scene.truths / self.name / "truth").exists()
+
+    def begin(self) -> None:
+        self.scene.until(self._begun, f"the task {self.name} does not begin")
+
+    def _begun(self) -> bool:
+        """What a killed containerd has left of it half made is removed first."""
+        if self.has_begun():
+            return True
+        state = self.state()
+        if state == GONE:
+            self.rig.forget(self.name)
+            self.ctr("container", "rm", self.name)
+            self.ctr("snapshot", "rm", self.name)
+            self.ctr("run", "-d", "--null-io", "--runtime", EXITD, *self.mount, IMAGE, self.name, *self.words)
+        elif state in ("CREATED", "UNKNOWN", "STOPPED") and not self.has_begun():
+            self.ctr("task", "rm", "-f", self.name)
+        return self.has_begun()
+
+    def end(self) -> None:
+        self.scene.until(lambda: self.state() in ("STOPPED", GONE), f"the task {self.name} does not end")
+
+    def exec(self, token: str, before_end: str) -> None:
+        """Asked for once. What ctr returns without a complaint is the exec's code."""
+        words = ("sh", "-c", SCRIPT, "sh", before_end, str(self.life.code), token)
+        fifos = ("--fifo-dir", str(self.rig.fifos))
+        code, wrong = self.ctr("task", "exec", *fifos, "--exec-id", token, self.name, *words)
+        if not wrong:
+            self.scene.heard.append(Heard(self.name, token, code))
+
+    def remove(self) -> None:
+        def gone() -> bool:
+            code, wrong = self.ctr("task", "rm", "-f", self.name)
+            if not wrong:
+                self.scene.heard.append(Heard(self.name, "", code))
+            if self.state() == GONE:
+                self.ctr("container", "rm", self.name)
+                return f"\n{self.name}\n" not in f"\n{self.rig.ctr('container', 'ls', '-q').out}"
+            return False
+
+        self.scene.until(gone, f"the task {self.name} is not removed")
+        self.keep()
+        begun, _ = self.scene.spans[self.name]
+        self.scene.spans[self.name] = (begun, time.monotonic())
+
+    def keep(self) -> None:
+        request = pb.ExitsRequest(since=Timestamp(seconds=int(self.began) - 1))
+        rows = self.scene.patiently(lambda client: list(client.exits(request)), f"{self.name} has no ledger")
+        mine = [row for row in rows if row.name == self.name]
+        self.scene.rows.update({row.SerializeToString(deterministic=True): row for row in mine})
+
+
+def live(scene: Scene, rig: Attacked, life: Life) -> None:
+    """It ends by itself, or by SIGKILL; its execs end before, or with it."""
+    killed = life.code % 2 == 0
+    box = TaskBox(scene, rig, life, FOR_EVER if killed else f"sleep {life.seconds}")
+    box.begin()
+    for number in range(life.count if killed else 0):
+        box.exec(f"e{number}", f"sleep {life.seconds / 4:.2f}")
+    if not killed:
+        box.end()
+    box.remove()
