@@ -1,0 +1,180 @@
+"""A whole exitd where processes are short: numbers that come round again at once, as pids and as threads' ids, and a
+limit at which no process and no thread can begin."""
+
+import contextlib
+import os
+import pathlib
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from supervisor.errors import ExitdError
+from tests.system import lives
+from tests.system.daemonrig import Daemon, children_of, left, spec, until
+from tests.system.lives import last_exit, ledger, types, word
+
+NUMBERS = 400  # of pids and threads' ids; those below 300 are given once only
+ROUND = f'echo {NUMBERS} >/proc/sys/kernel/pid_max; exec "$@"'
+LIVES, MOST_LIVES = 8, 60
+ROOMS = (0, 1, 3, 6, 9, 60)  # for so many more processes and threads
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """In a pid namespace of its own, as PID 1."""
+    wrapper = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", ROUND, "sh")
+    with lives.directory() as base:
+        made = Daemon(base, wrapper=wrapper, extra=("--reconcile-seconds", "0.2"))
+        made.start()
+        first = children_of(made.pid)[0]
+        try:
+            yield made
+            with made.client() as client:
+                for container in client.list(all_of_them=True):
+                    client.remove(container.id, force=True)
+        finally:
+            os.kill(first, signal.SIGTERM)
+            assert made.process is not None
+            made.process.wait(30)  # and with it everything in the namespace ends
+
+
+def outside(daemon: Daemon, pid: int) -> int:
+    """What a pid of the daemon's namespace is called here."""
+    below = children_of(daemon.pid)
+    for each in below:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            below += children_of(each)
+            status = pathlib.Path(f"/proc/{each}/status").read_text().splitlines()
+            names = next(line.split() for line in status if line.startswith("NSpid:"))
+            if names[2] == str(pid):  # of this namespace, of the daemon's, of the container's own
+                return each
+    raise ProcessLookupError(pid)
+
+
+def test_ends_are_told_once_and_truly_where_numbers_come_round_at_once(daemon: Daemon) -> None:
+    seen, come_round = list[int](), False
+    with daemon.client() as client:
+        for life in range(MOST_LIVES):
+            gate = "until [ -e /tmp/go ]; do sleep 0.05; done; exit"
+            container = client.start(client.create(spec("sh", "-c", f"{gate} {life}")).id)
+            seen.append(container.init.pid)
+            come_round |= len(seen) > 1 and seen[-1] < seen[-2]
+            init = outside(daemon, container.init.pid)
+            if life % 3:
+                os.kill(outside(daemon, container.shim.pid), signal.SIGKILL)
+            if life % 3 == 2:  # its numbers are others' by the time it ends
+                client.remove(lives.run(client, "true")[0], force=False)
+            pathlib.Path(f"/proc/{init}/root/tmp/go").touch()
+            assert word(last_exit(client, container.id)) == f"exited {life}"
+            assert [word(each) for each in ledger(client, container.id)] == [f"exited {life}"]
+            client.remove(container.id, force=False)
+            assert types(client, container.id)[-2:] == ["exit", "remove"]
+            if come_round and life >= LIVES:
+                break
+    assert come_round
+
+
+class Few:
+    """A cgroup of its own for the daemon, in which there can be only so many processes and threads."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        top = pathlib.Path("/sys/fs/cgroup/pids")
+        self._top = top if top.is_dir() else pathlib.Path("/sys/fs/cgroup")
+        self.path = self._top / f"exitd-few-{os.getpid()}"
+        self.path.mkdir()
+        (self.path / "cgroup.procs").write_text(str(daemon.pid))
+
+    def only(self, more: int) -> None:
+        current = int((self.path / "pids.current").read_text())
+        (self.path / "pids.max").write_text(str(current + more))
+
+    def many(self) -> None:
+        (self.path / "pids.max").write_text("max")
+
+    def close(self) -> None:
+        for pid in (self.path / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                (self._top / "cgroup.procs").write_text(pid)
+        until(lambda: not (self.path / "cgroup.procs").read_text(), "the cgroup is not empty")
+        self.path.rmdir()
+
+
+@pytest.fixture
+def few() -> Iterator[tuple[Daemon, Few]]:
+    with lives.daemon(extra=("--reconcile-seconds", "0.2")) as made:
+        found = Few(made)
+        try:
+            yield made, found
+        finally:
+            found.many()
+            made.end()
+            found.close()
+
+
+def attempt(call: Callable[[], object]) -> bool:
+    """Whether it was done; refused by name otherwise."""
+    try:
+        call()
+    except ExitdError as error:
+        assert error.reason != "INTERNAL", error
+        return False
+    return True
+
+
+@pytest.mark.parametrize("moment", ["create", "start"])
+def test_whenever_no_process_can_begin_what_was_made_ends_truly_and_the_rest_is_refused(
+    few: tuple[Daemon, Few], moment: str
+) -> None:
+    daemon, limit = few
+    with daemon.client() as client:
+        daemon.warm(client)
+        before = left(daemon)
+        done = []
+        for room in ROOMS:
+            name, wanted = f"box{room}", spec("sh", "-c", f"exit {room}")
+            wanted.name = name
+            if moment == "create":
+                limit.only(room)
+                made = attempt(lambda: client.create(wanted))  # noqa: B023
+                limit.many()
+                done.append(made)
+                if not made:
+                    assert [c for c in client.list(all_of_them=True) if c.spec.name == name] == []
+                    continue
+                client.start(name)
+            else:
+                client.create(wanted)
+                limit.only(room)
+                done.append(attempt(lambda: client.start(name)))  # noqa: B023
+                limit.many()
+            container = client.inspect(name).id
+            told = word(last_exit(client, container))
+            assert told == f"exited {room}" or (not done[-1] and told == "unknown never-started"), (room, told)
+            assert [word(each) for each in ledger(client, container)] == [told]
+            client.remove(container, force=True)
+        assert (done[0], done[-1]) == (False, True)
+        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
+
+
+@pytest.mark.parametrize("killed", [("shim",), ("shim", "keeper")])
+def test_an_end_is_told_truly_while_no_process_can_begin(few: tuple[Daemon, Few], killed: tuple[str, ...]) -> None:
+    daemon, limit = few
+    with daemon.client() as client:
+        daemon.warm(client)
+        before = left(daemon)
+        container = lives.up(client, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exit 43")
+        keeper = daemon.keeper_pid()
+        limit.only(0)
+        for name in killed:
+            os.kill(container.shim.pid if name == "shim" else keeper, signal.SIGKILL)
+        pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+        with daemon.client() as another:
+            assert word(last_exit(another, container.id)) in (
+                "exited 43",
+                *(["unknown monitors-killed"] * len(killed[1:])),
+            )
+        limit.many()
+        client.remove(container.id, force=False)
+        assert types(client, container.id) == ["create", "start", "exit", "remove"]
+        until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
