@@ -6,7 +6,9 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,15 +28,18 @@ GROUPS = (
 )
 TASK_GROUPS = (("relay",), ("relay",), ("containerd",), ("containerd",), ("containerd", "daemon"), ("relay", "shim"))
 CROWD = ("shim", "shim", "runtime")  # who else is struck where more than three may be
-KINDS = ("kill", "stop", "stop-and-kill", "forks", "descriptors", "full")
-WEIGHTS = {"kill": 10, "stop": 5, "stop-and-kill": 3, "forks": 2, "descriptors": 2, "full": 2}
+KINDS = ("kill", "stop", "stop-and-kill", "forks", "descriptors", "full", "flushes")
+WEIGHTS = {"kill": 10, "stop": 5, "stop-and-kill": 3, "forks": 2, "descriptors": 2, "full": 2, "flushes": 2}
+FLUSHES = "fsync,fdatasync"
+TRACER_SECONDS = 10.0  # to let go of the daemon
 DUE_SECONDS = 0.05  # between two looks whether the next one is due
 ROOM = {"forks": 6, "descriptors": 6}  # how many more of these there may be, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Misfortune:
-    """After `gap` seconds, for `seconds`. `who` is killed or stopped; `others` are killed while `who` stands still."""
+    """After `gap` seconds, for `seconds`. `who` is killed or stopped; `others` are killed while `who` stands still, or
+    flushes are slow."""
 
     gap: float
     kind: str
@@ -48,6 +53,7 @@ class Misfortune:
         met = {"kill": " ".join(self.who), "stop": " ".join(self.who)}.get(self.kind, "")
         if self.kind == "stop-and-kill":
             met = f"{' '.join(self.who)} / {' '.join(self.others)}"
+        met = " ".join(self.others) if self.kind == "flushes" else met
         return f"+{self.gap:.2f} s {self.kind} {met}".rstrip() + f" ({self.seconds:.2f} s)"
 
 
@@ -156,6 +162,24 @@ class Fate:
             with contextlib.suppress(ProcessLookupError):
                 if pid == self.daemon():
                     resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def _flushes(self, misfortune: Misfortune) -> None:
+        """Each flush of the daemon's takes longer by the misfortune's seconds, by strace(1): a slow disk. Others are
+        killed meanwhile."""
+        pid, strace = self.daemon(), shutil.which("strace")
+        if not pid or strace is None:
+            return
+        delay = f"inject={FLUSHES}:delay_enter={int(misfortune.seconds * 1e6)}"
+        words = (strace, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={FLUSHES}", "-e", delay, "-p", str(pid))
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tracer:
+            self.over.wait(2 * misfortune.seconds)
+            for target in self._targets(misfortune.others, misfortune.luck):
+                self._slay(target)
+            self.over.wait(misfortune.seconds)
+            tracer.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                tracer.wait(TRACER_SECONDS)
+            tracer.kill()
 
     def _full(self, misfortune: Misfortune) -> None:
         """Not a byte is free in the state directory."""
