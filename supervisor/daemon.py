@@ -270,10 +270,14 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         _keep_checks(stack, node, execs, operations)
         adapter.mounting(node, settings.state)
         await hub.serve()
-        await execs.load()
-        await recovery.recover(node)
+        damaged = await recovery.load(node, settings.state)
+        await execs.load(settings.state)
+        recovery.look_up(node, damaged)
         await execs.find_rest()
-        desk.hold_only({c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id})
+        desk.hold_only(
+            {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
+            undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
+        )
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, operations.target, manager.orders)
         watches = _watch_desk(node, monitor, inotify, kernel_log, zombie_readable=zombie.works)

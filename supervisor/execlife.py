@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from supervisor import evidence, execs, lifecycle
+from supervisor import evidence, execs, lifecycle, remains, salvage
 from supervisor.background import insist
 from supervisor.clock import boot_now
 from supervisor.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.execs import Exec, ExecHappening, ExecPhase, ExecSpec
 from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Process, Reason, Report, RunKey, Source, Unknown
 from supervisor.kernellog import Known
-from supervisor.lifecycle import SIGKILL
+from supervisor.lifecycle import SIGKILL, refuse_damaged
 from supervisor.node import Node
 from supervisor.sandbox import ExecManager, NoProcess
 from supervisor.store import AlreadyStored, Change
@@ -185,6 +185,7 @@ class Execs:
     def _refuse_unless_running(self, container: Container, cause: ExitdError | None = None) -> None:
         """WrongState, or NoSuchContainer, when the container is not (or no longer) one to run something in."""
         now, name = self._node.known(container.id), container.spec.name
+        refuse_damaged(now)
         if now.phase is Phase.PAUSED:
             raise WrongState(f"{name} is paused; resume it first", id=now.id) from cause
         if now.phase is not Phase.RUNNING:
@@ -299,10 +300,19 @@ class Execs:
 
     # -- after a daemon start
 
-    async def load(self) -> None:
-        """Before the containers are looked up: whoever waits for one of these finds it."""
-        stored = await self._node.store.load_execs()
-        containers = {c.id: c for c in await self._node.store.load()} if stored else {}
+    async def load(self, state: str = "") -> None:
+        """Once the node has the containers, and before they are looked up: whoever waits for one of these finds it.
+        `state`: the directory that has what is left of one whose row cannot be read."""
+        stored, damaged = await self._node.store.load_execs()
+        containers = self._node.containers
+        for row in damaged:
+            if (owner := containers.get(row.id)) is not None and row.run:
+                init = await asyncio.to_thread(remains.init_of_exec, state, row)
+                e = salvage.exec_(row, init, owner, self._node.clock.boot_id())
+                log.error("an exec's row cannot be read", container=row.id, exec=row.exec_id, why=e.error)
+                self._add(Live(e, owner, found=False))
+            else:
+                log.error("an exec's row cannot be read, passed over", container=ascii(row.id)[:200], why=row.why)
         lost = []
         for e in stored:
             if e.key.container in containers:

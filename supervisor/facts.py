@@ -13,6 +13,7 @@ from supervisor.taskfacts import Notice, Task
 START_SECONDS = 10  # what a start may take at most
 NEVER_STARTED = "never-started"  # the cause of an end whose program was never executed: no number is its code
 START_UNCONFIRMED = "start-unconfirmed"  # likewise, where the start failed and nobody knows what that had come to
+ROW_DAMAGED = "row-damaged"  # the cause of an end that only a row knew which cannot be read
 UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
 
 
@@ -360,6 +361,7 @@ class Container:
     health: HealthStatus | None = None  # of the newest run that was started with a check
     start_key: str = ""  # a task's: the requests that have started and removed it
     delete_key: str = ""
+    damaged: str = ""  # why its row could not be read: the rest is what `salvage` made of it
 
 
 @dataclass(frozen=True, slots=True)

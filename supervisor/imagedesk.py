@@ -4,7 +4,7 @@ import asyncio
 import filecmp
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -88,10 +88,10 @@ class ImageDesk:
         """Repeatable."""
         await asyncio.to_thread(self._images.release, container_id)
 
-    def hold_only(self, containers: Mapping[str, str]) -> None:
+    def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:
         """Container and image id of all there are, at the daemon's start, before anything else happens to one. What an
-        earlier daemon left behind is removed in the background."""
-        self._images.hold_only(containers)
+        earlier daemon left behind is removed in the background. What the `undecided` hold, they keep."""
+        self._images.hold_only(containers, undecided)
         self._begin(self._removals, self._images.tidy).add_done_callback(_log_failure)
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]:

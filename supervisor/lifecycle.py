@@ -104,6 +104,7 @@ __all__ = [
     "born",
     "events",
     "had_begun",
+    "refuse_damaged",
     "step",
 ]
 
@@ -144,6 +145,8 @@ def born(container_id: str, spec: Spec, moment: Moment) -> Container:
 
 def step(c: Container, happening: Happening, moment: Moment) -> Step:
     """The one table of transitions."""
+    if isinstance(happening, StartAsked | Again):
+        refuse_damaged(c)
     match c.phase, happening:
         case Phase.CREATING, Made(init, shim, sandbox_run, waits_in):
             made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
@@ -198,6 +201,12 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             told = events(c, moment, "remove")
             return Step(None, (), told, (Forget(),), _retained(c, moment), _tombstones(c, moment))
     raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
+
+
+def refuse_damaged(c: Container) -> None:
+    """What would act on a guess. WrongState."""
+    if c.damaged:
+        raise WrongState(f"{c.spec.name} is damaged: {c.damaged}; `exitctl rm -f {c.id[:12]}` removes it", id=c.id)
 
 
 def _retained(c: Container, moment: Moment) -> tuple[Retained, ...]:

@@ -156,6 +156,12 @@ class Node(Directory):
         self.events.publish(numbered)
         self._show(container.id, container)
 
+    async def replace_damaged(self, container: Container) -> None:
+        """Store what was made of a row that cannot be read, in its place; the row is kept beside it. StoreFailed."""
+        told = lifecycle.events(container, self.moment(), "damaged", why=container.damaged)
+        self.events.publish(await self.store.commit(Change((container,), events=told, kept_aside=(container.id,))))
+        self._show(container.id, container)
+
     async def note(self, event: Event) -> None:
         """An event that changes nothing. StoreFailed: it is not stored, however slow the disk was."""
         self.events.publish(await self.store.commit(Change(events=(event,)), patient=True))

@@ -213,6 +213,7 @@ class Operations:
 
     async def _running(self, id: str, phase: Phase) -> Container:
         container = await self._node.get(id)
+        lifecycle.refuse_damaged(container)
         if container.phase is not phase:
             raise WrongState(f"{id} is {container.phase.value}, not {phase.value}", id=container.id)
         return container

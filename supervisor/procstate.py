@@ -59,6 +59,15 @@ def program(process: Process) -> str:
     return f"{found.st_dev}:{found.st_ino}" if _fields(process) is not None else ""
 
 
+def name(pid: int) -> str:
+    """Its comm; empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def _is_exiting(fields: list[str]) -> bool:
     return bool(int(fields[FLAGS]) & PF_EXITING) or fields[STATE] in "ZX"
 

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import itertools
+from collections.abc import Collection
+from dataclasses import replace
 
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import evidence, lifecycle
+from supervisor import evidence, lifecycle, remains, salvage
 from supervisor.errors import ExitdError, StoreFailed
-from supervisor.facts import LIVE, Container, Event, Phase, Report, RunKey, Source, Unknown
+from supervisor.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.node import Node
+from supervisor.rows import Damaged
 from supervisor.sandbox import Found
 
 FIND_SECONDS = 60.0  # for one look-up
@@ -18,20 +22,46 @@ AGAIN_SECONDS = (1.0, 5.0, 30.0)  # until the next one, when one has failed
 log = structlog.get_logger(__name__)
 
 
-async def recover(node: Node) -> None:
-    """Fills the node from its store and begins the look-ups.
+async def recover(node: Node, state: str) -> None:
+    """`load`, and `look_up`."""
+    look_up(node, await load(node, state))
 
-    Returns when the containers are listed; `node.recovering` says which are still being looked up.
-    """
+
+async def load(node: Node, state: str) -> tuple[Damaged, ...]:
+    """Fill the node from its store: the containers, and what could be made of rows that cannot be read, which are
+    returned. `node.recovering` says which ones are to be looked up."""
     boot_id = node.clock.boot_id()
-    for container in await node.store.load():
+    whole, damaged = await node.store.load_containers()
+    for container in whole:
         node.containers[container.id] = container
         settled = container.phase is Phase.EXITED and container.clean and container.boot_id == boot_id
         if not settled:
             node.recovering[container.id] = asyncio.Event()
+    pods = salvage.pods(whole, damaged)
+    for row in filter(salvage.is_possible, damaged):
+        remains = replace(await _remains(node, state, row), is_pod=row.id in pods)
+        container = salvage.container(row, remains, boot_id)
+        log.error("a container's row cannot be read", container=row.id, name=row.name, why=container.damaged)
+        node.containers[row.id] = container
+        node.recovering[row.id] = asyncio.Event()
+    for row in itertools.filterfalse(salvage.is_possible, damaged):
+        log.error("a row that is no container's, passed over", id=ascii(row.id)[:200], why=row.why)
+    return damaged
+
+
+async def _remains(node: Node, state: str, row: Damaged) -> salvage.Remains:
+    found = await asyncio.to_thread(remains.look, state, row.id)
+    last = await node.store.newest_exit(row.id)
+    return replace(found, last=last, run_told=await node.store.newest_run_told(row.id))
+
+
+def look_up(node: Node, damaged: Collection[Damaged] = ()) -> None:
+    """Begin the look-ups of what `load` has listed. `damaged`: what it has returned."""
+    unread, boot_id = {row.id for row in damaged}, node.clock.boot_id()
     for container_id in list(node.recovering):
         container = node.containers[container_id]
-        node.spawn(_find(node, container, rebooted=container.boot_id != boot_id))
+        rebooted = container.boot_id != boot_id
+        node.spawn(_find(node, container, rebooted=rebooted, is_stored=container_id not in unread))
 
 
 async def take_in(node: Node, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
@@ -42,11 +72,15 @@ async def take_in(node: Node, container: Container, events: tuple[Event, ...], *
     node.spawn(_find(node, container, rebooted=rebooted))
 
 
-async def _find(node: Node, container: Container, *, rebooted: bool) -> None:
-    """Until it is found: a container that could not be looked up is shown as `recovering`, never as something else."""
+async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: bool = True) -> None:
+    """Until it is found: a container that could not be looked up is shown as `recovering`, never as something else.
+    Not `is_stored`: its row cannot be read, and is replaced."""
     attempts = 0
     while True:
         try:
+            if not is_stored:
+                await node.replace_damaged(container)
+                is_stored = True
             await node.before_find(container.id)
             await (_after_reboot(node, container) if rebooted else _again(node, container))
             break
@@ -95,8 +129,11 @@ async def _connect(node: Node, container: Container) -> None:
             await _settle_start(node, container, found)
     finally:
         node.release(container.id)
-    if found in (Found.NOTHING, Found.LOST):
+    if found is Found.UNWATCHED:
+        log.error("it may run, and nothing names its process; `exitctl rm -f` ends it", container=container.id)
+    elif found in (Found.NOTHING, Found.LOST):
         cause = evidence.STATE_LOST if found is Found.LOST else evidence.MONITORS_KILLED
+        cause = ROW_DAMAGED if container.damaged else cause
         at_is_found = found is Found.NOTHING  # what was lost ended just now, by exitd
         report = Report(Unknown(cause), Source.NONE, container.init, node.clock.now_ns(), at_is_found=at_is_found)
         await node.end(RunKey(container.id, container.run), report)

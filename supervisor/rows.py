@@ -6,7 +6,7 @@ only a newer one knows is skipped, and a word that only a newer one knows become
 
 import json
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -14,10 +14,27 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 from supervisor.checks import HealthStatus, OnUnhealthy
 from supervisor.execs import Exec
-from supervisor.facts import Container, Event, Exit, Exited, Policy, Reason, Signaled, Source, Unknown
+from supervisor.facts import (
+    ROW_DAMAGED,
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    Oom,
+    Policy,
+    Process,
+    Reason,
+    RunKey,
+    Signaled,
+    Source,
+    Unknown,
+)
 from supervisor.logspecs import LogDriver, LogMode
 
 T = TypeVar("T")
+MOST = 2**63  # of a number in a column, and of a time in ns
+MOST_REASON = 200  # characters of why a field cannot be read
 Reader = Callable[[object], object]
 
 KINDS: dict[str, type] = {"exited": Exited, "signaled": Signaled, "unknown": Unknown}
@@ -36,6 +53,20 @@ STRANGERS: dict[type[StrEnum], StrEnum] = {
 
 class BadRow(ValueError):
     """A row that is not what any exitd wrote: damage, or a newer exitd whose schema number did not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A row that cannot be decoded: its key columns, its body as it is stored, and why. `run` and `exec_id` are
+    of an exec's."""
+
+    id: str
+    namespace: str = ""
+    name: str = ""
+    body: str | bytes = b""
+    why: str = ""
+    run: int = 0
+    exec_id: str = ""
 
 
 ContainerRow = tuple[str, str, str, str]  # id, namespace, name, body
@@ -64,20 +95,66 @@ def event_row(event: Event) -> EventRow:
     return event.time_ns, encode(event)
 
 
-def container_from(body: str) -> Container:
+def container_from(body: str | bytes) -> Container:
     return decode(Container, body)
 
 
-def exit_from(body: str) -> Exit:
+def exit_from(body: str | bytes) -> Exit:
     return decode(Exit, body)
 
 
-def exec_from(body: str) -> Exec:
+def exec_from(body: str | bytes) -> Exec:
     return decode(Exec, body)
 
 
-def event_from(seq: int, body: str) -> Event:
+def container_of(id: str, body: str | bytes) -> Container:
+    """The container of the row with this id. Raises BadRow, also for numbers that no container has."""
+    container = container_from(body)
+    _check(container.id == id, "the row is another container's")
+    _check(0 < container.run < MOST, "run")
+    _check(is_process(container.init) and is_process(container.shim), "a process")
+    _check(all(0 <= (ns or 0) < MOST for ns in (container.created_ns, container.started_ns)), "a time")
+    return container
+
+
+def exec_of(key: RunKey, body: str | bytes) -> Exec:
+    """The exec of the row with this key. Raises BadRow, as `container_of` does."""
+    e = exec_from(body)
+    _check(e.key == key, "the row is another exec's")
+    _check(is_process(e.init) and is_process(e.shim), "a process")
+    return e
+
+
+def exit_of(key: RunKey, at_ns: int, body: str | bytes) -> Exit:
+    """The end of the row with this key and time. Raises BadRow, as `container_of` does."""
+    exit = exit_from(body)
+    _check(exit.key == key and exit.at_ns == at_ns, "the row is another end's")
+    return exit
+
+
+def event_from(seq: int, body: str | bytes) -> Event:
     return replace(decode(Event, body), seq=seq)
+
+
+def damaged_exit(key: RunKey, at_ns: int) -> Exit:
+    """What the columns of a line of the ledger say whose body cannot be read."""
+    status, source = Unknown(ROW_DAMAGED), Source.NONE
+    return Exit(key, "", "", status, source, Reason.UNKNOWN, By(), Oom(), at_ns, None, None, at_is_found=True)
+
+
+def damaged_event(seq: int, time_ns: int, why: str) -> Event:
+    """Stands in the event log for one that cannot be read: numbers have no holes."""
+    return Event("unreadable", "", "", "", time_ns, attributes=(("why", why),), seq=seq)
+
+
+def is_process(process: Process | None) -> bool:
+    """Whether it can be asked for: pid_t is an int, start times are counted in unsigned long long (proc(5))."""
+    return process is None or (0 <= process.pid < 2**31 and 0 <= process.started_ticks < 2**64)
+
+
+def _check(right: bool, what: str) -> None:
+    if not right:
+        raise BadRow(f"what is stored cannot be: {what}")
 
 
 def encode(fact: object) -> str:
@@ -85,12 +162,46 @@ def encode(fact: object) -> str:
     return ENCODER.encode(fact)
 
 
-def decode(cls: type[T], text: str) -> T:
+def decode(cls: type[T], text: str | bytes) -> T:
     """The fact of class `cls` that `encode` wrote. Raises BadRow."""
     try:
         return cast(T, _reader(cast(Hashable, cls))(json.loads(text)))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BadRow(f"a stored {cls.__name__} cannot be read: {error}") from error
+        raise BadRow(f"a stored {cls.__name__} cannot be read: {_short(error)}") from error
+
+
+def readable(cls: type, value: object) -> tuple[dict[str, object], dict[str, str]]:
+    """Of a damaged row: the fields of class `cls` that can be read each by itself, and why each of the others cannot.
+
+    `value`: the stored text, or the part of it, taken from JSON, that holds a fact within the fact. A text that is no
+    JSON object has no fields; the reason stands under the empty name.
+    """
+    try:
+        body = _mapping(json.loads(value) if isinstance(value, str | bytes) else value)
+    except (ValueError, TypeError, RecursionError) as error:
+        return {}, {"": _short(error)}
+    hints = get_type_hints(cls)
+    found, why = dict[str, object](), dict[str, str]()
+    for name in _names(cls):
+        try:
+            if name in body:
+                found[name] = _reader(hints[name])(body[name])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            why[name] = _short(error)
+    return found, why
+
+
+def part(value: object, name: str) -> object:
+    """A field of a damaged row as JSON has it; None where there is none."""
+    try:
+        return _mapping(json.loads(value) if isinstance(value, str | bytes) else value).get(name)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _short(error: Exception) -> str:
+    """A reason quotes what is stored, which may have any length and any characters."""
+    return ascii(str(error) or repr(error))[1:-1][:MOST_REASON]
 
 
 def _plain(fact: Any) -> dict[str, object]:
@@ -128,7 +239,7 @@ def _reader(hint: Any) -> Reader:
 
 def _scalar_reader(kind: type) -> Reader:
     def read(value: object) -> object:
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise BadRow(f"{value!r} is no {kind.__name__}")
         return value
 

@@ -171,7 +171,7 @@ def runs(state: str) -> list[tuple[str, int]]:
     found = []
     with contextlib.suppress(FileNotFoundError):
         for container in os.listdir(f"{state}/c"):
-            with contextlib.suppress(NotADirectoryError, FileNotFoundError):
+            with contextlib.suppress(OSError):  # one directory that cannot be read costs no other
                 found += [(container, int(run)) for run in os.listdir(f"{state}/c/{container}") if _is_run(run)]
     return found
 

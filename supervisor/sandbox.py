@@ -34,6 +34,7 @@ class Found(Enum):
     LIVE = "live"  # init is there; its end will be reported
     ENDED = "ended"  # its end will be, or was, reported
     NOTHING = "nothing"  # never got as far as an init
+    UNWATCHED = "unwatched"  # its row is damaged and nothing else names its init, and something of it runs
     LOST = "lost"  # the state directory was lost with all that knew of the run; what ran of it has been ended
 
 

@@ -6,6 +6,7 @@ decision about what follows, or none of the three is.
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,17 +15,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
+
 from supervisor import rows, schema, taskrows, threads
-from supervisor.errors import CannotStart, NameTaken, StoreFailed
+from supervisor.errors import NameTaken, StoreFailed
 from supervisor.execs import Exec
 from supervisor.facts import BootTime, Container, Event, Exit, Retained, RunKey
 from supervisor.groupcommit import Writer
+from supervisor.rows import Damaged
 from supervisor.taskfacts import TaskExec, Tombstone
 
 T = TypeVar("T")
 PAGE = 1000
 CHUNK = 1000  # rows deleted, or pages given back, per transaction of a compaction: commits get in between
 DAY_NS = 24 * 3600 * 10**9
+EXIT = "container, run, exec, at_ns, body"  # the columns of a line of the ledger
+DAMAGED = "damaged/"  # in `meta`, before a container's id: its row as it was before it was made readable again
+
+log = structlog.get_logger(__name__)
 
 
 class AlreadyStored(Exception):
@@ -54,6 +62,7 @@ class Change:
     ended_task_execs: tuple[TaskExec, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
     watching: tuple[taskrows.Statement, ...] = ()  # of `watchrows`
+    kept_aside: tuple[str, ...] = ()  # ids of containers whose rows are replaced: they are kept as they were
     ahead: bool = False
 
 
@@ -121,28 +130,57 @@ class Store:
         return str(found[0][0]) if found else None
 
     async def load(self) -> tuple[Container, ...]:
-        """Every container, oldest first by row. Raises CannotStart for a row that this exitd cannot read."""
-        return await self.load_all(Container, "containers ORDER BY rowid")
+        """Every container whose row can be read, oldest first by row."""
+        return (await self.load_containers())[0]
 
-    async def load_execs(self) -> tuple[Exec, ...]:
-        """Those whose end is not stored, of containers that may be gone. Raises CannotStart, as `load` does."""
-        return await self.load_all(Exec, "execs")
+    async def load_containers(self) -> tuple[tuple[Container, ...], tuple[Damaged, ...]]:
+        """Every container, oldest first by row; and the rows that this exitd cannot read."""
+        whole, damaged = list[Container](), list[Damaged]()
+        columns = "id, namespace, name, body"
+        for id, namespace, name, body in await self._rows(f"SELECT {columns} FROM containers ORDER BY rowid"):
+            try:
+                whole.append(rows.container_of(id, body))
+            except rows.BadRow as error:
+                damaged.append(Damaged(str(id), str(namespace), str(name), body, str(error)))
+        return tuple(whole), tuple(damaged)
+
+    async def load_execs(self) -> tuple[tuple[Exec, ...], tuple[Damaged, ...]]:
+        """Those whose end is not stored, of containers that may be gone; and the rows that this exitd cannot read."""
+        whole, damaged = list[Exec](), list[Damaged]()
+        for container, run, exec_id, body in await self._rows("SELECT container, run, exec, body FROM execs"):
+            try:
+                whole.append(rows.exec_of(RunKey(container, run, exec_id), body))
+            except rows.BadRow as error:
+                row = Damaged(str(container), body=body, why=str(error), exec_id=str(exec_id))
+                damaged.append(replace(row, run=run if isinstance(run, int) else 0))
+        return tuple(whole), tuple(damaged)
 
     async def load_task_execs(self) -> tuple[TaskExec, ...]:
-        """CannotStart, as `load` does."""
+        """As `load_all`."""
         return await self.load_all(TaskExec, "task_execs")
 
     async def load_all(self, cls: type[T], table: str) -> tuple[T, ...]:
-        """Every row of a table of such facts. CannotStart, as `load` does."""
-        try:
-            return tuple(rows.decode(cls, body) for (body,) in await self._rows(f"SELECT body FROM {table}"))
-        except rows.BadRow as error:
-            raise CannotStart(f"{self.path}: {error}. {schema.MOVE_AWAY}.", file=str(self.path)) from error
+        """Every row of a table of such facts that can be read. The others are logged, and left as they are."""
+        found = [self._read_or_log(cls, body) for (body,) in await self._rows(f"SELECT body FROM {table}")]
+        return tuple(each for each in found if each is not None)
+
+    async def newest_run_told(self, container: str) -> int:
+        """The newest run that an event of this container is of; 0 where the log has none. Reads the whole event log:
+        for a container of which nothing else says it."""
+        query = "SELECT seq, body FROM events WHERE instr(body, ?)"
+        runs = [0]
+        for seq, body in await self._rows(query, container):
+            with contextlib.suppress(rows.BadRow):
+                event = rows.event_from(seq, body)
+                run = dict(event.attributes).get("run", "1")
+                runs += [int(run)] if event.id == container and re.fullmatch("[0-9]{1,18}", run) else []
+        return max(runs)
 
     async def tombstones(self, words: str, *values: object) -> list[Tombstone]:
-        """Those for which the SQL expression holds, newest first."""
+        """Those for which the SQL expression holds, newest first; one that cannot be read is logged."""
         found = await self._rows(f"SELECT body FROM tombstones WHERE {words} ORDER BY boot_ns DESC", *values)
-        return [self._read_row(partial(rows.decode, Tombstone), body) for (body,) in found]
+        read = [self._read_or_log(Tombstone, body) for (body,) in found]
+        return [each for each in read if each is not None]
 
     async def forget_tombstones(self, words: str, *values: object) -> None:
         statement = f"DELETE FROM tombstones WHERE {words}"
@@ -169,8 +207,8 @@ class Store:
             cursor = (after.at_ns, after.key.container, after.key.run, after.key.exec_id)
             where, values = [*where, "(at_ns, container, run, exec) > (?, ?, ?, ?)"], [*values, *cursor]
         order = "ORDER BY at_ns, container, run, exec LIMIT ?"
-        found = await self._rows(f"SELECT body FROM exits WHERE {' AND '.join(where)} {order}", *values, limit)
-        return [self._read_row(rows.exit_from, body) for (body,) in found]
+        found = await self._rows(f"SELECT {EXIT} FROM exits WHERE {' AND '.join(where)} {order}", *values, limit)
+        return [_exit(row) for row in found]
 
     async def exit_pages(
         self, since_ns: int | None = None, unknown: bool = False, id: str | None = None
@@ -183,21 +221,21 @@ class Store:
 
     async def last_exit(self, container: str, run: int, exec_id: str = "") -> Exit | None:
         """The stored end of this run; None: it has none, or the ledger no longer reaches back that far."""
-        query = "SELECT body FROM exits WHERE container = ? AND run = ? AND exec = ?"
+        query = f"SELECT {EXIT} FROM exits WHERE container = ? AND run = ? AND exec = ?"
         found = await self._rows(query, container, run, exec_id)
-        return self._read_row(rows.exit_from, found[0][0]) if found else None
+        return _exit(found[0]) if found else None
 
     async def exec_exit(self, container: str, exec_id: str) -> Exit | None:
         """The stored end of this exec, in whichever run it was; None as above."""
-        query = "SELECT body FROM exits WHERE container = ? AND exec = ? ORDER BY run DESC LIMIT 1"
+        query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = ? ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container, exec_id)
-        return self._read_row(rows.exit_from, found[0][0]) if found else None
+        return _exit(found[0]) if found else None
 
     async def newest_exit(self, container: str) -> Exit | None:
         """The stored end of its newest run that has one; None: the ledger knows no such container."""
-        query = "SELECT body FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
+        query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container)
-        return self._read_row(rows.exit_from, found[0][0]) if found else None
+        return _exit(found[0]) if found else None
 
     async def retained(self, reference: str, since: BootTime) -> list[Retained]:
         """Containers that removed themselves since then, in this boot, newest first: whose id begins so, or who had the
@@ -217,8 +255,8 @@ class Store:
 
     async def events_after(self, seq: int, limit: int) -> list[Event]:
         """At most `limit` kept events with numbers above `seq`, in order."""
-        found = await self._rows("SELECT seq, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
-        return [self._read_row(partial(rows.event_from, number), body) for number, body in found]
+        found = await self._rows("SELECT seq, time_ns, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
+        return [_event(row) for row in found]
 
     async def first_seq_since(self, time_ns: int) -> int | None:
         """The number of the first kept event that is not older than this wall time."""
@@ -295,6 +333,7 @@ class Store:
         try:
             if self._reader is None:
                 self._reader = schema.connect_for_reading(self.path, self._lock_seconds)
+                self._reader.text_factory = _text
             return self._reader.execute(query, values).fetchall()
         except sqlite3.Error as error:
             self._drop_reader()
@@ -306,11 +345,36 @@ class Store:
             with contextlib.suppress(sqlite3.Error):
                 reader.close()
 
-    def _read_row(self, read: Callable[[str], T], body: str) -> T:
+    def _read_or_log(self, cls: type[T], body: str | bytes) -> T | None:
         try:
-            return read(body)
+            return rows.decode(cls, body)
         except rows.BadRow as error:
-            raise StoreFailed(f"{self.path}: {error}", file=str(self.path)) from error
+            log.error("a stored row cannot be read and is passed over", file=str(self.path), why=str(error))
+            return None
+
+
+def _text(data: bytes) -> str:
+    """A text that is no UTF-8 must not make its whole table unreadable."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _exit(row: tuple[Any, ...]) -> Exit:
+    """Of a line of the ledger, as far as it can be read. Its key is that of the columns: pages go by it."""
+    container, run, exec_id, at_ns, body = row
+    key = RunKey(container, run, exec_id)
+    try:
+        return rows.exit_of(key, at_ns, body)
+    except rows.BadRow:
+        return rows.damaged_exit(key, at_ns)
+
+
+def _event(row: tuple[Any, ...]) -> Event:
+    """Of a line of the event log, likewise."""
+    seq, time_ns, body = row
+    try:
+        return rows.event_from(seq, body)
+    except rows.BadRow as error:
+        return rows.damaged_event(seq, time_ns, str(error))
 
 
 def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
@@ -318,6 +382,10 @@ def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
     for id in change.removed:
         connection.execute("DELETE FROM containers WHERE id = ?", (id,))
         connection.execute("DELETE FROM task_execs WHERE container = ?", (id,))
+        connection.execute("DELETE FROM meta WHERE key = ?", (f"{DAMAGED}{id}",))
+    for id in change.kept_aside:
+        copy = "INSERT OR IGNORE INTO meta SELECT ?, body FROM containers WHERE id = ?"
+        connection.execute(copy, (f"{DAMAGED}{id}", id))
     for key in change.ended_execs:
         values = (key.container, key.run, key.exec_id)
         connection.execute("DELETE FROM execs WHERE container = ? AND run = ? AND exec = ?", values)

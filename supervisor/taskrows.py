@@ -8,6 +8,12 @@ from supervisor.taskfacts import TaskExec, Tombstone
 KEPT_NS = 3600 * 10**9  # of a tombstone whose client has never said that it has the answer
 EXPIRED = "boot_id <> ? OR boot_ns < ?"
 
+# Of which namespace, task and exec. json_extract of what is no JSON would be an error of the whole query.
+TOMBSTONE_OF = " AND ".join(
+    f"CASE WHEN json_valid(body) THEN json_extract(body, '$.{field}') END = ?"
+    for field in ("namespace", "task", "exec")
+)
+
 Statement = tuple[str, tuple[object, ...]]
 
 

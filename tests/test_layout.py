@@ -38,6 +38,7 @@ ORDER = (
     "supervisor.filters",
     "supervisor.logline",
     "supervisor.rows",
+    "supervisor.salvage",
     "supervisor.taskrows",
     "supervisor.watched",
     "supervisor.watchrows",
@@ -84,6 +85,7 @@ ORDER = (
     "supervisor.shimclient",
     "supervisor.images",
     "supervisor.observe",
+    "supervisor.remains",
     # wiring
     "supervisor.managers",
     "supervisor.changes",

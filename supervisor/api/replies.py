@@ -10,7 +10,21 @@ from supervisor.api.rights import rights_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
 from supervisor.execs import Exec, ExecSpec
-from supervisor.facts import By, Counters, Event, Exit, Exited, Pod, Process, Signaled, Spec, Unknown
+from supervisor.facts import (
+    ROW_DAMAGED,
+    By,
+    Counters,
+    Event,
+    Exit,
+    Exited,
+    Pod,
+    Process,
+    Reason,
+    Signaled,
+    Source,
+    Spec,
+    Unknown,
+)
 from supervisor.images.facts import Image
 from supervisor.pods import State
 from supervisor.views import Info, PodView, View
@@ -99,6 +113,7 @@ def container_message(view: View) -> pb.Container:
             phase=f"PHASE_{container.phase.name}",
             run=container.run,
             recovering=view.recovering,
+            damaged=clean(container.damaged),
             error=clean(f"what is stored of it cannot be shown ({error}); remove it, and make it again"),
         )
 
@@ -112,7 +127,7 @@ def _container_message(view: View) -> pb.Container:
         run=container.run,
         init=_process(container.init),
         shim=_process(container.shim),
-        created_at=timestamp(container.created_ns),
+        created_at=timestamp(container.created_ns or None),
         started_at=timestamp(container.started_ns),
         finished_at=timestamp(container.exit.at_ns) if container.exit else None,
         exit=exit_message(container.exit) if container.exit else None,
@@ -120,6 +135,7 @@ def _container_message(view: View) -> pb.Container:
         restart_at=timestamp(view.restart_at_ns),
         recovering=view.recovering,
         error=clean(container.error),
+        damaged=clean(container.damaged),
         monitored_by=view.monitored_by,
         log_path=clean(view.log_path),
         bundle_path=clean(view.bundle_path),
@@ -160,6 +176,25 @@ def exec_spec_message(spec: ExecSpec) -> pb.ExecSpec:
 
 
 def exit_message(exit: Exit) -> pb.Exit:
+    """As `container_message`: a line of the ledger that no message can hold spoils no list."""
+    try:
+        return _exit_message(exit)
+    except (ValueError, TypeError, OverflowError):
+        key = exit.key
+        return pb.Exit(
+            container_id=clean(key.container),
+            run=max(0, key.run),
+            exec_id=clean(key.exec_id),
+            name=clean(exit.name),
+            namespace=clean(exit.namespace),
+            source=str(Source.NONE),
+            reason=str(Reason.UNKNOWN),
+            kind="unknown",
+            cause=ROW_DAMAGED,
+        )
+
+
+def _exit_message(exit: Exit) -> pb.Exit:
     message = pb.Exit(
         container_id=exit.key.container,
         run=exit.key.run,
@@ -189,6 +224,15 @@ def exit_message(exit: Exit) -> pb.Exit:
 
 
 def event_message(event: Event) -> pb.Event:
+    """As `container_message`: the numbers have no holes."""
+    try:
+        return _event_message(event)
+    except (ValueError, TypeError, OverflowError) as error:
+        why = {"why": clean(f"it cannot be shown ({error})")}
+        return pb.Event(seq=event.seq, type=clean(event.type), id=clean(event.id), attributes=why)
+
+
+def _event_message(event: Event) -> pb.Event:
     return pb.Event(
         seq=event.seq,
         time=timestamp(event.time_ns),

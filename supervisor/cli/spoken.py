@@ -105,7 +105,11 @@ def member_line(exit_: pb.Exit) -> str:
 
 def status(container: pb.Container, now_ns: int) -> str:
     """The STATUS column: `Up 5 minutes (healthy)`, `Exited (7) 3 seconds ago`, `Exited (unknown: ...) ...`.
-    `(unresponsive)`: its shim, a foreign one, does not answer."""
+    `(unresponsive)`: its shim, a foreign one, does not answer. `(damaged)`: its row could not be read."""
+    return f"{_status(container, now_ns)}{' (damaged)' if container.damaged else ''}"
+
+
+def _status(container: pb.Container, now_ns: int) -> str:
     if container.recovering:
         return "Recovering"
     match container.phase:

@@ -44,6 +44,7 @@ CAUSES = {
     "virtual machine",
     "shim-number-impossible": "its shim told a number with which no process can end",
     "state-lost": "the state directory was lost, and with it every witness; exitd ended what was left of it",
+    "row-damaged": "what exitd had stored of it could not be read, and nothing else knew",
     "start-unconfirmed": "its start had failed, and nobody saw whether its program was executed",
     "host-rebooted": "the host was restarted while it ran",
 }
@@ -77,6 +78,7 @@ def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str
         *(f"  {line}" for line in _memory(exit_)),
         *(f"  {line}" for line in _left_behind(exit_)),
         *(f"  {line}" for line in _policy(exit_, container)),
+        *([f"  {_damage(container)}"] if container is not None and container.damaged else []),
     ]
     if log_lines:
         lines += ["  Its last words:", *(f"    | {_printable(line)}" for line in log_lines)]
@@ -88,7 +90,14 @@ def not_ended(container: pb.Container, now_ns: int) -> str:
     name = container.spec.name or container.id[: spoken.SHORT_ID]
     state = spoken.status(container, now_ns)
     error = f" Its last error: {container.error}." if container.error else ""
-    return f"{name} has not ended yet ({state}).{error}\n"
+    damage = f" {_damage(container)}" if container.damaged else ""
+    return f"{name} has not ended yet ({state}).{error}{damage}\n"
+
+
+def _damage(container: pb.Container) -> str:
+    """What is to be known of a container that was made out of the rest of its row."""
+    words = f"Damaged: {container.damaged}. The rest is what exitd could make of it"
+    return f"{words}; `exitctl rm -f {container.id[: spoken.SHORT_ID]}` removes it."
 
 
 def _witness(exit_: pb.Exit) -> str:

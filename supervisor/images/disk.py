@@ -34,6 +34,7 @@ class Disk:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.damaged: tuple[index.Damaged, ...] = ()
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
             for place in PLACES:
@@ -58,10 +59,12 @@ class Disk:
         return f"{self.path}/blobs/{_hex(digest)}"
 
     def read_index(self) -> index.Images:
-        """An index that cannot be read is never replaced: CannotStart."""
+        """An index that cannot be read is never replaced: CannotStart. An entry that cannot be is passed over, and goes
+        into every later index as it is."""
         try:
             with open(f"{self.path}/{INDEX}", "rb") as file:
-                return index.decode(file.read(), f"{self.path}/{INDEX}")
+                images, self.damaged = index.decode(file.read(), f"{self.path}/{INDEX}")
+            return images
         except FileNotFoundError:
             return ()
         except (OSError, BadImage, index.NewerVersion) as error:
@@ -69,7 +72,7 @@ class Disk:
 
     def write_index(self, images: index.Images) -> None:
         with self.errors():
-            write_durably(f"{self.path}/{INDEX}.new", index.encode(images))
+            write_durably(f"{self.path}/{INDEX}.new", index.encode(images, self.damaged))
             os.rename(f"{self.path}/{INDEX}.new", f"{self.path}/{INDEX}")
 
     def sync(self) -> None:

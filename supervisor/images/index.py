@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from supervisor.errors import AmbiguousImage, NoSuchImage
+from supervisor.errors import AmbiguousImage, BadImage, NoSuchImage
 from supervisor.images import documents
 from supervisor.images.facts import DIGEST, Image, Layer, Removed
 from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with
@@ -20,8 +20,17 @@ class NewerVersion(ValueError):
     """Written by a later exitd."""
 
 
-def encode(images: Images) -> bytes:
-    rows = [
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An entry that cannot be read: as it stands in the file, and why."""
+
+    value: object
+    why: str
+
+
+def encode(images: Images, damaged: Iterable[Damaged] = ()) -> bytes:
+    """Entries that cannot be read stay as they are."""
+    rows: list[object] = [
         {
             "id": image.id,
             "digest": image.digest,
@@ -31,26 +40,34 @@ def encode(images: Images) -> bytes:
         }
         for image in images
     ]
+    rows += [each.value for each in damaged]
     return json.dumps({"version": VERSION, "images": rows}, indent=1).encode() + b"\n"
 
 
-def decode(text: bytes, document: str) -> Images:
-    """Raises BadImage naming the field, NewerVersion."""
+def decode(text: bytes, document: str) -> tuple[Images, tuple[Damaged, ...]]:
+    """The images, and the entries that cannot be read. Raises BadImage for what is no index, NewerVersion."""
     root = documents.parse_json(text, document)
     if (version := root.get("version").number()) > VERSION:
         raise NewerVersion(f"{document} has version {version}; this exitd knows {VERSION}")
-    return tuple(
-        Image(
-            row.get("id").digest(),
-            row.get("digest").text(""),
-            row.get("names").texts(),
-            tuple(
-                Layer(layer.get("diff_id").digest(), layer.get("size_bytes").number())
-                for layer in row.get("layers").items()
-            ),
-            row.get("created").text(""),
-        )
-        for row in root.get("images").items(most=1 << 20)
+    whole, damaged = list[Image](), list[Damaged]()
+    for row in root.get("images").items(most=1 << 20):
+        try:
+            whole.append(_image(row))
+        except BadImage as error:
+            damaged.append(Damaged(row.value, str(error)))
+    return tuple(whole), tuple(damaged)
+
+
+def _image(row: documents.Node) -> Image:
+    return Image(
+        row.get("id").digest(),
+        row.get("digest").text(""),
+        row.get("names").texts(),
+        tuple(
+            Layer(layer.get("diff_id").digest(), layer.get("size_bytes").number())
+            for layer in row.get("layers").items()
+        ),
+        row.get("created").text(""),
     )
 
 

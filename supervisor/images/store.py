@@ -9,7 +9,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
@@ -50,6 +50,10 @@ class Images:
         self._disk = Disk(f"{os.path.realpath(root)}/images")
         with undone_on_failure(self.close):
             self._images = self._disk.read_index()
+            for each in self._disk.damaged:
+                log.error(
+                    "an image of the index cannot be read; no layer is removed while it stands there", why=each.why
+                )
             self._leftovers = self._disk.staged()
             self._drop_broken()
 
@@ -174,13 +178,15 @@ class Images:
         if _CONTAINER.fullmatch(container):
             self._disk.release(container)
 
-    def hold_only(self, containers: Mapping[str, str]) -> None:
+    def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:
         """The holds become these: container and image id, from the one place that knows which containers there are. For
-        a daemon's start, before anything is removed: a power cut may have taken holds, a kill may have left some."""
+        a daemon's start, before anything is removed: a power cut may have taken holds, a kill may have left some. The
+        `undecided` keep theirs: of them it is not known which image they have."""
         with self._lock:
             before = self._disk.holds()
             for container in (name for name, image in before.items() if containers.get(name) != image):
-                self._disk.release(container)
+                if container not in undecided:
+                    self._disk.release(container)
             for container in (name for name, image in containers.items() if before.get(name) != image):
                 self._disk.hold(container, containers[container])
 
@@ -198,7 +204,10 @@ class Images:
         return removed
 
     def gc(self) -> tuple[str, ...]:
-        """Removes the layers that no image has and no load under way counts on; their diff ids."""
+        """Removes the layers that no image has and no load under way counts on; their diff ids. None where an entry of
+        the index cannot be read: any layer may be its."""
+        if self._disk.damaged:
+            return ()
         with self._staging() as bin_path, self._lock:
             layers = {layer.diff_id for image in self._images for layer in image.layers}
             return self._disk.move_others(bin_path, layers | self._pins.keys(), {image.id for image in self._images})

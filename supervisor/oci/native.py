@@ -7,20 +7,22 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
-from shim import launch, names
+from shim import launch, names, native
 from supervisor import monitor, procstate, rundir
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
-from supervisor.facts import Container, Phase, Process, RunKey
+from supervisor.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
 from supervisor.oci import bundle, cgroups, command, namespaces, rest, runplan, runtime
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching, pidfd_of
 from supervisor.ownership import Owner
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 
+SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
 LOST_SECONDS = 5.0  # for the end of an init whose state directory was lost
 
@@ -180,6 +182,10 @@ class NativeContainers:
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         watch = self._watching.get(RunKey(container.id, container.run))
         if watch is None or watch.init_fd < 0:
+            if watch is None and container.damaged and signal_number == signal.SIGKILL:
+                await self._end_unwatched(container)
+                report = Report(Unknown(ROW_DAMAGED), Source.NONE, container.init, time.time_ns(), at_is_found=True)
+                return self._watching.report(RunKey(container.id, container.run), report)
             raise WrongState(f"{container.id} has no process", id=container.id)
         with contextlib.suppress(ProcessLookupError):  # before the others: their ends may be what init waits for
             signal.pidfd_send_signal(watch.init_fd, signal_number)
@@ -242,18 +248,25 @@ class NativeContainers:
         self._cgroup(container)
         self._name_shim_cgroup(container)
         if await self._is_lost(container):
+            if container.damaged:
+                return self._unnamed(container), None
             await self._end_lost(container)
             return Found.LOST, None
         directory = rundir.reopen(self._place.state, *(key.container, key.run))
         init = container.init or rundir.created(directory.path)
         if init is None:
             directory.close()
-            return Found.NOTHING, None
+            return self._unnamed(container) if container.damaged else Found.NOTHING, None
         executes = await asyncio.to_thread(bundle.executes, container, self._place.root)
         watch = self._watching.find(key, directory, init, executes=executes)
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
+
+    def _unnamed(self, container: Container) -> Found:
+        """Of a damaged container: nothing that may be it is ended because of that."""
+        lives = container.init is not None and not procstate.is_gone(container.init)
+        return Found.UNWATCHED if lives or cgroups.pids(self._cgroup(container)) else Found.NOTHING
 
     async def _is_lost(self, container: Container) -> bool:
         """The run's directory is gone, and its keeper does not know the run. ShimFailed while that cannot be said."""
@@ -272,6 +285,24 @@ class NativeContainers:
     async def _end_lost(self, container: Container) -> None:
         """Nobody else ever would. ShimFailed when it does not end."""
         log.warning("state directory lost, ending the container", container=container.id, run=container.run)
+        await self._end_unwatched(container)
+
+    async def _end_unwatched(self, container: Container) -> None:
+        """Init and whoever is with it, then its shim: that one's `runtime delete` would make the run's directory anew.
+        ShimFailed when it does not end."""
+        first = () if container.init is None else (container.init.pid,)
+        shims = await asyncio.to_thread(_shims_of, {*cgroups.pids(self._cgroup(container)), *first})
+        try:
+            await self._end_init(container)
+            for shim_fd in shims:
+                if not await asyncio.to_thread(monitor.read_ready, shim_fd, LOST_SECONDS):
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(shim_fd, signal.SIGKILL)
+        finally:
+            for shim_fd in shims:
+                os.close(shim_fd)
+
+    async def _end_init(self, container: Container) -> None:
         await self._clear_cgroup(self._cgroup(container))
         init_fd = pidfd_of(container.init) if container.init is not None else -1
         if init_fd < 0:
@@ -397,6 +428,26 @@ class NativeContainers:
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Likewise: what the keeper keeps for nobody."""
         return await self._watching.acknowledge_strangers(needed)
+
+
+def _shims_of(pids: Collection[int]) -> list[int]:
+    """Pidfds of the shims that are parents of these processes; the caller closes them."""
+    found = []
+    for parent in {_parent_of(pid) for pid in pids} - {0}:
+        if (shim_fd := monitor.open_pid(parent)) is not None:
+            if procstate.name(parent) == SHIM_NAME:
+                found.append(shim_fd)
+            else:
+                os.close(shim_fd)
+    return found
+
+
+def _parent_of(pid: int) -> int:
+    """0: it has gone."""
+    try:
+        return native.process_stat(pid)[1]
+    except OSError:
+        return 0
 
 
 def _remove_if_empty(path: str) -> None:

@@ -318,6 +318,10 @@ class Watching:
         if not key.exec_id:  # whose memory is its container's
             self._oom.begin(key, self.cgroups[key.container])
 
+    def report(self, key: RunKey, report: Report) -> None:
+        """The end of what is not watched."""
+        self._exit_seen(key, report)
+
     def _exit_seen(self, key: RunKey, report: Report) -> None:
         assert self._on_exit is not None
         self._on_exit(key, report)

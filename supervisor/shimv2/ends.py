@@ -25,6 +25,7 @@ from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.service import TaskService
 from supervisor.shimv2.tasks import Look
 from supervisor.taskfacts import CLEANED_UP
+from supervisor.taskrows import TOMBSTONE_OF
 
 CONTAINERD = By(policy="containerd-cleanup")
 MOST_BYTES = 1 << 16
@@ -127,8 +128,7 @@ class Ends:
         return None
 
     async def _ended_before(self, namespace: str, id: str) -> Look:
-        words = " AND ".join(f"json_extract(body, '$.{field}') = ?" for field in ("namespace", "task", "exec"))
-        found = await self._node.store.tombstones(words, namespace, id, "")
+        found = await self._node.store.tombstones(TOMBSTONE_OF, namespace, id, "")
         if found:
             return tasks.of_tombstone(found[0])
         return Look(tasks.STOPPED, 0, UNKNOWN_NUMBER, self._node.clock.now_ns())

@@ -22,7 +22,7 @@ from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.execs import TaskExecs
 from supervisor.shimv2.tasks import STOPPED, Look, Op, check, look
 from supervisor.streamdesk import StreamDesk
-from supervisor.taskrows import key_parts
+from supervisor.taskrows import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
 
 LOOK_SECONDS = 1.0  # what a question waits for a container that is looked up after a daemon start: State has 2 s
@@ -215,9 +215,8 @@ class TaskService:
 
     async def _waited_before(self, request: pb.WaitRequest, caller: Caller) -> Look:
         """The answer to a Wait got lost, and its process has been deleted meanwhile."""
-        words = " AND ".join(f"json_extract(body, '$.{field}') = ?" for field in ("namespace", "task", "exec"))
         values = (caller.namespace, request.id, request.exec_id)
-        found = await self._node.store.tombstones(words, *values) if caller.attempt else []
+        found = await self._node.store.tombstones(TOMBSTONE_OF, *values) if caller.attempt else []
         if not found:
             raise tasks.no_exec(request.exec_id) if request.exec_id else tasks.no_task(request.id)
         return tasks.of_tombstone(found[0])

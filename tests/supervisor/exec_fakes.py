@@ -113,7 +113,7 @@ class ExecWorld:
         tell(key, Report(status, Source.RECORD, Process(50, 5), self.w.clock.now_ns(), 2))
 
     async def stored(self) -> list[Exec]:
-        return list(await self.w.store.load_execs())
+        return list((await self.w.store.load_execs())[0])
 
     async def log(self) -> list[tuple[str, str]]:
         """What was told, and of which exec."""
@@ -147,8 +147,9 @@ def at_once(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def looked_up(made: ExecWorld) -> None:
+    damaged = await recovery.load(made.w.node, "")
     await made.execs.load()
-    await recovery.recover(made.w.node)
+    recovery.look_up(made.w.node, damaged)
     await made.execs.find_rest()
     (made.id,) = made.w.node.containers
 

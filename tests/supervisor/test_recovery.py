@@ -23,7 +23,7 @@ def at_once(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def recovered(w: World, *stored: Container) -> None:
     await w.store.commit(Change(tuple(stored)))
-    await recover(w.node)
+    await recover(w.node, "")
     assert set(w.node.containers) == {each.id for each in stored}
     await until(lambda: not w.node.recovering and not w.node.background, "the look-up")
 
@@ -208,7 +208,7 @@ def test_after_a_reboot_the_policy_looks_at_ended_containers_once(
             assert (w.node.containers["c1"].phase is not Phase.EXITED) is comes_back
         if not comes_back:
             async with world(tmp_path, boot="new") as w:
-                await recover(w.node)
+                await recover(w.node, "")
                 assert not w.node.recovering
 
     asyncio.run(main())
@@ -247,7 +247,7 @@ def test_a_look_up_that_fails_is_tried_again_and_the_container_shown_as_recoveri
             w.manager.fails["connect"] = [OSError(24, "no descriptors"), ShimFailed("silent")]
             w.manager.gates["connect"] = asyncio.Event()
             await w.store.commit(Change((container(phase),)))
-            await recover(w.node)
+            await recover(w.node, "")
             await until(lambda: w.manager.count("connect"))
             assert "c1" in w.node.recovering
             w.manager.gates["connect"].set()
@@ -266,7 +266,7 @@ def test_one_silent_look_up_holds_up_nobody_else_and_has_a_limit(
             w.manager.gates["connect"] = asyncio.Event()
             monkeypatch.setattr(recovery, "FIND_SECONDS", 0.05)
             await w.store.commit(Change((silent, replace(container(Phase.EXITED), clean=False))))
-            await recover(w.node)
+            await recover(w.node, "")
             await until(lambda: set(w.node.recovering) == {"silent"})
             await until(lambda: w.manager.count("connect") >= 3)  # given up and begun again
             w.manager.gates["connect"].set()
@@ -283,7 +283,7 @@ def test_an_end_found_in_recovery_waits_for_the_disk_however_long(
             monkeypatch.setattr(recovery, "FIND_SECONDS", 0.01)
             await w.store.commit(Change((container(),)))
             w.store.refusals = 10
-            await recover(w.node)
+            await recover(w.node, "")
             await until(lambda: w.health == [False, True])
             assert len(await w.store.exits()) == 1
 
@@ -297,7 +297,7 @@ def test_two_hundred_containers_are_looked_up_at_once(tmp_path: Path) -> None:
             many = [replace(one, id=f"c{n}", spec=replace(one.spec, name=f"c{n}")) for n in range(200)]
             w.manager.gates["connect"] = asyncio.Event()
             await w.store.commit(Change(tuple(many)))
-            await recover(w.node)
+            await recover(w.node, "")
             await until(lambda: w.manager.count("connect") == 200)
             w.manager.gates["connect"].set()
             await until(lambda: not w.node.recovering)

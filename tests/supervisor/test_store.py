@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.errors import CannotStart, NameTaken, StoreFailed
+from supervisor import watchrows
+from supervisor.errors import NameTaken
 from supervisor.execs import ExecPhase
 from supervisor.facts import (
     Exited,
@@ -14,6 +15,9 @@ from supervisor.facts import (
     Unknown,
 )
 from supervisor.store import DAY_NS, AlreadyStored, Change, Keep
+from supervisor.taskfacts import Tombstone
+from supervisor.taskrows import TOMBSTONE_OF
+from supervisor.watched import Kind, Target
 from tests.supervisor.stored import FOREVER, all_exits, container, ended, event, exec_of, opened
 
 
@@ -186,18 +190,14 @@ def test_an_exec_has_a_row_until_its_end_is_stored_with_it(path: Path) -> None:
         async with opened(path) as store:
             await store.commit(Change(execs=(one, two)))
             await store.commit(Change(execs=(replace(one, phase=ExecPhase.RUNNING),)))
-            assert await store.load_execs() == (replace(one, phase=ExecPhase.RUNNING), two)
+            assert await store.load_execs() == ((replace(one, phase=ExecPhase.RUNNING), two), ())
             exit = ended("c1", exec_id="e1")
             await store.commit(Change(exits=(exit,), ended_execs=(one.key,)))
             with pytest.raises(AlreadyStored):
                 await store.commit(Change(exits=(exit,), ended_execs=(two.key,)))
-            assert await store.load_execs() == (two,)
+            assert await store.load_execs() == ((two,), ())
             assert await store.exec_exit("c1", "e1") == exit == await store.last_exit("c1", 1, "e1")
             assert (await store.exec_exit("c1", "e2"), await store.newest_exit("c1")) == (None, None)
-            with contextlib.closing(sqlite3.connect(path)) as other, other:
-                other.execute("UPDATE execs SET body = '{}'")
-            with pytest.raises(CannotStart, match="a stored Exec"):
-                await store.load_execs()
 
     asyncio.run(main())
 
@@ -224,16 +224,64 @@ def test_commits_pass_a_compaction_and_the_file_gives_its_space_back(path: Path)
     assert path.stat().st_size < full / 10
 
 
-def test_a_row_that_cannot_be_read_is_told_and_not_skipped(path: Path) -> None:
+DAMAGE = ("'{}'", "'x'", "x'ff00'", "CAST(x'7bff7d' AS TEXT)", "3", "'[' || body || ']'", "replace(body, 'c1', 'c9')")
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_row_that_cannot_be_read_costs_no_other_row(path: Path, damage: str) -> None:
+    """Lines of the ledger and of the event log keep their places: readers page by them."""
+
     async def main() -> None:
         async with opened(path) as store:
-            await store.commit(Change((container("c1"),), exits=(ended("c1"),)))
+            execs = (exec_of("e1"), exec_of("e2"))
+            exits = (ended("c1", at_ns=5), ended("c2", at_ns=6))
+            containers, watched = (container("c1"), container("c2")), Target(Kind.PID, "77")
+            told = (event("c1", 5), event("c2", 6))
+            await store.commit(Change(containers, exits=exits, execs=execs, events=told))
+            await store.commit(Change(watching=tuple(watchrows.begun((watched, Target(Kind.PID, "78"))))))
             with contextlib.closing(sqlite3.connect(path)) as other, other:
-                other.execute("UPDATE containers SET body = '{}'")
-                other.execute("UPDATE exits SET body = 'x'")
-            with pytest.raises(CannotStart, match="a stored Container"):
-                await store.load()
-            with pytest.raises(StoreFailed, match="a stored Exit"):
-                await store.exits()
+                for table in ("containers WHERE id = 'c1'", "exits WHERE container = 'c1'", "events WHERE seq = 1"):
+                    name, _, where = table.partition(" ")
+                    other.execute(f"UPDATE {name} SET body = {damage} {where}")
+                other.execute(f"UPDATE execs SET body = {damage.replace('c9', 'c1')} WHERE exec = 'e1'")
+                other.execute("UPDATE watches SET body = 'x' WHERE target = '77'")
+            whole, damaged = await store.load_containers()
+            assert ([c.id for c in whole], [row.id for row in damaged]) == (["c2"], ["c1"])
+            assert (damaged[0].name, damaged[0].namespace) == ("c1", "default")
+            assert [target.where for target in await store.load_all(Target, "watches")] == ["78"]
+            first, second = await store.exits()
+            assert (first.key, first.at_ns, second) == (exits[0].key, 5, exits[1])
+            assert first.status == Unknown("row-damaged")
+            assert await store.last_exit("c1", 1) == first == await store.newest_exit("c1")
+            assert [each async for page in store.exit_pages() for each in page] == [first, second]
+            one, two = await store.events_after(0, 10)
+            assert (one.seq, two) == (1, replace(told[1], seq=2))
+            assert (one.type == "unreadable") is ("c9" not in damage)
+            stored, bad = await store.load_execs()
+            assert len(stored) + len(bad) == 2 and stored[-1] == execs[1]
+
+    asyncio.run(main())
+
+
+def test_a_tombstone_that_cannot_be_read_costs_no_other(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            stones = [Tombstone("k8s.io", f"t{n}", "", f"relay/1/{n}", 5, n, 6, "boot", n) for n in (1, 2)]
+            await store.commit(Change(tombstones=tuple(stones)))
+            with contextlib.closing(sqlite3.connect(path)) as other, other:
+                other.execute("UPDATE tombstones SET body = '{\"name' WHERE stream = 1")
+            assert await store.tombstones("relay = ?", "relay") == [stones[1]]
+            assert await store.tombstones(TOMBSTONE_OF, "k8s.io", "t2", "") == [stones[1]]
+            assert await store.tombstones(TOMBSTONE_OF, "k8s.io", "t1", "") == []
+
+    asyncio.run(main())
+
+
+def test_the_newest_run_that_was_told_of_is_found_in_the_event_log(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            started = [replace(event("c1", 1, "start"), attributes=(("run", str(n)),)) for n in (1, 3)]
+            await store.commit(Change(events=(*started, event("c2"), replace(event("c1"), attributes=(("run", "x"),)))))
+            assert [await store.newest_run_told(id) for id in ("c1", "c2", "c3")] == [3, 1, 0]
 
     asyncio.run(main())

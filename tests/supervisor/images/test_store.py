@@ -226,7 +226,7 @@ def test_a_second_store_in_the_same_place_is_refused(images: Images, tmp_path: p
         Images(str(tmp_path / "root"))
 
 
-@pytest.mark.parametrize("text", [b"{", b'{"version": 1, "images": [{}]}', b'{"version": 99, "images": []}'])
+@pytest.mark.parametrize("text", [b"{", b'{"version": 1, "images": 5}', b'{"version": 99, "images": []}'])
 def test_an_index_that_cannot_be_read_stops_the_store_and_is_kept(tmp_path: pathlib.Path, text: bytes) -> None:
     Images(str(tmp_path)).close()
     (tmp_path / "images/index.json").write_bytes(text)
@@ -304,3 +304,26 @@ def test_a_tool_that_is_missing_is_named_with_its_package(monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", "/nope")
     with pytest.raises(ToolMissing, match="Debian: skopeo"):
         tools.find("skopeo")
+
+
+@pytest.mark.parametrize("damage", [5, {}, {"id": "sha256:x"}, {"layers": [{"diff_id": "\ud800"}]}, {"names": "\0"}])
+def test_an_entry_of_the_index_that_cannot_be_read_costs_no_other_and_no_layer(
+    both: pathlib.Path, tmp_path: pathlib.Path, damage: object
+) -> None:
+    """What the entry was is not known, so nothing may go that could be its; and it stays for whoever mends it."""
+    path = tmp_path / "root/images/index.json"
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.load(f"oci:{both}")
+    document = json.loads(path.read_text())
+    (place,) = (n for n, image in enumerate(document["images"]) if len(image["layers"]) == 2)
+    document["images"][place] = (
+        {**document["images"][place], **damage} if isinstance(damage, dict) and damage else damage
+    )
+    path.write_text(json.dumps(document))
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.tidy()
+        assert [len(image.layers) for image in images.list()] == [1]
+        assert images.gc() == ()
+        images.remove(images.list()[0].id)
+        assert (images.list(), layers_on_disk(tmp_path)) == ((), 2)
+    assert json.loads(path.read_text())["images"] == [document["images"][place]]

@@ -1,0 +1,22 @@
+"""What the disk still says of a container or an exec whose row cannot be read: its directories in STATE/c. Blocks."""
+
+from supervisor import rundir
+from supervisor.facts import Process
+from supervisor.rows import Damaged
+from supervisor.salvage import Remains
+from supervisor.shimclient import place
+
+
+def look(state: str, container_id: str) -> Remains:
+    """The newest run directory, and what it says; a part that cannot be read is left out."""
+    run = max((run for id, run in rundir.runs(state) if id == container_id), default=0)
+    if not run:
+        return Remains()
+    path = rundir.path_of(state, container_id, run)
+    contact = place.read_contact(path)
+    return Remains(run, rundir.created(path), contact.program if contact is not None else "")
+
+
+def init_of_exec(state: str, row: Damaged) -> Process | None:
+    """The process that the exec's directory names."""
+    return rundir.created(rundir.path_of(state, row.id, row.run, row.exec_id)) if row.exec_id else None
