@@ -14,9 +14,17 @@ def look(state: str, container_id: str) -> Remains:
         return Remains()
     path = rundir.path_of(state, container_id, run)
     contact = place.read_contact(path)
-    return Remains(run, rundir.created(path), contact.program if contact is not None else "")
+    return Remains(run, _named_in(path), contact.program if contact is not None else "")
 
 
 def init_of_exec(state: str, row: Damaged) -> Process | None:
     """The process that the exec's directory names."""
-    return rundir.created(rundir.path_of(state, row.id, row.run, row.exec_id)) if row.exec_id else None
+    return _named_in(rundir.path_of(state, row.id, row.run, row.exec_id)) if row.exec_id else None
+
+
+def _named_in(path: str) -> Process | None:
+    """The process that the directory names. One that cannot be read now is asked again by the look-up."""
+    try:
+        return rundir.created(path)
+    except OSError:
+        return None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 import structlog
 
 from shim import launch, names, native
+from shim.undo import undone_on_failure
 from supervisor import monitor, procstate, rundir
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
@@ -299,8 +300,7 @@ class NativeContainers:
                     with contextlib.suppress(ProcessLookupError):
                         signal.pidfd_send_signal(shim_fd, signal.SIGKILL)
         finally:
-            for shim_fd in shims:
-                os.close(shim_fd)
+            _close(shims)
 
     async def _end_init(self, container: Container) -> None:
         await self._clear_cgroup(self._cgroup(container))
@@ -431,22 +431,31 @@ class NativeContainers:
 
 
 def _shims_of(pids: Collection[int]) -> list[int]:
-    """Pidfds of the shims that are parents of these processes; the caller closes them."""
-    found = []
-    for parent in {_parent_of(pid) for pid in pids} - {0}:
-        if (shim_fd := monitor.open_pid(parent)) is not None:
-            if procstate.name(parent) == SHIM_NAME:
-                found.append(shim_fd)
-            else:
-                os.close(shim_fd)
+    """Pidfds of the shims that are parents of these processes; the caller closes them. ShimFailed: that cannot be
+    said now."""
+    found: list[int] = []
+    with undone_on_failure(lambda: _close(found)):
+        try:
+            for parent in {_parent_of(pid) for pid in pids} - {0}:
+                if (fd := monitor.open_pid(parent)) is not None:
+                    found.append(fd)
+                    if procstate.name(parent) != SHIM_NAME:
+                        os.close(found.pop())
+        except OSError as error:
+            raise ShimFailed(f"a shim cannot be looked for: {error.strerror}") from error
     return found
+
+
+def _close(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
 
 
 def _parent_of(pid: int) -> int:
     """0: it has gone."""
     try:
         return native.process_stat(pid)[1]
-    except OSError:
+    except ProcessLookupError:
         return 0
 
 

@@ -94,11 +94,11 @@ async def test_a_task_stamped_with_the_new_boot_by_an_earlier_exitd_goes_once_it
     async with world(tmp_path, boot="one") as w:
         await stamped(w, await ended(w, tmp_path, "web"), "two")
     async with world(tmp_path, boot="two") as w:
-        await recover(w.node)
+        await recover(w.node, "")
         assert await removed(w, tmp_path) == []  # containerd may still ask for it
     shutil.rmtree(tmp_path / "b-web")
     async with world(tmp_path, boot="two") as w:
-        await recover(w.node)
+        await recover(w.node, "")
         assert await removed(w, tmp_path) == ["web"]
 
 
