@@ -94,7 +94,8 @@ static void knock(struct shim *shim)
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct heir *h = &shim->heir;
 
-	if (strlen(shim->plan.keeper) >= sizeof address.sun_path)
+	/* Without its directory no shim can follow this one, and a daemon takes the run for lost: it must stay unknown. */
+	if (strlen(shim->plan.keeper) >= sizeof address.sun_path || (access("lock", F_OK) && errno == ENOENT))
 		return heir_end(shim);
 	strcpy(address.sun_path, shim->plan.keeper);
 	h->line_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
