@@ -18,10 +18,11 @@ from typing import Self
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim import fields, launch, native, programs
-from supervisor import monitor, rundir
+from shim import fields, launch, programs
+from supervisor import monitor, procstate, rundir
 from supervisor.api.client import Client
-from tests.system import lives, shimrig
+from supervisor.facts import Process
+from tests.system import execrig, lives, shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
 from tests.system.lives import last_exit, word
 from tests.system.shimrig import Rig
@@ -56,56 +57,63 @@ def clean(daemon: Daemon) -> Iterator[None]:
 
 @dataclass
 class Subject:
-    """A container that prints what it is given, and ends when it is given `end`."""
+    """A container that prints what it is given, and ends when it is given `end`. Without a terminal it has an exec,
+    which ends before it."""
 
     daemon: Daemon
     shared: pathlib.Path
     tty: bool
     id: str = ""
+    execs: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     has_ended: bool = False
 
     def begin(self, client: Client) -> None:
         self.shared.mkdir()
-        for name in ("go", "said"):
+        for name in ("go", "said", "exec"):
             os.mkfifo(self.shared / name)
         mounts = [pb.Mount(source=str(self.shared), destination="/mnt")]
         self.id = lives.up(client, "sh", "-c", SAYS, mounts=mounts, tty=self.tty).id
+        if not self.tty:
+            self.execs.append(execrig.begin(client, self.id, "sh", "-c", "read line </mnt/exec; exit 44"))
 
     def says(self) -> None:
         """One line more, and it is on its way."""
         self.said.append(f"line-{len(self.said)}")
         with open(self.shared / "said") as said:
-            self._give(self.said[-1])
+            self._give("go", self.said[-1])
             assert monitor.read_ready(said.fileno(), LIMIT_SECONDS)
             assert said.readline() == f"{self.said[-1]}\n"
 
     def ends(self) -> None:
         """Returns when it is dead."""
-        init = rundir.created(self.path)
-        assert init is not None
-        pidfd = os.pidfd_open(init.pid)
-        self._give("end")
-        assert monitor.read_ready(pidfd, LIMIT_SECONDS)
-        os.close(pidfd)
+        for exec_id in self.execs:
+            self._end(exec_id, "exec")
+        self._end("", "go")
         self.has_ended = True
 
-    def _give(self, line: str) -> None:
-        with open(self.shared / "go", "w") as file:
+    def _end(self, exec_id: str, fifo: str) -> None:
+        init = rundir.created(self._path(exec_id))
+        assert init is not None
+        pidfd = os.pidfd_open(init.pid)
+        self._give(fifo, "end")
+        assert monitor.read_ready(pidfd, LIMIT_SECONDS)
+        os.close(pidfd)
+
+    def _give(self, fifo: str, line: str) -> None:
+        with open(self.shared / fifo, "w") as file:
             file.write(f"{line}\n")
 
-    @property
-    def path(self) -> str:
-        return rundir.path_of(str(self.daemon.state), self.id, 1)
+    def _path(self, exec_id: str) -> str:
+        return rundir.path_of(str(self.daemon.state), self.id, 1, exec_id)
 
-    def shim(self) -> int:
-        """The pid of the one that lives; 0: none does."""
-        shim = rundir.lock_holder(self.path)
-        try:
-            lives = shim is not None and native.process_stat(shim.pid)[2] == shim.started_ticks
-        except ProcessLookupError:
-            return 0
-        return shim.pid if shim is not None and lives else 0
+    @property
+    def keys(self) -> set[tuple[str, str]]:
+        return {(self.id, exec_id) for exec_id in ("", *self.execs)}
+
+    def shims(self) -> list[int]:
+        """The pids of those that live."""
+        return [pid for exec_id in ("", *self.execs) if (pid := _living(rundir.lock_holder(self._path(exec_id))))]
 
     def output(self, client: Client) -> list[str]:
         logged = b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=self.id)))
@@ -140,12 +148,14 @@ class Play:
             subject.ends()
 
     def kill_shims(self) -> None:
-        before = [subject.shim() for subject in self.subjects]
-        for pid in filter(None, before):
+        before = self.shims()
+        for pid in before:
             shimrig.end_process(pid)
         if self.is_up:
-            for subject, old in zip(self.subjects, before, strict=True):
-                until(lambda s=subject, old=old: s.shim() not in (0, old), "no other shim")  # type: ignore[misc]
+            until(lambda: len(set(self.shims()) - set(before)) == len(before), "no other shims")
+
+    def shims(self) -> list[int]:
+        return [pid for subject in self.subjects for pid in subject.shims()]
 
     def kill_keeper(self) -> None:
         shimrig.end_process(self.daemon.keeper_pid())
@@ -166,7 +176,7 @@ class Play:
         """By the keeper that there is."""
         try:
             with launch.connect(str(self.daemon.state)) as line:
-                return {subject.id for subject in self.subjects} <= known(line)
+                return set[tuple[str, str]]().union(*(subject.keys for subject in self.subjects)) <= known(line)
         except OSError:
             return False
 
@@ -180,20 +190,26 @@ class Play:
             keeper.wait(LIMIT_SECONDS)
 
 
-def known(line: socket.socket) -> set[str]:
-    found: set[str] = set()
+def _living(process: Process | None) -> int:
+    """Its pid; 0: it is dead."""
+    return process.pid if process is not None and not procstate.is_gone(process) else 0
+
+
+def known(line: socket.socket) -> set[tuple[str, str]]:
+    """Containers and execs that a keeper knows."""
+    found: set[tuple[str, str]] = set()
     at = 0
     while True:
         message, _ = launch.ask(line, fields.encode("exitd-list", [("at", at)]), [])
         if message.kind != "exitd-run":
             return found
-        found.add(message.get("id"))
+        found.add((message.get("id"), message.get("exec")))
         at += 1
 
 
 # K: a keeper, S: the shims, D: exitd is killed; U: it is started; e: the containers end. Deaths in a row without U and
 # with S leave nobody who writes a log.
-ORDERS = ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "KDSUKe", "DSeU")
+ORDERS = ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "DSeU")
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -213,13 +229,18 @@ def test_in_no_order_of_deaths_is_a_byte_lost_or_a_code(
 
 
 def check(client: Client, subject: Subject) -> None:
-    exit_ = last_exit(client, subject.id)
-    silent = not shimrig.kernel_tells() and word(exit_) == "unknown monitors-killed"
-    assert word(exit_) == "exited 43" or silent, exit_
-    assert len(lives.ledger(client, subject.id)) == 1
-    assert lives.types(client, subject.id).count("exit") == 1
+    for exec_id in subject.execs:
+        assert is_true(execrig.end_of(client, subject.id, exec_id), 44)
+    assert is_true(last_exit(client, subject.id), 43)
+    assert len(lives.ledger(client, subject.id)) == 1 + len(subject.execs)
+    assert lives.types(client, subject.id).count("exit") == 1 + len(subject.execs)
     # The end is reported before the last of the output is in the log.
     until(lambda: subject.output(client) == subject.said, f"not whole: {subject.said}")
+
+
+def is_true(exit_: pb.Exit, code: int) -> bool:
+    silent = not shimrig.kernel_tells() and word(exit_) == "unknown monitors-killed"
+    return word(exit_) == f"exited {code}" or silent
 
 
 # What a keeper from before answers: ok, and no pid; that is in its greeting.
@@ -259,7 +280,9 @@ def test_a_shim_registers_with_an_older_keeper_and_with_the_one_after_it(rig: Ri
         older.kill()
     keeper = rig.keeper()
     assert keeper.socket is not None
-    until(lambda: keeper.socket is not None and "box" in known(keeper.socket), "not registered with the next keeper")
+    until(
+        lambda: keeper.socket is not None and ("box", "") in known(keeper.socket), "not registered with the next keeper"
+    )
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
     assert shimrig.wait_readable(run.shim_pidfd)
     finish(rig, keeper, run)
