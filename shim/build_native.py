@@ -13,7 +13,7 @@ RELAY = (
 )
 SOURCES = (
     *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog")),
-    *(f"core/{name}" for name in ("procfs", "cgroup", "memory", "pidfd", "registration", "native")),
+    *(f"core/{name}" for name in ("procfs", "cgroup", "memory", "kmsg", "pidfd", "registration", "native")),
     "journald/entry",
     *(f"relay/{name}" for name in RELAY),
 )

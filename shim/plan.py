@@ -38,6 +38,7 @@ class Plan:
     runtime_log: str = "runtime.log"
     log: str = ""
     oom: str = ""
+    memcg: str = ""  # the cgroup as the kernel's log names it, which is read when the counter at `oom` has gone
     keeper: str = ""
     join: tuple[str, ...] = ()  # links to the namespaces whose descriptors the shim is given, while `create` runs
     cgroup: tuple[str, ...] = ()  # its directories, where whoever is left dies when init has ended
@@ -70,7 +71,7 @@ class Plan:
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Plan)}
 LATER = (
     *("log_bytes", "log_files", "buffer", "hold_ms", "rows", "cols", "limit_ms"),
-    *("json_log", "sink_out", "sink_err", "in_from", "log_mode", "resize"),
+    *("json_log", "sink_out", "sink_err", "in_from", "log_mode", "resize", "memcg"),
 )
 SWITCHES = ("report_last", "tty", "isulad", "follow", "handled")
 LISTS = ("join", "cgroup", "logger", "logger_env", "create", "kill", "remove")

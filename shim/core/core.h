@@ -48,6 +48,7 @@ struct plan {
 	const char *runtime_log;
 	const char *log;		/* container log, "" for none */
 	const char *oom;		/* cgroup file with an oom_kill line, "" for none */
+	const char *memcg;		/* the cgroup as the kernel's log names it, when that is to be read; else "" */
 	const char *keeper;		/* keeper's socket, "" for none */
 	const char *join[4];		/* links that lead to the namespaces at the seats while `create` runs */
 	int join_count;
@@ -138,6 +139,18 @@ void memory_begin(struct memory *memory, const char *path);
 void memory_look(struct memory *memory);
 void memory_end(struct memory *memory);
 int64_t memory_last(const struct memory *memory, const char *path);
+
+struct kmsg {
+	int fd;				/* the log, held open; -1: it is not read */
+	const char *cgroup;
+	int pid;			/* init's */
+	int chosen;			/* the last victim is 1: ours, 0: of others; -1: none was named */
+	int64_t kills;
+};
+void kmsg_begin(struct kmsg *k, const char *path, const char *cgroup, int pid);
+int kmsg_take(struct kmsg *k, const char *record, size_t size);
+int64_t kmsg_look(struct kmsg *k);
+void kmsg_end(struct kmsg *k);
 
 struct registration {
 	const char *id;

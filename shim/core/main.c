@@ -56,6 +56,9 @@ static int first_life(struct shim *shim)
 	error = logger_begin(shim);
 	if (!error)
 		error = create(shim, &stage, &wait_status);
+	/* Before anybody can start it. */
+	if (!error)
+		kmsg_begin(&shim->kmsg, KMSG, shim->plan.memcg, shim->init_pid);
 	/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. */
 	if (!error)
 		known = tell_keeper(shim, shim->streams.master_fd), stage = "created", error = leave_word(shim);
@@ -98,7 +101,8 @@ static int second_life(struct shim *shim)
 
 int main(int argc, char **argv)
 {
-	struct shim shim = { .init_fd = -1, .memory = { -1, -1 }, .heir = { .keeper_fd = -1, .line_fd = -1 },
+	struct shim shim = { .init_fd = -1, .memory = { -1, -1 }, .kmsg = { .fd = -1 },
+			     .heir = { .keeper_fd = -1, .line_fd = -1 },
 			     .isulad = { -1, -1, -1, -1, -1, 0 } };
 	const char *stage = "";
 	int error;

@@ -105,6 +105,7 @@ int plan_parse(struct plan *plan, const char *data, size_t size)
 	plan->runtime_log = text_or(data, size, "runtime_log", "");
 	plan->log = text_or(data, size, "log", "");
 	plan->oom = text_or(data, size, "oom", "");
+	plan->memcg = text_or(data, size, "memcg", "");
 	plan->keeper = text_or(data, size, "keeper", "");
 	if (!*plan->id || strlen(plan->id) >= ID_MAX || strlen(plan->exec) >= ID_MAX || !*plan->pid_file ||
 	    !record_takes(plan->id) || !record_takes(plan->exec))

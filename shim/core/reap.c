@@ -2,6 +2,7 @@
  * the record the zombie keeps it for the keeper; between record and reap both know and say the same. */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -22,6 +23,15 @@ static int look(siginfo_t *info, struct rusage *usage)
 	return !syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT, usage) && info->si_pid > 0;
 }
 
+/* By the counter; where that is gone and init was killed, by the kernel's log. -1: not known. */
+static int64_t memory_kills(struct shim *shim, const siginfo_t *info)
+{
+	int64_t kills = memory_last(&shim->memory, shim->plan.oom);
+	int killed = info->si_code != CLD_EXITED && info->si_status == SIGKILL;
+
+	return kills < 0 && killed ? kmsg_look(&shim->kmsg) : kills;
+}
+
 /* 1 when the record is in the file, all of it. */
 static int write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage, int began)
 {
@@ -39,13 +49,14 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 		.began = began,
 		.realtime_ns = now_ns(CLOCK_REALTIME),
 		.boottime_ns = now_ns(CLOCK_BOOTTIME),
-		.oom_kills = memory_last(&shim->memory, shim->plan.oom),
+		.oom_kills = -1,
 		.user_us = (int64_t)usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec,
 		.system_us = (int64_t)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec,
 		.max_rss_kb = usage->ru_maxrss,
 	};
 	ssize_t put;
 
+	facts.oom_kills = memory_kills(shim, info);
 	if (record_format(record, sizeof record, &facts) < 0)
 		return 0;
 	do

@@ -26,6 +26,8 @@ enum {
 /* In the run directory: others live in the container's cgroup, of whom none is to die with its init. */
 #define SHARED_CGROUP "shared-cgroup"
 
+#define KMSG "/dev/kmsg"
+
 struct shim {
 	struct plan plan;
 	int adopted;		/* a replacement: init is the keeper's child, only its output is ours */
@@ -43,6 +45,7 @@ struct shim {
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
 	char boot_id[BOOT_ID_SIZE];
 	struct memory memory;
+	struct kmsg kmsg;
 	struct streams streams;
 	struct heir {
 		int keeper_fd;		/* pidfd of the keeper that knows the run; -1: none */

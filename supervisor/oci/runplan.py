@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from shim import launch, names, plan, programs
-from supervisor import rundir
+from supervisor import kmsg, rundir
 from supervisor.aside import Aside
 from supervisor.config import Limits
 from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
@@ -75,6 +75,7 @@ def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place:
         join=tuple(bundle.links(container, place.state).values()),
         cgroup=() if own.own_pids else cgroups.directories(own.cgroups_path)[: plan.CGROUPS_MAX],
         oom=cgroups.oom_counter_path(own.cgroups_path) or "",
+        memcg=memcg(own.cgroups_path),
         keeper=f"{place.state}/{launch.SOCKET_NAME}",
         create_ms=int(place.create_seconds * 1000),
         drain_ms=DRAIN_MS,
@@ -82,6 +83,12 @@ def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place:
         rest_ms=REST_MS,
     )
     return plan.encode(with_foreign(with_log(wanted, container, place.root), container.spec.foreign))
+
+
+def memcg(cgroups_path: str) -> str:
+    """A scope's: systemd removes it, and the counter of memory kills in it, with its last process."""
+    is_known = cgroups.is_scope(cgroups_path) and kmsg.has_the_logs_numbers()
+    return f"/{cgroups.inside(cgroups_path)}" if is_known else ""
 
 
 def drain_ms(foreign: ForeignStreams) -> int:

@@ -1,5 +1,6 @@
 """Out of memory: who was killed, told before the exit, and told apart from every other 137."""
 
+import json
 import pathlib
 
 import pytest
@@ -9,10 +10,12 @@ from shim.native import process_stat
 from supervisor import kmsg
 from supervisor.api.client import Client
 from supervisor.oci import cgroups
-from tests.system import lives
+from tests.system import lives, shimrig
 from tests.system.daemonrig import scaled, until
 from tests.system.gates import state_of, stopped
 from tests.system.lives import events, last_exit, ledger, types, word
+from tests.system.shimrig import Keeper, Rig
+from tests.system.streamrig import finish
 
 LIMIT_BYTES = 16 << 20
 BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
@@ -101,3 +104,27 @@ def test_a_memory_kill_whose_counter_has_gone_with_its_cgroup_is_known_from_the_
                 assert seen == ("oom", True, 1, ["oom", "exit"])
             else:  # in a container of somebody's own, say
                 assert seen == ("unknown", False, 0, ["exit"])
+
+
+@pytest.mark.parametrize("is_its_own", [True, False])
+def test_a_shim_whose_counter_has_gone_with_its_cgroup_records_the_kill_from_the_kernels_log(
+    rig: Rig, keeper: Keeper, is_its_own: bool
+) -> None:
+    """Without any daemon. Of another cgroup's kills, which are in the same log, it says nothing."""
+    bundle = rig.bundle("/bin/sh", "-c", "word=a; while :; do word=$word$word; done")
+    config = json.loads((bundle / "config.json").read_text())
+    config["linux"]["resources"] = {"memory": {"limit": LIMIT_BYTES}}
+    (bundle / "config.json").write_text(json.dumps(config))
+    inner = config["linux"]["cgroupsPath"]
+    memcg = f"/{cgroups.inside(inner)}" if is_its_own else "/exitd-test/another"
+    run = keeper.make("box", bundle, oom=cgroups.oom_counter_path(inner) or "", memcg=memcg)
+    with stopped(run.shim_pid):
+        until(lambda: state_of(run.shim_pid) == "T", "the shim's standstill")
+        run.start()
+        until(lambda: state_of(run.created.pid) == "Z", "the memory kill")
+        cgroups.remove(inner)
+    assert shimrig.wait_readable(run.shim_pidfd)
+    written = run.record()
+    assert written is not None and written.signal == 9
+    assert written.oom_kills == (1 if is_its_own and kmsg.readable() else -1)
+    finish(rig, keeper, run)

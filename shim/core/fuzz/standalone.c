@@ -27,6 +27,9 @@ static const struct { const char *text; size_t size; } seeds[] = {
 	     "seat=13\0end\0"),
 	SEED("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
 	SEED("4711\n"),
+	SEED("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a\\x5cx.scope,"
+	     "task_memcg=/a\\x5cx.scope,task=tail,pid=4711,uid=0\n"),
+	SEED("Memory cgroup out of memory: Killed process 4711 (tail) total-vm:34520kB, anon-rss:32128kB\n"),
 	SEED("4711 (a) Z 1 ) Z 1 4711 4711 0 -1 4228364 93 0 0 0 0 0 0 0 20 0 1 0 2197 0 0 18446744073709551615 0 0 0 0 "
 	     "0 0 0 4096 65536 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 11008\n"),
 	SEED("\1\2\3\4\5\6\7\0\200\0some output\nand a line that is longer than the room there is for it, by far\n\nend"),

@@ -1,6 +1,9 @@
 """The plan of a run, as a foreign client's streams change it."""
 
+import pytest
+
 from shim import plan
+from supervisor import kmsg
 from supervisor.logspecs import ForeignStreams
 from supervisor.oci import runplan
 
@@ -30,3 +33,18 @@ def test_whoever_reads_or_writes_the_last_of_the_output_has_time_for_it() -> Non
     drains = [runplan.with_foreign(WANTED, each).drain_ms for each in streams]
     assert drains == [1_000, 8_000, 10_000]
     assert [runplan.leaves_seconds(each) for each in streams] == [2, 9, 11]
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "knows", "path"),
+    [
+        ("system.slice:exitd:box", True, "/system.slice/exitd-box.scope"),
+        ("system.slice:exitd:box", False, ""),  # a shim in a pid namespace of its own reads the numbers of others
+        ("/exitd/box", True, ""),  # only exitd removes that one, and its counter is read
+    ],
+)
+def test_the_shim_of_a_scope_reads_the_kernels_log(
+    cgroup: str, knows: bool, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kmsg, "has_the_logs_numbers", lambda: knows)
+    assert runplan.memcg(cgroup) == path
