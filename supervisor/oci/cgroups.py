@@ -17,8 +17,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 
+from shim.undo import undone_on_failure
 from supervisor import monitor, procstate
 from supervisor.errnos import USED_UP
 from supervisor.errors import ShimFailed, TimedOut
@@ -289,7 +291,9 @@ def _kill_members(path: str) -> Iterator[int]:
         end_fd = monitor.open_pid(pid)
         if end_fd is None:
             continue
-        if pid in members(path):
+        with undone_on_failure(partial(os.close, end_fd)):  # no descriptor for the second look
+            is_listed = pid in members(path)
+        if is_listed:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(end_fd, signal.SIGKILL)
             yield end_fd

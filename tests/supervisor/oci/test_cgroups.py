@@ -171,8 +171,10 @@ def test_more_processes_than_descriptors_are_killed_in_several_rounds_and_none_s
         os.makedirs(top)
         for sleeper in sleepers if name != "cpuset" else ():
             pathlib.Path(top, "cgroup.procs").write_text(str(sleeper.pid))
+    before = open_now()
     with only(room):
         cgroups.remove(path, limit_seconds=30)
+    assert open_now() == before
     assert [sleeper.wait(30) for sleeper in sleepers] == [-9] * 12
 
 
