@@ -98,9 +98,10 @@ def keep_of(retention: Retention) -> Keep:
 
 
 def _needed(parts: Parts) -> frozenset[RunKey]:
-    """Runs whose end is not stored yet, or is being made; and those of strangers, which may be adopted yet."""
+    """Runs whose end is not stored yet, or is being made, or whose output may not be complete; and those of strangers,
+    which may be adopted yet."""
     phases = LIVE | {Phase.CREATING}
-    known = {RunKey(c.id, c.run) for c in parts.node.containers.values() if c.phase in phases}
+    known = {RunKey(c.id, c.run) for c in parts.node.containers.values() if c.phase in phases or not c.clean}
     strange = {RunKey(id, RUN) for id in survey.ids(parts.settings.state) if id not in parts.node.containers}
     return frozenset(known | strange | set(parts.execs()))
 

@@ -83,10 +83,11 @@ class ContainerManager(Protocol):
         are not."""
 
     async def settle(self, container: Container) -> None:
-        """After the exit is stored: the witnesses may forget it."""
+        """After the exit is stored: what its run needs before `delete_process` is begun. Repeatable."""
 
     async def delete_process(self, container: Container) -> None:
-        """Nothing of the run is left when this returns: shim, runtime state, cgroups, run directory. Repeatable."""
+        """Nothing of the run is left when this returns: shim, runtime state, cgroups, run directory; its output is
+        complete, and the witnesses may forget it. Repeatable."""
 
     async def discard(self, container_id: str) -> None:
         """The container's files, once nothing of it runs. Repeatable."""

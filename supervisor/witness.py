@@ -74,6 +74,7 @@ class ShimWatch:
             os.close(shim_fd)
             raise
         self.shim, self.shim_fd = shim, shim_fd
+        self.shim_is_stuck = False
         self.shim_gone.clear()
 
     def kill_stopped_shim(self) -> bool:
@@ -117,7 +118,10 @@ class ShimWatch:
 
 @dataclass(slots=True)
 class Watch(ShimWatch):
-    """One run, watched from `begin` until its end is reported; then only its descriptors are kept, until `close`."""
+    """One run, watched from `begin` until its end is reported; then only its descriptors are kept, until `close`.
+
+    `output_over`: its shim has left, and has moved all output into the log, or nobody can move what is left.
+    """
 
     senses: Senses
     init: Process | None = None
@@ -129,6 +133,7 @@ class Watch(ShimWatch):
     fifo_number: int | None = None
     executes: bool = True  # the runtime's init executes the program; see `bundle.executes`
     verdict: Report | None = None  # once it is reported
+    output_over: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -141,7 +146,7 @@ class Watch(ShimWatch):
         else:
             self.found_dead = True  # it had gone before it could be held
         if self.shim_fd < 0:
-            self.shim_gone.set()
+            self.drop_shim()
         self.senses.on_begin(self.key)
 
     def record(self) -> Record | None:
@@ -174,8 +179,6 @@ class Watch(ShimWatch):
             self._look_again(verdict.seconds)
             return
         self.reported, self.verdict = True, verdict
-        if self.has_output_left():
-            self.shim_gone.clear()
         self.shim_is_stuck = verdict.source is Source.ZOMBIE
         self._stop_watching_init()
         self.senses.on_exit(self.key, verdict)
@@ -203,7 +206,12 @@ class Watch(ShimWatch):
     def settle_output(self) -> None:
         """Nobody will write more of it."""
         if self.shim_fd < 0:
-            self.shim_gone.set()
+            self.output_over.set()
+
+    def drop_shim(self) -> None:
+        ShimWatch.drop_shim(self)
+        if self.closed or not self.has_output_left():
+            self.output_over.set()
 
     def give_up(self) -> None:
         """Whatever becomes of init now is no news, and no replacement for its shim is wanted."""

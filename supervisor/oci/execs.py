@@ -164,12 +164,11 @@ class NativeExecs:
         return self._watching.shim_gone(key)
 
     async def settle_exec(self, key: RunKey) -> None:
-        await self._watching.drain(key, self.directory_of(key))
-        await self._watching.keeper.acknowledge(key.container, key.run, key.exec_id)
+        await self._watching.settle(key, self.directory_of(key))
 
     async def delete_exec(self, container: Container, e: Exec) -> None:
         path, shims = self.directory_of(e.key), self._watching.shims
-        await shims.leave(self._watching.get(e.key), runplan.leaves_seconds(e.spec.foreign))
+        await self._watching.leave(e.key, path, runplan.leaves_seconds(e.spec.foreign))
         async with shims.locked(path):
             if e.init is None:
                 await asyncio.to_thread(self._end_abandoned, container, path)

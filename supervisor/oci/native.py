@@ -334,15 +334,14 @@ class NativeContainers:
 
     async def settle(self, container: Container) -> None:
         key = RunKey(container.id, container.run)
-        await self._watching.drain(key, rundir.path_of(self._place.state, container.id, container.run))
-        await self._watching.keeper.acknowledge(container.id, container.run)
+        await self._watching.settle(key, rundir.path_of(self._place.state, container.id, container.run))
 
     async def delete_process(self, container: Container) -> None:
         """The shim first: a late `runtime delete` of this run would kill the next one. The rest under the run's lock:
         a shim that a stopped keeper starts only now must not find a run to begin."""
         key = RunKey(container.id, container.run)
         path = rundir.path_of(self._place.state, container.id, container.run)
-        await self._watching.shims.leave(self._watching.get(key), runplan.leaves_seconds(container.spec.foreign))
+        await self._watching.leave(key, path, runplan.leaves_seconds(container.spec.foreign))
         is_unmade = container.init is None and container.exit is None
         async with self._watching.shims.locked(path, is_unmade=is_unmade):
             has_begun = container.init is not None or _is_there(path)  # before that, its name there may be another's

@@ -10,7 +10,7 @@ import structlog
 from shim import fields, launch
 from shim.record import Record
 from supervisor import control, keeper, monitor, rundir
-from supervisor.errors import ExitdError, ShimFailed
+from supervisor.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.inotify import Inotify
 from supervisor.oci import bundle, cgroups, rest
@@ -63,9 +63,9 @@ class Watching:
         return self._watches.get(key)
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
-        """Set when nobody takes its output any more; None for what is not watched."""
+        """Set when its output is complete, and its shim has left; None for what is not watched."""
         watch = self._watches.get(key)
-        return watch.shim_gone if watch is not None else None
+        return watch.output_over if watch is not None else None
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
         """Its shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
@@ -222,6 +222,25 @@ class Watching:
         watch = self._watches.get(key) or self._ended_before(key, path)
         if watch is not None and (not watch.has_output_left() or not await self.shims.replace(watch)):
             watch.settle_output()
+
+    async def settle(self, key: RunKey, path: str) -> None:
+        """After the end is stored: a shim that stands still is killed, and what a killed one has left is drained."""
+        watch = self._watches.get(key)
+        if watch is not None and watch.shim_is_stuck:
+            with contextlib.suppress(TimedOut):  # `leave` tries again
+                await self.shims.leave(watch)
+        await self.drain(key, path)
+
+    async def leave(self, key: RunKey, path: str, limit_seconds: float) -> None:
+        """Returns with the run's shim gone and its output complete, as far as it can be; only then the keeper closes
+        its copies of the streams. A shim may have been killed without a word of it until here. Repeatable."""
+        await self.shims.leave(self._watches.get(key), limit_seconds)
+        await self.drain(key, path)
+        watch = self._watches.get(key)
+        await self.shims.leave(watch, limit_seconds)
+        if watch is not None:
+            watch.settle_output()
+        await self.keeper.acknowledge(key.container, key.run, key.exec_id)
 
     def _ended_before(self, key: RunKey, path: str) -> Watch | None:
         """An earlier daemon has stored the end. None when there is no more to do than to clean up."""
