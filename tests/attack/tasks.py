@@ -144,15 +144,16 @@ class TaskBox:
         """Asked for once. What ctr returns without a complaint is the exec's code."""
         words = ("sh", "-c", SCRIPT, "sh", before_end, str(self.life.code), token)
         fifos = ("--fifo-dir", str(self.rig.fifos))
-        code, wrong = self.ctr("task", "exec", *fifos, "--exec-id", token, self.name, *words)
-        if not wrong:
+        self._hear(token, *self.ctr("task", "exec", *fifos, "--exec-id", token, self.name, *words))
+
+    def _hear(self, token: str, code: int, wrong: str) -> None:
+        """A ctr that complains, or that was killed itself (a ctrl-c on the terminal is for it, too), says nothing."""
+        if code >= 0 and not wrong:
             self.scene.heard.append(Heard(self.name, token, code))
 
     def remove(self) -> None:
         def gone() -> bool:
-            code, wrong = self.ctr("task", "rm", "-f", self.name)
-            if not wrong:
-                self.scene.heard.append(Heard(self.name, "", code))
+            self._hear("", *self.ctr("task", "rm", "-f", self.name))
             if self.state() == GONE:
                 self.ctr("container", "rm", self.name)
                 return f"\n{self.name}\n" not in f"\n{self.rig.ctr('container', 'ls', '-q').out}"
