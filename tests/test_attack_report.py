@@ -66,6 +66,8 @@ def test_what_would_make_the_page_untrue_is_refused(machine: Machine, result: Re
 
 
 def test_there_is_no_page_of_nothing_and_none_of_a_broken_run() -> None:
+    with pytest.raises(Refused, match="no commit"):
+        report.merged([(replace(MACHINE, commit=""), [RESULT])])
     with pytest.raises(Refused, match="no results"):
         report.merged([])
     with pytest.raises(Refused, match="interrupted"):

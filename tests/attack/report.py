@@ -57,8 +57,8 @@ def merged(runs: Sequence[tuple[Machine, Sequence[Result]]]) -> tuple[Machine, l
         raise Refused("there are no results")
     if len({machine.commit for machine in machines}) > 1:
         raise Refused(f"results of different commits: {', '.join(sorted({machine.commit for machine in machines}))}")
-    if any(machine.is_dirty for machine in machines):
-        raise Refused(f"results of {machines[0].commit} with changes that are not committed")
+    if any(machine.is_dirty or not machine.commit for machine in machines):
+        raise Refused(f"results of {machines[0].commit or 'no commit'} with changes that are not committed")
     if broken := [result.plan.seed for result in results if result.interrupted]:
         raise Refused(f"the attack of seed {broken[0]} was interrupted")
     if any(one == other for one, other in combinations(results, 2)):
