@@ -6,6 +6,7 @@ the tasks are listed too, when the connection is made and soon after, then every
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import Protocol, Self
 
 import structlog
 
-from supervisor import foreign
+from supervisor import foreign, whose
 from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
 from supervisor.watched import Found, Target
 
@@ -55,6 +56,7 @@ class ContainerdTasks:
     ) -> None:
         self.trouble = ""
         self._socket = target.where
+        self._writer = whose.ANYBODY  # whoever has made the socket answers on it
         self._connect = connect
         self._observe = observe
         self._listed = asyncio.Event()
@@ -115,7 +117,9 @@ class ContainerdTasks:
             rounds += 1
 
     async def _look(self, task: LiveTask) -> None:
-        found = foreign.task_found(self._socket, task.namespace, task.id, task.pid)
+        with contextlib.suppress(OSError):  # it is made anew just now
+            self._writer = os.stat(self._socket).st_uid
+        found = foreign.task_found(self._socket, task.namespace, task.id, task.pid, self._writer)
         try:
             await self._observe(found)
         except (NoSuchProcess, NotPermitted, BadRequest) as error:

@@ -171,6 +171,7 @@ class Exit:
     rule: str = ""  # the restart rule that decided, as it is written; empty: the policy did
     at_is_found: bool = False  # as the report's
     left_behind: int = 0  # processes in its cgroup that outlived init, and SIGKILL for half a second
+    doubt: str = ""  # of what was only watched: why it may be another process's end than the name says
 
 
 class Policy(StrEnum):

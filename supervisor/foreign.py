@@ -44,12 +44,14 @@ def process_found(pid: int, cgroup: str, command: str) -> Found:
     return Found(f"{id or pid}{FOREIGN}pid", id[:12] or command, "pid", pid, None, str(pid))
 
 
-def task_found(socket: str, namespace: str, id: str, pid: int) -> Found:
-    return Found(f"{id}{FOREIGN}{socket}/{namespace}", id, f"containerd/{namespace}", pid, None, socket)
+def task_found(socket: str, namespace: str, id: str, pid: int, writer: int = 0) -> Found:
+    """`writer`: whose the socket is."""
+    container = f"{id}{FOREIGN}{socket}/{namespace}"
+    return Found(container, id, f"containerd/{namespace}", pid, None, socket, writer)
 
 
-def state_found(root: str, id: str, text: str) -> Found:
-    """Of a state file of runc or crun. Raises BadState."""
+def state_found(root: str, id: str, text: str, writer: int = 0) -> Found:
+    """Of a state file of runc or crun, and of who could write it. Raises BadState."""
     try:
         state = json.loads(text)
         pid = state.get("init_process_pid", state.get("pid"))
@@ -58,7 +60,7 @@ def state_found(root: str, id: str, text: str) -> Found:
         raise BadState(f"{id}: {error}") from error
     if type(pid) is not int or type(started) is not int or pid <= 0 or started < 0:
         raise BadState(f"{id}: no process in it")
-    return Found(f"{id}{FOREIGN}{root}", id, "oci", pid, started, root)
+    return Found(f"{id}{FOREIGN}{root}", id, "oci", pid, started, root, writer)
 
 
 def was_told(newest: Exit | None, process: Process, booted_ns: int) -> bool:
@@ -82,6 +84,7 @@ def exit_of(one: Observed, report: Report, kills: int) -> Exit:
         at_ns=report.at_ns,
         started_ns=one.started_ns,
         init=one.process,
+        doubt=one.doubt,
         at_is_found=report.at_is_found,
     )
 
@@ -93,14 +96,15 @@ def event_of(one: Observed, type: str, time_ns: int, **attributes: str) -> Event
 
 def watch_event(one: Observed, now_ns: int) -> Event:
     """It is watched from now on."""
-    cgroup = {"cgroup": one.cgroup} if one.cgroup else {}
-    return event_of(one, "watch", now_ns, pid=str(one.process.pid), **cgroup)
+    more = {name: value for name, value in (("cgroup", one.cgroup), ("unverified", one.doubt)) if value}
+    return event_of(one, "watch", now_ns, pid=str(one.process.pid), **more)
 
 
 def end_of(one: Observed, report: Report, kills: int, now_ns: int) -> tuple[Exit, tuple[Event, ...]]:
     """The row of the ledger and what is told: memory kills before the exit, if there were any that were not told."""
     exit = exit_of(one, report, kills)
-    told = [replace(event_of(one, "exit", now_ns), exit=exit)]
+    doubt = {"unverified": one.doubt} if one.doubt else {}
+    told = [replace(event_of(one, "exit", now_ns, **doubt), exit=exit)]
     if kills > one.kills_outlived:
         told.insert(0, oom_event(one, kills, now_ns, init=exit.oom.init))
     return exit, tuple(told)

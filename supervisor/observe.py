@@ -9,8 +9,11 @@ a zombie, and its status is read in /proc once it has been one for a while. A ch
 is reaped by nobody else.
 """
 
+import contextlib
+import fcntl
 import os
 import select
+import sys
 import time
 from dataclasses import replace
 from types import TracebackType
@@ -23,8 +26,10 @@ from supervisor.errors import BadRequest, Busy, NoSuchProcess, NotPermitted
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, Source, Unknown
 from supervisor.oci import cgroups
+from supervisor.whose import Owners
 
 COMMAND_BYTES = 16  # TASK_COMM_LEN
+NS_GET_OWNER_UID = 0xB704  # ioctl_ns(2)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -125,6 +130,31 @@ class Sight:
 def cgroup_of(pid: int) -> str:
     """As foreign.cgroup_of; empty too for what has gone."""
     return foreign.cgroup_of(_text(f"/proc/{pid}/cgroup"))
+
+
+def owners_of(pid: int, cgroup: str) -> Owners:
+    """What the kernel says of whose the process is. Of one that has gone meanwhile it says less."""
+    uid = next((line.split()[1] for line in _text(f"/proc/{pid}/status").splitlines() if line[:4] == "Uid:"), "")
+    return Owners(int(uid) if uid.isdecimal() else None, _namespace_owner(pid), _cgroup_owner(cgroup))
+
+
+def _namespace_owner(pid: int) -> int | None:
+    """None for a zombie, which has no namespaces any more."""
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return int.from_bytes(fcntl.ioctl(fd, NS_GET_OWNER_UID, bytes(4)), sys.byteorder)
+        finally:
+            os.close(fd)
+    return None
+
+
+def _cgroup_owner(cgroup: str) -> int | None:
+    if not cgroup:
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        return next((os.stat(path).st_uid for path in cgroups.existing(cgroup)), None)
+    return None
 
 
 def command_of(pid: int) -> str:

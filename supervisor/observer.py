@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import evidence, foreign, monitor, observe, procstate, watchrows
+from supervisor import evidence, foreign, monitor, observe, procstate, watchrows, whose
 from supervisor.background import Background
 from supervisor.clock import Clock
 from supervisor.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
@@ -28,6 +28,7 @@ from supervisor.oci.oomwatch import OomWatch
 from supervisor.store import AlreadyStored, Change, Store
 from supervisor.storing import Storing
 from supervisor.watched import Found, Observed, Target
+from supervisor.whose import Owners
 
 MOST_PROCESSES = 20_000
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup
@@ -145,7 +146,8 @@ class Observer:
                 self._watch(eye)
             except OSError as error:
                 raise Busy(f"process {found.pid}: {error.strerror}; this machine gives no more watches") from error
-            one = await self._store_begun(found, eye, limit_bytes, targets)
+            doubt = whose.doubt(found.name, found.writer, eye.cgroup, observe.owners_of(found.pid, eye.cgroup))
+            one = await self._store_begun(found, eye, limit_bytes, targets, doubt)
             if one is None:
                 return None
             stack.pop_all()
@@ -162,7 +164,8 @@ class Observer:
             return
         report = Report(Unknown(ENDED_UNSEEN), Source.NONE, process, self._clock.now_ns(), at_is_found=True)
         try:
-            await self._commit_end(self._observed(found, process, run), report, 0)
+            doubt = whose.doubt(found.name, found.writer, "", Owners())
+            await self._commit_end(replace(self._observed(found, process, run), doubt=doubt), report, 0)
         finally:
             self._free(found.container, run)
 
@@ -206,12 +209,14 @@ class Observer:
     # -- the beginning
 
     async def _store_begun(
-        self, found: Found, eye: Eye, limit_bytes: int, targets: Iterable[Target]
+        self, found: Found, eye: Eye, limit_bytes: int, targets: Iterable[Target], doubt: str
     ) -> Observed | None:
         run = await self._next_run(found.container, eye.sight.process)
         if run is None:
             return None
-        one = self._observed(found, eye.sight.process, run)
+        if doubt:
+            log.warning("it may be another process than its name says", container=found.container, why=doubt)
+        one = replace(self._observed(found, eye.sight.process, run), doubt=doubt)
         one = replace(one, cgroup=eye.cgroup, limit_bytes=limit_bytes, kills_before=eye.kills, kills_outlived=eye.kills)
         event = foreign.watch_event(one, self._clock.now_ns())
         change = Change(events=(event,), watching=tuple(watchrows.begun(targets, (one,))))

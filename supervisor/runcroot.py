@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor import foreign, regular
+from supervisor import foreign, regular, whose
 from supervisor.aside import Aside
 from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, Change, Inotify, Item, Watch
@@ -212,12 +212,19 @@ def read_state(root: str, name: str, known: Mark | None) -> StateFile:
             status = os.fstat(fd)
             mark = (status.st_ino, status.st_mtime_ns)
             text = regular.read_all(fd, MOST_BYTES).decode(errors="replace")
-            return StateFile(mark, foreign.state_found(root, name, text) if mark != known else None)
+            writer = _writer(status, f"{root}/{name}", root)
+            return StateFile(mark, foreign.state_found(root, name, text, writer) if mark != known else None)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, foreign.BadState) as error:
             return StateFile(why=str(error))
     return StateFile()
+
+
+def _writer(file: os.stat_result, *directories: str) -> int:
+    """Who can have put it there. OSError: the directory has gone."""
+    found = (file, *map(os.stat, directories))
+    return whose.writer_of([(each.st_uid, each.st_mode) for each in found])
 
 
 class _Listener:

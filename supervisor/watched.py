@@ -34,6 +34,7 @@ class Found:
     pid: int
     started_ticks: int | None
     target: str
+    writer: int = 0  # the uid that has named this process, see `whose`; 0: root, or the kernel itself has
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Observed:
     limit_bytes: int = 0
     kills_before: int = 0  # when the watch began
     kills_outlived: int = 0  # the process was none of these victims
+    doubt: str = ""  # why it may be another process than its name says; empty: it is not doubted
 
     @property
     def key(self) -> RunKey:

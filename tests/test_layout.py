@@ -41,6 +41,7 @@ ORDER = (
     "supervisor.salvage",
     "supervisor.taskrows",
     "supervisor.watched",
+    "supervisor.whose",
     "supervisor.watchrows",
     "supervisor.foreign",
     "supervisor.sandbox",

@@ -212,6 +212,7 @@ def _exit_message(exit: Exit) -> pb.Exit:
         init=_process(exit.init),
         at_is_found=exit.at_is_found,
         left_behind=exit.left_behind,
+        unverified=clean(exit.doubt),
     )
     match exit.status:
         case Exited(code):

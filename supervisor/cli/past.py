@@ -101,8 +101,8 @@ def _row(exit_: pb.Exit, *, whole: bool) -> list[str]:
     name = exit_.name + (f" exec {exit_.exec_id}" if exit_.exec_id else "")
     container_id = exit_.container_id if whole else spoken.short_id(exit_.container_id)
     how = spoken.outcome(exit_) + (f": {exit_.cause}" if exit_.cause else "")
-    at = time_text(exit_.at)
-    return [at, name, container_id, str(exit_.run), how, exit_.reason, exit_.source, exit_.decision]
+    at, mark = time_text(exit_.at), "unverified" if exit_.unverified else ""
+    return [at, name, container_id, str(exit_.run), how, exit_.reason, exit_.source, exit_.decision or mark]
 
 
 def _no_row(_: Document) -> list[str]:

@@ -61,6 +61,7 @@ def exit_document(exit_: pb.Exit) -> Document:
         "OOM": {"Init": exit_.oom.init, "Kills": exit_.oom.kills},
         "At": _time_or_null(exit_, "at"),
         "LeftBehind": exit_.left_behind,
+        **({"Unverified": exit_.unverified} if exit_.unverified else {}),
     }
 
 

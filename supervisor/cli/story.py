@@ -78,6 +78,7 @@ def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str
         *(f"  {line}" for line in _memory(exit_)),
         *(f"  {line}" for line in _left_behind(exit_)),
         *(f"  {line}" for line in _policy(exit_, container)),
+        *([f"  Whether it was that container at all is not certain: {exit_.unverified}."] if exit_.unverified else []),
         *([f"  {_damage(container)}"] if container is not None and container.damaged else []),
     ]
     if log_lines:
