@@ -11,19 +11,17 @@
 
 #define CHUNK 64	/* slots allocated at a time */
 
-int journal_open(struct keeper *k)
+/* The first slot, and the blocks of some more. 0 or -errno. */
+static int begin(struct keeper *k)
 {
 	struct proc_stat self;
 	char header[ENTRY_SIZE] = "";
 	struct writer w;
+	int error = proc_stat_read(&self, getpid());
+	ssize_t put;
 
-	snprintf(k->instance, sizeof k->instance, "%llx-%d", (unsigned long long)now_ns(CLOCK_BOOTTIME), getpid());
-	if ((size_t)snprintf(k->journal_path, sizeof k->journal_path, "%s/keeper-%s.journal", k->state, k->instance) >=
-	    sizeof k->journal_path)
-		return -ENAMETOOLONG;
-	k->journal_fd = open(k->journal_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (k->journal_fd < 0 || proc_stat_read(&self, getpid()))
-		return errno ? -errno : -EIO;
+	if (error)
+		return error;
 	writer_open(&w, header, sizeof header, "exitd-journal", 1);
 	writer_text(&w, "instance", k->instance);
 	writer_text(&w, "boot_id", k->boot_id);
@@ -31,10 +29,29 @@ int journal_open(struct keeper *k)
 	writer_number(&w, "started", self.started);
 	writer_number(&w, "slot_size", ENTRY_SIZE);
 	writer_close(&w);
-	if (posix_fallocate(k->journal_fd, 0, CHUNK * ENTRY_SIZE) ||
-	    pwrite(k->journal_fd, header, sizeof header, 0) != sizeof header)
-		return errno ? -errno : -ENOSPC;
-	return 0;
+	error = posix_fallocate(k->journal_fd, 0, CHUNK * ENTRY_SIZE);
+	if (error)
+		return -error;
+	put = pwrite(k->journal_fd, header, sizeof header, 0);
+	return put == sizeof header ? 0 : put < 0 ? -errno : -ENOSPC;
+}
+
+/* 0, or -errno and there is no journal. */
+int journal_open(struct keeper *k)
+{
+	int error;
+
+	snprintf(k->instance, sizeof k->instance, "%llx-%d", (unsigned long long)now_ns(CLOCK_BOOTTIME), getpid());
+	if ((size_t)snprintf(k->journal_path, sizeof k->journal_path, "%s/keeper-%s.journal", k->state, k->instance) >=
+	    sizeof k->journal_path)
+		return -ENAMETOOLONG;
+	k->journal_fd = open(k->journal_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (k->journal_fd < 0)
+		return -errno;
+	error = begin(k);
+	if (error)
+		unlink(k->journal_path);
+	return error;
 }
 
 /* A free slot with its blocks on the file system, or -1. Slot 0 is the header. */
