@@ -12,12 +12,26 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from supervisor import evidence, execs, lifecycle, remains, salvage
+from supervisor import evidence, execs, lifecycle, remains, room, salvage
 from supervisor.background import insist
 from supervisor.clock import boot_now
 from supervisor.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.execs import Exec, ExecHappening, ExecPhase, ExecSpec
-from supervisor.facts import LIVE, Asked, By, Container, Exit, Phase, Process, Reason, Report, RunKey, Source, Unknown
+from supervisor.facts import (
+    LIVE,
+    Asked,
+    By,
+    Container,
+    Exit,
+    Phase,
+    Process,
+    Reason,
+    Report,
+    RunKey,
+    Signaled,
+    Source,
+    Unknown,
+)
 from supervisor.kernellog import Known
 from supervisor.lifecycle import SIGKILL, refuse_damaged
 from supervisor.node import Node
@@ -149,7 +163,8 @@ class Execs:
         self, container: Container, spec: ExecSpec, by: By, id: str = "", beside: Change = NOTHING_ELSE
     ) -> Exec:
         """It runs when this returns; the row comes first, with what else is to be stored then. WrongState when the
-        container cannot have one. `id`: a new one."""
+        container cannot have one, Busy when there is no room for it. `id`: a new one."""
+        await room.wait_for(room.FOR_ONE, f"an exec in {container.spec.name}")
         self._refuse_unless_running(container)
         e = execs.born(container, id or secrets.token_hex(16), spec, by, self._node.moment())
         live = Live(e, container, making=True)
@@ -175,7 +190,8 @@ class Execs:
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(live, execs.MakeFailed(str(error) or repr(error)))
             if isinstance(error, ExitdError):
-                self._refuse_unless_running(live.container, error)
+                with contextlib.suppress(OSError):  # no room to look
+                    self._refuse_unless_running(live.container, error)
             raise
         finally:
             live.making = False
@@ -242,11 +258,14 @@ class Execs:
         self._node.pending.add(live.key)
         e = live.exec
         known = Known(e.oom_before, e.oom_before, asked_kill=lifecycle.asked_kill(e.asked))
-        report = await self._node.second_witness(live.container, report, known)
-        await self._surely(live, execs.Ended(report, self._ends_with_container(live)))
+        report = await room.surely(lambda: self._node.second_witness(live.container, report, known))
+        is_killed = report.status == Signaled(SIGKILL)
+        with_container = is_killed and await room.surely(lambda: self._ends_with_container(live))
+        await self._surely(live, execs.Ended(report, with_container))
         self._node.pending.discard(live.key)
 
-    def _ends_with_container(self, live: Live) -> bool:
+    async def _ends_with_container(self, live: Live) -> bool:
+        """OSError: there is no room to look."""
         now = self._node.containers.get(live.key.container)
         if now is None or now.run != live.key.run or now.phase not in LIVE:
             return True

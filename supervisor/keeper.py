@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import errno
+import fnmatch
 import os
 import socket
 import subprocess
@@ -14,6 +14,7 @@ import structlog
 
 from shim import fields, journal, launch, prepare
 from shim.record import Record
+from supervisor import room
 from supervisor.errnos import USED_UP
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
@@ -101,11 +102,10 @@ class Keeper:
         return future
 
     async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
-        """pid, start time and pidfd of a new shim."""
+        """pid, start time and pidfd of a new shim; -1 for a pidfd that did not come through: there was no room for it
+        among this process's descriptors, and the shim has begun all the same. KeeperRefused: it has not."""
         message, passed = await self.ask(request, descriptors)
-        if not passed:
-            raise launch.KeeperRefused("the new shim's pidfd did not come through", errno.EMFILE)
-        return message.number("pid"), message.number("started"), passed[0]
+        return message.number("pid"), message.number("started"), passed[0] if passed else -1
 
     async def acknowledge(self, container: str, run: int, exec_id: str = "") -> None:
         """The exit is stored: the keeper may forget the run. A silent keeper is told again by the reconcile loop."""
@@ -132,13 +132,15 @@ class Keeper:
 
     def entries(self) -> tuple[dict[tuple[str, int, str], Record], list[Path]]:
         """All unacknowledged exits in all keepers' journals, dead ones' included, by (container, run, exec); and the
-        journals that cannot be read, in which there may be more."""
+        journals that cannot be read, in which there may be more. OSError: there is no room to look."""
         found, unread = {}, []
-        for path in Path(self.state).glob("keeper-*.journal"):
+        for path in _journals(self.state):
             try:
                 for entry in _journalled(path):
                     found[entry.id, entry.run, entry.exec_id] = entry
             except (OSError, journal.BadJournal) as error:
+                if room.is_used_up(error):
+                    raise
                 unread.append(path)
                 self._complain(path, error)
         return found, unread
@@ -251,6 +253,15 @@ class Keeper:
         self._on_lost()
 
 
+def _journals(state: str) -> list[Path]:
+    """Of all keepers there were. OSError: not that there is none, as a pattern would have it, but no room to look."""
+    try:
+        names = os.listdir(state)
+    except FileNotFoundError:
+        return []
+    return [Path(state, name) for name in names if fnmatch.fnmatch(name, "keeper-*.journal")]
+
+
 def _journalled(path: Path) -> tuple[Record, ...]:
     """The exits in a journal. One that has been removed, or has no header yet, has none. OSError, BadJournal."""
     try:
@@ -294,7 +305,7 @@ def spawn_directly(program: str, container: str, directory: str, seats: Mapping[
     `seats`: which descriptor comes to which seat; copies above the seats are their sources, so that none is
     overwritten before its turn. posix_spawn cannot change directory. The daemon's own is / and nothing in it uses
     relative paths, so it steps into the run directory for the length of the call. ShimFailed when the program or the
-    directory is gone, or when there is no room for the copies.
+    directory is gone, Busy when there is no room for the copies.
     """
     argv = ["exitd-shim", container, *(["--adopt"] if adopt else [])]
     copies: list[int] = []
@@ -305,6 +316,8 @@ def spawn_directly(program: str, container: str, directory: str, seats: Mapping[
         os.chdir(directory)
         return os.posix_spawn(program, argv, {"PATH": os.defpath}, file_actions=actions)
     except OSError as error:
+        if room.is_used_up(error):
+            raise room.busy(f"a shim in {directory}", error.strerror) from error
         raise ShimFailed(f"{program} in {directory}: {error.strerror}") from error
     finally:
         os.chdir("/")

@@ -9,11 +9,11 @@ from typing import Any
 
 import structlog
 
-from supervisor import lifecycle
+from supervisor import lifecycle, room
 from supervisor.background import Background, insist
 from supervisor.clock import Clock, boot_now
 from supervisor.directory import Directory, is_ended, is_over
-from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
+from supervisor.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.events import EventLog
 from supervisor.facts import (
     LIVE,
@@ -271,6 +271,7 @@ class Node(Directory):
         self.hold(container_id)  # an exit that is quicker than the commit of its init
         try:
             container = await self._joining(self.known(container_id))
+            await room.wait_for(room.FOR_ONE, f"a run of {container.spec.name or container_id}")
             await self.before_make(container_id)
             made = await self.manager.create_container(container)
             await self._surely(container_id, lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in))
@@ -327,8 +328,9 @@ class Node(Directory):
         """A start that failed, or was killed, may have done its work all the same: the runtime's state says. So may one
         whose container was over, its shim's delete and all, before start had returned: then how it ended says it.
         """
-        if self.manager.has_begun(container):
-            return True
+        with contextlib.suppress(Busy):
+            if await room.patiently(lambda: self.manager.has_begun(container), f"a look at {container.spec.name}"):
+                return True
         if not self.held(container.id):
             try:
                 word = await self.manager.state_process(container)
@@ -401,9 +403,10 @@ class Node(Directory):
         self.pending.add(key)
         left_behind = 0 if rebooted else await self._end_rest(container)
         await self.before_end(key.container)
-        with_sandbox = await self._ended_with_sandbox(container, report)
+        with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
         known = Known(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
-        report = await self.second_witness(container, report, known)
+        seen = report
+        report = await room.surely(lambda: self.second_witness(container, seen, known))
         limit_bytes = self._memory_limit(container)
         happening = lifecycle.Ended(report, limit_bytes, rebooted, sandbox_ended=with_sandbox, left_behind=left_behind)
         await self._surely(key.container, happening)

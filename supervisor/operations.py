@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from supervisor import filters, lifecycle, logs
+from supervisor import filters, lifecycle, logs, room
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_made, is_over
@@ -57,6 +57,7 @@ class Operations:
 
     async def create(self, spec: Spec, by: By) -> Container:
         container_id = secrets.token_hex(32)
+        await room.wait_for(room.FOR_ONE, f"the container {spec.name or container_id[:12]}")
         spec = await self._admission.admit(spec, container_id)
         try:
             container = await self._node.add(spec, container_id)

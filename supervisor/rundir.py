@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from shim import fields, prepare, record
 from shim.names import CREATED, FIFO, LOCK, PLAN
 from shim.undo import undone_on_failure
+from supervisor import room
 from supervisor.errnos import NO_FILE, USED_UP
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
@@ -75,6 +76,8 @@ def make_in(path: str, plan: bytes) -> RunDirectory:
         directory.close()
         if not isinstance(error, FileExistsError):
             shutil.rmtree(path, ignore_errors=True)
+        if room.is_used_up(error):
+            raise room.busy(f"the run directory {path}", error.strerror) from error
         raise ShimFailed(f"run directory {path}: {error.strerror}; is the state directory full?") from error
     return directory
 

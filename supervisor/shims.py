@@ -13,8 +13,9 @@ import structlog
 
 from shim import fields, launch, native, prepare, programs
 from shim.undo import undone_on_failure
-from supervisor import keeper, monitor, procstate, rundir
-from supervisor.errors import ExitdError, ShimFailed, TimedOut
+from supervisor import keeper, monitor, procstate, room, rundir
+from supervisor.errnos import USED_UP
+from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut
 from supervisor.facts import Process
 from supervisor.witness import ShimWatch, Watch
 
@@ -62,7 +63,12 @@ class Shims:
         tty: bool = False,
         owner: tuple[int, int] = (0, 0),
     ) -> launch.Created | launch.Failed | None:
-        """A shim for the run and its word, None when it died without one. ShimFailed, TimedOut.
+        """A shim for the run and its word, None when it died without one.
+
+        Raises:
+            ShimFailed: none was begun.
+            Busy: likewise, for want of descriptors.
+            TimedOut: it was begun, and neither speaks nor dies.
 
         `joins`: descriptors of namespaces, one for each path of the plan's `join`, in that order. They stay the
         caller's, who keeps them open until this returns. So do `fifos`, by seat: our ends of what another's shim writes
@@ -71,16 +77,16 @@ class Shims:
         keeper has kept of all that.
         """
         wanted = _Wanted(not adopt, stdin, tty, {**dict(enumerate(joins, JOIN_FD)), **fifos}, owner, bool(fifos))
-        try:
-            with _Seats(wanted) as seats:
-                if await self._by_keeper(watch, seats, adopt=adopt):
-                    return await self._word(watch, seats, limit_seconds)
-            # A stopped keeper's queue has copies of those ends, so that they would never be at their end: new ones.
-            with _Seats(wanted) as seats:
-                self._directly(watch, seats, adopt=adopt)
+        with await _seated(watch, wanted) as seats:
+            if await self._by_keeper(watch, seats, adopt=adopt):
                 return await self._word(watch, seats, limit_seconds)
-        except OSError as error:
-            raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
+        # A stopped keeper's queue has copies of those ends, so that they would never be at their end: new ones.
+        with await _seated(watch, wanted) as seats:
+            try:
+                self._directly(watch, seats, adopt=adopt)
+            except OSError as error:  # it was ended at once: it may have made something all the same, as one that died
+                log.warning("shim ended, it cannot be watched", container=watch.key.container, why=str(error))
+            return await self._word(watch, seats, limit_seconds)
 
     async def _word(
         self, watch: ShimWatch, seats: "_Seats", limit_seconds: float
@@ -90,21 +96,27 @@ class Shims:
         return await seats.status(limit_seconds)
 
     async def replace(self, watch: ShimWatch) -> bool:
-        """Another shim in the place of one that has gone before its time. False: none was begun, which costs output."""
+        """Another shim in the place of one that has gone before its time. False: none was begun, which costs output.
+        Without room for one that is tried for as long as there is something to watch."""
         key = watch.key
         log.warning("shim lost, starting a replacement", container=key.container, run=key.run, exec=key.exec_id)
-        try:
-            await watch.rest(ADOPT_REST_SECONDS)
-            status = await self.begin(watch, ADOPT_SECONDS, adopt=True)
-        except ExitdError as error:
-            log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
-            return False
+        status = None
+        while not watch.closed:
+            try:
+                await watch.rest(ADOPT_REST_SECONDS)
+                status = await self.begin(watch, ADOPT_SECONDS, adopt=True)
+                break
+            except Busy as error:
+                log.warning("no room for a replacement shim, trying again", container=key.container, why=str(error))
+            except ExitdError as error:
+                log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))
+                return False
         if isinstance(status, launch.Created) and status.pidfd >= 0:
             os.close(status.pidfd)  # of init, which is watched already
         return True
 
     async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> bool:
-        """False when there is no keeper to ask."""
+        """False when there is no keeper to ask. ShimFailed, Busy: it was not begun."""
         key, path = watch.key, watch.directory.path
         request = launch.spawn_request(
             key.container, key.run, key.exec_id, path, self._program, adopt=adopt, seats=[*seats.all]
@@ -112,8 +124,12 @@ class Shims:
         try:
             pid, started, shim_fd = await self._keeper.spawn(request, [*seats.all.values()])
         except launch.KeeperRefused as error:
+            if error.number in USED_UP:
+                raise room.busy(f"a shim at the keeper, for run {key.run} of {key.container}", error) from error
             raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
         except keeper.KeeperSilent as error:
+            if room.is_used_up(error.__cause__):  # it cannot be asked; others may have room for a shim, and no witness
+                raise room.busy("a connection to the keeper", error) from error
             if adopt:  # without the keeper there is nobody who held the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
             log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
@@ -122,6 +138,7 @@ class Shims:
         return True
 
     def _directly(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> None:
+        """ShimFailed, Busy: it was not begun. OSError: it was, and has been ended, since nobody could watch it."""
         pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.all, adopt=adopt)
         with undone_on_failure(lambda: _end_child(pid)):
             shim_fd = os.pidfd_open(pid)
@@ -135,7 +152,7 @@ class Shims:
         return shim is not None and not procstate.is_gone(shim)
 
     def find(self, watch: ShimWatch) -> None:
-        """The shim that signed the run's lock, if it lives."""
+        """The shim that signed the run's lock, if it lives. OSError: there is no room to look."""
         shim = rundir.lock_holder(watch.directory.path)
         shim_fd = monitor.open_process(shim.pid, shim.started_ticks) if shim is not None else None
         if shim is not None and shim_fd is not None:
@@ -146,7 +163,7 @@ class Shims:
         if watch is None:
             return
         watch.give_up()
-        if watch.shim_fd < 0:
+        if watch.has_no_shim():
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0 if watch.shim_is_stuck else limit_seconds):
@@ -197,7 +214,7 @@ class Shims:
             return ""
         try:
             parent = native.process_stat(watch.init.pid)[1]
-        except ProcessLookupError:
+        except OSError:  # it is gone, or there is no room to look
             return ""
         if watch.shim is not None and parent == watch.shim.pid:
             return "shim"
@@ -227,12 +244,13 @@ class _Wanted:
 
 
 class _Seats:
-    """The descriptors one shim gets, and our end of its status socket; closed with the block, all but those lent."""
+    """The descriptors one shim gets, and our end of its status socket; closed with the block, all but those lent. What
+    could fail, fails before there is a shim."""
 
     def __init__(self, wanted: _Wanted) -> None:
+        """OSError: there is no room for them, and none is left open."""
         self._wanted = wanted
-
-    def __enter__(self) -> Self:
+        self._spoken = asyncio.Event()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.theirs = {prepare.FIRST_SEAT: theirs.detach()}
         try:
@@ -240,10 +258,19 @@ class _Seats:
                 self.theirs.update(zip(seats, os.pipe(), strict=True))
                 if self._wanted.owner != (0, 0) and seats[0] != STAGE_READ_FD:
                     os.fchown(self.theirs[seats[0]], *self._wanted.owner)
+            self._ours.setblocking(False)
+            asyncio.get_running_loop().add_reader(self._ours.fileno(), self._hear)
         except OSError:
             self.__exit__()
             raise
+
+    def __enter__(self) -> Self:
         return self
+
+    def _hear(self) -> None:
+        """Once: there is one message, or none."""
+        asyncio.get_running_loop().remove_reader(self._ours.fileno())
+        self._spoken.set()
 
     @property
     def all(self) -> dict[int, int]:
@@ -251,6 +278,7 @@ class _Seats:
         return dict(sorted({**self.theirs, **self._wanted.lent}.items()))
 
     def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._ours.fileno())
         self._ours.close()
         self._close_theirs()
 
@@ -260,25 +288,32 @@ class _Seats:
         self.theirs = {}
 
     async def status(self, limit_seconds: float) -> launch.Created | launch.Failed | None:
-        """The shim's one message. With our copies of its ends closed, its death is an end of file."""
+        """The shim's one message. With our copies of its ends closed, its death is an end of file. TimedOut when it
+        neither speaks nor dies."""
         self._close_theirs()
-        return await _status(self._ours, limit_seconds)
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self._spoken.wait()
+        except TimeoutError as error:
+            raise TimedOut(f"exitd-shim said nothing for {limit_seconds:.0f} s") from error
+        return _message(self._ours)
 
 
-async def _status(sock: socket.socket, limit_seconds: float) -> launch.Created | launch.Failed | None:
-    """The shim's one message. TimedOut when it neither speaks nor dies."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    sock.setblocking(False)
-    loop.add_reader(sock.fileno(), ready.set)
+async def _seated(watch: ShimWatch, wanted: _Wanted) -> _Seats:
+    """ShimFailed, Busy: there are none."""
     try:
-        async with asyncio.timeout(limit_seconds):
-            await ready.wait()
-    except TimeoutError as error:
-        raise TimedOut(f"exitd-shim said nothing for {limit_seconds:.0f} s") from error
-    finally:
-        loop.remove_reader(sock.fileno())
-    data, descriptors = launch.receive(sock)
+        return await room.patiently(lambda: _Seats(wanted), f"the streams of {watch.directory.path}")
+    except OSError as error:
+        raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
+
+
+def _message(sock: socket.socket) -> launch.Created | launch.Failed | None:
+    """None when it died without one."""
+    try:
+        data, descriptors = launch.receive(sock)
+    except OSError as error:
+        log.warning("a shim's word is lost", why=str(error))
+        return None
     try:
         return launch.parse_status(data, descriptors) if data else None
     except fields.BadMessage as error:

@@ -15,7 +15,7 @@ import structlog
 
 from shim import native
 from shim.record import Record
-from supervisor import control, evidence, keeper, monitor, procstate, rundir
+from supervisor import control, evidence, keeper, monitor, procstate, room, rundir
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, RunKey, Source
 
@@ -57,25 +57,55 @@ class ShimWatch:
     senses: ShimSenses
     shim: Process | None = None
     shim_fd: int = -1
+    shim_is_unheld: bool = False  # it has begun, and there was no room yet to watch it
+    shim_timer: asyncio.TimerHandle | None = None  # for the next try
     closed: bool = False
     shim_is_stuck: bool = False  # it let its zombie lie: nothing more is to be expected of it
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
     replaced_at: float | None = None  # loop time of the last replacement shim
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
-        """The first shim, the same one found again, or a replacement. Takes the descriptor over, also with OSError: a
-        shim whose end nobody would notice is none to wait for."""
+        """The first shim, the same one found again, or a replacement. Takes the descriptor over. With -1 there was no
+        room for one: it is opened as soon as there is."""
         if self.closed:  # a replacement that came when all was over; the run's lock is its end
-            os.close(shim_fd)
+            if shim_fd >= 0:
+                os.close(shim_fd)
             return
+        self.shim, self.shim_is_unheld, self.shim_is_stuck = shim, True, False
+        self.shim_gone.clear()
+        if shim_fd >= 0:
+            self._hold_shim(shim_fd)
+        else:
+            self._hold_shim_later(0.0)
+
+    def _hold_shim(self, shim_fd: int) -> None:
+        """A shim that has begun is none to be given up, whatever the kernel has no room for."""
         try:
             self.senses.monitor.watch(shim_fd, monitor.PIDFD, self._shim_ready)
-        except OSError:
+        except OSError as error:
             os.close(shim_fd)
-            raise
-        self.shim, self.shim_fd = shim, shim_fd
-        self.shim_is_stuck = False
-        self.shim_gone.clear()
+            log.warning("a shim cannot be watched yet", container=self.key.container, why=error.strerror)
+            self._hold_shim_later(room.AGAIN_SECONDS)
+        else:
+            self.shim_fd, self.shim_is_unheld = shim_fd, False
+
+    def _hold_shim_later(self, seconds: float) -> None:
+        self.shim_timer = asyncio.get_running_loop().call_later(seconds, self._try_to_hold_shim)
+
+    def _try_to_hold_shim(self) -> None:
+        assert self.shim is not None
+        try:
+            shim_fd = monitor.open_process(self.shim.pid, self.shim.started_ticks)
+        except OSError:
+            return self._hold_shim_later(room.AGAIN_SECONDS)
+        if shim_fd is not None:
+            return self._hold_shim(shim_fd)
+        self.drop_shim()
+        self.shim_left()
+
+    def has_no_shim(self) -> bool:
+        """As far as is known: one that there was no room to hold is one."""
+        return self.shim_fd < 0 and not self.shim_is_unheld
 
     def kill_stopped_shim(self) -> bool:
         """Its zombies go to the keeper, which reaps and tells. False: there is no shim that is stopped."""
@@ -98,6 +128,9 @@ class ShimWatch:
             self.senses.monitor.unwatch(self.shim_fd)
             os.close(self.shim_fd)
             self.shim_fd = -1
+        if self.shim_timer is not None:
+            self.shim_timer.cancel()
+        self.shim_is_unheld = False
         self.shim_gone.set()
 
     def give_up(self) -> None:
@@ -126,6 +159,8 @@ class Watch(ShimWatch):
     senses: Senses
     init: Process | None = None
     init_fd: int = -1
+    is_unheld: bool = False  # there was no room yet to watch fifo and init
+    fifo_is_watched: bool = False
     reported: bool = False
     blind: bool = False  # the last look at it could not be made
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
@@ -137,17 +172,37 @@ class Watch(ShimWatch):
     timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Starts watching fifo and init. OSError when the kernel refuses a descriptor (ENOSPC: max_user_watches)."""
-        if self.directory.fifo_fd >= 0:
+        """Starts watching fifo and init. While the kernel has no room for that (a descriptor, a place in an epoll set),
+        it is tried again, and record and fifo are read meanwhile: they are open since before there was an init."""
+        self._hold()
+        if self.has_no_shim():
+            self.drop_shim()
+        self.senses.on_begin(self.key)
+
+    def _hold(self) -> None:
+        try:
+            self._hold_all()
+        except OSError as error:
+            if not self.is_unheld:
+                log.warning("a run cannot be watched yet", container=self.key.container, why=error.strerror)
+            self.is_unheld = True
+            self._look_again(room.AGAIN_SECONDS)
+        else:
+            self.is_unheld = False
+
+    def _hold_all(self) -> None:
+        """Repeatable after OSError."""
+        if self.directory.fifo_fd >= 0 and not self.fifo_is_watched:
             self.senses.monitor.watch(self.directory.fifo_fd, monitor.FIFO, self._fifo_ready)
+            self.fifo_is_watched = True
+        if self.init_fd < 0 and self.is_unheld and self.init is not None:
+            found = monitor.open_process(self.init.pid, self.init.started_ticks)
+            self.init_fd = -1 if found is None else found
         if self.init_fd >= 0:
             self.found_dead = monitor.read_ready(self.init_fd)
             self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
         else:
             self.found_dead = True  # it had gone before it could be held
-        if self.shim_fd < 0:
-            self.drop_shim()
-        self.senses.on_begin(self.key)
 
     def record(self) -> Record | None:
         """What the shim has recorded of init's end, as far as that can be read."""
@@ -164,6 +219,8 @@ class Watch(ShimWatch):
         """Asks every witness; reports the end once. Nothing to ask before there is an init: it has no end yet."""
         if self.reported or self.init is None:
             return
+        if self.is_unheld:
+            self._hold()
         try:
             seen = self._look()
         except OSError as error:  # no descriptor, or no memory, to look with: it says nothing about init
@@ -176,7 +233,7 @@ class Watch(ShimWatch):
         if isinstance(verdict, Pending):
             if seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:  # and what it left cannot be read here
                 self.kill_stopped_shim()
-            self._look_again(verdict.seconds)
+            self._look_again(room.AGAIN_SECONDS if self.is_unheld else verdict.seconds)
             return
         self.reported, self.verdict = True, verdict
         self.shim_is_stuck = verdict.source is Source.ZOMBIE
@@ -201,11 +258,11 @@ class Watch(ShimWatch):
 
     def has_output_left(self) -> bool:
         """Its shim was killed before it had written all there is into the log: else it takes its socket with it."""
-        return self.shim_fd < 0 and os.path.lexists(f"{self.directory.path}/{control.SOCKET_NAME}")
+        return self.has_no_shim() and os.path.lexists(f"{self.directory.path}/{control.SOCKET_NAME}")
 
     def settle_output(self) -> None:
         """Nobody will write more of it."""
-        if self.shim_fd < 0:
+        if self.has_no_shim():
             self.output_over.set()
 
     def drop_shim(self) -> None:
@@ -300,7 +357,7 @@ class Watch(ShimWatch):
     def _init_ready(self, _: int) -> None:
         """Init is dead, or now reaped. A living shim was woken by the same and tells within moments: a look at all the
         other witnesses would keep the loop from hearing it, so they have to wait that long."""
-        if self.shim_fd < 0 or self._record() != (None, False):
+        if self.has_no_shim() or self._record() != (None, False):
             return self.look()
         if self.dead_at is None:
             self.dead_at = asyncio.get_running_loop().time()
@@ -326,6 +383,7 @@ class Watch(ShimWatch):
         self.timer = asyncio.get_running_loop().call_later(seconds, self.look) if seconds is not None else None
 
     def _stop_watching_init(self) -> None:
+        self.is_unheld = False
         self._look_again(None)
         self.senses.on_over(self.key)
         for fd in (self.directory.fifo_fd, self.init_fd):

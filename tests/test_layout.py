@@ -50,6 +50,7 @@ ORDER = (
     "supervisor.configfile",
     # kernel, files, sockets
     "supervisor.listening",
+    "supervisor.room",
     "supervisor.regular",
     "supervisor.threads",
     "supervisor.aside",

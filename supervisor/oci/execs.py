@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator
 import structlog
 
 from shim import launch, names, native, plan, prepare
-from supervisor import monitor, procstate, proctree, rundir
-from supervisor.errors import ExitdError, ShimFailed, TimedOut, WrongState
+from supervisor import monitor, procstate, proctree, room, rundir
+from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
 from supervisor.oci import begun, bundle, cgroups, command, execspec, runplan, runtime, users
@@ -28,6 +28,7 @@ from supervisor.witness import Watch
 
 PROCESS = "process.json"
 
+LOCK_STAGE = "lock"  # shim/core/setup.c
 SHIM_SECONDS = 5.0  # for the shim's own work, beside its runtime's
 SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun, or ended
 HOLD_MS = 10_000  # how long the output of an exec that is to be attached to waits for that
@@ -57,13 +58,24 @@ class NativeExecs:
                     raise command.never_executed(wanted.argv0)
                 return made
             failed = status
-            init = await self._begun_unseen(container, e) if status is None else NoProcess.NEVER_BEGAN
+            init = await self._begun_without_word(container, e, status)
             if init is NoProcess.NEVER_BEGAN:
                 raise await looking.run(where, lambda: _blame(wanted, container, failed, self._place.create_seconds))
             if not isinstance(init, Process):
                 return MadeExec(None, None, kills)
-            self._find(container, e.key, init)
+            found = init
+            await room.surely(lambda: self._watching.take_up(watch, found))
             return MadeExec(init, None, kills)
+
+    async def _begun_without_word(
+        self, container: Container, e: Exec, status: launch.Failed | None
+    ) -> Process | NoProcess:
+        """What has begun although no shim has said so. A shim that finds the lock taken has come after another, as when
+        a keeper was lost that had begun one: that one goes on."""
+        if status is not None and status.stage != LOCK_STAGE:
+            return NoProcess.NEVER_BEGAN
+        look = self._begun_unseen if status is None else self.begun_exec
+        return await room.surely(lambda: look(container, e))
 
     async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | None:
         """None when it was killed before it had one, or stands still and has none to be waited for."""
@@ -148,6 +160,8 @@ class NativeExecs:
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
         watch = self._watching.get(e.key)
+        if watch is not None and watch.is_unheld and watch.init_fd < 0:
+            raise Busy(f"out of descriptors, exec {e.key.exec_id} cannot be signalled now; try again", id=container.id)
         if watch is None or watch.init_fd < 0 or watch.init is None:
             raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
         if everyone:
@@ -285,6 +299,8 @@ def _write(path: str, document: Document) -> None:
     try:
         prepare.write_new(path, json.dumps(document).encode())
     except OSError as error:
+        if room.is_used_up(error):
+            raise room.busy(path, error.strerror) from error
         raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
 
 

@@ -14,8 +14,8 @@ import structlog
 
 from shim import launch, names, native
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate, rundir
-from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, WrongState
+from supervisor import monitor, procstate, room, rundir
+from supervisor.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
 from supervisor.oci import bundle, cgroups, command, namespaces, rest, runplan, runtime
 from supervisor.oci.runplan import Place
@@ -87,9 +87,10 @@ class NativeContainers:
                 owner=(container.spec.foreign.uid, container.spec.foreign.gid),
             )
         if isinstance(status, launch.Created):
-            self._mark(container, own.cgroups_path)
+            created = status
+            waits_in = await room.surely(lambda: self._marked(container, own.cgroups_path, created))
             init = self._watching.hold(watch, status)
-            return Made(init, watch.shim, self.monitored_by(key), procstate.program(init))
+            return Made(init, watch.shim, self.monitored_by(key), waits_in)
         failure = await self._place.making.run(
             f"looking for the command of {container.spec.name or container.id}",
             lambda: runplan.blame(own, container, status, self._place.create_seconds),
@@ -98,6 +99,12 @@ class NativeContainers:
             pod = container.spec.sandbox[:12]
             raise WrongState(f"the pause container of the pod {pod} has ended; start the pod again ({failure})")
         raise failure
+
+    async def _marked(self, container: Container, cgroup: str, created: launch.Created) -> str:
+        """The program that waits for its start. Its cgroups carry exitd's mark as of now. OSError, and repeatable:
+        there is no room to look."""
+        self._mark(container, cgroup)
+        return procstate.program(Process(created.pid, created.started))
 
     def _mark(self, container: Container, cgroup: str) -> None:
         """The cgroups that exitd had made for the container, its pod's included. A bundle's own may be others' too."""
@@ -182,6 +189,8 @@ class NativeContainers:
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         watch = self._watching.get(RunKey(container.id, container.run))
+        if watch is not None and watch.is_unheld and watch.init_fd < 0:
+            raise Busy(f"out of descriptors, {container.id} cannot be signalled now; try again", id=container.id)
         if watch is None or watch.init_fd < 0:
             if watch is None and container.damaged and signal_number == signal.SIGKILL:
                 await self._end_unwatched(container)

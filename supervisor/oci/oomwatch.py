@@ -153,7 +153,11 @@ class OomWatch:
             self._later(run, PATIENCE_SECONDS)
 
     def _look(self, run: _Run) -> None:
-        kills = max(cgroups.oom_kills(run.cgroup, self._root) or 0, run.noted)
+        try:
+            kills = max(cgroups.oom_kills(run.cgroup, self._root) or 0, run.noted)
+        except OSError as error:  # out of descriptors: the next look counts
+            log.debug("memory kills cannot be counted now", container=run.key.container, why=str(error))
+            return
         if kills > run.seen and self._runs.get(run.key) is run:
             run.seen, run.seen_at = kills, asyncio.get_running_loop().time()
             self._later(run, PATIENCE_SECONDS)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shim import programs
+from supervisor import room
 from supervisor.errors import RuntimeFailed, RuntimeMissing, TimedOut
 
 MOST_OUTPUT_BYTES = 64 << 10
@@ -162,11 +163,13 @@ def _message(line: str) -> tuple[str, bool]:
 
 
 async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None) -> Result:
-    """Runs a command to its end. Raises TimedOut after `timeout_seconds`, OSError if it cannot be executed.
+    """Runs a command to its end. Raises TimedOut after `timeout_seconds`, OSError if it cannot be executed, Busy
+    without room for its pipes; then it did not begin.
 
     The end is the end of the command itself: a container's init inherits the outputs and may hold them open for ever.
     Past the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
     """
+    await room.wait_for(room.FOR_ONE, f"a command of {argv[0]}")
     command = _Command(argv, cwd)
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -94,21 +94,24 @@ class Watching:
         if not bundle.is_ours(own) and cgroups.pids(own):
             rest.mark_shared(new.directory.path)
 
-    def begin(self, watch: Watch) -> None:
-        try:
-            watch.begin()
-        except OSError as error:
-            raise ShimFailed(f"cannot watch run {watch.key.run} of {watch.key.container}: {error.strerror}") from error
-
     def hold(self, watch: Watch, created: launch.Created) -> Process:
         """The init that its shim has told of, watched from now on."""
         watch.init = Process(created.pid, created.started)
         watch.init_fd = created.pidfd
-        if watch.init_fd < 0:  # it got lost on its way: no room among our descriptors
-            watch.init_fd = pidfd_of(watch.init)
-        self.begin(watch)
+        watch.is_unheld = created.pidfd < 0  # it got lost on its way: no room among our descriptors
+        watch.begin()
         self._look_for_shim(watch)
         return watch.init
+
+    async def take_up(self, watch: Watch, init: Process) -> None:
+        """The init that was found without its shim's word, watched from now on; its end may be told before this
+        returns. OSError, and repeatable: there is no room to look for its shim."""
+        watch.drop_shim()
+        self.shims.find(watch)
+        watch.init, watch.is_unheld = init, True
+        watch.begin()
+        watch.look()
+        self._look_for_shim(watch)
 
     def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True) -> Watch:
         """What an earlier daemon has begun. Its end may be told before this returns."""
@@ -116,7 +119,7 @@ class Watching:
         watch.init_fd = pidfd_of(init)
         self.shims.find(watch)
         self._spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
-        self.begin(watch)
+        watch.begin()
         watch.look()
         self._look_for_shim(watch)
         return watch
@@ -203,9 +206,9 @@ class Watching:
 
     def _look_for_shim(self, watch: Watch) -> None:
         """One that has gone has either done its work, or needs to be replaced."""
-        if watch.shim_fd < 0:
+        if watch.has_no_shim():
             watch.look()
-            if not watch.reported and watch.init_fd >= 0:
+            if not watch.reported and (watch.init_fd >= 0 or watch.is_unheld):
                 self.shim_lost(watch.key)
 
     async def _adopt(self, key: RunKey) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import procstate, proctree, rundir
+from supervisor import procstate, proctree, room, rundir
 from supervisor.control import Control
 from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
 from supervisor.facts import Container, Phase, Process, RunKey, Winsize
@@ -113,7 +113,7 @@ class ShimV2Containers:
                 raise
             what, words = f"looking for the command of {container.spec.name}", str(error)
             raise await self._place.making.run(what, lambda: command.blame(wanted, words)) from error
-        init = process_of(pid)
+        init = await room.patiently(lambda: process_of(pid), "a look at init")
         if init is None:
             raise RuntimeFailed(f"{container.spec.runtime} says that init is {pid}, and there is no such process")
         place.leave_init(run.path, init)

@@ -7,8 +7,9 @@ from collections.abc import Collection
 
 import structlog
 
-from supervisor import proctree, rundir
+from supervisor import proctree, room, rundir
 from supervisor.errors import (
+    Busy,
     ExitdError,
     NoSuchContainer,
     NoSuchExec,
@@ -75,13 +76,17 @@ class ShimV2Execs:
                 where, lambda: command.blame(wanted, words, f"{container.spec.runtime} exec")
             ) from error
         except (TimedOut, ShimLost):
-            found = await self.begun_exec(container, e)
+            found = await room.surely(lambda: self.begun_exec(container, e))
             if found is NoProcess.NEVER_BEGAN:
                 raise
             if not isinstance(found, Process):
                 return MadeExec(None, None, self._hub.oom_kills(e.key))
             pid = found.pid
-        init = process_of(pid) or Process(pid, 0)  # it may have ended by now, and its Wait tells how
+        try:
+            found_now = await room.patiently(lambda: process_of(pid), "a look at an exec")
+        except Busy:
+            found_now = None
+        init = found_now or Process(pid, 0)  # it may have ended by now, and its Wait tells how
         place.leave_init(directory.path, init)
         self._hub.watching.hold(watched, init, own=run.peer.is_plain)
         return MadeExec(init, run.shim, self._hub.oom_kills(e.key))

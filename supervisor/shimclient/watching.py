@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from shim import native
-from supervisor import monitor
+from supervisor import monitor, room
 from supervisor.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.evidence import Pending
 from supervisor.facts import Process, Report, RunKey
@@ -50,9 +50,10 @@ class Watched:
     ended_ns: int = 0  # CLOCK_REALTIME at which init's pidfd became readable; 0 where it had ended before it was held
     waiting: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
+    holding: asyncio.TimerHandle | None = None  # the next try to hold init
 
     def close(self) -> None:
-        for each in (self.waiting, self.timer):
+        for each in (self.waiting, self.timer, self.holding):
             if each is not None:
                 each.cancel()
         if self.init_fd >= 0:
@@ -99,13 +100,26 @@ class Watching:
             self.drop(key)
 
     def hold(self, watched: Watched, init: Process, *, own: bool = True) -> None:
-        """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there."""
-        fd = monitor.open_process(init.pid, init.started_ticks)
-        watched.init, watched.init_fd, watched.own = init, -1 if fd is None else fd, own
-        if (
-            own and fd is not None and not monitor.read_ready(fd)
-        ):  # the moment of its end, whenever its shim tells of it
-            asyncio.get_running_loop().add_reader(fd, self._init_ended, watched)
+        """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there. Without room for one it is
+        opened as soon as there is: that its shim has begun it stays true."""
+        watched.init, watched.own = init, own
+        self._hold(watched)
+
+    def _hold(self, watched: Watched) -> None:
+        assert watched.init is not None
+        loop, fd = asyncio.get_running_loop(), None
+        try:
+            fd = monitor.open_process(watched.init.pid, watched.init.started_ticks)
+            # The moment of its end, whenever its shim tells of it.
+            if watched.own and fd is not None and not monitor.read_ready(fd):
+                loop.add_reader(fd, self._init_ended, watched)
+        except OSError as error:
+            log.debug("a process cannot be held yet", key=watched.key, why=str(error))
+            if fd is not None:
+                os.close(fd)
+            watched.holding = loop.call_later(room.AGAIN_SECONDS, self._hold, watched)
+        else:
+            watched.init_fd = -1 if fd is None else fd
 
     def _init_ended(self, watched: Watched) -> None:
         watched.ended_ns = time.time_ns()
@@ -266,7 +280,7 @@ class Watching:
 
 
 def process_of(pid: int) -> Process | None:
-    """The process that has this pid now."""
+    """The process that has this pid now. OSError: there is no room to look."""
     with contextlib.suppress(ProcessLookupError):
         return Process(pid, native.process_stat(pid)[2]) if pid > 0 else None
     return None

@@ -16,6 +16,7 @@ from supervisor.keeper import AT_ONCE, JournalUnread, Keeper, KeeperSilent
 from tests.shim.test_journal import FIRST, HEADER, SECOND, slots
 from tests.shim.test_record import written
 from tests.supervisor.children import descriptors
+from tests.supervisor.descriptors import only
 from tests.supervisor.fakes import until
 
 Peer = socket.socket
@@ -249,6 +250,20 @@ def passes_descriptor(peer: Peer, message: fields.Message) -> None:
         socket.send_fds(peer, [fields.encode("exitd-spawned", [("pid", 9), ("started", 8)])], [file.fileno()])
 
 
+def names_a_shim(peer: Peer, message: fields.Message) -> None:
+    """There was no room for its pidfd on the way."""
+    peer.send(fields.encode("exitd-spawned", [("pid", 9), ("started", 8)]))
+
+
+def test_a_journal_that_there_is_no_room_to_read_is_not_taken_for_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "keeper-1-2.journal").write_bytes(b"{")
+    k = Keeper(str(tmp_path), "exitd-keeper", lambda: None)
+    with only(0), pytest.raises(OSError, match="Too many open files"):
+        k.entry("c1", 1)
+    with pytest.raises(JournalUnread):
+        k.entry("c1", 1)
+
+
 @pytest.mark.parametrize("renewed", [HELLO, OLDER])
 def test_an_older_keeper_is_told_once_to_make_way_for_the_installed_program(
     server: Server, tmp_path: Path, renewed: bytes
@@ -273,7 +288,7 @@ def test_an_older_keeper_is_told_once_to_make_way_for_the_installed_program(
     asyncio.run(main())
 
 
-def test_a_spawned_shim_comes_with_its_pidfd_or_not_at_all(server: Server, tmp_path: Path) -> None:
+def test_a_spawned_shim_comes_with_its_pidfd_or_by_its_name_alone(server: Server, tmp_path: Path) -> None:
     server.script = passes_descriptor
 
     async def main() -> None:
@@ -284,9 +299,8 @@ def test_a_spawned_shim_comes_with_its_pidfd_or_not_at_all(server: Server, tmp_p
             assert not os.get_inheritable(pidfd)
             for fd in (pidfd, reading, writing):
                 os.close(fd)
-            server.script = answers_ok
-            with pytest.raises(launch.KeeperRefused):
-                await k.spawn(REQUEST, [])
+            server.script = names_a_shim
+            assert await k.spawn(REQUEST, []) == (9, 8, -1)
 
     asyncio.run(main())
 

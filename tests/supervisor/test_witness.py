@@ -13,7 +13,7 @@ import pytest
 
 from shim import native
 from shim.record import Record
-from supervisor import evidence, procstate, rundir
+from supervisor import evidence, monitor, procstate, room, rundir
 from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.keeper import JournalUnread
 from supervisor.monitor import Monitor
@@ -377,6 +377,78 @@ def test_a_fifo_without_writers_does_not_spin(tmp_path: Path) -> None:
             os.pwrite(b.directory.record_fd, written(b.record()), 0)
             ends_unreaped(b.init_process)
             await until(lambda: b.exits)
+
+    asyncio.run(main())
+
+
+class Narrow:
+    """Stands for a kernel that has no room for as long as `left` says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left, self.open = 3, monitor.open_process
+        monkeypatch.setattr(monitor, "open_process", self._open)
+        monkeypatch.setattr(room, "AGAIN_SECONDS", 0.005)
+
+    def _open(self, pid: int, started_ticks: int) -> int | None:
+        self.left -= 1
+        if self.left >= 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self.open(pid, started_ticks)
+
+
+def test_an_init_without_room_for_its_pidfd_is_held_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, made=False) as b:
+            os.close(b.init_fd)
+            Narrow(monkeypatch)
+            b.watch.init, b.watch.is_unheld = b.init, True
+            b.watch.begin()
+            assert (b.watch.init_fd, b.exits) == (-1, [])
+            await until(lambda: b.watch.init_fd >= 0)
+            assert not b.watch.is_unheld
+            ends_unreaped(b.init_process)
+            b.shim_writes(b.record(), 43)
+            await until(lambda: b.exits)
+
+    asyncio.run(main())
+
+
+def test_an_end_is_read_where_nothing_more_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, made=False) as b:
+            os.close(b.init_fd)
+            Narrow(monkeypatch).left = 10**9
+            b.watch.init, b.watch.is_unheld = b.init, True
+            b.watch.begin()
+            b.shim_writes(b.record(), 43)
+            await until(lambda: b.exits)
+            assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.RECORD)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["alive", "dead by then"])
+def test_a_shim_without_room_for_its_pidfd_is_watched_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: bool
+) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            with child() as late:
+                Narrow(monkeypatch)
+                b.watch.drop_shim()
+                b.watch.watch_shim(name_of(late), -1)
+                assert b.watch.shim_is_unheld
+                assert not b.watch.shim_gone.is_set()
+                if dead:
+                    late.kill()
+                    late.wait()
+                else:
+                    await until(lambda: b.watch.shim_fd >= 0)
+                    late.kill()
+                await until(b.watch.shim_gone.is_set)
+                assert b.lost == [KEY]
 
     asyncio.run(main())
 

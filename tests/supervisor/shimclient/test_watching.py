@@ -19,6 +19,7 @@ from supervisor.shimclient import watching
 from supervisor.shimclient.link import State
 from supervisor.shimclient.verdict import SHIM_LOST, UNDELETED, Deletion, Word
 from supervisor.shimclient.watching import Watched, Watching, process_of
+from tests.supervisor.descriptors import only
 from tests.supervisor.fakes import in_loop, until
 
 KEY = RunKey("c1", 1)
@@ -303,3 +304,12 @@ async def test_closing_breaks_off_all_waits_and_leaves_no_descriptor() -> None:
         watched = begun(found, Script([]), init=me)
         assert watched.init_fd >= 0
     assert len(os.listdir("/proc/self/fd")) == before and not told
+
+
+@in_loop
+async def test_a_process_without_room_for_its_pidfd_is_held_when_there_is_some() -> None:
+    with waiting("read line") as init, looking() as (found, told):
+        with only(0):
+            watched = begun(found, Script([]), init=init)
+        assert (watched.init, watched.init_fd, told) == (init, -1, {})
+        await until(lambda: watched.init_fd >= 0)

@@ -1,0 +1,68 @@
+"""Room for descriptors: waited for before anything is begun, and refused by name where there is none."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import TypeVar
+
+from supervisor.errnos import USED_UP
+from supervisor.errors import Busy
+
+FOR_ONE = 24  # descriptors that one run or exec takes at most while it is made; it keeps four of them
+PATIENCE_SECONDS = 3.0  # what has not begun waits so long
+AGAIN_SECONDS = 0.1  # between two tries
+
+T = TypeVar("T")
+
+
+def is_used_up(error: BaseException | None) -> bool:
+    """Return whether there was no descriptor, or nothing else that the kernel gives, for what was asked."""
+    return isinstance(error, OSError) and error.errno in USED_UP
+
+
+def busy(what: str, why: object) -> Busy:
+    """Return the refusal of `what`, of which nothing was begun."""
+    return Busy(f"out of descriptors, no room for {what}: {why}; nothing was begun, try again")
+
+
+async def patiently(attempt: Callable[[], T], what: str) -> T:
+    """Return what `attempt` returns; it is tried again while there is no room for it.
+
+    Raises:
+        Busy: there was none for PATIENCE_SECONDS. `what` names what was to be made.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + PATIENCE_SECONDS
+    while True:
+        try:
+            return attempt()
+        except OSError as error:
+            if not is_used_up(error):
+                raise
+            if loop.time() >= end:
+                raise busy(what, error.strerror) from error
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def surely(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return what `attempt` returns, tried again without a limit while there is no room for it. For what has begun: to
+    give that up would be to report what nobody has seen."""
+    while True:
+        try:
+            return await attempt()
+        except OSError as error:
+            if not is_used_up(error):
+                raise
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def wait_for(count: int, what: str) -> None:
+    """Return when this process could open `count` descriptors. Raises Busy as `patiently` does."""
+    await patiently(lambda: _try(count), what)
+
+
+def _try(count: int) -> None:
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.callback(os.close, os.dup(0))

@@ -1,0 +1,144 @@
+"""exitd, or its keeper, has no descriptor left while something begins: what has begun is followed to its end and
+reported with its code, what has not is refused by name. RLIMIT_NOFILE is lowered at the moment in question."""
+
+import contextlib
+import pathlib
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.errors import Busy
+from tests.system import lives
+from tests.system.between import Between, between
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
+from tests.system.execrig import begin, end_of, exec_directories, run, shim_of, shims_of
+from tests.system.gates import killed
+from tests.system.lives import events, last_exit, ledger, types, word
+
+NOTHING_MORE = 3  # descriptors: whatever number is free, a new one is above this
+
+
+def starve(pid: int) -> None:
+    """As of now the process opens nothing more."""
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (NOTHING_MORE, _limits(pid)[1]))
+
+
+def feed(pid: int) -> None:
+    hard = _limits(pid)[1]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(hard, 1024), hard))
+
+
+@contextlib.contextmanager
+def fed_again(pid: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        feed(pid)
+
+
+def _limits(pid: int) -> tuple[int, int]:
+    return resource.prlimit(pid, resource.RLIMIT_NOFILE)
+
+
+@dataclass
+class Box:
+    """A container that runs, and whoever stands between its daemon and its keeper."""
+
+    daemon: Daemon
+    keeper: Between
+    id: str
+    mount: pathlib.Path
+
+    def starve_when_begun(self) -> None:
+        """The daemon gets the keeper's next word of a new shim without its descriptor, and no other one."""
+        self.keeper.before["exitd-spawned"] = lambda: starve(self.daemon.pid)
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with lives.daemon(extra=("--reconcile-seconds", "0.5")) as daemon:
+        (mount := daemon.base / "mnt").mkdir()
+        with daemon.client() as client:
+            mounts = [pb.Mount(source=str(mount), destination="/mnt")]
+            id = lives.up(client, mounts=mounts).id
+        with between(daemon) as keeper:
+            yield Box(daemon, keeper, id, mount)
+
+
+@contextlib.contextmanager
+def nothing_left(box: Box) -> Iterator[None]:
+    """After the block the daemon has room again, and nothing of the block's execs is there."""
+    try:
+        yield
+    finally:
+        box.keeper.before.clear()
+        feed(box.daemon.pid)
+    until(lambda: not exec_directories(box.daemon), "the directories of execs")
+
+
+def told(box: Box, exec_id: str) -> list[str]:
+    with box.daemon.client() as client:
+        return [event.type for event in events(client, box.id) if event.exec_id == exec_id]
+
+
+def test_an_exec_that_began_ends_with_its_code_though_exitd_has_no_descriptor_from_then_on(box: Box) -> None:
+    with box.daemon.client() as client, nothing_left(box):
+        box.starve_when_begun()
+        exec_id = begin(client, box.id, "sh", "-c", "exit 43")
+        exit_ = end_of(client, box.id, exec_id)
+        assert (word(exit_), exit_.source) == ("exited 43", "record")
+        assert _limits(box.daemon.pid)[0] == NOTHING_MORE
+    assert told(box, exec_id) == ["exec", "exit"]
+
+
+def test_an_exec_that_began_without_a_descriptor_is_watched_like_any_other_once_there_is_one(box: Box) -> None:
+    waits = "touch /mnt/here; until [ -e /mnt/go ]; do sleep 0.02; done; exit 9"
+    with box.daemon.client() as client, ThreadPoolExecutor(1) as caller, nothing_left(box):
+        box.starve_when_begun()
+        asked = caller.submit(begin, client, box.id, "sh", "-c", waits)
+        until((box.mount / "here").exists, "the exec does not begin")
+        feed(box.daemon.pid)
+        exec_id = asked.result(LIMIT_SECONDS)
+        killed(shim_of(box.daemon, exec_id))  # only who watches a shim has it replaced
+        until(lambda: shims_of(box.daemon, exec_id), "a replacement")
+        (box.mount / "go").touch()
+        assert word(end_of(client, box.id, exec_id)) == "exited 9"
+    assert told(box, exec_id) == ["exec", "exit"]
+
+
+def test_a_container_that_was_made_without_a_descriptor_runs_to_its_end(box: Box) -> None:
+    with box.daemon.client() as client, ThreadPoolExecutor(1) as caller, nothing_left(box):
+        made = set(box.daemon.state.glob("c/*/*/created"))
+        box.starve_when_begun()
+        asked = caller.submit(client.create, spec("sh", "-c", "exit 7"))
+        until(lambda: set(box.daemon.state.glob("c/*/*/created")) - made, "the container is not made")
+        feed(box.daemon.pid)
+        id = asked.result(LIMIT_SECONDS).id
+        client.start(id)
+        exit_ = last_exit(client, id)
+        assert (word(exit_), exit_.source) == ("exited 7", "record")
+        assert types(client, id) == ["create", "start", "exit"]
+        client.remove(id, force=False)
+
+
+@pytest.mark.parametrize("who", ["daemon", "keeper"])
+def test_what_finds_no_descriptor_at_its_beginning_is_refused_and_never_runs(box: Box, who: str) -> None:
+    pid, ran = {"daemon": box.daemon.pid, "keeper": box.daemon.keeper_pid()}[who], box.mount / "ran"
+    with box.daemon.client() as client, nothing_left(box):
+        client.version()
+        before = len(ledger(client, box.id))
+        with fed_again(pid):
+            starve(pid)
+            with pytest.raises(Busy, match="out of descriptors"):
+                client.exec(box.id, pb.ExecSpec(args=["touch", "/mnt/ran"]))
+            with pytest.raises(Busy, match="out of descriptors"):
+                client.create(spec("true"))
+        assert not ran.exists()
+        assert word(run(client, box.id, "touch", "/mnt/ran")) == "exited 0"
+        assert ran.exists()
+        ran.unlink()
+        assert len(ledger(client, box.id)) == before + 1
