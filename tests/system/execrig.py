@@ -1,5 +1,6 @@
 """Execs of a real daemon in a line each."""
 
+import glob
 import pathlib
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -49,4 +50,5 @@ def command_of(pid: int) -> bytes:
 
 
 def exec_directories(d: Daemon) -> list[pathlib.Path]:
-    return list((d.state / "c").glob("*/*/e/*"))
+    """Those that are removed meanwhile glob.glob does not mind, and Path.glob does."""
+    return [pathlib.Path(path) for path in glob.glob(f"{d.state}/c/*/*/e/*")]

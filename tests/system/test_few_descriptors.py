@@ -2,6 +2,7 @@
 reported with its code, what has not is refused by name. RLIMIT_NOFILE is lowered at the moment in question."""
 
 import contextlib
+import glob
 import pathlib
 import resource
 from collections.abc import Iterator
@@ -80,6 +81,11 @@ def nothing_left(box: Box) -> Iterator[None]:
     until(lambda: not exec_directories(box.daemon), "the directories of execs")
 
 
+def words_of_shims(box: Box) -> set[str]:
+    """What each shim of a container leaves when it has made it."""
+    return set(glob.glob(f"{box.daemon.state}/c/*/*/created"))
+
+
 def told(box: Box, exec_id: str) -> list[str]:
     with box.daemon.client() as client:
         return [event.type for event in events(client, box.id) if event.exec_id == exec_id]
@@ -112,10 +118,10 @@ def test_an_exec_that_began_without_a_descriptor_is_watched_like_any_other_once_
 
 def test_a_container_that_was_made_without_a_descriptor_runs_to_its_end(box: Box) -> None:
     with box.daemon.client() as client, ThreadPoolExecutor(1) as caller, nothing_left(box):
-        made = set(box.daemon.state.glob("c/*/*/created"))
+        made = words_of_shims(box)
         box.starve_when_begun()
         asked = caller.submit(client.create, spec("sh", "-c", "exit 7"))
-        until(lambda: set(box.daemon.state.glob("c/*/*/created")) - made, "the container is not made")
+        until(lambda: words_of_shims(box) - made, "the container is not made")
         feed(box.daemon.pid)
         id = asked.result(LIMIT_SECONDS).id
         client.start(id)
