@@ -114,7 +114,7 @@ class Pumps:
             await self._forget(pump)
             raise
         pump.begun = True
-        if pump.shim_fd < 0:
+        if pump.has_no_shim():
             self._lost(key)
         return Fifos(
             *(f"{directory.path}/{name}" if name else "" for name in (names.stdin, names.stdout, names.stderr))
@@ -126,7 +126,7 @@ class Pumps:
             return directory.close()
         pump = self._pumps[key] = Pump(key, directory, self._senses, begun=True, may_leave=True)
         self._shims.find(pump)
-        if pump.shim_fd < 0:
+        if pump.has_no_shim():
             pump.shim_gone.set()
             self._lost(key)
 
@@ -198,8 +198,9 @@ class Pumps:
 
     async def _replace(self, pump: Pump) -> None:
         """Unless one that an earlier daemon has begun in its last moments is there by now."""
-        self._shims.find(pump)
-        if pump.shim_fd < 0 and not await self._shims.replace(pump) and pump.shim_fd < 0:
+        with contextlib.suppress(OSError):  # no room to look: a second one finds the lock taken, and leaves
+            self._shims.find(pump)
+        if pump.has_no_shim() and not await self._shims.replace(pump) and pump.has_no_shim():
             pump.over.set()
         if pump.given_up:
             pump.kill()
