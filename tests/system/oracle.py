@@ -39,8 +39,11 @@ exit $code"""
 AT_ONCE = ":"
 WHEN_TOLD = "read line </mnt/go"
 # What is said of a run whose shim and keeper were killed: a kernel from 6.15 on knows its end, an older one only until
-# init's new parent has reaped it.
-BY_KERNEL = {"exited by zombie", "exited by pidfd" if probe.pidfd().works else "unknown by none"}
+# init's new parent has reaped it. It says it to exitd, and to the next keeper if the shim has found that one before.
+BY_KERNEL = {
+    "exited by zombie",
+    *(("exited by pidfd", "exited by keeper") if probe.pidfd().works else ("unknown by none",)),
+}
 
 
 @dataclass
