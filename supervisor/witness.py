@@ -163,6 +163,7 @@ class Watch(ShimWatch):
     fifo_is_watched: bool = False
     reported: bool = False
     blind: bool = False  # the last look at it could not be made
+    record_unread: bool = False  # said once
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
     found_dead: bool = False  # when that was the first look at it
     fifo_number: int | None = None
@@ -320,7 +321,10 @@ class Watch(ShimWatch):
         """The shim's word, and whether it may have said something that cannot be read."""
         try:
             return rundir.read_record(self.directory), False
-        except OSError:
+        except OSError as error:
+            if not self.record_unread:
+                log.warning("an exit record cannot be read", container=self.key.container, why=str(error))
+            self.record_unread = True
             return None, True
 
     def _entry(self) -> tuple[Record | None, bool]:
@@ -357,7 +361,7 @@ class Watch(ShimWatch):
     def _init_ready(self, _: int) -> None:
         """Init is dead, or now reaped. A living shim was woken by the same and tells within moments: a look at all the
         other witnesses would keep the loop from hearing it, so they have to wait that long."""
-        if self.has_no_shim() or self._record() != (None, False):
+        if self.has_no_shim() or self.record() is not None:
             return self.look()
         if self.dead_at is None:
             self.dead_at = asyncio.get_running_loop().time()

@@ -1,0 +1,115 @@
+"""Root and state directory on a file system that fails on command: what is reported is true, reported once, and not
+before it is stored; what cannot be read now is read when it can be."""
+
+import os
+import pathlib
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from supervisor.errors import ExitdError
+from tests.system import lives
+from tests.system.daemonrig import Daemon, spec, until
+from tests.system.faultyfs import Faulty, mounted
+from tests.system.lives import last_exit, ledger, types, word
+
+GATE = "until [ -e /tmp/go ]; do sleep 0.05; done; exit 43"
+UNREAD = {"record": "an exit record cannot be read", "keeper": "a keeper's journal cannot be read"}
+FILES = {"record": "exit.json", "keeper": "keeper-*.journal"}
+
+
+@pytest.fixture(scope="module")
+def disk() -> Iterator[Faulty]:
+    with lives.directory() as base, mounted(base) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(disk: Faulty) -> Iterator[Daemon]:
+    made = Daemon(disk.path, extra=("--reconcile-seconds", "0.2"))
+    try:
+        yield made.start()
+    finally:
+        made.end()
+    until(lambda: not lives.processes_of(made.root) + lives.processes_of(made.state), "processes")
+
+
+def end(container: pb.Container) -> None:
+    """Its program goes on to its end, and is seen to have ended."""
+    pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+    until(lambda: not _runs(container.init.pid), "its end")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def told(client: Client, container: str) -> str:
+    """The word of its end, which is in the ledger once, and its source."""
+    exit_ = last_exit(client, container)
+    assert [word(each) for each in ledger(client, container)] == [word(exit_)]
+    client.remove(container, force=False)
+    assert types(client, container) == ["create", "start", "exit", "remove"]
+    return f"{word(exit_)} by {exit_.source}"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [["read exit.json EIO"], ["write exit.json ENOSPC", "write keeper-*.journal EIO"]],
+    ids=["record unread", "neither record nor journal written"],
+)
+def test_while_a_record_cannot_be_read_or_written_the_next_witness_is_believed(
+    disk: Faulty, client: Client, rules: list[str]
+) -> None:
+    container = lives.up(client, "sh", "-c", GATE)
+    with disk.failing(*rules):
+        end(container)
+        assert last_exit(client, container.id).source in ("fifo", "pidfd", "zombie")  # whoever is the first to be heard
+    assert told(client, container.id).startswith("exited 43")
+
+
+@pytest.mark.parametrize("evidence", ["keeper", "record"])
+def test_evidence_that_the_next_exitd_cannot_read_at_first_is_waited_for(
+    disk: Faulty, daemon: Daemon, evidence: str
+) -> None:
+    with daemon.client() as client:
+        daemon.warm(client)
+        container = lives.up(client, "sh", "-c", GATE)
+    if evidence == "keeper":
+        os.kill(container.shim.pid, signal.SIGKILL)
+        until(lambda: not _runs(container.shim.pid), "the shim's end")
+    daemon.kill()
+    end(container)
+    until(lambda: not os.path.exists(f"/proc/{container.init.pid}"), "it is reaped")
+    until(lambda: not _runs(container.shim.pid), "the shim's end")
+    with disk.failing(f"read {FILES[evidence]} EIO"):
+        daemon.start()
+        until(lambda: UNREAD[evidence] in daemon.log.read_text(), "it is looked at")
+        with daemon.client() as client:
+            assert ledger(client, container.id) == []
+    with daemon.client() as client:
+        assert told(client, container.id) == f"exited 43 by {evidence}"
+
+
+@pytest.mark.parametrize("rule", ["write *.db-wal ENOSPC", "fsync *.db-wal stall"])
+def test_an_end_is_not_reported_before_the_disk_has_it(disk: Faulty, client: Client, rule: str) -> None:
+    container = lives.up(client, "sh", "-c", GATE)
+    with disk.failing(rule):
+        end(container)
+        until(lambda: client.inspect(container.id).phase == pb.PHASE_RUNNING, "exitd answers")
+        assert ledger(client, container.id) == [] and types(client, container.id) == ["create", "start"]
+    assert told(client, container.id) == "exited 43 by record"
+
+
+@pytest.mark.parametrize("rule", ["fallocate exit.json ENOSPC", "write plan ENOSPC"])
+def test_without_room_for_a_run_it_is_refused_and_nothing_stays(disk: Faulty, client: Client, rule: str) -> None:
+    with disk.failing(rule), pytest.raises(ExitdError) as refused:
+        client.create(spec("true"))
+    assert refused.value.reason != "INTERNAL"
+    assert word(lives.run(client, "sh", "-c", "exit 7")[1]) == "exited 7"
