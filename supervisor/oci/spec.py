@@ -103,7 +103,7 @@ def parse_bundle(text: bytes, file: str) -> Document:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise BadRequest(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}", file=file) from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8; a number of thousands of digits
         raise BadRequest(f"{file} is not JSON text: {error}", file=file) from error
     if not isinstance(document, dict):
         raise BadRequest(f"{file}: the whole must be one JSON object", file=file)

@@ -239,7 +239,10 @@ def test_bad_json_is_told_with_file_and_line() -> None:
         b'{"process": 1, "root": {"path": "r"}}',
         b'{"process": {}, "root": {}}',
         b"\xff\xfe\xfa",
+        b"[" * 100_000,
+        b'{"process": {}, "root": {"path": "r"}, "x": ' + b"9" * 5000 + b"}",
     ],
+    ids=lambda text: text[:20].decode("ascii", "replace"),
 )
 def test_what_is_no_configuration_is_refused_naming_the_file(text: bytes) -> None:
     with pytest.raises(BadRequest, match=r"/b/config\.json"):
