@@ -241,6 +241,7 @@ class Pod:
     exit_policy: ExitPolicy = ExitPolicy.CONTINUE
     memory_bytes: int = 0  # limit of all its containers together
     log_directory: str = ""
+    pids_limit: int = 0  # processes and threads of all its containers together; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

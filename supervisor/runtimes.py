@@ -28,9 +28,10 @@ def chosen(spec: Spec, config: Config) -> Spec:
             runtime=found.name,
         )
     systemd = uses_systemd(config.cgroup_driver)
-    if systemd and spec.pod and spec.pod.memory_bytes:
+    limit = next((name for name in ("memory_bytes", "pids_limit") if spec.pod and getattr(spec.pod, name)), "")
+    if systemd and limit:
         raise BadRequest(
-            "memory_bytes of a pod: with the cgroup driver systemd a pod has no cgroup of its own; limit its "
+            f"{limit} of a pod: with the cgroup driver systemd a pod has no cgroup of its own; limit its "
             "containers instead, or choose the cgroup driver cgroupfs in exitd's configuration"
         )
     return replace(

@@ -88,6 +88,7 @@ def pod_spec_message(pod: Pod) -> pb.PodSpec:
         exit_policy=str(pod.exit_policy),
         memory_bytes=pod.memory_bytes,
         log_directory=pod.log_directory,
+        pids_limit=pod.pids_limit,
     )
 
 

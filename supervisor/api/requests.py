@@ -11,7 +11,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import bounds, restart, signals
 from supervisor.api.checks import check_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
-from supervisor.api.rights import group_of, rights_of
+from supervisor.api.rights import MOST_PIDS, group_of, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.errors import BadRequest
@@ -88,6 +88,7 @@ def pod_of(message: pb.PodSpec) -> Pod:
         exit_policy=ExitPolicy(one_of("pod.exit_policy", message.exit_policy or "continue", tuple(ExitPolicy))),
         memory_bytes=_memory(message.memory_bytes),
         log_directory=absolute("pod.log_directory", message.log_directory),
+        pids_limit=_pids(message.pids_limit),
     )
 
 
@@ -231,6 +232,12 @@ def _memory(size_bytes: int) -> int:
     if size_bytes and not MIN_MEMORY_BYTES <= size_bytes <= MAX_NUMBER:
         raise bad("memory_bytes", str(size_bytes), f"0 (no limit) or {MIN_MEMORY_BYTES} (4 MiB) to {MAX_NUMBER}")
     return size_bytes
+
+
+def _pids(limit: int) -> int:
+    if limit > MOST_PIDS:
+        raise bad("pod.pids_limit", str(limit), f"1 to {MOST_PIDS}, or 0 for no limit")
+    return limit
 
 
 def _cpu(field: str, milli: int) -> int:

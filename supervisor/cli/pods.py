@@ -12,6 +12,7 @@ import yaml
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
+from supervisor.api.rights import MOST_PIDS
 from supervisor.cli import parse, podview, table, template
 from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.manifest.sandboxconfig import read_config
@@ -74,9 +75,16 @@ def pods(
     default="stop",
     help="What becomes of the members when the pause container has ended; default stop.",
 )
+@click.option(
+    "--pids-limit",
+    type=click.IntRange(min=0, max=MOST_PIDS),
+    default=0,
+    metavar="N",
+    help="Processes and threads of the whole pod together; default 0, no limit but each container's own.",
+)
 @click.argument("config", metavar="CONFIG.json|yaml")
 @click.pass_context
-def runp(ctx: click.Context, runtime: str, on_pause_exit: str, config: str) -> int:
+def runp(ctx: click.Context, runtime: str, on_pause_exit: str, pids_limit: int, config: str) -> int:
     """Run a new pod from a CRI PodSandboxConfig and print its id."""
     wanted = read_config(read_text(config), config, lambda: str(uuid.uuid4()))
     for warning in wanted.warnings:
@@ -84,6 +92,7 @@ def runp(ctx: click.Context, runtime: str, on_pause_exit: str, config: str) -> i
     spec = wanted.spec
     spec.runtime = str(Path(runtime).absolute()) if "/" in runtime else runtime
     spec.pod.on_pause_exit = on_pause_exit
+    spec.pod.pids_limit = pids_limit
     print(connect(ctx).run_pod(spec).id, flush=True)
     return 0
 

@@ -78,6 +78,7 @@ def info(pod: pb.Pod) -> Document:
         "exitPolicy": pod.spec.exit_policy,
         "onPauseExit": pod.spec.on_pause_exit,
         "memoryLimitInBytes": pod.spec.memory_bytes,
+        "pidsLimit": pod.spec.pids_limit,
         "logDirectory": pod.spec.log_directory,
         "pause": container_document(pod.pause),
         "members": [container_document(member) for member in pod.members],

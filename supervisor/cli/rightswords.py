@@ -1,4 +1,4 @@
-"""The words of --cap-add, --cap-drop, --privileged, --ulimit and --pids-limit into a RightsSpec; they are docker's."""
+"""--cap-add, --cap-drop, --privileged, --ulimit, --pids-limit, --group-add into a RightsSpec; words are docker's."""
 
 import re
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.errors import BadRequest
 from supervisor.rights import LIMITS, UNLIMITED
 
+MOST_GROUP = 2**32 - 2
 _NUMBER = re.compile(r"\d{1,19}")
 
 
@@ -20,6 +21,7 @@ class RightsWords:
     cap_drop: tuple[str, ...] = ()
     ulimit: tuple[str, ...] = ()
     pids_limit: int | None = None
+    group_add: tuple[str, ...] = ()
 
 
 def rights_spec(words: RightsWords) -> pb.RightsSpec | None:
@@ -30,6 +32,7 @@ def rights_spec(words: RightsWords) -> pb.RightsSpec | None:
         cap_drop=_listed(words.cap_drop),
         ulimits=[_ulimit(word) for word in words.ulimit],
         pids_limit=words.pids_limit,
+        groups=[_group(word) for word in words.group_add],
     )
     return found if found.ListFields() else None
 
@@ -54,6 +57,13 @@ def _ulimit(word: str) -> pb.Ulimit:
     if not equals or name not in LIMITS:
         raise BadRequest(f"--ulimit {word}: write NAME=SOFT[:HARD], of {', '.join(LIMITS)}")
     return pb.Ulimit(name=name, soft=_limit(word, soft), hard=_limit(word, hard if colon else soft))
+
+
+def _group(word: str) -> int:
+    """Names are the image's, which is not there yet: numbers only."""
+    if not _NUMBER.fullmatch(word) or int(word) > MOST_GROUP:
+        raise BadRequest(f"--group-add {word}: write the group's number, 0 to {MOST_GROUP}")
+    return int(word)
 
 
 def _limit(word: str, text: str) -> int:

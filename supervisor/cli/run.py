@@ -56,6 +56,7 @@ LISTS = {
     "cap_add": ("CAP", "Give it this capability besides docker's default set, as in NET_ADMIN; ALL for all."),
     "cap_drop": ("CAP", "Take this capability away; ALL for all but those of --cap-add."),
     "ulimit": ("NAME=SOFT[:HARD]", "A limit of each of its processes, as in nofile=1024:65536; -1 is no limit."),
+    "group_add": ("GID", "A group of its first process besides those of its user, by number."),
     "volume": ("SRC:DST[:ro]", "Bind mount."),
     "log_opt": ("K=V", "max-size=SIZE, max-file=N, path=FILE or max-buffer-size=SIZE."),
     "security_opt": (

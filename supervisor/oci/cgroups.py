@@ -158,22 +158,35 @@ def limit_memory(cgroups_path: str, limit_bytes: int, root: str = ROOT) -> None:
     file = _memory_file(cgroups_path, ("memory.limit_in_bytes", "memory.max"), root)
     if file is None:
         raise ShimFailed(f"{cgroups_path}: no memory limit, the memory controller is not mounted")
+    _limit(file, limit_bytes, "memory", root)
+
+
+def limit_pids(cgroups_path: str, limit: int, root: str = ROOT) -> None:
+    """Limit the processes and threads in the cgroup, made if need be, and below it: pids.max (Linux 4.3). It refuses
+    forks; what was moved in is counted and not refused. Raises ShimFailed if the kernel refuses, or has no `pids`."""
+    if not counts_pids(root):
+        raise ShimFailed(f"{cgroups_path}: no limit of processes, the pids controller is not mounted")
+    top = root if mode(root) is Mode.V2 else f"{root}/pids"
+    _limit(f"{top}/{inside(cgroups_path)}/pids.max", limit, "pids", root)
+
+
+def _limit(file: str, limit: int, controller: str, root: str) -> None:
     try:
         os.makedirs(os.path.dirname(file), exist_ok=True)
         if mode(root) is Mode.V2:
-            _hand_down(os.path.dirname(file), root)
-        with open(file, "w", encoding="ascii") as limit:
-            limit.write(str(limit_bytes))
+            _hand_down(controller, os.path.dirname(file), root)
+        with open(file, "w", encoding="ascii") as written:
+            written.write(str(limit))
     except OSError as error:
-        raise ShimFailed(f"{file}: {error.strerror}; no memory limit, nothing was started") from error
+        raise ShimFailed(f"{file}: {error.strerror}; no {controller} limit, nothing was started") from error
 
 
-def _hand_down(directory: str, root: str) -> None:
-    """The memory controller for every level from the top to `directory`."""
+def _hand_down(controller: str, directory: str, root: str) -> None:
+    """The controller for every level from the top to `directory`."""
     level = root
     for part in os.path.relpath(directory, root).split("/"):
         with open(f"{level}/cgroup.subtree_control", "w", encoding="ascii") as control:
-            control.write("+memory")
+            control.write(f"+{controller}")
         level = f"{level}/{part}"
 
 

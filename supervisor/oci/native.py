@@ -152,8 +152,11 @@ class NativeContainers:
 
     def _limit_pod(self, container: Container) -> None:
         """Before its first container is there, so that nothing in the pod is ever without the limit."""
-        if container.spec.pod and container.spec.pod.memory_bytes:
-            cgroups.limit_memory(bundle.pod_cgroup(container.id), container.spec.pod.memory_bytes)
+        pod, cgroup = container.spec.pod, bundle.pod_cgroup(container.id)
+        if pod is not None and pod.memory_bytes:
+            cgroups.limit_memory(cgroup, pod.memory_bytes)
+        if pod is not None and pod.pids_limit:
+            cgroups.limit_pids(cgroup, pod.pids_limit)
 
     def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
         return runplan.encode(container, own, self._runtime(container), self._place)

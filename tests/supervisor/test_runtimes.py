@@ -97,8 +97,9 @@ def test_the_driver_is_settled_too() -> None:
     assert chosen(PLAIN, replace(CGROUPFS, cgroup_driver=CgroupDriver.SYSTEMD)).systemd_cgroup is True
 
 
-def test_a_pods_own_limit_is_refused_where_pods_have_no_cgroup() -> None:
-    limited = replace(PLAIN, pod=Pod(memory_bytes=1 << 30))
+@pytest.mark.parametrize("pod", [Pod(memory_bytes=1 << 30), Pod(pids_limit=9)])
+def test_a_pods_own_limit_is_refused_where_pods_have_no_cgroup(pod: Pod) -> None:
+    limited = replace(PLAIN, pod=pod)
     with pytest.raises(BadRequest, match="cgroup driver systemd"):
         chosen(limited, replace(CGROUPFS, cgroup_driver=CgroupDriver.SYSTEMD))
     assert chosen(limited, CGROUPFS).pod == limited.pod

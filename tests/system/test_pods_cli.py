@@ -123,6 +123,18 @@ def test_the_same_sandbox_a_second_time_is_refused_and_the_first_goes_on(cli: Cl
     assert cli.ok("pods", "-q", "--state", "ready") == pod
 
 
+def test_a_pods_limit_of_processes_is_that_of_all_its_containers_together(cli: Cli, tmp_path: pathlib.Path) -> None:
+    (config := tmp_path / "c.yaml").write_text("metadata: {name: few, namespace: shop}\n")
+    pod = cli.ok("runp", "--pids-limit", "100", str(config))
+    assert inspectp(cli, pod)["info"]["pidsLimit"] == 100
+    many = "i=0; while [ $i -lt 60 ]; do sleep 100 & i=$((i+1)); done"
+    cli.ok("run", "-d", "--pod", pod, "--name", "one", "busybox", "sh", "-c", f"{many}; echo up; wait")
+    until(lambda: cli.ok("logs", "one") == "up", "the first member has not begun all of its own")
+    other = cli("run", "--pod", pod, "busybox", "sh", "-c", f"{many}; echo up")
+    assert (other.code, other.out, "fork" in other.err) == (2, "", True), other
+    assert cli.ok("pods", "-q", "--state", "ready") == pod
+
+
 def test_a_broken_sandbox_file_is_refused_with_line_column_and_field(cli: Cli, tmp_path: pathlib.Path) -> None:
     said = runp(cli, tmp_path, SANDBOX_CONFIG.replace('"attempt": 1,', '"attempt": 1'))
     assert (said.code, said.out) == (125, "")

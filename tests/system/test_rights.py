@@ -59,6 +59,13 @@ def test_the_limit_of_processes_is_hit_and_no_limit_is_none(cli: Cli, tmp_path: 
 
 
 @BY_RUNTIME
+def test_groups_besides_those_of_its_user(cli: Cli, tmp_path: pathlib.Path, runtime: str) -> None:
+    options = ("--user", "1000:50", "--group-add", "4242", "--group-add", "7")
+    (groups,) = said(cli, tmp_path, runtime, "grep ^Groups: /proc/self/status", *options)
+    assert {*groups.split()[1:]} >= {"4242", "7"}
+
+
+@BY_RUNTIME
 def test_a_privileged_container_sees_and_writes_what_others_do_not(
     cli: Cli, tmp_path: pathlib.Path, runtime: str
 ) -> None:

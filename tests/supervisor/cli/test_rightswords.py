@@ -23,6 +23,7 @@ def test_every_word_arrives() -> None:
         cap_drop=("MKNOD",),
         ulimit=("nofile=10:20", "core=-1", "nproc=5", "cpu=1:unlimited"),
         pids_limit=-1,
+        group_add=("7", "33"),
     )
     assert container_spec(words, {}).rights == pb.RightsSpec(
         privileged=True,
@@ -35,7 +36,14 @@ def test_every_word_arrives() -> None:
             pb.Ulimit(name="cpu", soft=1, hard=UNLIMITED),
         ],
         pids_limit=-1,
+        groups=[7, 33],
     )
+
+
+@pytest.mark.parametrize("word", ["", "wheel", "-1", "4294967295"])
+def test_a_group_is_a_number(word: str) -> None:
+    with pytest.raises(BadRequest, match=f"--group-add {word}: write the group's number"):
+        rights_spec(RightsWords(group_add=(word,)))
 
 
 @pytest.mark.parametrize("word", ["nofile", "nofile=", "nofile=x", "nofile=1:", "nofile=1:2:3", "files=1", "=1"])

@@ -59,6 +59,15 @@ def test_on_v2_every_level_above_hands_the_memory_controller_down(v2: pathlib.Pa
     assert not (v2 / "exitd/pod-1/cgroup.subtree_control").exists()
 
 
+def test_processes_are_limited_where_the_kernel_counts_them(v2: pathlib.Path) -> None:
+    cgroups.limit_pids("/exitd/pod-1", 9, str(v2))
+    assert (v2 / "exitd/pod-1/pids.max").read_text() == "9"
+    assert (v2 / "exitd/cgroup.subtree_control").read_text() == "+pids"
+    put(v2 / "cgroup.controllers", "memory\n")
+    with pytest.raises(ShimFailed, match="pids controller is not mounted"):
+        cgroups.limit_pids("/exitd/pod-1", 9, str(v2))
+
+
 def test_a_limit_that_cannot_be_set_is_a_named_error(v1: pathlib.Path, tmp_path: pathlib.Path) -> None:
     put(tmp_path / "memory/exitd", "a file in the way")
     with pytest.raises(ShimFailed, match="nothing was started"):
