@@ -29,6 +29,15 @@ class CgroupDriver(StrEnum):
     CGROUPFS = "cgroupfs"
 
 
+class KernelWitness(StrEnum):
+    """How the kernel is asked for an end that nobody else has seen."""
+
+    AUTO = "auto"
+    PIDFD = "pidfd"
+    PROCEVENTS = "procevents"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What things may take."""
@@ -76,6 +85,7 @@ class Config:
     state: str = "/run/exitd"
     default_runtime: str = "runc"
     cgroup_driver: CgroupDriver = CgroupDriver.AUTO
+    kernel_witness: KernelWitness = KernelWitness.AUTO
     log_driver: LogDriver = LogDriver.CRI  # of containers that name none; so with the two below
     log_max_size: int = 0  # bytes; a log file that would grow beyond is rotated first; 0: never
     log_max_files: int = 5  # kept then, the current one included
@@ -121,7 +131,9 @@ PLAIN: tuple[Path, ...] = (  # everything but the runtimes
     *((each.name,) for each in fields(Config) if each.name not in (*TABLES, "runtimes")),
     *((table, each.name) for table, kind in TABLES.items() for each in fields(kind)),
 )
-FIXED = frozenset({("root",), ("state",), ("limits", "image_gib"), ("limits", "image_files")})  # while exitd runs
+FIXED = frozenset(  # while exitd runs
+    {("root",), ("state",), ("kernel_witness",), ("limits", "image_gib"), ("limits", "image_files")}
+)
 
 
 # -- from values to what is in force

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import cast
 
 from supervisor import sizes, tomllines
-from supervisor.config import SHIM_V2, CgroupDriver, Given, Values, shown_path
+from supervisor.config import SHIM_V2, CgroupDriver, Given, KernelWitness, Values, shown_path
 from supervisor.errors import BadConfig
 from supervisor.logspecs import LogDriver
 from supervisor.tomllines import Path, Table
@@ -112,6 +112,7 @@ KEYS: dict[str, Reader] = {
     "state": _directory,
     "default_runtime": runtime_name,
     "cgroup_driver": _word_of(CgroupDriver),
+    "kernel_witness": _word_of(KernelWitness),
     "log_driver": _word_of(LogDriver),
     "log_max_size": _size(4096),
     "log_max_files": _count(1, 100),

@@ -23,6 +23,7 @@ from shim import programs
 from shim.names import STATE_PATH_LIMIT
 from supervisor import (
     __version__,
+    kernelword,
     lifecycle,
     logplaces,
     ownership,
@@ -57,6 +58,7 @@ from supervisor.images.store import Images
 from supervisor.inotify import Inotify
 from supervisor.keeper import Keeper
 from supervisor.kernellog import Known
+from supervisor.kernelword import KernelWord
 from supervisor.kmsg import KernelLog
 from supervisor.managers import Containers, ExecProcesses
 from supervisor.monitor import Monitor
@@ -221,8 +223,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
     passed = sdlisten.given(frozenset({"ttrpc"}))  # before the first child
     asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
-    zombie = probe.zombie()
-    evidence = Evidence({Source.ZOMBIE: zombie})
+    zombie, pidfd = probe.zombie(), probe.pidfd()
+    evidence = Evidence({Source.ZOMBIE: zombie, Source.PIDFD: pidfd})
     store = Store(Path(settings.root) / "exitd.db", room_bytes=ROOM_BYTES)
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
@@ -233,6 +235,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.callback(inotify.close)
         monitor = Monitor()
         stack.callback(monitor.close)
+        kernel = kernelword.chosen(settings.now().kernel_witness, monitor, "" if pidfd.works else pidfd.detail)
+        stack.callback(kernel.close)
         keeper = Keeper(
             settings.state,
             str(programs.find("exitd-keeper")),
@@ -242,11 +246,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         stack.callback(keeper.close)
         place = Place(settings.root, settings.state, lambda: settings.now().limits)
-        runs = Watching(monitor, keeper, inotify, zombie=zombie.works)
+        runs = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel)
         stack.callback(runs.close)
         pumps = Pumps(settings.state, monitor, keeper)
         stack.callback(pumps.close)
-        hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works)
+        hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel)
         stack.push_async_callback(hub.close)
         native = NativeContainers(place, runs, ownership.owner(settings.root, settings.state))
         manager = Containers(native, ShimV2Containers(place, hub, native.prepared))
@@ -262,7 +266,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
         node.on_discarded = desk.release
-        about = partial(_info, configuration, node, keeper, evidence)
+        about = partial(_info, configuration, node, keeper, evidence, kernel)
         admission = Admission(node, desk, lambda spec: _settled(spec, settings.now()))
         operations = ExecOperations(node, manager, settings, about, admission)
         operations.execs = execs
@@ -280,7 +284,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, operations.target, manager.orders)
-        watches = _watch_desk(node, monitor, inotify, kernel_log, zombie_readable=zombie.works)
+        watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
@@ -336,18 +340,18 @@ async def _second_witness(
 
 
 def _watch_desk(
-    node: Node, monitor: Monitor, inotify: Inotify, kernel_log: KernelLog, *, zombie_readable: bool
+    node: Node, monitor: Monitor, inotify: Inotify, kernel_log: KernelLog, kernel: KernelWord, *, zombie_readable: bool
 ) -> WatchDesk:
     """What exitd watches and does not run."""
     parts = (node.store, node.events, node.clock, node.storing, monitor, inotify)
-    observer = Observer(*parts, zombie_readable=zombie_readable)
+    observer = Observer(*parts, zombie_readable=zombie_readable, kernel=kernel)
     observer.second_witness = kernel_log.weigh
     observer.owns = lambda process: any(c.init == process for c in node.containers.values())
     sources: dict[Kind, Callable[[Target], watchdesk.Source]] = {
         Kind.CONTAINERD: lambda target: ContainerdTasks(target, Containerd, observer.observe),
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }
-    return WatchDesk(observer, node.store, node.clock, sources)
+    return WatchDesk(observer, node.store, node.clock, sources, kernel.trouble)
 
 
 def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, operations: ExecOperations) -> None:
@@ -384,7 +388,7 @@ async def _probe_rest(evidence: Evidence, state: str) -> None:
     evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state)
 
 
-def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Evidence) -> Info:
+def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Evidence, kernel: KernelWord) -> Info:
     now = configuration.now()
     running = sum(c.phase in (Phase.RUNNING, Phase.PAUSED) for c in node.containers.values())
     return Info(
@@ -404,6 +408,7 @@ def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Ev
         state_file_system=probe.file_system(now.state),
         settings=(
             ("cgroup_driver", "systemd" if runtimes.uses_systemd(now.cgroup_driver) else "cgroupfs"),
+            ("kernel_witness", kernel.witness.value),
             ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
             ("waiters", str(len(node.changes))),
         ),

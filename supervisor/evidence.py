@@ -16,6 +16,8 @@ from supervisor.facts import NEVER_STARTED, Exited, ExitStatus, Process, Report,
 ZOMBIE_PATIENCE_SECONDS = 2.0  # how long a dead init may wait for its parent before its zombie is read instead
 UNREAD_PATIENCE_SECONDS = 30.0  # how long an end waits for a record, or a keeper's journal, that cannot be read
 UNREAD_RETRY_SECONDS = 1.0
+EVENT_PATIENCE_SECONDS = 5.0  # the kernel's events come after an end: how long one waits for the last of them
+EVENT_RETRY_SECONDS = 0.02
 MONITORS_KILLED = "monitors-killed"
 JOURNAL_UNREAD = "journal-unread"
 RECORD_UNREAD = "record-unread"
@@ -50,6 +52,8 @@ class Look:
     is_found: bool = False  # init was dead when it was looked at for the first time: nobody knows for how long
     zombie_began: bool | None = None  # whether the zombie had executed a program
     executes: bool = True  # False: its runtime runs the program within init, and never executes it
+    event_status: int | None = None  # wait status by the kernel's process events
+    event_is_coming: bool = False  # they are not complete yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,10 @@ def judge(look: Look) -> Report | Pending:
     if look.init is Init.REAPED:
         if look.pidfd_status is not None:
             return _told(waited(look.pidfd_status), Source.PIDFD, look)
+        if look.event_status is not None:
+            return _told(waited(look.event_status), Source.PROCEVENTS, look)
+        if look.event_is_coming and look.dead_seconds < EVENT_PATIENCE_SECONDS:
+            return Pending(EVENT_RETRY_SECONDS)
         unread = look.record_unread or look.journal_unread
         if unread and look.dead_seconds < UNREAD_PATIENCE_SECONDS:
             return Pending(UNREAD_RETRY_SECONDS)

@@ -91,6 +91,7 @@ class Source(StrEnum):
     KEEPER = "keeper"
     ZOMBIE = "zombie"
     PIDFD = "pidfd"
+    PROCEVENTS = "procevents"
     SHIMV2_WAIT = "shimv2-wait"  # a foreign shim's answer to Wait; the other two are its words, too
     SHIMV2_EVENT = "shimv2-event"
     SHIMV2_DELETE = "shimv2-delete"

@@ -110,6 +110,7 @@ __all__ = [
 
 SIGKILL = 9
 NOT_KNOWN = "unknown"
+OF_ANY_PROGRAM = frozenset({Source.FIFO, Source.PIDFD, Source.PROCEVENTS, Source.NONE})  # also of the runtime's init
 ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: sent to end, not to inform
 
 
@@ -276,7 +277,7 @@ def _ends(c: Container, asked: Asked) -> bool:
 def had_begun(c: Container, report: Report) -> bool:
     """Whether an end that came before the start was confirmed is that of the container's program. A witness that does
     not know is believed only where it saw that, or where it is another's shim, which knows what it has started."""
-    if report.began is None and report.source in (Source.FIFO, Source.PIDFD, Source.NONE):
+    if report.began is None and report.source in OF_ANY_PROGRAM:
         return bool(c.spec.runtime_type)
     return report.began is not False
 

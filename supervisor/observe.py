@@ -4,9 +4,9 @@
         report = sight.wait(30)           # Report(status=Exited(code=7), source=PIDFD, ...); None: it lives on
 
 The kernel keeps the status of a reaped process for those who hold its pidfd (Linux 6.15, PIDFD_GET_INFO); `probe.pidfd`
-says whether this one does. Where it does not, the end comes out as unknown. A process whose parent does not reap it is
-a zombie, and its status is read in /proc once it has been one for a while. A child of one's own may be watched too, but
-is reaped by nobody else.
+says whether this one does. exitd has another way on older kernels (`kernelword`); without one the end comes out as
+unknown. A process whose parent does not reap it is a zombie, and its status is read in /proc once it has been one for a
+while. A child of one's own may be watched too, but is reaped by nobody else.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from supervisor import evidence, foreign, monitor
 from supervisor.errors import BadRequest, Busy, NoSuchProcess, NotPermitted
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, Source, Unknown
+from supervisor.kernelword import BY_PIDFD, NO_WORD, KernelWord, Word
 from supervisor.oci import cgroups
 from supervisor.whose import Owners
 
@@ -36,15 +37,26 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Sight:
     """A pidfd and what was seen through it. `close` it, or use it as a context manager."""
 
-    def __init__(self, pidfd: int, process: Process, *, zombie_readable: bool = True) -> None:
+    def __init__(
+        self, pidfd: int, process: Process, *, zombie_readable: bool = True, kernel: KernelWord = BY_PIDFD
+    ) -> None:
         """Takes the descriptor over. `zombie_readable`: what `probe.zombie` says."""
         self.pidfd = pidfd
         self.process = process
         self.dead_ns: int | None = None  # CLOCK_MONOTONIC at which it was first seen dead
         self._zombie_readable = zombie_readable
+        self._kernel = kernel
+        kernel.hold(process, pidfd)
 
     @classmethod
-    def of(cls, pid: int, started_ticks: int | None = None, *, zombie_readable: bool = True) -> Self:
+    def of(
+        cls,
+        pid: int,
+        started_ticks: int | None = None,
+        *,
+        zombie_readable: bool = True,
+        kernel: KernelWord = BY_PIDFD,
+    ) -> Self:
         """BadRequest: no pid of a process. NoSuchProcess: it has gone, or was started at another time. NotPermitted:
         /proc does not show it. Busy: no descriptor is left."""
         pidfd = _opened(pid)
@@ -56,9 +68,9 @@ class Sight:
                     raise NotPermitted(f"process {pid} is not shown by /proc here (hidepid?)", pid=str(pid)) from error
                 raise _gone(pid) from error
             # Not reaped even now: so it is the descriptor's own start time that was read, and no later process's.
-            if _kernel_status(pidfd) is not None or (started_ticks is not None and started != started_ticks):
+            if _is_reaped(pidfd) or (started_ticks is not None and started != started_ticks):
                 raise _gone(pid)
-            return cls(pidfd, Process(pid, started), zombie_readable=zombie_readable)
+            return cls(pidfd, Process(pid, started), zombie_readable=zombie_readable, kernel=kernel)
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +83,7 @@ class Sight:
     def close(self) -> None:
         """Repeatable."""
         if self.pidfd >= 0:
+            self._kernel.let_go(self.process, self.pidfd)
             os.close(self.pidfd)
             self.pidfd = -1
 
@@ -80,7 +93,7 @@ class Sight:
 
     def look(self) -> Report | Pending:
         """What is known now. Pending: it lives, or is a zombie that may be reaped yet; look again then."""
-        init, status, zombie_status = self._states()
+        init, word, zombie_status = self._states()
         now_ns = time.monotonic_ns()
         if init is not Init.ALIVE and self.dead_ns is None:
             self.dead_ns = now_ns
@@ -88,7 +101,9 @@ class Sight:
             init=init,
             process=self.process,
             zombie_status=zombie_status if self._zombie_readable else None,
-            pidfd_status=status,
+            pidfd_status=word.status if word.source is Source.PIDFD else None,
+            event_status=word.status if word.source is Source.PROCEVENTS else None,
+            event_is_coming=word.is_coming,
             dead_seconds=(now_ns - self.dead_ns) / 1e9 if self.dead_ns is not None else 0.0,
             now_ns=time.time_ns(),
         )
@@ -112,19 +127,20 @@ class Sight:
         finally:
             poll.close()
 
-    def _states(self) -> tuple[Init, int | None, int | None]:
-        """How far it is, the status of a reaped one, that of a zombie."""
+    def _states(self) -> tuple[Init, Word, int | None]:
+        """How far it is, the kernel's word of its end, the status of a zombie that the kernel has no word of."""
         if not monitor.read_ready(self.pidfd):  # state Z alone is not dead: other threads may live
-            return Init.ALIVE, None, None
-        if (status := _kernel_status(self.pidfd)) is not None:
-            return Init.REAPED, status, None
+            return Init.ALIVE, NO_WORD, None
+        word = self._kernel.of(self.process, self.pidfd)
+        if word.status is not None:
+            return Init.REAPED, word, None
         try:
             _, _, started, zombie_status = native.process_stat(self.process.pid)
         except ProcessLookupError:
             started = zombie_status = -1
         if started == self.process.started_ticks:
-            return Init.ZOMBIE, None, zombie_status
-        return Init.REAPED, _kernel_status(self.pidfd), None  # since the first question
+            return Init.ZOMBIE, NO_WORD, zombie_status
+        return Init.REAPED, self._kernel.of(self.process, self.pidfd), None  # since the first question
 
 
 def cgroup_of(pid: int) -> str:
@@ -194,11 +210,9 @@ def _gone(pid: int) -> NoSuchProcess:
     return NoSuchProcess(f"process {pid} does not exist, or no longer", pid=str(pid))
 
 
-def _kernel_status(pidfd: int) -> int | None:
-    try:
-        return native.pidfd_exit_status(pidfd)
-    except OSError:  # a kernel before 6.15
-        return None
+def _is_reaped(pidfd: int) -> bool:
+    """Its number may be another's by now (proc_pid_fdinfo(5): Pid is -1 then)."""
+    return "\nPid:\t-1\n" in _text(f"/proc/self/fdinfo/{pidfd}")
 
 
 def _text(path: str) -> str:

@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
@@ -22,6 +23,7 @@ from supervisor.evidence import Pending
 from supervisor.facts import Process, Report, RunKey, Source, Unknown
 from supervisor.inotify import Inotify
 from supervisor.kernellog import Known
+from supervisor.kernelword import KernelWord
 from supervisor.observe import Sight
 from supervisor.oci import cgroups
 from supervisor.oci.oomwatch import OomWatch
@@ -58,14 +60,14 @@ class Observer:
 
     def __init__(
         self, store: Store, events: EventLog, clock: Clock, storing: Storing, watcher: monitor.Monitor,
-        changes: Inotify, *, zombie_readable: bool,
+        changes: Inotify, *, zombie_readable: bool, kernel: KernelWord,
     ) -> None:  # fmt: skip
         self._store = store
         self._events = events
         self._clock = clock
         self._storing = storing
         self._monitor = watcher
-        self._zombie_readable = zombie_readable
+        self._sight = partial(Sight.of, zombie_readable=zombie_readable, kernel=kernel)
         self._eyes: dict[Process, Eye] = {}
         self._counts = Counter[str]()  # of eyes by their watch
         self._runs: dict[str, int] = {}  # the newest run of each container that is watched
@@ -109,7 +111,7 @@ class Observer:
         if one.boot_id != self._clock.boot_id():
             return self._end_later(one, evidence.rebooted(one.process, self._clock.now_ns()))
         try:
-            sight = Sight.of(one.process.pid, one.process.started_ticks, zombie_readable=self._zombie_readable)
+            sight = self._sight(one.process.pid, one.process.started_ticks)
         except (NoSuchProcess, NotPermitted):
             away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns(), at_is_found=True)
             return self._end_later(one, away)
@@ -129,7 +131,7 @@ class Observer:
 
         BadRequest, NoSuchProcess, NotPermitted: see Sight. Busy: this exitd watches as many as it can.
         """
-        sight = Sight.of(found.pid, found.started_ticks, zombie_readable=self._zombie_readable)
+        sight = self._sight(found.pid, found.started_ticks)
         if sight.process in self._eyes or self.owns(sight.process):
             sight.close()
             return None

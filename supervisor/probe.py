@@ -6,6 +6,7 @@ milliseconds; the daemon calls it outside of its loop.
 
 import errno
 import os
+import socket
 import struct
 import subprocess
 import tempfile
@@ -15,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shim import native, programs
-from supervisor import monitor
+from supervisor import kernelword, monitor, procevents
 from supervisor.facts import Source
+from supervisor.procevents import Ended
 
 TEST_CODE = 43
 TEST_STATUS = TEST_CODE << 8  # wait status of an exit with that code, wait(2)
@@ -42,6 +44,7 @@ def evidence(state: str) -> dict[Source, Result]:
         Source.KEEPER: keeper(),
         Source.ZOMBIE: zombie(),
         Source.PIDFD: pidfd(),
+        Source.PROCEVENTS: process_events(),
     }
 
 
@@ -130,6 +133,33 @@ def pidfd() -> Result:
         cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
         return Result(False, f"a pidfd of a child that exited {TEST_CODE} told {status}", cure)
     return Result(True, f"PIDFD_GET_INFO told {TEST_CODE} of a reaped child")
+
+
+def process_events() -> Result:
+    """The process events connector reports the end of a child, to this process as to anyone who listens."""
+    cure = "nothing is wrong: the other sources do. It matters on kernels before 6.15, where pidfds tell nothing"
+    try:
+        sock = kernelword.listen()
+        try:
+            kernelword.attach(sock, procevents.accepts_all())
+            with _ending_child() as (pid, _):
+                status = _status_by_event(sock, pid)
+        finally:
+            kernelword.stop_listening(sock)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Result(False, getattr(error, "strerror", None) or str(error), cure)
+    if status != TEST_STATUS:
+        return Result(False, f"the process event of a child that exited {TEST_CODE} told {status}", cure)
+    return Result(True, f"the process events connector told {TEST_CODE} of a child")
+
+
+def _status_by_event(sock: socket.socket, pid: int) -> int:
+    """OSError: none came in time, or some were lost."""
+    sock.settimeout(LIMIT_SECONDS)
+    while True:
+        event = procevents.parse(sock.recv(procevents.MESSAGE_BYTES))
+        if isinstance(event, Ended) and event.pid == event.tid == pid:
+            return event.status
 
 
 def kernel() -> tuple[int, int]:

@@ -1,7 +1,11 @@
 """What proc(5) says beyond what shim/native.py needs: whether a process is on its way out, or stopped."""
 
+import errno
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from supervisor.facts import Process
 
@@ -10,13 +14,24 @@ PF_EXITING = 0x4  # include/linux/sched.h; set at the beginning of do_exit, long
 STATE, FLAGS, THREADS, STARTED = 0, 6, 17, 19  # fields 3, 9, 20 and 22, counted from behind the name
 
 
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """`is_ending`: in the kernel's exit path, or about to be, as all are when the process is killed or exits."""
+
+    tid: int
+    is_dead: bool
+    is_ending: bool
+
+
 def is_ending(process: Process) -> bool:
     """It is dead, or in the kernel's exit path: the first of a pid namespace is there until all others are reaped. One
     whose first thread has ended, a zombie in proc(5), lives for as long as another thread does."""
     fields = _fields(process)
     if fields is None:
         return True
-    return _is_exiting(fields) and (int(fields[THREADS]) <= 1 or all(map(_is_exiting, _threads(process.pid))))
+    if not _is_exiting(fields):
+        return False
+    return int(fields[THREADS]) <= 1 or all(_is_exiting(each) for _, each in _threads(process.pid))
 
 
 def is_gone(process: Process) -> bool:
@@ -33,12 +48,15 @@ def is_stopped(process: Process) -> bool:
 
 def is_killed(process: Process) -> bool:
     """SIGKILL is on its way to it, and nothing else can come of that; a frozen one may keep it waiting for long."""
-    try:
-        with open(f"/proc/{process.pid}/status", encoding="utf-8", errors="replace") as file:
-            masks = [int(line.split()[1], 16) for line in file if line.startswith(("SigPnd:", "ShdPnd:"))]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return any(mask & SIGKILL_BIT for mask in masks) and _fields(process) is not None
+    pending = _pending(f"/proc/{process.pid}/status", "SigPnd:", "ShdPnd:")
+    return bool(pending & SIGKILL_BIT) and _fields(process) is not None
+
+
+def threads(pid: int, most: int) -> Iterator[Thread]:
+    """Those that are there, of whoever has that pid. OSError: they cannot be read; E2BIG: they are more than `most`."""
+    for tid, fields in _threads(pid, most):
+        is_killed = bool(_pending(f"/proc/{pid}/task/{tid}/status", "SigPnd:") & SIGKILL_BIT)
+        yield Thread(tid, fields[STATE] in "ZX", _is_exiting(fields) or is_killed)
 
 
 def process_of(thread: int) -> int:
@@ -72,16 +90,28 @@ def _is_exiting(fields: list[str]) -> bool:
     return bool(int(fields[FLAGS]) & PF_EXITING) or fields[STATE] in "ZX"
 
 
-def _threads(pid: int) -> Iterator[list[str]]:
-    """Of each thread that is there: the same fields as of the process."""
+def _threads(pid: int, most: int | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Of each thread that is there: its number, and the same fields as of the process."""
     try:
         names = os.listdir(f"/proc/{pid}/task")
     except (FileNotFoundError, ProcessLookupError):
         return
+    if most is not None and len(names) > most:
+        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
     for name in names:
         fields = _read(f"/proc/{pid}/task/{name}/stat")
         if fields is not None:
-            yield fields
+            yield int(name), fields
+
+
+def _pending(path: str, *names: str) -> int:
+    """Signals that wait, by the masks of those names in proc_pid_status(5); 0 when there is nothing (any more)."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            masks = [int(line.split()[1], 16) for line in file if line.startswith(names)]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return reduce(or_, masks, 0)
 
 
 def _fields(process: Process) -> list[str] | None:

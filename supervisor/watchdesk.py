@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from supervisor import foreign, observe, probe
+from supervisor import foreign, observe
 from supervisor.clock import Clock
 from supervisor.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
 from supervisor.facts import By
@@ -20,7 +20,7 @@ from supervisor.watched import Kind, Target, WatchView
 MOST_TARGETS = 64
 MOST_PIDS = 10_000
 MOST_PATH = 4096
-NEEDS = "watching what others run needs Linux 6.15"
+NEEDS = "watching what others run needs Linux 6.15, or the process events connector"
 
 log = structlog.get_logger(__name__)
 
@@ -50,15 +50,14 @@ class WatchDesk:
         store: Store,
         clock: Clock,
         sources: Mapping[Kind, Callable[[Target], Source]],
-        probed: Callable[[], probe.Result] = probe.pidfd,
+        blind: str = "",
     ) -> None:
-        """`probed`: whether the kernel tells; asked once."""
+        """`blind`: why the kernel does not tell how processes end; empty: it does."""
         self._observer = observer
         self._store = store
         self._clock = clock
         self._sources = sources
-        self._probed = probed
-        self._told: probe.Result | None = None
+        self._blind = f"{blind}; {NEEDS}" if blind else ""
         self._watches: dict[str, Watch] = {}
         self._turn = asyncio.Lock()
         self._beginning: asyncio.Task[None] | None = None
@@ -85,7 +84,7 @@ class WatchDesk:
         CannotWatch: this kernel does not tell. BadRequest, NoSuchProcess, NotPermitted, WrongState: no such thing to
         watch, or one that is watched otherwise. Busy: enough is watched.
         """
-        await self._check_kernel()
+        self._check_kernel()
         async with self._turn:
             known = self._watches.get(where)
             if known is None:
@@ -165,7 +164,7 @@ class WatchDesk:
 
     async def _begin_again(self) -> None:
         try:
-            await self._check_kernel()
+            self._check_kernel()
         except CannotWatch as error:
             log.error("what others run cannot be watched any more", why=str(error))
             return
@@ -176,12 +175,9 @@ class WatchDesk:
         if sum((watch.target.kind is Kind.PID) is pids for watch in self._watches.values()) >= most:
             raise Busy(f"{most} such watches are the most; end one: exitctl watch --stop")
 
-    async def _check_kernel(self) -> None:
-        """By a real child's end, once; never by a version."""
-        if self._told is None:
-            self._told = await asyncio.to_thread(self._probed)
-        if not self._told.works:
-            raise CannotWatch(f"{self._told.detail}; {NEEDS}")
+    def _check_kernel(self) -> None:
+        if self._blind:
+            raise CannotWatch(self._blind)
 
     # -- the observer's words
 
@@ -198,10 +194,7 @@ class WatchDesk:
                 del self._watches[where]
 
     def _view(self, watch: Watch) -> WatchView:
-        silent = self._told is not None and not self._told.works
-        trouble = f"{self._told.detail}; {NEEDS}" if silent and self._told is not None else ""
-        if watch.source is not None:
-            trouble = watch.source.trouble
+        trouble = watch.source.trouble if watch.source is not None else self._blind
         return WatchView(watch.target, self._observer.count(watch.target.where), watch.exits, trouble)
 
 

@@ -18,6 +18,7 @@ from shim.record import Record
 from supervisor import control, evidence, keeper, monitor, procstate, room, rundir
 from supervisor.evidence import Init, Look, Pending
 from supervisor.facts import Process, Report, RunKey, Source
+from supervisor.kernelword import NO_WORD, KernelWord, Word
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +41,7 @@ class Senses(ShimSenses):
     """And what one of a run needs."""
 
     zombie_readable: bool  # the self-test's word: /proc/PID/stat field 52 tells the truth here
+    kernel: KernelWord
     now_ns: Callable[[], int]
     entry: Callable[[RunKey], Record | None]  # the keeper's journal; raises JournalUnread
     oom_kills: Callable[[RunKey], int]
@@ -199,7 +201,8 @@ class Watch(ShimWatch):
         if self.init_fd < 0 and self.is_unheld and self.init is not None:
             found = monitor.open_process(self.init.pid, self.init.started_ticks)
             self.init_fd = -1 if found is None else found
-        if self.init_fd >= 0:
+        if self.init_fd >= 0 and self.init is not None:
+            self.senses.kernel.hold(self.init, self.init_fd)
             self.found_dead = monitor.read_ready(self.init_fd)
             self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
         else:
@@ -299,6 +302,7 @@ class Watch(ShimWatch):
             self.dead_at = loop.time()
         gone = init is not Init.ALIVE and (record is None or not evidence.fits(record, self.init))
         entry, unread = self._entry() if gone else (None, False)
+        word = self._kernels_word() if gone else NO_WORD
         return Look(
             init=init,
             process=self.init,
@@ -308,7 +312,9 @@ class Watch(ShimWatch):
             record_unread=record_unread,
             journal_unread=unread,
             zombie_status=zombie_status if self.senses.zombie_readable else None,
-            pidfd_status=self._kernel_status() if gone else None,
+            pidfd_status=word.status if word.source is Source.PIDFD else None,
+            event_status=word.status if word.source is Source.PROCEVENTS else None,
+            event_is_coming=word.is_coming,
             dead_seconds=loop.time() - self.dead_at if self.dead_at is not None else 0.0,
             is_found=self.found_dead,
             now_ns=self.senses.now_ns(),
@@ -352,11 +358,10 @@ class Watch(ShimWatch):
     def _has_executed(self) -> bool | None:
         return native.has_executed(self.init.pid, self.init.started_ticks) if self.init is not None else None
 
-    def _kernel_status(self) -> int | None:
-        try:
-            return native.pidfd_exit_status(self.init_fd) if self.init_fd >= 0 else None
-        except OSError:  # a kernel before 6.15
-            return None
+    def _kernels_word(self) -> Word:
+        if self.init is None or self.init_fd < 0:
+            return NO_WORD
+        return self.senses.kernel.of(self.init, self.init_fd)
 
     def _init_ready(self, _: int) -> None:
         """Init is dead, or now reaped. A living shim was woken by the same and tells within moments: a look at all the
@@ -389,6 +394,8 @@ class Watch(ShimWatch):
     def _stop_watching_init(self) -> None:
         self.is_unheld = False
         self._look_again(None)
+        if self.init is not None and self.init_fd >= 0:
+            self.senses.kernel.let_go(self.init, self.init_fd)
         self.senses.on_over(self.key)
         for fd in (self.directory.fifo_fd, self.init_fd):
             if fd >= 0:

@@ -47,6 +47,7 @@ ORDER = (
     "supervisor.sandbox",
     "supervisor.tomllines",
     "supervisor.config",
+    "supervisor.procevents",
     "supervisor.configfile",
     # kernel, files, sockets
     "supervisor.listening",
@@ -70,6 +71,7 @@ ORDER = (
     "supervisor.rundir",
     "supervisor.ownership",
     "supervisor.monitor",
+    "supervisor.kernelword",
     "supervisor.kmsg",
     "supervisor.survey",
     "supervisor.orphans",

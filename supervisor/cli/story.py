@@ -17,6 +17,8 @@ WITNESSES = {
     "itself, in /proc.",
     "pidfd": "Nobody who had seen the end was left to tell it; the kernel itself told the status through the "
     "pidfd that exitd held.",
+    "procevents": "Nobody who had seen the end was left to tell it; the kernel's process events, to which exitd had "
+    "been listening, reported the status.",
     "shimv2-wait": "Its shim answered the Wait that exitd had open.",
     "shimv2-event": "Its shim sent a TaskExit event; the Wait that exitd had open was not answered.",
     "shimv2-delete": "Its shim was gone. The number is what the shim's delete command printed, which saw no end.",
@@ -26,13 +28,14 @@ WITNESSES = {
 # Of what exitd only watches: it has no shim and no keeper.
 WATCHED = {
     "pidfd": "exitd only watched it: the kernel itself told the status through the pidfd that exitd held.",
+    "procevents": "exitd only watched it: the kernel's process events reported the status.",
     "none": "exitd only watched it, and could not see its end. No number is made up for it.",
 }
 
 CAUSES = {
     "watcher-away": "exitd was not running when it ended, and nobody else was watching",
     "ended-before-watch": "it began and ended before exitd could look at it",
-    "kernel-did-not-tell": "exitd held its pidfd, and the kernel did not tell",
+    "kernel-did-not-tell": "exitd watched it, and the kernel did not tell",
     "monitors-killed": "its shim was gone, no keeper had it, and the kernel did not report how it ended to anyone else",
     "journal-unread": "its shim was gone, and what the keeper had written about its end could not be read",
     "record-unread": "its shim was gone, and what it had written about its end could not be read",

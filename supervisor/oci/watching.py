@@ -13,6 +13,7 @@ from supervisor import control, keeper, monitor, rundir
 from supervisor.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.inotify import Inotify
+from supervisor.kernelword import KernelWord
 from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.sandbox import ExitListener, NoProcess, OomListener
@@ -29,7 +30,15 @@ class Watching:
     """One per daemon; belongs to its event loop. `cgroups` says where each container's is; `shim_cgroups`, where the
     shims of a container belong whose client named a cgroup for them."""
 
-    def __init__(self, watcher: monitor.Monitor, keeper_line: keeper.Keeper, changes: Inotify, *, zombie: bool) -> None:
+    def __init__(
+        self,
+        watcher: monitor.Monitor,
+        keeper_line: keeper.Keeper,
+        changes: Inotify,
+        *,
+        zombie: bool,
+        kernel: KernelWord,
+    ) -> None:
         """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
         self.cgroups: dict[str, str] = {}
         self.shim_cgroups: dict[str, str] = {}
@@ -47,6 +56,7 @@ class Watching:
         self._senses = Senses(
             monitor=watcher,
             zombie_readable=zombie,
+            kernel=kernel,
             now_ns=time.time_ns,
             entry=self._entry,
             oom_kills=self.oom_kills,

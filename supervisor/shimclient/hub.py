@@ -12,6 +12,7 @@ from supervisor import monitor, rundir
 from supervisor.errors import ExitdError, ShimFailed
 from supervisor.facts import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.inotify import Inotify
+from supervisor.kernelword import KernelWord
 from supervisor.oci import cgroups
 from supervisor.oci.bundle import cgroups_path
 from supervisor.oci.oomwatch import OomWatch
@@ -60,11 +61,20 @@ class Run:
 class Hub:
     """One per daemon; belongs to its event loop."""
 
-    def __init__(self, where: Place, watcher: monitor.Monitor, changes: Inotify, pumps: Pumps, *, zombie: bool) -> None:
+    def __init__(
+        self,
+        where: Place,
+        watcher: monitor.Monitor,
+        changes: Inotify,
+        pumps: Pumps,
+        *,
+        zombie: bool,
+        kernel: KernelWord,
+    ) -> None:
         """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
         self.place = where
         self.pumps = pumps
-        self.watching = Watching(self._ended, self.oom_kills, zombie=zombie)
+        self.watching = Watching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel)
         self.on_silence: Callable[[RunKey, bool], None] = lambda key, silent: None
         self._runs: dict[str, Run] = {}
         self._on_exit: ExitListener | None = None

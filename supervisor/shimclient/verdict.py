@@ -47,6 +47,7 @@ class Seen:
     for no other reason than that this was the code; others say it of what they have lost, too. `ended_ns`: when the
     kernel reported the end of the process, 0 where exitd did not see it. `forced`: it was killed past its shim,
     which does not answer. `is_zombie`: `kernel_status` is from the process itself. `never_started`: the shim says so.
+    `kernel_source`: by which way the kernel gave the status.
     """
 
     process: Process | None
@@ -63,6 +64,7 @@ class Seen:
     forced: bool = False
     is_zombie: bool = False
     never_started: bool = False
+    kernel_source: Source = Source.PIDFD
 
 
 def judge(seen: Seen) -> Report | Pending:
@@ -78,9 +80,8 @@ def judge(seen: Seen) -> Report | Pending:
     if not seen.lost and not seen.forced:
         return Pending()
     if seen.kernel_status is not None:
-        return _seen_ended(
-            seen, waited(seen.kernel_status), Source.ZOMBIE if seen.is_zombie and not seen.lost else Source.PIDFD
-        )
+        source = Source.ZOMBIE if seen.is_zombie and not seen.lost else seen.kernel_source
+        return _seen_ended(seen, waited(seen.kernel_status), source)
     if not seen.lost:
         return Pending()
     if seen.deleted.failed:
@@ -101,7 +102,7 @@ def _told(seen: Seen, word: Word, source: Source) -> Report:
     status, at_ns = number_status(word.number, is_plain=seen.is_plain), word.at_ns or seen.now_ns
     if seen.kernel_status is not None:
         truth = waited(seen.kernel_status)
-        source = source if fold(truth) == word.number else Source.PIDFD
+        source = source if fold(truth) == word.number else seen.kernel_source
         status = truth
     return Report(status, source, seen.process, at_ns, seen.oom_kills, counted=False)
 

@@ -14,7 +14,8 @@ from shim import native
 from supervisor import monitor, room
 from supervisor.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.evidence import Pending
-from supervisor.facts import Process, Report, RunKey
+from supervisor.facts import Process, Report, RunKey, Source
+from supervisor.kernelword import KernelWord
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.verdict import NOT_DELETED, Deletion, Seen, Word, judge
 
@@ -44,6 +45,7 @@ class Watched:
     over: bool = False  # the shim has said that there is nobody to signal
     reported: bool = False
     kernel_status: int | None = None
+    kernel_source: Source = Source.PIDFD
     is_zombie: bool = False  # that status was read from the dead process itself, which nobody has reaped
     forced: bool = False  # SIGKILL was sent past its shim, which does not answer: the kernel's word is enough
     never_started: bool = False  # its shim says so
@@ -52,11 +54,13 @@ class Watched:
     timer: asyncio.TimerHandle | None = None
     holding: asyncio.TimerHandle | None = None  # the next try to hold init
 
-    def close(self) -> None:
+    def close(self, kernel: KernelWord) -> None:
         for each in (self.waiting, self.timer, self.holding):
             if each is not None:
                 each.cancel()
         if self.init_fd >= 0:
+            if self.init is not None:
+                kernel.let_go(self.init, self.init_fd)
             asyncio.get_running_loop().remove_reader(self.init_fd)
             os.close(self.init_fd)
             self.init_fd = -1
@@ -66,11 +70,17 @@ class Watching:
     """One per daemon; belongs to its event loop. `tell` hears of each end once."""
 
     def __init__(
-        self, tell: Callable[[RunKey, Report], None], oom_kills: Callable[[RunKey], int], *, zombie: bool
+        self,
+        tell: Callable[[RunKey, Report], None],
+        oom_kills: Callable[[RunKey], int],
+        *,
+        zombie: bool,
+        kernel: KernelWord,
     ) -> None:
         self._tell = tell
         self._oom_kills = oom_kills
         self._zombie = zombie
+        self._kernel = kernel
         self._watched: dict[RunKey, Watched] = {}
 
     def get(self, key: RunKey) -> Watched | None:
@@ -88,7 +98,7 @@ class Watching:
     def drop(self, key: RunKey) -> None:
         watched = self._watched.pop(key, None)
         if watched is not None:
-            watched.close()
+            watched.close(self._kernel)
 
     def drop_run(self, key: RunKey) -> None:
         """Init and its execs."""
@@ -120,6 +130,8 @@ class Watching:
             watched.holding = loop.call_later(room.AGAIN_SECONDS, self._hold, watched)
         else:
             watched.init_fd = -1 if fd is None else fd
+            if watched.own and fd is not None:
+                self._kernel.hold(watched.init, fd)
 
     def _init_ended(self, watched: Watched) -> None:
         watched.ended_ns = time.time_ns()
@@ -234,6 +246,7 @@ class Watching:
                 watched.forced,
                 watched.is_zombie,
                 watched.never_started,
+                watched.kernel_source,
             )
         )
         if isinstance(found, Pending):
@@ -251,13 +264,17 @@ class Watching:
         """None where the pid is not its own alone, has not ended, or this kernel does not tell."""
         if watched.init is None or watched.init_fd < 0 or self.is_shared(watched):
             return None
+        if not monitor.read_ready(watched.init_fd):
+            return None
+        word = self._kernel.of(watched.init, watched.init_fd)
+        if word.status is not None:
+            watched.kernel_source = word.source
+            return word.status
+        if not self._zombie:
+            return None
         try:
-            if (status := native.pidfd_exit_status(watched.init_fd)) is not None:
-                return status
-            if not self._zombie or not monitor.read_ready(watched.init_fd):
-                return None
             state, _, started, status = native.process_stat(watched.init.pid)
-        except OSError:  # a kernel before 6.15; or it was reaped at this very moment, and was not told of
+        except ProcessLookupError:  # reaped, and the kernel does not tell of that
             return None
         watched.is_zombie = state == "Z" and started == watched.init.started_ticks
         return status if watched.is_zombie else None

@@ -90,7 +90,7 @@ def test_an_empty_file_is_a_file() -> None:
         ),
         ("[runtimes.x]\npod_anotations = []", "runtimes.x.pod_anotations: there is no such key; did you mean pod_ann"),
         ("[runtime.x] # here\npath = '/x'", "runtime: there is no such key; did you mean runtimes?"),
-        ("zzz = 1", "zzz: there is no such key; here there are cgroup_driver, default_runtime, limits"),
+        ("zzz = 1", "zzz: there is no such key; here there are cgroup_driver, default_runtime, kernel_witness, limits"),
         ("'' = 1", '"": there is no such key; here there are'),
         ("'limits.runtime_seconds' = 1", '"limits.runtime_seconds": there is no such key'),
         ("[limits]\nruntime_seconds.x = 1", "limits.runtime_seconds: must be a number from 0.1 to 3600, and is {"),

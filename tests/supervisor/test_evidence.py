@@ -46,6 +46,7 @@ def expected(look: Look) -> tuple[Source, ExitStatus] | None:
             Exited(11),
         ),
         (reaped and look.pidfd_status == 7, Source.PIDFD, Signaled(7)),
+        (reaped and look.event_status == 0x86, Source.PROCEVENTS, Signaled(6, core=True)),
         (reaped, Source.NONE, Unknown("monitors-killed")),
     ]
     return next(((source, status) for speaks, source, status in rungs if speaks), None)
@@ -59,10 +60,11 @@ def test_every_combination_of_witnesses_gives_the_highest_rung_that_speaks(init:
         (None, ENTRY, STRANGERS_ENTRY),
         (None, 11 << 8),
         (None, 7),
+        (None, 0x86),
         (0.0, 1.9, 2.0),
     )
-    for each, number, entry, zombie, pidfd, dead in combinations:
-        look = Look(init, INIT, each, number, entry, zombie, pidfd, dead, NOW)
+    for each, number, entry, zombie, pidfd, event, dead in combinations:
+        look = Look(init, INIT, each, number, entry, zombie, pidfd, dead, NOW, event_status=event)
         verdict = judge(look)
         found = (verdict.source, verdict.status) if isinstance(verdict, Report) else None
         assert found == expected(look), look
@@ -84,6 +86,8 @@ looks = st.builds(
     entry=st.none() | records,
     zombie_status=st.none() | waited,
     pidfd_status=st.none() | waited,
+    event_status=st.none() | waited,
+    event_is_coming=st.booleans(),
     dead_seconds=st.floats(0, 100),
     now_ns=st.just(NOW),
     oom_kills=st.integers(0, 5),
@@ -93,7 +97,8 @@ looks = st.builds(
 def numbers_of(look: Look) -> set[ExitStatus]:
     """Every status that some witness gave."""
     given: set[ExitStatus] = set()
-    given.update(WAITED[each] for each in (look.zombie_status, look.pidfd_status) if each is not None)
+    statuses = (look.zombie_status, look.pidfd_status, look.event_status)
+    given.update(WAITED[each] for each in statuses if each is not None)
     for each in (look.record, look.entry):
         if each is not None and each.signal is not None:
             given.add(Signaled(each.signal, each.core))
@@ -123,7 +128,7 @@ def test_nothing_is_given_up_while_a_witness_lives(look: Look) -> None:
     if isinstance(verdict, Report) and verdict.source is Source.NONE:
         assert look.init is Init.REAPED
     if isinstance(verdict, Pending):
-        assert look.init is not Init.REAPED
+        assert look.init is not Init.REAPED or look.event_is_coming
         assert verdict.seconds is None or 0 < verdict.seconds <= 2
 
 
@@ -139,6 +144,7 @@ def test_a_record_of_another_process_changes_nothing(look: Look) -> None:
 def test_a_look_that_is_not_over_is_over_once_init_is_reaped(look: Look) -> None:
     """Whatever the witnesses say, there is an end to the waiting."""
     fields = {name: getattr(look, name) for name in Look.__slots__} | {"init": Init.REAPED}
+    fields["dead_seconds"] = max(look.dead_seconds, evidence.EVENT_PATIENCE_SECONDS)
     assert isinstance(judge(Look(**fields)), Report)
 
 
@@ -235,3 +241,11 @@ def test_while_the_record_cannot_be_read_the_end_waits_for_it_and_then_says_so()
     assert (report.status, report.source) == (Unknown("record-unread"), Source.NONE)
     for look in (Look(Init.REAPED, INIT, fifo_number=1), Look(Init.REAPED, INIT, pidfd_status=256)):
         assert told(replace(look, record_unread=True)).status == Exited(1)
+
+
+def test_the_kernel_s_events_are_waited_for_as_long_as_one_may_come() -> None:
+    dead = evidence.EVENT_PATIENCE_SECONDS
+    coming = Look(Init.REAPED, INIT, event_is_coming=True, dead_seconds=dead - 0.1)
+    assert judge(coming) == Pending(evidence.EVENT_RETRY_SECONDS)
+    assert told(replace(coming, dead_seconds=dead)).status == Unknown(evidence.MONITORS_KILLED)
+    assert told(replace(coming, event_status=11 << 8)).source is Source.PROCEVENTS

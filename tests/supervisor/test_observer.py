@@ -17,6 +17,7 @@ from supervisor.errors import Busy, StoreFailed
 from supervisor.events import EventLog
 from supervisor.facts import Exited, Process, RunKey, Signaled, Unknown
 from supervisor.inotify import Inotify
+from supervisor.kernelword import BY_PIDFD
 from supervisor.observer import ENDED_UNSEEN, Observer
 from supervisor.store import Change, Store
 from supervisor.storing import Storing
@@ -39,7 +40,7 @@ def found(process: "subprocess.Popen[bytes]", id: str = "web") -> Found:
 async def watching(store: Store, clock: FakeClock | None = None) -> AsyncIterator[Observer]:
     clock = clock or FakeClock()
     events, watcher, changes = EventLog(store, clock), monitor.Monitor(), Inotify()
-    made = Observer(store, events, clock, Storing(), watcher, changes, zombie_readable=True)
+    made = Observer(store, events, clock, Storing(), watcher, changes, zombie_readable=True, kernel=BY_PIDFD)
     await made.load(TARGETS)
     try:
         yield made

@@ -15,7 +15,7 @@ MOUNTINFO = """22 1 8:1 / / rw - ext4 /dev/root rw
 
 def test_every_source_that_can_be_tried_has_a_result_with_words(tmp_path: Path) -> None:
     found = probe.evidence(str(tmp_path))
-    assert list(found) == [Source.RECORD, Source.FIFO, Source.KEEPER, Source.ZOMBIE, Source.PIDFD]
+    assert list(found) == [Source.RECORD, Source.FIFO, Source.KEEPER, Source.ZOMBIE, Source.PIDFD, Source.PROCEVENTS]
     assert all(result.detail for result in found.values())
     assert all(result.works or result.cure for result in found.values())
 

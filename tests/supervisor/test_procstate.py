@@ -61,3 +61,19 @@ def test_a_process_whose_first_thread_has_ended_lives_while_another_does() -> No
         it.stdin.close()
         os.waitid(os.P_PID, it.pid, os.WEXITED | os.WNOWAIT)
         assert procstate.is_ending(process)
+
+
+def test_each_thread_says_whether_it_is_dead_or_about_to_be(child: subprocess.Popen[bytes]) -> None:
+    (thread,) = procstate.threads(child.pid, 1)
+    assert (thread.tid, thread.is_dead, thread.is_ending) == (child.pid, False, False)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (thread,) = procstate.threads(child.pid, 1)
+    assert thread.is_dead and thread.is_ending
+    child.wait()
+    assert list(procstate.threads(child.pid, 1)) == []
+
+
+def test_more_threads_than_may_be_read_are_not_read(child: subprocess.Popen[bytes]) -> None:
+    with pytest.raises(OSError, match="too long"):
+        list(procstate.threads(child.pid, 0))

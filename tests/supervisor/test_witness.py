@@ -16,6 +16,7 @@ from shim.record import Record
 from supervisor import evidence, monitor, procstate, room, rundir
 from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.keeper import JournalUnread
+from supervisor.kernelword import BY_PIDFD
 from supervisor.monitor import Monitor
 from supervisor.witness import Senses, Watch
 from tests.shim.test_record import PLAIN, written
@@ -44,6 +45,7 @@ class Bench:
         senses = Senses(
             monitor=self.monitor,
             zombie_readable=zombie,
+            kernel=BY_PIDFD,
             now_ns=lambda: 1_000 * 10**9,
             entry=self._entry,
             oom_kills=lambda key: self.oom_kills,

@@ -38,11 +38,11 @@ echo "$ticks $code" >>/mnt/truth
 exit $code"""
 AT_ONCE = ":"
 WHEN_TOLD = "read line </mnt/go"
-# What is said of a run whose shim and keeper were killed: a kernel from 6.15 on knows its end, an older one only until
-# init's new parent has reaped it. It says it to exitd, and to the next keeper if the shim has found that one before.
+# What is said of a run whose shim and keeper were killed: a kernel from 6.15 on knows its end, an older one reports it
+# while exitd listens. The newer one says it to exitd, and to the next keeper if the shim has found that one before.
 BY_KERNEL = {
     "exited by zombie",
-    *(("exited by pidfd", "exited by keeper") if probe.pidfd().works else ("unknown by none",)),
+    *(("exited by pidfd", "exited by keeper") if probe.pidfd().works else ("exited by procevents", "unknown by none")),
 }
 
 

@@ -17,6 +17,7 @@ from supervisor.control import Control
 from supervisor.execs import Exec, ExecPhase, ExecSpec
 from supervisor.facts import Container, Phase, Report, RunKey, Spec
 from supervisor.inotify import Inotify
+from supervisor.kernelword import BY_PIDFD
 from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
@@ -132,7 +133,7 @@ async def node(rig: Rig) -> AsyncIterator[Node]:
     place, watcher, inotify = Place(str(rig.directory / "r"), str(rig.state)), monitor.Monitor(), Inotify()
     inotify.start()
     line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: watching.news(), may_start=False)
-    watching = Watching(watcher, line, inotify, zombie=False)
+    watching = Watching(watcher, line, inotify, zombie=False, kernel=BY_PIDFD)
     made = Node(rig, watching, NativeContainers(place, watching, Owner("0" * 32)), NativeExecs(place, watching))
     made.containers.listen(made.on_exit, lambda key, kills: None)
     try:

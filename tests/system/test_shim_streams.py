@@ -17,6 +17,7 @@ from shim import launch, plan, programs
 from supervisor import keeper, monitor, rundir
 from supervisor.control import Control
 from supervisor.facts import Process, RunKey
+from supervisor.kernelword import BY_PIDFD
 from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
 from tests.shim.test_journald import Journal
@@ -123,6 +124,7 @@ def senses(watcher: monitor.Monitor) -> Senses:
     return Senses(
         monitor=watcher,
         zombie_readable=False,
+        kernel=BY_PIDFD,
         now_ns=time.time_ns,
         entry=lambda key: None,
         oom_kills=lambda key: 0,

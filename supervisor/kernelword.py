@@ -1,0 +1,302 @@
+"""What the kernel itself says of a process's end: the one place that knows by which of its two ways it is asked.
+
+From Linux 6.15 on a pidfd keeps the wait status of a process that somebody else has reaped. On older kernels the
+process events connector reports ends while they happen, to who was listening (`procevents`). Neither needs to be the
+parent.
+
+The connector's events come from the kernel's own address: with CAP_NET_ADMIN anyone could send others.
+"""
+
+import asyncio
+import errno
+import os
+import secrets
+import select
+import socket
+import struct
+from array import array
+from dataclasses import dataclass
+
+import structlog
+
+from shim import native
+from supervisor import monitor, procevents, procstate
+from supervisor.config import KernelWitness
+from supervisor.facts import Process, Source
+from supervisor.procevents import Answered, Lives, Standing, Threads
+
+BUFFER_BYTES = 2 << 20  # some five thousand events
+ANSWER_SECONDS = 2.0  # the kernel answers before the request has returned, or never
+EVENTS_AT_ONCE = 1024
+REST_SECONDS = 0.05  # after a reading: a wake-up for each event would cost ten times what reading it does
+SEE_AGAIN_SECONDS = 1.0  # between two looks at all that is held, after lost events
+MOST_THREADS = 1024  # of a process whose end is to be known
+COMPLAINT_SECONDS = 60.0  # between two lines about lost events
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A wait status and whose it is. Without one: whether it may come yet."""
+
+    status: int | None = None
+    source: Source = Source.NONE
+    is_coming: bool = False
+
+
+NO_WORD = Word()
+
+
+class KernelWord:
+    """`trouble`: why the kernel is no witness here; empty where it is. Of this class itself it never is."""
+
+    witness = KernelWitness.NONE
+
+    def __init__(self, trouble: str = "") -> None:
+        self.trouble = trouble
+
+    def hold(self, process: Process, pidfd: int) -> None:
+        """Its end is to be known from now on. The descriptor stays the caller's, and open until `let_go`."""
+
+    def let_go(self, process: Process, pidfd: int) -> None:
+        """Repeatable."""
+
+    def of(self, process: Process, pidfd: int) -> Word:
+        """Of a process that is dead, as its pidfd says, and that was held."""
+        return NO_WORD
+
+    def close(self) -> None:
+        """Repeatable."""
+
+
+class ByPidfd(KernelWord):
+    """Linux 6.15. It knows of reaped processes only."""
+
+    witness = KernelWitness.PIDFD
+
+    def of(self, process: Process, pidfd: int) -> Word:
+        try:
+            return Word(native.pidfd_exit_status(pidfd), Source.PIDFD)
+        except OSError:  # this kernel does not tell
+            return NO_WORD
+
+
+BY_PIDFD = ByPidfd()
+
+
+class ByEvents(KernelWord):
+    """The process events connector, listened to in the event loop. One per daemon."""
+
+    witness = KernelWitness.PROCEVENTS
+
+    def __init__(self, watcher: monitor.Monitor, buffer_bytes: int = BUFFER_BYTES) -> None:
+        """OSError: the connector cannot be listened to; its text says why."""
+        super().__init__()
+        self._held: dict[Process, list[int]] = {}
+        self._lives = Lives(self._threads_of)
+        self._is_behind = False  # somebody is to be seen alive, once the socket is empty
+        self._see_at = 0.0  # loop time; not before
+        self._complained_at = -COMPLAINT_SECONDS
+        self._accepts_all = False
+        self._watcher = watcher
+        self._resting: asyncio.TimerHandle | None = None
+        self._socket = listen(buffer_bytes)
+        self._watch()
+
+    def hold(self, process: Process, pidfd: int) -> None:
+        fds = self._held.setdefault(process, [])
+        if pidfd not in fds:
+            fds.append(pidfd)
+        self._lives.add(process)
+        try:
+            self._filter()
+        except OSError as error:
+            log.warning("an end may be unknown: no filter for process events", pid=process.pid, why=str(error))
+            return
+        if self._drain() and not self._is_behind:
+            self._lives.see(process)
+        else:
+            self._is_behind = True
+
+    def let_go(self, process: Process, pidfd: int) -> None:
+        fds = self._held.get(process, [])
+        if pidfd in fds:
+            fds.remove(pidfd)
+        if not fds and self._held.pop(process, None) is not None:
+            self._lives.remove(process)
+
+    def of(self, process: Process, pidfd: int) -> Word:
+        is_all = self._drain()
+        standing, status = self._lives.standing(process)
+        if not is_all or standing is Standing.GOING_ON:
+            return Word(is_coming=standing is not Standing.LOST)
+        return Word(status, Source.PROCEVENTS) if standing is Standing.ENDED else NO_WORD
+
+    def close(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._socket.fileno() >= 0:
+            self._watcher.unwatch(self._socket.fileno())
+            stop_listening(self._socket)
+
+    def _filter(self) -> None:
+        """Ends of strangers do not wake the daemon, unless there are too many that are its own. OSError."""
+        if len(self._held) <= procevents.MOST_EXACT:
+            try:
+                attach(self._socket, procevents.accepts(self._lives.pids))
+                self._accepts_all = False
+                return
+            except OSError as error:
+                if error.errno != errno.ENOMEM:  # net.core.optmem_max
+                    raise
+        if not self._accepts_all:
+            attach(self._socket, procevents.accepts_all())
+            self._accepts_all = True
+
+    def _watch(self) -> None:
+        self._resting = None
+        try:
+            self._watcher.watch(self._socket.fileno(), select.EPOLLIN, self._readable)
+        except OSError as error:  # ENOSPC: max_user_watches
+            log.warning("process events are read late", why=error.strerror)
+            self._rest()
+        if self._is_behind:
+            self._drain()
+
+    def _readable(self, _: int) -> None:
+        """Whatever threads are made and end, the loop has its time for others."""
+        self._drain()
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._resting is None:
+            self._watcher.unwatch(self._socket.fileno())
+            self._resting = asyncio.get_running_loop().call_later(REST_SECONDS, self._watch)
+
+    def _drain(self) -> bool:
+        """False: there may be more. After a loss the kernel sends nothing before everything has been read."""
+        for _ in range(EVENTS_AT_ONCE):
+            try:
+                data, sender = self._socket.recvfrom(procevents.MESSAGE_BYTES)
+            except BlockingIOError:
+                if self._is_behind:
+                    self._see_all()
+                return True
+            except OSError as error:
+                self._lose(error)
+                continue
+            if sender[0] == 0:
+                self._lives.take(procevents.parse(data))
+        return False
+
+    def _see_all(self) -> None:
+        """The socket is empty: what comes from now on is heard of."""
+        now = asyncio.get_running_loop().time()
+        if now < self._see_at:
+            self._rest()
+            return
+        self._is_behind, self._see_at = False, now + SEE_AGAIN_SECONDS
+        self._lives.see_all()
+        log.debug("process events come again")
+
+    def _lose(self, error: OSError) -> None:
+        """ENOBUFS, or whatever else it may be: what has come so far is no proof any more."""
+        self._is_behind = True
+        self._lives.lose()
+        now = asyncio.get_running_loop().time()
+        if now >= self._complained_at + COMPLAINT_SECONDS:
+            self._complained_at = now
+            log.warning("process events were lost; what lives is watched on", why=error.strerror)
+
+    def _threads_of(self, process: Process) -> Threads | None:
+        """Alive before and after: so the number was not another's in between."""
+        pidfd = self._held[process][-1]
+        if monitor.read_ready(pidfd):
+            return None
+        try:
+            found = [each for each in procstate.threads(process.pid, MOST_THREADS) if not each.is_dead]
+        except OSError as error:
+            log.warning("an end may be unknown: threads cannot be read", pid=process.pid, why=str(error))
+            return None
+        if monitor.read_ready(pidfd):
+            return None
+        return Threads(frozenset(each.tid for each in found), all(each.is_ending for each in found))
+
+
+def chosen(wanted: KernelWitness, watcher: monitor.Monitor, pidfd_trouble: str) -> KernelWord:
+    """The best way that is there and wanted. `pidfd_trouble`: why pidfds tell nothing here; empty: they do."""
+    trouble = [f"the configuration says kernel_witness = {wanted.value}"] if wanted is not KernelWitness.AUTO else []
+    if wanted in (KernelWitness.AUTO, KernelWitness.PIDFD):
+        if not pidfd_trouble:
+            return BY_PIDFD
+        trouble.append(pidfd_trouble)
+    if wanted in (KernelWitness.AUTO, KernelWitness.PROCEVENTS):
+        try:
+            return ByEvents(watcher)
+        except OSError as error:
+            trouble.append(error.strerror or str(error))
+    if wanted is not KernelWitness.NONE:
+        log.warning("the kernel is no witness of ends here", why="; ".join(trouble))
+    return KernelWord("; ".join(trouble))
+
+
+# -- the connector's socket
+
+
+def listen(buffer_bytes: int = BUFFER_BYTES) -> socket.socket:
+    """A socket that gets no events before a filter that lets them through is attached; it does not block. OSError with
+    a text that says what is missing."""
+    try:
+        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, procevents.PROTOCOL)
+    except OSError as error:
+        raise OSError(error.errno, f"the kernel has no connector: {error.strerror}") from error
+    try:
+        attach(sock, procevents.accepts(()))
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
+        sock.bind((0, procevents.GROUP))
+        _ask_for_events(sock)
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, PermissionError):
+            raise PermissionError(error.errno, "the process events connector needs CAP_NET_ADMIN") from error
+        if isinstance(error, ConnectionRefusedError):
+            text = "no process events connector in this network namespace, or in this kernel"
+            raise ConnectionRefusedError(error.errno, text) from error
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _ask_for_events(sock: socket.socket) -> None:
+    number = secrets.randbits(31)
+    sock.settimeout(ANSWER_SECONDS)
+    sock.sendto(procevents.request(procevents.LISTEN, number), (0, 0))
+    try:
+        while True:
+            data, sender = sock.recvfrom(procevents.MESSAGE_BYTES)
+            answer = procevents.parse(data)
+            if sender[0] == 0 and isinstance(answer, Answered) and answer.number == number:
+                break
+    except TimeoutError as error:
+        text = "the kernel reports no process events here: no CONFIG_PROC_EVENTS, or not in its first pid namespace"
+        raise OSError(errno.EOPNOTSUPP, text) from error
+    if answer.error:
+        raise OSError(answer.error, os.strerror(answer.error))
+
+
+def stop_listening(sock: socket.socket) -> None:
+    """A kernel before 6.6 would go on making events for who has closed without a word."""
+    try:
+        sock.sendto(procevents.request(procevents.IGNORE, 0), (0, 0))
+    except OSError as error:
+        log.debug("not unsubscribed from process events", why=str(error))
+    sock.close()
+
+
+def attach(sock: socket.socket, program: bytes) -> None:
+    """In the place of the filter before it. OSError."""
+    held = array("B", program)  # struct sock_fprog has its address
+    count = len(program) // procevents.INSTRUCTION_BYTES
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", count, held.buffer_info()[0]))

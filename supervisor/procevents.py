@@ -1,0 +1,317 @@
+"""The kernel's process events connector: its messages, the filter that keeps strangers' out, and what they prove. Pure.
+
+The kernel sends one event for each thread that ends, with that thread's code. wait(2) reports the code of the group:
+the one that exit_group(2) or a fatal signal gave to every thread that was still running, which is the leader's too,
+unless the leader had left alone before. A thread that leaves alone does so with 0 in every C library and in Go. So a
+life here is a set of threads: nothing is concluded before the last of them has ended, a leader that leaves others
+behind is not the end, and where codes contradict each other there is none.
+
+An event comes after its process can be seen dead, and after its parent may have reaped it. What was sent to a full
+socket is lost, and the kernel says only that something was: then nothing is believed of a process that has not been
+seen alive since.
+
+Source: drivers/connector/cn_proc.c, kernel/exit.c, Documentation/driver-api/connector.rst; for the filter, socket(7)
+and Documentation/networking/filter.rst.
+"""
+
+import struct
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import starmap
+
+from supervisor.facts import Process
+
+PROTOCOL = 11  # NETLINK_CONNECTOR
+GROUP = CN_IDX_PROC = CN_VAL_PROC = 1
+LISTEN, IGNORE = 1, 2  # PROC_CN_MCAST_LISTEN, PROC_CN_MCAST_IGNORE
+MESSAGE_BYTES = 512  # more than any message of the connector has
+MOST_CODES = 16  # kept of one life; a longer story than that proves nothing
+MOST_LOOKS = 32  # at the threads of one process because of its events: no program can keep exitd busy with that
+MOST_EXACT = 300  # processes that a filter has by their numbers
+CORE = 0x80  # in a wait status: the process dumped core, and only the thread that did so says it
+
+_NONE, _FORK, _EXEC, _EXIT = 0, 0x1, 0x2, 0x80000000
+_NLMSG_DONE = 3
+_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
+_CONNECTOR = struct.Struct("=IIIIHH")  # struct cn_msg
+_EVENT = struct.Struct("=IIQ")  # struct proc_event before its union
+_FOUR = struct.Struct("=IIII")
+_WHAT = _HEADER.size + _CONNECTOR.size
+_BODY = _WHAT + _EVENT.size
+
+
+# -- messages
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A new thread `tid` of the process `pid`; the process itself where the two are one."""
+
+    pid: int
+    tid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """execve(2): from now on the process has one thread, whose number is the process's."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One thread. `status` as wait(2) has it, of this thread alone."""
+
+    pid: int
+    tid: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The kernel's answer to a request of whatever listener, by the request's number: an errno, or 0."""
+
+    number: int
+    error: int
+
+
+Message = Forked | Executed | Ended | Answered
+
+
+def request(operation: int, number: int) -> bytes:
+    """What a listener sends: LISTEN or IGNORE."""
+    body = _CONNECTOR.pack(CN_IDX_PROC, CN_VAL_PROC, 0, number, 4, 0) + struct.pack("=I", operation)
+    return _HEADER.pack(_HEADER.size + len(body), _NLMSG_DONE, 0, 0, 0) + body
+
+
+def parse(data: bytes) -> Message | None:
+    """One datagram. None: another kind of event, or nothing that the kernel sends."""
+    if len(data) < _BODY + 4:
+        return None
+    group, kind, _, acknowledged, *_ = _CONNECTOR.unpack_from(data, _HEADER.size)
+    if (group, kind) != (CN_IDX_PROC, CN_VAL_PROC):
+        return None
+    (what,) = struct.unpack_from("=I", data, _WHAT)
+    if what == _NONE:
+        return Answered(acknowledged - 1, *struct.unpack_from("=I", data, _BODY))
+    if len(data) < _BODY + _FOUR.size:
+        return None
+    one, two, three, four = _FOUR.unpack_from(data, _BODY)
+    match what:
+        case 0x1:
+            return Forked(four, three)
+        case 0x2:
+            return Executed(two)
+        case 0x80000000:
+            return Ended(two, one, three & 0xFFFF)
+    return None
+
+
+# -- the filter
+
+_LOAD, _STORE_X, _EQUAL, _AT_LEAST, _SAME, _JUMP, _RETURN = 0x20, 0x07, 0x15, 0x35, 0x1D, 0x05, 0x06
+_LEAF = 4  # numbers that are compared one after the other
+_KEEP, _DROP = 0xFFFFFFFF, 0
+_INSTRUCTION = struct.Struct("=HBBI")
+INSTRUCTION_BYTES = _INSTRUCTION.size
+_THREAD, _PROCESS, _CHILD, _CHILDS_PROCESS = _BODY, _BODY + 4, _BODY + 8, _BODY + 12
+
+Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
+
+
+def accepts(pids: Collection[int]) -> bytes:
+    """A classic BPF program (struct sock_filter, one after the other) that lets through what concerns these processes,
+    and answers to requests."""
+    return _program(_search(sorted(_swapped(pid) for pid in pids)))
+
+
+def accepts_all() -> bytes:
+    """Likewise for every process: ends, execve(2) and new threads."""
+    return _program([(_RETURN, 0, 0, _KEEP)])
+
+
+def _program(search: Sequence[Instruction]) -> bytes:
+    program = [
+        (_LOAD, 0, 0, _WHAT),
+        (_EQUAL, 5, 0, _swapped(_EXIT)),
+        (_EQUAL, 4, 0, _swapped(_EXEC)),
+        (_EQUAL, 5, 0, _swapped(_FORK)),
+        (_EQUAL, 1, 0, _NONE),
+        (_RETURN, 0, 0, _DROP),
+        (_RETURN, 0, 0, _KEEP),
+        (_LOAD, 0, 0, _PROCESS),
+        (_JUMP, 0, 0, 5),
+        (_LOAD, 0, 0, _CHILD),
+        (_STORE_X, 0, 0, 0),
+        (_LOAD, 0, 0, _CHILDS_PROCESS),
+        (_SAME, 0, 1, 0),  # a process and not a thread
+        (_RETURN, 0, 0, _DROP),
+        *search,
+    ]
+    return b"".join(starmap(_INSTRUCTION.pack, program))
+
+
+def _search(numbers: Sequence[int]) -> list[Instruction]:
+    """A binary search for what is in the accumulator. Conditional jumps reach 255 instructions, the other one any."""
+    if len(numbers) <= _LEAF:
+        tests = [each for number in numbers for each in ((_EQUAL, 0, 1, number), (_RETURN, 0, 0, _KEEP))]
+        return [*tests, (_RETURN, 0, 0, _DROP)]
+    middle = len(numbers) // 2
+    below, above = _search(numbers[:middle]), _search(numbers[middle:])
+    return [(_AT_LEAST, 0, 1, numbers[middle]), (_JUMP, 0, 0, len(below)), *below, *above]
+
+
+def _swapped(number: int) -> int:
+    """A filter loads words in the network's order."""
+    return int.from_bytes(number.to_bytes(4, sys.byteorder), "big")
+
+
+# -- what they prove
+
+
+class Standing(Enum):
+    """How much is known of one life."""
+
+    GOING_ON = "going on"  # or its last events have not come yet
+    ENDED = "ended"
+    LOST = "lost"  # events were lost, or contradict each other: nothing will be known
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """The threads of a process that was alive after they were read: those whose end is to come, and whether each of
+    them is on its way out, by itself or with the others."""
+
+    running: frozenset[int]
+    all_ending: bool = False
+
+
+@dataclass(slots=True)
+class Life:
+    """What has been seen of one process since it was last known to be alive."""
+
+    process: Process
+    threads: set[int] = field(default_factory=set)
+    codes: list[tuple[bool, int]] = field(default_factory=list)  # of the leader? its status; repetitions left out
+    leader_left: int | None = None  # the leader's own code, where it has left others behind
+    is_lost: bool = True  # until it has been seen alive
+    looks: int = 0
+
+
+class Lives:
+    """The processes that are watched, and their events in the order in which they came.
+
+    `threads_of` reads the threads of a process now; None: it is dead, or they cannot be read. It is asked whenever an
+    event might be the end of the whole process, or the departure of one thread.
+    """
+
+    def __init__(self, threads_of: Callable[[Process], Threads | None]) -> None:
+        self._threads_of = threads_of
+        self._lives: dict[int, Life] = {}
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    @property
+    def pids(self) -> Collection[int]:
+        return self._lives.keys()
+
+    def add(self, process: Process) -> None:
+        """Nothing is believed of it before `see`. One that is watched already is left as it is."""
+        life = self._lives.get(process.pid)
+        if life is None or life.process != process:
+            self._lives[process.pid] = Life(process)
+
+    def remove(self, process: Process) -> None:
+        """Repeatable; another process with its pid stays."""
+        life = self._lives.get(process.pid)
+        if life is not None and life.process == process:
+            del self._lives[process.pid]
+
+    def see(self, process: Process) -> None:
+        """Call it when all later events are certain to come. If the process is alive now, its end will be known."""
+        life = self._lives.get(process.pid)
+        if life is not None and life.process == process and life.is_lost:
+            self._see(life)
+
+    def lose(self) -> None:
+        """Some events were lost. Follow it by `see_all` as soon as later ones come again."""
+        for life in self._lives.values():
+            life.is_lost = True
+
+    def see_all(self) -> None:
+        """As `see`, of those that are lost."""
+        for life in self._lives.values():
+            if life.is_lost:
+                self._see(life)
+
+    def take(self, message: Message | None) -> None:
+        """One event. That of a process that is not watched is none."""
+        match message:
+            case Forked(pid, tid) if pid in self._lives and tid != pid:
+                self._lives[pid].threads.add(tid)
+            case Executed(pid) if pid in self._lives:
+                life = self._lives[pid]
+                life.threads, life.codes, life.leader_left = {pid}, [], None
+            case Ended(pid) if pid in self._lives:
+                self._ended(self._lives[pid], message)
+
+    def standing(self, process: Process) -> tuple[Standing, int | None]:
+        """And the wait status, where it has ended. Ask it of a process that is dead: a leader that has left others
+        behind looks ended until it is known that they live."""
+        life = self._lives.get(process.pid)
+        if life is None or life.process != process or life.is_lost:
+            return Standing.LOST, None
+        if life.threads:
+            return Standing.GOING_ON, None
+        status = _status(life)
+        return (Standing.LOST, None) if status is None else (Standing.ENDED, status)
+
+    def _see(self, life: Life) -> None:
+        threads = self._threads_of(life.process)
+        if threads is None or not threads.running:
+            return
+        life.is_lost = False
+        life.threads, life.codes = set(threads.running), []
+        life.leader_left = None if life.process.pid in threads.running else (life.leader_left or 0)
+
+    def _ended(self, life: Life, ended: Ended) -> None:
+        is_leader = ended.tid == life.process.pid
+        life.threads.discard(ended.tid)
+        if (is_leader, ended.status) not in life.codes[-1:]:
+            life.codes.append((is_leader, ended.status))
+        life.is_lost = life.is_lost or len(life.codes) > MOST_CODES
+        if life.is_lost or not (is_leader or ended.status):
+            return
+        life.looks += 1
+        if life.looks > MOST_LOOKS:
+            life.is_lost = True
+            return
+        threads = self._threads_of(life.process)
+        if threads is not None and not threads.all_ending:  # it left alone: that is nobody else's code
+            life.threads, life.codes = set(threads.running), []
+            if is_leader:
+                life.leader_left = None if ended.tid in threads.running else ended.status
+
+
+def _status(life: Life) -> int | None:
+    """The wait status of a process all of whose threads have ended; None: their codes contradict each other."""
+    leaders = [index for index, (is_leader, _) in enumerate(life.codes) if is_leader]
+    if not life.codes or (life.leader_left is None and not leaders):
+        return None
+    at = leaders[-1] if leaders else len(life.codes) - 1
+    status = life.codes[at][1]
+    for index, (_, other) in enumerate(life.codes):
+        if not is_same(status, other) and not (other == 0 and index < at):
+            return None
+        status |= other if is_same(status, other) else 0
+    if life.leader_left and not is_same(life.leader_left, status):  # before Linux 6.0 it might have been the leader's
+        return None
+    return status
+
+
+def is_same(one: int, other: int) -> bool:
+    """But for the core that one of the threads has dumped."""
+    return one == other or (bool(one & 0x7F) and one & ~CORE == other & ~CORE)

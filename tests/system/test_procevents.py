@@ -1,0 +1,298 @@
+"""The process events connector as the kernel's witness, as on kernels before 6.15: forced by `kernel_witness`."""
+
+import asyncio
+import os
+import pathlib
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim import native
+from supervisor import procevents
+from supervisor.api.client import Client
+from supervisor.errors import CannotWatch
+from supervisor.facts import Process, Source
+from supervisor.kernelword import NO_WORD, ByEvents, Word
+from supervisor.monitor import Monitor
+from tests.system import lives
+from tests.system.clirig import Cli
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, until
+from tests.system.lives import word
+from tests.system.watchrig import Stranger, ends, said, stranger, told
+
+SYS_EXIT = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+BEYOND_PIDS = 1 << 22
+TRAP = "trap 'exit 7' USR1; sleep 1000 & wait"
+
+# Its first thread leaves alone, with a code that is nobody's.
+LEADER_LEAVES = f"""
+import ctypes, os, sys, threading
+{{rest}}
+threading.Thread(target=rest).start()
+ctypes.CDLL(None).syscall({SYS_EXIT}, 0)
+"""
+LEADER_STAYS = """
+import os, sys, threading
+{rest}
+threading.Thread(target=rest).start()
+threading.Event().wait()
+"""
+OTHER_EXITS = """
+def rest():
+    sys.stdin.readline()
+    os._exit(7)
+"""
+OTHER_EXECUTES = """
+def rest():
+    os.execv("/bin/sh", ["sh", "-c", "read line; exit 7"])
+"""
+# More threads than events have room, while nobody reads them. It says when it has done that.
+STORM = """
+import os, sys, threading
+for _ in range(4000):
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+open(sys.argv[1], "w").close()
+sys.stdin.readline()
+os._exit(7)
+"""
+
+
+def configured(directory: pathlib.Path, witness: str) -> tuple[str, ...]:
+    file = directory / "config.toml"
+    file.write_text(f'kernel_witness = "{witness}"\n')
+    return ("--config", str(file), "--keeper", "wait")  # the next keeper would hold a pidfd, which tells on this kernel
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with tempfile.TemporaryDirectory(prefix="exitd-t-") as directory:
+        extra = configured(pathlib.Path(directory), "procevents")
+        with lives.daemon(extra=extra) as made:
+            yield made
+
+
+def program(text: str, *args: str) -> str:
+    """A line of shell that becomes this Python program."""
+    return f"exec {shlex.join([sys.executable, '-Sc', text, *args])}"
+
+
+def watch(client: Client, process: Stranger) -> None:
+    client.watch(pb.WatchRequest(pid=process.pid))
+
+
+def orphan(container: pb.Container) -> None:
+    """There is no keeper, and the shim is killed; init lives, and its new parent is a stranger."""
+    os.kill(container.shim.pid, signal.SIGKILL)
+    until(lambda: native.process_stat(container.init.pid)[1] != container.shim.pid, "init has its old parent")
+
+
+def caught_up(client: Client) -> None:
+    """All events of before have been read: that of another end has, which came later."""
+    with stranger("exit 0") as other:
+        watch(client, other)
+        other.go()
+        told(client, other)
+
+
+def is_zombie(pid: int) -> bool:
+    return native.process_stat(pid)[0] == "Z"
+
+
+@pytest.mark.parametrize(("number", "how"), [(signal.SIGUSR1, "exited 7"), (signal.SIGKILL, "signaled 9")])
+def test_a_container_without_shim_and_keeper_ends_with_its_true_code_and_once(
+    client: Client, number: signal.Signals, how: str
+) -> None:
+    container = lives.up_trapping(client, TRAP, signal.SIGUSR1)
+    orphan(container)
+    os.kill(container.init.pid, number)
+    exit_ = lives.last_exit(client, container.id)
+    assert (word(exit_), exit_.source) == (how, "procevents")
+    assert exit_.init.pid == container.init.pid
+    assert len(lives.ledger(client, container.id)) == 1
+
+
+def test_the_next_exitd_goes_on_with_what_lives_and_says_unknown_of_what_ended_meanwhile(
+    daemon: Daemon,
+) -> None:
+    with daemon.client() as client:
+        stays, goes = (lives.up_trapping(client, TRAP, signal.SIGUSR1) for _ in range(2))
+    daemon.kill()
+    for container in (stays, goes):
+        orphan(container)
+    os.kill(goes.init.pid, signal.SIGUSR1)
+    until(lambda: not os.path.exists(f"/proc/{goes.init.pid}"), "it is not reaped")
+    daemon.start()
+    with daemon.client() as after:
+        lost = lives.last_exit(after, goes.id)
+        assert (word(lost), lost.source) == ("unknown monitors-killed", "none")
+        os.kill(stays.init.pid, signal.SIGUSR1)
+        exit_ = lives.last_exit(after, stays.id)
+        assert (word(exit_), exit_.source) == ("exited 7", "procevents")
+        remove_all(after)
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [("exit 0", "exited 0"), ("exit 137", "exited 137"), ("kill -KILL $BASHPID", "signaled 9")],
+)
+def test_what_is_watched_ends_with_its_true_code_and_once(client: Client, end: str, how: str) -> None:
+    with stranger(end) as process:
+        watch(client, process)
+        process.go()
+        exit_ = told(client, process)
+        assert (word(exit_), exit_.source) == (how, "procevents")
+
+
+def test_a_first_thread_that_leaves_alone_is_neither_the_end_nor_its_code(client: Client) -> None:
+    with stranger(program(LEADER_LEAVES.format(rest=OTHER_EXITS))) as process:
+        watch(client, process)
+        process.go()
+        until(lambda: is_zombie(process.pid), "its first thread does not leave")
+        caught_up(client)
+        assert ends(client, process) == []
+        process.go()
+        exit_ = told(client, process)
+        assert (word(exit_), exit_.source) == ("exited 7", "procevents")
+
+
+def test_a_process_whose_first_thread_had_left_before_it_was_watched(client: Client) -> None:
+    with stranger(program(LEADER_LEAVES.format(rest=OTHER_EXITS))) as process:
+        process.go()
+        until(lambda: is_zombie(process.pid), "its first thread does not leave")
+        watch(client, process)
+        os.kill(process.pid, signal.SIGKILL)
+        assert word(told(client, process)) == "signaled 9"
+
+
+def test_another_thread_than_the_first_ends_the_process(client: Client) -> None:
+    with stranger(program(LEADER_STAYS.format(rest=OTHER_EXITS))) as process:
+        watch(client, process)
+        process.go()
+        process.go()
+        exit_ = told(client, process)
+        assert (word(exit_), exit_.source) == ("exited 7", "procevents")
+
+
+def test_another_thread_than_the_first_executes_a_program_in_the_process(client: Client) -> None:
+    with stranger(program(LEADER_STAYS.format(rest=OTHER_EXECUTES))) as process:
+        watch(client, process)
+        process.go()
+        comm = pathlib.Path(f"/proc/{process.pid}/comm")
+        until(lambda: comm.read_text() == "sh\n", "it executes nothing")
+        caught_up(client)
+        assert ends(client, process) == []
+        process.go()
+        exit_ = told(client, process)
+        assert (word(exit_), exit_.source) == ("exited 7", "procevents")
+
+
+def test_after_lost_events_an_end_is_unknown_and_what_lives_is_known_again(
+    daemon: Daemon, client: Client, tmp_path: pathlib.Path
+) -> None:
+    def times_again() -> int:
+        return daemon.log.read_text().count("process events come again")
+
+    done, before = tmp_path / "done", times_again()
+    with stranger(program(STORM, str(done))) as process, stranger("exit 8") as other:
+        watch(client, process)
+        watch(client, other)
+        os.kill(daemon.pid, signal.SIGSTOP)
+        try:
+            until(lambda: native.process_stat(daemon.pid)[0] == "T", "exitd does not stop")
+            process.go()
+            until(done.exists, "it does not get through its threads", 120)
+            other.go()
+            other.reaped()
+        finally:
+            os.kill(daemon.pid, signal.SIGCONT)
+        exit_ = told(client, other)
+        assert (said(exit_), exit_.source) == (("unknown kernel-did-not-tell", "unknown"), "none")
+        until(lambda: times_again() > before, "no events come again")
+        process.go()
+        exit_ = told(client, process)
+        assert (word(exit_), exit_.source) == ("exited 7", "procevents")
+
+
+def test_of_more_processes_than_a_filter_has_room_for_every_end_is_known() -> None:
+    """The events of everybody come with theirs."""
+    children = [subprocess.Popen(["sh", "-c", "read line; exit 7"], stdin=subprocess.PIPE) for _ in range(3)]
+    held = [(Process(each.pid, native.process_stat(each.pid)[2]), os.pidfd_open(each.pid)) for each in children]
+
+    async def main() -> None:
+        monitor, own = Monitor(), os.pidfd_open(os.getpid())
+        kernel = ByEvents(monitor)
+        for number in range(procevents.MOST_EXACT):
+            kernel.hold(Process(BEYOND_PIDS + number, 0), own)
+        for process, pidfd in held:
+            kernel.hold(process, pidfd)
+        for each in children:
+            each.communicate(timeout=LIMIT_SECONDS)
+        for process, pidfd in held:
+            until(lambda: not kernel.of(process, pidfd).is_coming, "its event does not come")  # noqa: B023
+            assert kernel.of(process, pidfd) == Word(7 << 8, Source.PROCEVENTS)
+            kernel.let_go(process, pidfd)
+            assert kernel.of(process, pidfd) == NO_WORD
+            os.close(pidfd)
+        kernel.close()
+        monitor.close()
+        os.close(own)
+
+    asyncio.run(main())
+
+
+def test_an_event_that_the_kernel_has_not_sent_is_not_believed(daemon: Daemon, client: Client) -> None:
+    """With CAP_NET_ADMIN anyone may send to the port that exitd listens on."""
+    fds = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{daemon.pid}/fd")]
+    rows = [line.split() for line in pathlib.Path("/proc/net/netlink").read_text().splitlines()[1:]]
+    (port,) = [int(row[2]) for row in rows if int(row[1]) == procevents.PROTOCOL and f"socket:[{row[-1]}]" in fds]
+    with stranger("exit 7") as process, socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, procevents.PROTOCOL) as own:
+        watch(client, process)
+        event = struct.pack("=IIQIIIIII", 0x80000000, 0, 1, process.pid, process.pid, 3 << 8, 17, 1, 1)
+        connector = struct.pack("=IIIIHH", 1, 1, 1, 0, len(event), 0)
+        header = struct.pack("=IHHII", 36 + len(event), 3, 0, 1, 0)
+        own.sendto(header + connector + event, (port, 0))
+        process.go()
+        assert word(told(client, process)) == "exited 7"
+
+
+def test_commands_say_which_witness_is_in_force(daemon: Daemon, client: Client) -> None:
+    cli = Cli(daemon)
+    assert "procevents" in cli.ok("info", "--format", "{{.Settings.kernel_witness}}")
+    assert "source procevents" in cli("doctor").out
+    with stranger("exit 7") as process:
+        watch(client, process)
+        process.go()
+        told(client, process)
+        assert "the kernel's process events reported" in cli.ok("why", f"{process.pid}@pid")
+
+
+def test_where_there_are_no_process_events_that_is_said_once_and_watch_is_refused(tmp_path: pathlib.Path) -> None:
+    """They are sent in the first network namespace only."""
+    extra = configured(tmp_path, "procevents")
+    with lives.daemon(extra=extra, wrapper=("unshare", "--net")) as daemon, daemon.client() as client:
+        with pytest.raises(CannotWatch, match="no process events connector in this network namespace"):
+            client.watch(pb.WatchRequest(pid=1))
+        _, exit_ = lives.run(client, "sh", "-c", "exit 7")
+        assert (word(exit_), exit_.source) == ("exited 7", "record")
+        assert daemon.log.read_text().count("the kernel is no witness of ends here") == 1
+
+
+def test_without_a_witness_of_the_kernels_an_end_is_unknown(tmp_path: pathlib.Path) -> None:
+    with lives.daemon(extra=configured(tmp_path, "none")) as daemon, daemon.client() as client:
+        with pytest.raises(CannotWatch, match="kernel_witness = none"):
+            client.watch(pb.WatchRequest(pid=1))
+        container = lives.up_trapping(client, TRAP, signal.SIGUSR1)
+        orphan(container)
+        os.kill(container.init.pid, signal.SIGUSR1)
+        exit_ = lives.last_exit(client, container.id)
+        assert (word(exit_), exit_.source) == ("unknown monitors-killed", "none")
