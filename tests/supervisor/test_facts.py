@@ -32,7 +32,7 @@ def test_facts_are_frozen(fact: type) -> None:
 
 def test_the_sources_stand_in_the_order_of_trust() -> None:
     assert [source.value for source in Source] == [
-        *("record", "fifo", "keeper", "zombie", "pidfd"),
+        *("record", "fifo", "keeper", "zombie", "pidfd", "procevents"),
         *("shimv2-wait", "shimv2-event", "shimv2-delete", "none"),
     ]
 

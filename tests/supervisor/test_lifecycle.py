@@ -325,7 +325,7 @@ def test_what_exitd_never_asked_to_start_has_no_code_but_for_a_witness_of_its_be
 @pytest.mark.parametrize("source", Source)
 def test_an_end_before_the_start_was_confirmed_has_a_code_from_who_may_know(source: Source) -> None:
     report = Report(Exited(2), source, INIT, moment().now_ns)
-    doubtful = source in (Source.FIFO, Source.PIDFD, Source.NONE)
+    doubtful = source in (Source.FIFO, Source.PIDFD, Source.PROCEVENTS, Source.NONE)
     wanted = Unknown("start-unconfirmed") if doubtful else Exited(2)
     assert told_of(OURS, Phase.STARTING, report) == wanted
     assert told_of(OURS, Phase.STARTING, report, "io.containerd.runc.v2") == Exited(2)
