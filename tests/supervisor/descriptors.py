@@ -16,6 +16,8 @@ def open_now() -> list[str]:
 @contextlib.contextmanager
 def only(more: int) -> Iterator[None]:
     """For the length of the block so many more descriptors can be opened; for the next one: EMFILE."""
+    gc.collect()
+    gc.disable()  # what it closed inside the block would be room
     free = [os.dup(0) for _ in range(more + 1)]
     for fd in free:
         os.close(fd)
@@ -25,3 +27,4 @@ def only(more: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        gc.enable()

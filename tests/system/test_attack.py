@@ -5,6 +5,8 @@ EXITD_SEED=N attacks with another plan."""
 
 import os
 
+import pytest
+
 from tests.attack import lives, report
 from tests.attack.run import Plan, attack
 
@@ -14,6 +16,7 @@ EXITS = 80
 MISFORTUNES = ("kill", "stop", "stop-and-kill", "forks")
 
 
+@pytest.mark.timeout(1200)  # each of its many steps has two minutes
 def test_a_small_attack_is_survived_with_every_exit_told_as_it_was() -> None:
     plan = Plan(SEED, EXITS, misfortunes=MISFORTUNES)
     result = attack(plan)

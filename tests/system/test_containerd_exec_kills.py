@@ -132,7 +132,7 @@ class Case:
         if row.kind == "exited":
             assert row.code == code == CODE, about
         elif row.kind == "signaled":
-            assert (self.who, row.signal, code) == ("relay", KILLED, None), about
+            assert (self.who, row.signal) == ("relay", KILLED) and code in (None, CODE), about  # noted, then killed
         else:
             unnamed = not row.HasField("init")  # it began, and who knew its pid was killed before exitd did
             assert row.cause and self.who == "keeper+shim", about
@@ -169,6 +169,7 @@ def how_it_ends(case: Case, events: containerdevents.Recorder) -> str:
     return word
 
 
+@pytest.mark.timeout(1200)
 def test_whoever_is_killed_while_containerds_exec_is_made_or_runs_its_end_is_told_once_and_as_it_was(
     rig: Containerd,
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_row_that_cannot_be_read_costs_its_own_container_alone(daemon: Daemon,
         assert sorted(told) == sorted([field_, always, whole, over, pause])
         assert [word(each) for id in (good, field_, whole, always) for each in ledger(client, id)] == ["exited 7"] * 4
         remove_all(client)
+        warm_up(client)  # which opens the line to the keeper again
         until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
     with contextlib.closing(sqlite3.connect(daemon.root / "exitd.db")) as database:
         assert database.execute("SELECT count(*) FROM meta WHERE key LIKE 'damaged/%'").fetchone() == (0,)
@@ -159,6 +160,7 @@ def test_what_nothing_names_any_more_runs_on_until_it_is_removed(daemon: Daemon)
         assert not is_live(pid)
         (exit_,) = ledger(client, container.id)
         assert (word(exit_), exit_.reason) == ("unknown row-damaged", "kill")
+        warm_up(client)  # which opens the line to the keeper again
         until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
 
 

