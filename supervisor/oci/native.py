@@ -424,10 +424,10 @@ class NativeContainers:
 
     async def sweep_cgroups(self, known: Collection[str]) -> None:
         """End what runs in cgroups with this exitd's mark that belong to no container it knows, nor to a run directory
-        that may still be adopted or removed."""
+        that may still be adopted or removed. What was adopted has the cgroup that its bundle names."""
         for path in await asyncio.to_thread(bundle.all_cgroups):
             id = bundle.id_of(path)
-            if id in known or _is_there(f"{self._place.state}/c/{id}"):
+            if id in known or self._is_used(path, known) or _is_there(f"{self._place.state}/c/{id}"):
                 continue
             if any(self._owner.owns(each) for each in cgroups.existing(path)):
                 log.warning("cgroup without a container, ending what runs in it", cgroup=path)
@@ -435,6 +435,11 @@ class NativeContainers:
                     await self._clear_cgroup(path)
                 except (ExitdError, OSError) as error:
                     log.warning("cgroup not removed", cgroup=path, why=str(error))
+
+    def _is_used(self, path: str, known: Collection[str]) -> bool:
+        wanted = cgroups.inside(path)
+        named = (path for id, path in self._watching.cgroups.items() if id in known)
+        return any(cgroups.inside_or_nowhere(each) == wanted for each in named)
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Likewise: what the keeper keeps for nobody."""

@@ -190,6 +190,13 @@ def test_exitd_killed_at_any_system_call_of_an_adoption_loses_invents_and_double
     assert deaths
 
 
+def compared(daemon: Daemon) -> None:
+    """exitd has compared what it knows with what is there: a directory without a container goes last."""
+    stray = daemon.root / "c" / ("ab" * 32)
+    stray.mkdir()
+    until(lambda: not stray.exists(), "a stray directory stays")
+
+
 def test_one_is_stopped_started_again_and_removed_like_any_other(daemon: Daemon) -> None:
     subject = begun(daemon)
     adopted(daemon, subject)
@@ -200,6 +207,9 @@ def test_one_is_stopped_started_again_and_removed_like_any_other(daemon: Daemon)
         assert client.inspect(subject.id).phase == pb.PHASE_EXITED
         client.start(subject.id)
         until(lambda: len(subject.truth()) == 2, "the second run does not begin")
+        for _ in range(2):
+            compared(daemon)
+        assert client.inspect(subject.id).phase == pb.PHASE_RUNNING
         subject.go()
         assert lives.last_exit(client, subject.id).run == 2
         oracle.removed(Revived(daemon), subject)
