@@ -235,8 +235,14 @@ class Execs:
             await self._end_whole(live)
 
     async def _end_whole(self, live: Live) -> None:
-        with contextlib.suppress(WrongState):
-            await self._manager.signal_exec(live.container, live.exec, SIGKILL, everyone=True)
+        """Until it is over: its limit has passed, and no caller asks again."""
+
+        async def kill() -> None:
+            if not live.over.is_set():
+                with contextlib.suppress(WrongState):  # it has no process any more
+                    await self._manager.signal_exec(live.container, live.exec, SIGKILL, everyone=True)
+
+        await insist(kill, "kill of an exec past its limit", live.key.container)
 
     # -- an exec has ended
 
@@ -274,7 +280,7 @@ class Execs:
     async def _clean_up(self, live: Live) -> None:
         """Until it has worked. Output that somebody was to attach to for waits for him a while."""
         key, e = live.key, live.exec
-        await self._manager.settle_exec(key)
+        await insist(lambda: self._manager.settle_exec(key), "settling an exec", key.container)
         shim_gone = self._manager.shim_gone(key)
         if e.spec.attach and e.exit is not None and shim_gone is not None:
             await _first_of(shim_gone, live.hurry, HELD_SECONDS)
@@ -394,7 +400,7 @@ class Execs:
         if live.over.is_set() or live.key in self._node.pending:
             return
         if live.exec.asked is not None and live.exec.asked.reason is Reason.TIMEOUT:
-            await self._end_whole(live)
+            self._node.spawn(self._end_whole(live))
         else:
             self._arm(live)
 

@@ -220,7 +220,7 @@ class Node(Directory):
         container = self.containers.get(container_id)
         if container is None:
             return
-        await self.manager.settle(container)
+        await insist(lambda: self.manager.settle(container), "settling", container_id)
         await insist(lambda: self.before_clean_up(container_id), "clean-up of execs", container_id)
         await insist(lambda: self.manager.delete_process(container), "clean-up", container_id)
         await self._surely(container_id, lifecycle.Cleaned())
@@ -348,8 +348,22 @@ class Node(Directory):
 
     async def _end_unstarted(self, container: Container) -> None:
         asked = Asked(Reason.KILL, START_FAILED, lifecycle.SIGKILL)
-        with contextlib.suppress(ExitdError):
+        try:
             await self.apply(container.id, lifecycle.EndAsked(asked))
+        except ExitdError:
+            return
+        try:
+            await self._kill_unstarted(container)
+        except (ExitdError, OSError):  # no room to signal it: no caller asks again
+            again = insist(lambda: self._kill_unstarted(container), "kill after a failed start", container.id)
+            self.spawn(again)
+
+    async def _kill_unstarted(self, container: Container) -> None:
+        """Nothing when that run is over by now, or has no process."""
+        now = self.containers.get(container.id)
+        if now is None or now.run != container.run or is_ended(now):
+            return
+        with contextlib.suppress(WrongState):
             await self.manager.kill_process(container, lifecycle.SIGKILL)
 
     def hold(self, container_id: str) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor import execlife, storing
-from supervisor.errors import CommandNotFound, NoSuchExec, RuntimeFailed, ShimFailed, StoreFailed, WrongState
+from supervisor.errors import Busy, CommandNotFound, NoSuchExec, RuntimeFailed, ShimFailed, StoreFailed, WrongState
 from supervisor.execs import CONTAINER_EXIT, ExecPhase
 from supervisor.facts import Exited, Phase, Reason, RunKey, Signaled, Unknown
 from supervisor.lifecycle import Paused
@@ -318,3 +319,24 @@ def test_an_exec_that_a_slow_disk_takes_long_to_store_is_told_once(
             assert [kind for kind, exec_id in await x.log() if exec_id] == ["exec", "exit"]
 
     asyncio.run(main())
+
+
+@in_loop
+async def test_an_exec_past_its_limit_is_killed_as_soon_as_there_is_room_for_that(tmp_path: Path) -> None:
+    async with running(tmp_path) as x:
+        x.manager.fails["signal 9 all"] = [Busy("full"), OSError(errno.EMFILE, "full")]
+        x.manager.on_signal = lambda e, number, everyone: x.ends(e.key, Signaled(number))
+        live = await x.begin(LIMITED)
+        assert (await x.execs.wait(live)).reason is Reason.TIMEOUT
+        assert x.manager.names().count("signal 9 all") == 3
+        await settled(x)
+
+
+@in_loop
+async def test_a_settling_of_an_exec_that_finds_no_room_is_tried_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as x:
+        x.manager.fails["settle"] = [OSError(errno.EMFILE, "full")]
+        live = await x.begin()
+        x.ends(live.key)
+        await settled(x)
+        assert live.gone.is_set() and x.manager.names() == ["create", "settle", "settle", "delete"]

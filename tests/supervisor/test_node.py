@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from supervisor import lifecycle, storing
 from supervisor.clock import boot_now
 from supervisor.directory import exit_of, is_ended, is_over
 from supervisor.errors import (
+    Busy,
     RuntimeFailed,
     ShimFailed,
     StoreFailed,
@@ -439,5 +441,33 @@ def test_a_memory_kill_that_a_slow_disk_takes_long_to_store_is_told_once(tmp_pat
                 w.manager.kills_for_memory(id, 1)  # as a round of the reconcile loop does
             await w.node.background.settled()
             assert (await w.event_types()).count("oom") == 1
+
+    asyncio.run(main())
+
+
+def test_a_settling_that_finds_no_room_is_tried_again_before_the_clean_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            id = await w.running(ALWAYS)
+            w.manager.fails["settle"] = [OSError(errno.EMFILE, "full"), OSError(errno.EIO, "io")]
+            w.manager.ends(id)
+            await until(lambda: phase(w, id) is Phase.RUNNING and w.node.containers[id].run == 2)
+            assert [call[0] for call in w.manager.calls][2:6] == ["settle", "settle", "settle", "delete"]
+
+    asyncio.run(main())
+
+
+def test_an_init_whose_start_failed_is_killed_as_soon_as_there_is_room_for_that(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            container = await w.node.add(Spec(name="web"))
+            await w.node.make(container.id)
+            w.manager.fails["start"] = [RuntimeFailed("seccomp")]
+            w.manager.fails["kill"] = [Busy("full"), OSError(errno.EMFILE, "full")]
+            w.manager.on_kill = lambda c, number: w.manager.ends(c.id, status=Signaled(number))
+            with pytest.raises(RuntimeFailed, match="seccomp"):
+                await w.node.launch(container.id)
+            await until(lambda: is_ended(w.node.containers.get(container.id)))
+            assert w.manager.count("kill") == 3
 
     asyncio.run(main())
