@@ -133,8 +133,16 @@ class Keeper:
     def entries(self) -> tuple[dict[tuple[str, int, str], Record], list[Path]]:
         """All unacknowledged exits in all keepers' journals, dead ones' included, by (container, run, exec); and the
         journals that cannot be read, in which there may be more. OSError: there is no room to look."""
-        found, unread = {}, []
-        for path in _journals(self.state):
+        found: dict[tuple[str, int, str], Record] = {}
+        unread: list[Path] = []
+        try:
+            paths = _journals(self.state)
+        except OSError as error:  # it may lie in there, and lastingly cannot be read
+            if room.is_used_up(error):
+                raise
+            paths, unread = [], [Path(self.state)]
+            self._complain(unread[0], error)
+        for path in paths:
             try:
                 for entry in _journalled(path):
                     found[entry.id, entry.run, entry.exec_id] = entry

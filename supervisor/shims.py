@@ -27,6 +27,7 @@ LOOK_SECONDS = 0.01  # between two looks at what a shim does that nobody watches
 DEATH_SECONDS = 5.0  # of anything, after SIGKILL
 ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
 ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
+ROOM_SECONDS = 30.0  # for a replacement, once the run has ended: the keeper lets go of its copies only afterwards
 
 log = structlog.get_logger(__name__)
 
@@ -97,16 +98,23 @@ class Shims:
 
     async def replace(self, watch: ShimWatch) -> bool:
         """Another shim in the place of one that has gone before its time. False: none was begun, which costs output.
-        Without room for one that is tried for as long as there is something to watch."""
-        key = watch.key
+        Without room for one that is tried for as long as the run lives, and ROOM_SECONDS after its end."""
+        key, loop = watch.key, asyncio.get_running_loop()
         log.warning("shim lost, starting a replacement", container=key.container, run=key.run, exec=key.exec_id)
         status = None
         while not watch.closed:
             try:
                 await watch.rest(ADOPT_REST_SECONDS)
                 status = await self.begin(watch, ADOPT_SECONDS, adopt=True)
+                watch.no_room_since = None
                 break
             except Busy as error:
+                if watch.has_ended():
+                    watch.no_room_since = watch.no_room_since or loop.time()
+                    if loop.time() >= watch.no_room_since + ROOM_SECONDS:
+                        names = {"container": key.container, "run": key.run, "exec": key.exec_id}
+                        log.warning("no room for a replacement shim, output may be lost", **names, why=str(error))
+                        return False
                 log.warning("no room for a replacement shim, trying again", container=key.container, why=str(error))
             except ExitdError as error:
                 log.warning("no replacement shim", container=key.container, run=key.run, why=str(error))

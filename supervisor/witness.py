@@ -65,6 +65,7 @@ class ShimWatch:
     shim_is_stuck: bool = False  # it let its zombie lie: nothing more is to be expected of it
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
     replaced_at: float | None = None  # loop time of the last replacement shim
+    no_room_since: float | None = None  # loop time since which there is none for a replacement, after the end
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
         """The first shim, the same one found again, or a replacement. Takes the descriptor over. With -1 there was no
@@ -138,6 +139,10 @@ class ShimWatch:
     def give_up(self) -> None:
         """No replacement for its shim is wanted any more."""
         raise NotImplementedError
+
+    def has_ended(self) -> bool:
+        """The end of what it watches is reported: a shim would only write what output is left."""
+        return False
 
     def shim_left(self) -> None:
         """The shim is dead, and may be missed."""
@@ -279,6 +284,9 @@ class Watch(ShimWatch):
         self.reported = True
         self._stop_watching_init()
 
+    def has_ended(self) -> bool:
+        return self.reported
+
     def close(self) -> None:
         """Repeatable. The descriptors are closed, nothing calls back any more."""
         self.closed = True
@@ -293,7 +301,7 @@ class Watch(ShimWatch):
         """init first: what its witnesses wrote, they wrote before they reaped it."""
         record, _ = self._record()
         if record is not None and evidence.fits(record, self.init):  # the usual end: nobody else need be asked
-            uncounted = self.senses.oom_kills(self.key) if record.oom_kills < 0 else 0
+            uncounted = self._oom_kills() if record.oom_kills < 0 else 0
             return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted, executes=self.executes)
         init, zombie_status = self._init_state()
         record, record_unread = self._record()
@@ -318,7 +326,7 @@ class Watch(ShimWatch):
             dead_seconds=loop.time() - self.dead_at if self.dead_at is not None else 0.0,
             is_found=self.found_dead,
             now_ns=self.senses.now_ns(),
-            oom_kills=self.senses.oom_kills(self.key) if gone else 0,
+            oom_kills=self._oom_kills() if gone else 0,
             zombie_began=self._has_executed() if init is Init.ZOMBIE else None,
             executes=self.executes,
         )
@@ -339,6 +347,16 @@ class Watch(ShimWatch):
             return self.senses.entry(self.key), False
         except keeper.JournalUnread:
             return None, True
+
+    def _oom_kills(self) -> int:
+        """As counted by now; 0 where that cannot be read. OSError: there is no room to look."""
+        try:
+            return self.senses.oom_kills(self.key)
+        except OSError as error:
+            if room.is_used_up(error):
+                raise
+            log.warning("memory kills cannot be counted", container=self.key.container, why=str(error))
+            return 0
 
     def _init_state(self) -> tuple[Init, int | None]:
         """State Z alone is not dead: the other threads of a dead leader live. The pidfd knows."""

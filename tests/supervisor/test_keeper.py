@@ -430,3 +430,16 @@ def test_a_request_that_the_kernel_cannot_pass_on_now_is_refused_and_the_line_st
             await k.ask(fields.encode("exitd-list", []))
 
     asyncio.run(main())
+
+
+def test_a_state_directory_that_cannot_be_read_is_an_unread_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: str) -> list[str]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    k = Keeper(str(tmp_path), "x", lambda: None)
+    monkeypatch.setattr(os, "listdir", fails)
+    assert k.entries() == ({}, [tmp_path])
+    with pytest.raises(JournalUnread):
+        k.entry("a", 1)

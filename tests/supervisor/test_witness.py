@@ -464,3 +464,21 @@ def test_a_replacement_shim_that_comes_when_all_is_over_is_not_watched(tmp_path:
             assert b.watch.shim_fd == -1
 
     asyncio.run(main())
+
+
+def test_memory_kills_that_can_never_be_counted_do_not_hold_up_an_end(tmp_path: Path) -> None:
+    def unreadable(key: RunKey) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            b.watch.senses = dataclasses.replace(b.watch.senses, oom_kills=unreadable)
+            b.shim_process.kill()
+            await until(lambda: b.lost)
+            b.entry = dataclasses.replace(b.record(43, "keeper"), oom_kills=-1)
+            ends_unreaped(b.init_process)
+            b.init_process.wait()
+            await until(lambda: b.exits)
+            assert (b.exits[0].status, b.exits[0].source, b.exits[0].oom_kills) == (Exited(43), Source.KEEPER, 0)
+
+    asyncio.run(main())
