@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 
 from shim.undo import undone_on_failure
 from supervisor import monitor, procstate
@@ -30,7 +29,7 @@ ROOT = "/sys/fs/cgroup"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
 NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
 RETRY_SECONDS = 0.01
-AT_ONCE = 256  # pidfds that are held at a time: who has more processes than that is killed in several rounds
+AT_ONCE = 256  # pidfds that are held at a time: everybody is killed in one round, and so many are waited for in it
 
 
 class Mode(StrEnum):
@@ -277,7 +276,11 @@ def _kill_all(tops: dict[str, str], deadline: float) -> bool:
             for top in tops.values():
                 _write(os.path.join(top, "cgroup.kill"), "1")  # v2 since Linux 5.14: all at once, forks included
             found = (end_fd for top in tops.values() for path in _tree(top) for end_fd in _kill_members(path))
-            ends += islice(found, AT_ONCE)
+            for end_fd in found:
+                if len(ends) < AT_ONCE:
+                    ends.append(end_fd)
+                else:
+                    os.close(end_fd)
         except OSError:  # no descriptor for one more: those who were found end first
             if not ends:
                 raise

@@ -361,3 +361,20 @@ def test_the_kernel_says_that_a_cgroup_is_frozen(frozen: tuple[str, "subprocess.
     cgroups.thaw(path)
     assert not cgroups.is_frozen(path)
     sleeper.kill()
+
+
+def test_everybody_is_killed_in_one_round_and_so_many_are_waited_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "AT_ONCE", 2)
+    sleepers = [subprocess.Popen(["sleep", "1000"]) for _ in range(5)]
+    try:
+        put(tmp_path / "cgroup.procs", "".join(f"{sleeper.pid}\n" for sleeper in sleepers))
+        before = open_now()
+        assert cgroups._kill_all({"memory": str(tmp_path)}, time.monotonic() + 30)
+        assert open_now() == before
+        assert [sleeper.wait(30) for sleeper in sleepers] == [-9] * 5
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
