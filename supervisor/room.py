@@ -10,6 +10,7 @@ from supervisor.errnos import USED_UP
 from supervisor.errors import Busy
 
 FOR_ONE = 24  # descriptors that one run or exec takes at most while it is made; it keeps four of them
+FOR_COMMAND = 8  # that a command of the runtime takes at most: its outputs, its pidfd, what starts it
 PATIENCE_SECONDS = 3.0  # what has not begun waits so long
 AGAIN_SECONDS = 0.1  # between two tries
 

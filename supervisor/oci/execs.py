@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 import structlog
 
 from shim import launch, names, native, plan, prepare
+from shim.undo import undone_on_failure
 from supervisor import monitor, procstate, proctree, room, rundir
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.execs import Exec
@@ -151,12 +152,10 @@ class NativeExecs:
 
     def _find(self, container: Container, key: RunKey, init: Process) -> None:
         self._watching.drop(key)
+        executes = self._executes(container)
         directory = rundir.reopen(self._place.state, key.container, key.run, key.exec_id)
-        try:
-            self._watching.find(key, directory, init, executes=self._executes(container))
-        except ExitdError:
-            self._watching.drop(key)
-            raise
+        with undone_on_failure(lambda: self._watching.drop(key)):
+            self._watching.find(key, directory, init, executes=executes)
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
         watch = self._watching.get(e.key)

@@ -266,12 +266,14 @@ class NativeContainers:
             await self._end_lost(container)
             return Found.LOST, None
         directory = rundir.reopen(self._place.state, *(key.container, key.run))
-        init = container.init or rundir.created(directory.path)
-        if init is None:
-            directory.close()
-            return self._unnamed(container) if container.damaged else Found.NOTHING, None
-        executes = await asyncio.to_thread(bundle.executes, container, self._place.root)
-        watch = self._watching.find(key, directory, init, executes=executes)
+        with undone_on_failure(directory.close):
+            init = container.init or rundir.created(directory.path)
+            if init is None:
+                directory.close()
+                return self._unnamed(container) if container.damaged else Found.NOTHING, None
+            executes = await asyncio.to_thread(bundle.executes, container, self._place.root)
+        with undone_on_failure(lambda: self._watching.drop(key)):
+            watch = self._watching.find(key, directory, init, executes=executes)
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
@@ -368,12 +370,15 @@ class NativeContainers:
             rundir.remove(path)
 
     async def _delete_by_runtime(self, container: Container) -> None:
-        """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case."""
+        """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case. Busy:
+        there was no room for it, and all is as it was."""
         try:
             argv = self._runtime(container).delete(runplan.runtime_id(container))
             result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
             if result.returncode:
                 log.warning("runtime delete failed", container=container.id, status=result.returncode)
+        except Busy:  # the caller tries again
+            raise
         except (ExitdError, OSError) as error:
             log.warning("runtime delete failed", container=container.id, why=str(error))
 

@@ -169,7 +169,7 @@ async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = 
     The end is the end of the command itself: a container's init inherits the outputs and may hold them open for ever.
     Past the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
     """
-    await room.wait_for(room.FOR_ONE, f"a command of {argv[0]}")
+    await room.wait_for(room.FOR_COMMAND, f"a command of {argv[0]}")
     command = _Command(argv, cwd)
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from supervisor.errors import RuntimeFailed, RuntimeMissing, TimedOut
+from supervisor import room
+from supervisor.errors import Busy, RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.oci import runtime
 from supervisor.oci.runtime import ExecFiles, Runtime, last_error, parse_state, run
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import only, open_now
 
 RUNC = Runtime("/usr/sbin/runc", "/run/r")
 
@@ -195,3 +196,13 @@ def test_a_missing_runtime_is_named(name: str) -> None:
     with pytest.raises(RuntimeMissing) as caught:
         runtime.resolve(name)
     assert name in str(caught.value)
+
+
+@in_a_loop
+async def test_a_command_needs_less_room_than_a_run_that_is_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "PATIENCE_SECONDS", 0.05)
+    assert room.FOR_COMMAND < room.FOR_ONE
+    with only(room.FOR_COMMAND + 1):
+        assert (await run(["true"], timeout_seconds=30)).returncode == 0
+    with only(room.FOR_COMMAND - 1), pytest.raises(Busy):
+        await run(["true"], timeout_seconds=30)
