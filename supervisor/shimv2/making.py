@@ -190,6 +190,7 @@ async def is_forgotten(container: Container, new_bundle: str = "") -> bool:
 
     containerd makes a task's bundle before it asks for the task, and removes it after it has deleted the task; on most
     hosts a reboot takes the bundle away. So a bundle that is not there, or has the word of another run in it, is proof.
+    Where the namespace's directory of bundles is not there either, its mount may be missing: that proves nothing.
     `new_bundle`: of a task that is asked for now. If it has the same path and no word, containerd has just made it.
     What cannot be read proves nothing.
     """
@@ -200,10 +201,11 @@ async def is_forgotten(container: Container, new_bundle: str = "") -> bool:
         found = await asyncio.to_thread(_word_in, task.bundle)
     except (OSError, fields.BadMessage):
         return False
+    is_made_anew = new_bundle.rstrip("/") == task.bundle.rstrip("/")
     if found is None:
-        return True
+        return is_made_anew or await asyncio.to_thread(_is_listed, os.path.dirname(task.bundle.rstrip("/")))
     if not found:
-        return new_bundle.rstrip("/") == task.bundle.rstrip("/")
+        return is_made_anew
     return not found.endswith(f"/c/{container.id}/{container.run}")
 
 
@@ -212,8 +214,26 @@ def _word_in(bundle: str) -> str | None:
     try:
         data = regular.read(f"{bundle}/{WORD}", most_bytes=MOST_BYTES)
     except FileNotFoundError:
-        return "" if os.path.isdir(bundle) else None
+        return "" if _is_there(bundle) else None
     return fields.decode(data, "task").get("directory")
+
+
+def _is_there(path: str) -> bool:
+    """OSError: nobody can tell."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _is_listed(directory: str) -> bool:
+    """Whether that directory is there, and can be read."""
+    try:
+        os.listdir(directory)
+    except OSError:
+        return False
+    return True
 
 
 def _write(path: str, data: bytes) -> None:

@@ -1,5 +1,7 @@
 """Tasks of another boot: containerd knows nothing of them, so exitd removes them, however they had ended."""
 
+import errno
+import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,3 +120,35 @@ async def test_containerd_has_forgotten_a_task_whose_bundle_it_has_made_anew(tmp
         assert await making.is_forgotten(c)
         (bundle / making.WORD).write_bytes(b"no word")
         assert not await making.is_forgotten(c, str(bundle))
+
+
+@in_loop
+async def test_a_bundle_that_is_gone_with_all_around_it_proves_nothing_when_exitd_starts(
+    tmp_path: Path,
+) -> None:
+    (bundles := tmp_path / "bundles").mkdir()
+    async with world(tmp_path) as w:
+        await ended(w, bundles, "web")
+        bundles.rename(away := tmp_path / "away")
+        assert await removed(w, tmp_path) == []
+        (c,) = w.node.containers.values()
+        assert await making.is_forgotten(c, str(bundles / "b-web"))  # containerd asks for it anew
+        assert not await making.is_forgotten(c, "/b/another")
+        shutil.rmtree(away / "b-web")
+        away.rename(bundles)
+        assert await removed(w, tmp_path) == ["web"]
+
+
+@in_loop
+async def test_a_bundle_that_cannot_be_looked_at_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: str) -> None:
+        raise OSError(errno.ESTALE, path)
+
+    async with world(tmp_path) as w:
+        c = w.node.containers[await ended(w, tmp_path, "web")]
+        (tmp_path / "b-web" / making.WORD).unlink()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "stat", refused)
+            assert not await making.is_forgotten(c)
