@@ -1,0 +1,62 @@
+"""A look-up of what an earlier daemon has begun that fails halfway: it is tried again, and keeps no descriptor."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor import rundir
+from supervisor.facts import Process, RunKey, Spec
+from supervisor.oci.execs import NativeExecs
+from supervisor.oci.native import NativeContainers
+from supervisor.oci.runplan import Place
+from tests.supervisor.descriptors import open_now
+from tests.supervisor.fakes import in_loop, world
+
+
+class Watching:
+    """Takes the directory over, and then finds no room."""
+
+    def __init__(self) -> None:
+        self.taken: list[rundir.RunDirectory] = []
+
+    def cgroup_of(self, *_: object) -> str:
+        return "/exitd-test/none"
+
+    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool) -> None:
+        self.taken.append(directory)
+        raise OSError(errno.EMFILE, "full")
+
+    def drop(self, key: RunKey) -> None:
+        for directory in self.taken:
+            directory.close()
+
+
+@in_loop
+async def test_a_look_up_that_fails_keeps_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str) -> None:
+        raise OSError(errno.EMFILE, "full")
+
+    place, watching = Place(str(tmp_path), str(tmp_path)), Watching()
+    containers, execs = (kind(place, watching, *more) for kind, more in KINDS)
+    async with world(tmp_path) as w:
+        container = w.node.containers[await w.running(Spec(name="web", args=("true",)))]
+        rundir.make(str(tmp_path), container.id, container.run, b"").close()
+        key = RunKey(container.id, container.run, "e1")
+        rundir.make_in(execs.directory_of(key), b"").close()
+        before = open_now()
+        with pytest.raises(OSError, match="full"):
+            await containers.connect_container(container)
+        with pytest.raises(OSError, match="full"):
+            execs._find(container, key, Process(1, 1))
+        assert open_now() == before and len(watching.taken) == 2
+        unnamed = w.node.containers[container.id]
+        monkeypatch.setattr(rundir, "created", refused)
+        with pytest.raises(OSError, match="full"):
+            await containers.connect_container(replace(unnamed, init=None))
+        assert open_now() == before
+
+
+KINDS: tuple[tuple[Any, tuple[Any, ...]], ...] = ((NativeContainers, (None,)), (NativeExecs, ()))
