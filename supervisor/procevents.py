@@ -198,6 +198,7 @@ class Life:
     leader_left: int | None = None  # the leader's own code, where it has left others behind
     is_lost: bool = True  # until it has been seen alive
     looks: int = 0
+    going: int | None = None  # the status of the end that all threads were on their way to at the last look
 
 
 class Lives:
@@ -254,7 +255,7 @@ class Lives:
                 self._lives[pid].threads.add(tid)
             case Executed(pid) if pid in self._lives:
                 life = self._lives[pid]
-                life.threads, life.codes, life.leader_left = {pid}, [], None
+                life.threads, life.codes, life.leader_left, life.going = {pid}, [], None, None
             case Ended(pid) if pid in self._lives:
                 self._ended(self._lives[pid], message)
 
@@ -273,7 +274,7 @@ class Lives:
         threads = self._threads_of(life.process)
         if threads is None or not threads.running:
             return
-        life.is_lost = False
+        life.is_lost, life.going = False, None
         life.threads, life.codes = set(threads.running), []
         life.leader_left = None if life.process.pid in threads.running else (life.leader_left or 0)
 
@@ -285,11 +286,14 @@ class Lives:
         life.is_lost = life.is_lost or len(life.codes) > MOST_CODES
         if life.is_lost or not (is_leader or ended.status):
             return
+        if life.going is not None and is_same(life.going, ended.status):
+            return  # one more of many threads that end together
         life.looks += 1
         if life.looks > MOST_LOOKS:
             life.is_lost = True
             return
         threads = self._threads_of(life.process)
+        life.going = ended.status if threads is None or threads.all_ending else None
         if threads is not None and not threads.all_ending:  # it left alone: that is nobody else's code
             life.threads, life.codes = set(threads.running), []
             if is_leader:

@@ -128,8 +128,10 @@ class Kernel:
 
     def __init__(self, *running: int, all_ending: bool = False) -> None:
         self.threads: Threads | None = Threads(frozenset(running), all_ending)
+        self.looks = 0
 
     def __call__(self, process: Process) -> Threads | None:
+        self.looks += 1
         return self.threads
 
     def dies(self) -> None:
@@ -307,6 +309,32 @@ def test_a_program_whose_events_ask_for_too_many_looks_is_given_up() -> None:
     kernel.dies()
     lives.take(Ended(PID, PID, 0))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+@pytest.mark.parametrize("status", [9, 7 << 8])
+def test_many_threads_that_end_together_are_looked_at_once(is_dead: bool, status: int) -> None:
+    tids = range(PID, PID + 100)
+    kernel = Kernel(*tids)
+    lives = watched(kernel)
+    kernel.threads, before = (None if is_dead else Threads(frozenset(tids), all_ending=True)), kernel.looks
+    for tid in [*tids[1:50], PID, *tids[50:]]:
+        lives.take(Ended(PID, tid, status))
+    assert lives.standing(PROCESS) == (Standing.ENDED, status)
+    assert kernel.looks - before == 1
+
+
+def test_after_execve_a_thread_s_end_is_looked_at_again() -> None:
+    kernel = Kernel(PID, all_ending=True)
+    lives = watched(kernel)
+    lives.take(Ended(PID, PID, 9))
+    lives.take(Executed(PID))
+    lives.take(Forked(PID, 1001))
+    kernel.threads = Threads(frozenset({PID}))
+    lives.take(Ended(PID, 1001, 9))
+    kernel.dies()
+    lives.take(Ended(PID, PID, 0))
+    assert lives.standing(PROCESS) == (Standing.ENDED, 0)
 
 
 # -- against a model
