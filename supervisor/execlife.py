@@ -331,7 +331,7 @@ class Execs:
         stored, damaged = await self._node.store.load_execs()
         containers = self._node.containers
         for row in damaged:
-            if (owner := containers.get(row.id)) is not None and row.run:
+            if (owner := containers.get(row.id)) is not None and salvage.is_possible_exec(row):
                 init = await asyncio.to_thread(remains.init_of_exec, state, row)
                 e = salvage.exec_(row, init, owner, self._node.clock.boot_id())
                 log.error("an exec's row cannot be read", container=row.id, exec=row.exec_id, why=e.error)

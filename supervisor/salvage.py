@@ -43,6 +43,11 @@ def is_possible(row: Damaged) -> bool:
     return ID.fullmatch(row.id) is not None
 
 
+def is_possible_exec(row: Damaged) -> bool:
+    """Likewise of an exec's row: its run's number and its own id are parts of a path."""
+    return 0 < row.run < rows.MOST and ID.fullmatch(row.exec_id) is not None
+
+
 def container(row: Damaged, remains: Remains, boot_id: str) -> Container:
     """The container that the row most probably was. `boot_id` is that of this boot."""
     found, why = _readable(row)

@@ -1,6 +1,8 @@
 """Execs after a daemon start: found again, or told as what became of them."""
 
 import asyncio
+import contextlib
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,3 +190,20 @@ async def test_what_a_shim_has_begun_goes_on_under_the_next_daemon(tmp_path: Pat
         x.ends(e.key, Exited(3))
         await settled(x)
         assert [kind for kind, exec_id in await x.log() if exec_id] == ["exec", "exit"]
+
+
+@pytest.mark.parametrize("id", ["a\0b", "../../x", "", "/x", "\udcff", "e" * 201])
+@in_loop
+async def test_a_row_that_cannot_be_read_makes_no_path_of_an_id_that_no_exec_has(tmp_path: Path, id: str) -> None:
+    async with running(tmp_path) as x:
+        container = x.id
+    with contextlib.closing(sqlite3.connect(tmp_path / "exitd.db")) as database, database:
+        raw = id.encode("utf-8", "surrogateescape")
+        database.execute("INSERT INTO execs VALUES (?, 1, CAST(? AS TEXT), 'x')", (container, raw))
+        database.execute("INSERT INTO execs VALUES (?, -1, 'good', 'x')", (container,))
+    async with again(tmp_path) as x:
+        await looked_up(x)
+        await until(lambda: not x.w.node.recovering and not x.w.node.background, "the look-up")
+        assert list(x.execs.keys()) == []
+        assert x.execs._live == {}
+        assert await all_exits(x.w.store) == []
