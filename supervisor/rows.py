@@ -107,10 +107,12 @@ def exec_from(body: str | bytes) -> Exec:
     return decode(Exec, body)
 
 
-def container_of(id: str, body: str | bytes) -> Container:
-    """The container of the row with this id. Raises BadRow, also for numbers that no container has."""
+def container_of(id: str, namespace: str, name: str, body: str | bytes) -> Container:
+    """The container of the row with these columns. Raises BadRow, also for numbers that no container has, and for
+    names that no column takes."""
     container = container_from(body)
-    _check(container.id == id, "the row is another container's")
+    _check(container_row(container)[:3] == (id, namespace, name), "the row is another container's")
+    _check(all(map(is_text, (id, namespace, name))), "a name")
     _check(0 < container.run < MOST, "run")
     _check(is_process(container.init) and is_process(container.shim), "a process")
     _check(all(0 <= (ns or 0) < MOST for ns in (container.created_ns, container.started_ns)), "a time")
@@ -150,6 +152,11 @@ def damaged_event(seq: int, time_ns: int, why: str) -> Event:
 def is_process(process: Process | None) -> bool:
     """Whether it can be asked for: pid_t is an int, start times are counted in unsigned long long (proc(5))."""
     return process is None or (0 <= process.pid < 2**31 and 0 <= process.started_ticks < 2**64)
+
+
+def is_text(text: str) -> bool:
+    """Whether a column takes it: half of a surrogate pair stands for a byte that was no UTF-8."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _check(right: bool, what: str) -> None:

@@ -50,6 +50,7 @@ def is_possible_exec(row: Damaged) -> bool:
 
 def container(row: Damaged, remains: Remains, boot_id: str) -> Container:
     """The container that the row most probably was. `boot_id` is that of this boot."""
+    row = replace(row, namespace=_text(row.namespace), name=_text(row.name))
     found, why = _readable(row)
     spec, why_spec = _spec(row, remains, found)
     if why_spec:
@@ -157,6 +158,11 @@ def _phase(found: Mapping[str, object], run: int, remains: Remains) -> Phase:
 def _process(found: Mapping[str, object], name: str) -> Process | None:
     process = found.get(name)
     return process if isinstance(process, Process) and rows.is_process(process) else None
+
+
+def _text(name: str) -> str:
+    """As it can be stored: damage may have made of it what is no UTF-8."""
+    return name if rows.is_text(name) else ascii(name)[1:-1]
 
 
 def _words(row: Damaged, why: Mapping[str, str]) -> str:

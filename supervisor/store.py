@@ -139,7 +139,7 @@ class Store:
         columns = "id, namespace, name, body"
         for id, namespace, name, body in await self._rows(f"SELECT {columns} FROM containers ORDER BY rowid"):
             try:
-                whole.append(rows.container_of(id, body))
+                whole.append(rows.container_of(id, namespace, name, body))
             except rows.BadRow as error:
                 damaged.append(Damaged(str(id), str(namespace), str(name), body, str(error)))
         return tuple(whole), tuple(damaged)

@@ -115,6 +115,12 @@ def test_a_task_of_containerds_stays_one_where_that_can_be_read() -> None:
     assert rows.container_row(lost)[:3] == rows.container_row(task)[:3]
 
 
+def test_a_name_that_is_no_utf8_becomes_one_that_can_be_stored() -> None:
+    row = replace(row_of(WEB, phase=5), namespace="n\udcff", name="we\udcffb")
+    made = salvage.container(row, Remains(run_directory=4), "boot")
+    assert rows.container_row(made)[1:3] == ("n\\udcff", "we\\udcffb")
+
+
 def test_pods_are_known_by_their_members() -> None:
     member = replace(WEB, id="m1", spec=replace(WEB.spec, sandbox="p1"))
     assert salvage.pods((member,), ()) == {"p1"} == salvage.pods((), (row_of(member, phase=5),))
@@ -163,7 +169,7 @@ def test_whatever_stands_in_a_row_it_becomes_a_container_that_is_stored_and_show
     whole = json.loads(rows.encode(WEB))
     body = json.dumps({**whole, **fields, "spec": {**whole["spec"], **spec}})
     made = salvage.container(Damaged("c1", "default", "web", body, "why"), remains, "boot")
-    assert rows.container_of("c1", rows.container_row(made)[3]) == made
+    assert rows.container_of(*rows.container_row(made)) == made
     shown = replies.container_message(View(made))
     assert (shown.id, bool(shown.damaged)) == ("c1", True)
 

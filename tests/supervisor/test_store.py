@@ -1,12 +1,13 @@
 import asyncio
 import contextlib
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from supervisor import watchrows
+from supervisor import salvage, watchrows
 from supervisor.errors import NameTaken
 from supervisor.execs import ExecPhase
 from supervisor.facts import (
@@ -14,6 +15,7 @@ from supervisor.facts import (
     RunKey,
     Unknown,
 )
+from supervisor.salvage import Remains
 from supervisor.store import DAY_NS, AlreadyStored, Change, Keep
 from supervisor.taskfacts import Tombstone
 from supervisor.taskrows import TOMBSTONE_OF
@@ -283,5 +285,32 @@ def test_the_newest_run_that_was_told_of_is_found_in_the_event_log(path: Path) -
             started = [replace(event("c1", 1, "start"), attributes=(("run", str(n)),)) for n in (1, 3)]
             await store.commit(Change(events=(*started, event("c2"), replace(event("c1"), attributes=(("run", "x"),)))))
             assert [await store.newest_run_told(id) for id in ("c1", "c2", "c3")] == [3, 1, 0]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("column", ["name", "namespace"])
+@pytest.mark.parametrize("raw", [b"other", b"\xff"])
+@pytest.mark.parametrize("in_body", [False, True])
+def test_a_name_that_is_not_the_body_s_or_no_utf8_is_damage(path: Path, column: str, raw: bytes, in_body: bool) -> None:
+    """What was made of such a row can be stored."""
+
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Change((container("c1"), container("c2"))))
+            said = json.dumps(raw.decode("utf-8", "surrogateescape"))
+            with contextlib.closing(sqlite3.connect(path)) as other, other:
+                other.execute(f"UPDATE containers SET {column} = CAST(? AS TEXT) WHERE id = 'c1'", (raw,))
+                if in_body:
+                    change = f"UPDATE containers SET body = json_set(body, '$.spec.{column}', json(?)) WHERE id = 'c1'"
+                    other.execute(change, (said,))
+            whole, damaged = await store.load_containers()
+            if in_body and raw == b"other":
+                assert damaged == ()
+                return
+            assert ([c.id for c in whole], [row.id for row in damaged]) == (["c2"], ["c1"])
+            made = salvage.container(damaged[0], Remains(), "boot")
+            await store.commit(Change((made,)))
+            assert await store.load() == (made, *whole)
 
     asyncio.run(main())

@@ -75,7 +75,7 @@ def test_whatever_a_spec_says_it_is_refused_or_stored_and_shown(message: pb.Cont
         assert len(str(refused)) < 10_000
         return
     container = Container("c1", spec, Phase.RUNNING, 1, 1)
-    assert rows.container_of("c1", rows.container_row(container)[3]) == container
+    assert rows.container_of(*rows.container_row(container)) == container
     shown = replies.container_message(View(container))
     assert shown.spec.runtime == spec.runtime and not shown.error
 
