@@ -18,6 +18,7 @@ from supervisor.rows import Damaged
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 TASKS = "containerd/"  # what stands before the namespace of a task of containerd's
 NEVER_TAKEN = ("restart", "auto_remove", "restart_rules", "health")  # of a spec: what would act on a guess
+OF_A_RUN = ("init", "started_ns", "sandbox_run", "waits_in")
 MOST_REASONS = 3
 SHIM_PROGRAM = re.compile(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")
 
@@ -58,6 +59,8 @@ def container(row: Damaged, remains: Remains, boot_id: str) -> Container:
     run = _run(found, remains)
     phase = _phase(found, run, remains)
     init = remains.init if remains.run_directory == run else None
+    if found.get("run", run) != run:  # the rest of the row is of an earlier run than the directory
+        found = {name: value for name, value in found.items() if name not in OF_A_RUN}
     known: dict[str, Any] = {name: found[name] for name in ("started_ns", "sandbox_run", "waits_in") if name in found}
     return Container(
         row.id,

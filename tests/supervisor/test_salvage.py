@@ -121,6 +121,15 @@ def test_a_name_that_is_no_utf8_becomes_one_that_can_be_stored() -> None:
     assert rows.container_row(made)[1:3] == ("n\\udcff", "we\\udcffb")
 
 
+@pytest.mark.parametrize("later", [INIT, None])
+def test_of_a_later_run_than_the_row_s_the_directory_alone_speaks(later: Process | None) -> None:
+    old = replace(WEB, init=Process(66, 6), started_ns=5, sandbox_run=2, waits_in="runc")
+    same = salvage.container(row_of(old, health=1), Remains(run_directory=4, init=INIT), "boot")
+    assert (same.init, same.started_ns, same.sandbox_run, same.waits_in) == (Process(66, 6), 5, 2, "runc")
+    made = salvage.container(row_of(old, health=1), Remains(run_directory=5, init=later), "boot")
+    assert (made.run, made.init, made.started_ns, made.sandbox_run, made.waits_in) == (5, later, None, 0, "")
+
+
 def test_pods_are_known_by_their_members() -> None:
     member = replace(WEB, id="m1", spec=replace(WEB.spec, sandbox="p1"))
     assert salvage.pods((member,), ()) == {"p1"} == salvage.pods((), (row_of(member, phase=5),))
