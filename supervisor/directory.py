@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from supervisor.changes import Changes, Test
 from supervisor.errors import AmbiguousId, BadRequest, NoSuchContainer, Recovering, TimedOut
-from supervisor.facts import LIVE, Container, Exit, Phase, Spec
+from supervisor.facts import LIVE, Container, Exit, Phase, RunKey, Spec
 
 Key = TypeVar("Key")
 RECOVERY_SECONDS = 60.0  # how long a call waits for a container that is being looked up
@@ -65,11 +65,13 @@ def _drop(index: dict[Key, dict[str, None]], key: Key, id: str) -> None:
 
 
 class Directory:
-    """Belongs to one event loop; no locks around its maps. `recovering` are being looked up after a daemon start."""
+    """Belongs to one event loop; no locks around its maps. `recovering` are being looked up after a daemon start;
+    `unwatched` are runs of which something is there, and no process is known whose end would be theirs."""
 
     def __init__(self) -> None:
         self.containers = Containers()
         self.recovering: dict[str, asyncio.Event] = {}
+        self.unwatched: set[RunKey] = set()
         self.changes = Changes()
 
     def known(self, container_id: str) -> Container:

@@ -11,7 +11,7 @@ import structlog
 from shim import journal
 from shim.mark import EXITDS_OWN_ID, RUN
 from shim.record import Record
-from supervisor import monitor, survey
+from supervisor import monitor, recovery, survey
 from supervisor.config import Retention
 from supervisor.errors import ExitdError
 from supervisor.facts import LIVE, Phase, RunKey
@@ -51,6 +51,7 @@ async def once(parts: Parts) -> None:
     step, whatever it is, is reported and costs neither the others nor the next round."""
     for step in (
         _look,
+        _unwatched,
         _memory,
         _strange_directories,
         _strange_cgroups,
@@ -67,6 +68,10 @@ async def once(parts: Parts) -> None:
 
 async def _look(parts: Parts) -> None:
     parts.manager.look_at_all()
+
+
+async def _unwatched(parts: Parts) -> None:
+    await recovery.look_at_unwatched(parts.node)
 
 
 async def _memory(parts: Parts) -> None:

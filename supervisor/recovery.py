@@ -130,6 +130,7 @@ async def _connect(node: Node, container: Container) -> None:
     finally:
         node.release(container.id)
     if found is Found.UNWATCHED:
+        node.unwatched.add(RunKey(container.id, container.run))
         log.error("it may run, and nothing names its process; `exitctl rm -f` ends it", container=container.id)
     elif found in (Found.NOTHING, Found.LOST):
         cause = evidence.STATE_LOST if found is Found.LOST else evidence.MONITORS_KILLED
@@ -142,6 +143,34 @@ async def _connect(node: Node, container: Container) -> None:
     elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
         with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did
             await node.launch(container.id, surely=True)
+
+
+async def look_at_unwatched(node: Node) -> None:
+    """Of a damaged container without an init nothing reports the end but this look. For the reconcile loop; one that
+    cannot be looked at now is looked at the next time."""
+    for key in tuple(node.unwatched):
+        if not _may_run(node, key):
+            node.unwatched.discard(key)
+            continue
+        container = node.containers[key.container]
+        try:
+            async with asyncio.timeout(FIND_SECONDS):
+                found, _ = await node.manager.connect_container(container)
+        except (ExitdError, OSError) as error:  # TimeoutError is one
+            log.warning("whether it still runs cannot be seen", container=key.container, why=str(error))
+            continue
+        if found is Found.UNWATCHED:
+            continue
+        node.unwatched.discard(key)
+        if found is Found.NOTHING and _may_run(node, key):
+            now_ns = node.clock.now_ns()
+            report = Report(Unknown(ROW_DAMAGED), Source.NONE, container.init, now_ns, at_is_found=True)
+            node.spawn(node.end(key, report))
+
+
+def _may_run(node: Node, key: RunKey) -> bool:
+    container = node.containers.get(key.container)
+    return container is not None and container.run == key.run and container.phase in LIVE
 
 
 async def _settle_pause(node: Node, container: Container) -> None:

@@ -303,3 +303,42 @@ def test_two_hundred_containers_are_looked_up_at_once(tmp_path: Path) -> None:
             await until(lambda: not w.node.recovering)
 
     asyncio.run(main())
+
+
+def test_what_nothing_watches_is_looked_at_until_it_has_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            w.manager.found["c1"] = Found.UNWATCHED
+            await recovered(w, replace(container(), damaged="its row cannot be read"))
+            await recovery.look_at_unwatched(w.node)
+            w.manager.fails["connect"] = [ShimFailed("no keeper"), OSError("no descriptors")]
+            for _ in range(2):
+                await recovery.look_at_unwatched(w.node)
+            assert w.node.containers["c1"].phase is Phase.RUNNING
+            w.manager.found["c1"] = Found.NOTHING
+            for _ in range(2):
+                await recovery.look_at_unwatched(w.node)
+            await until(lambda: not w.node.background, "the end")
+            (exit,) = await w.store.exits()
+            assert (exit.status, exit.source, exit.at_is_found) == (Unknown("row-damaged"), Source.NONE, True)
+            assert (calls(w).count("connect"), w.node.unwatched) == (5, set())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["ended", "gone", "another run"])
+def test_what_has_ended_otherwise_is_not_looked_at_any_more(tmp_path: Path, how: str) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            w.manager.found["c1"] = Found.UNWATCHED
+            await recovered(w, replace(container(), damaged="its row cannot be read"))
+            now = w.node.containers["c1"]
+            if how == "gone":
+                w.node.containers.pop("c1")
+            else:
+                w.node.containers["c1"] = replace(now, phase=Phase.EXITED) if how == "ended" else replace(now, run=2)
+            w.manager.found["c1"] = Found.NOTHING
+            await recovery.look_at_unwatched(w.node)
+            assert (calls(w), w.node.unwatched, await w.store.exits()) == (["connect"], set(), [])
+
+    asyncio.run(main())

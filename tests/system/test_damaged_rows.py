@@ -25,7 +25,7 @@ PATIENT = "while [ -e /mnt/{} ]; do sleep 0.01; done; exit 7"  # until the file 
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
+    with lives.daemon(extra=("--reconcile-seconds", "0.2")) as made:
         yield made
 
 
@@ -139,7 +139,8 @@ def test_an_exec_whose_row_cannot_be_read_ends_with_its_code(daemon: Daemon, go:
         client.remove(container, force=True)
 
 
-def test_what_nothing_names_any_more_runs_on_until_it_is_removed(daemon: Daemon) -> None:
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_what_nothing_names_any_more_runs_on_until_its_end(daemon: Daemon, by_itself: bool) -> None:
     """Row, run directory and keeper are lost: whether it runs, its cgroup alone says."""
     with daemon.client() as client:
         warm_up(client)
@@ -156,10 +157,13 @@ def test_what_nothing_names_any_more_runs_on_until_it_is_removed(daemon: Daemon)
         assert (shown.phase, shown.id) == (pb.PHASE_RUNNING, container.id)
         assert "its row cannot be read" in shown.damaged
         assert is_live(pid)
+        if by_itself:
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: ledger(client, container.id), "its end")
         client.remove(container.id, force=True)
         assert not is_live(pid)
         (exit_,) = ledger(client, container.id)
-        assert (word(exit_), exit_.reason) == ("unknown row-damaged", "kill")
+        assert (word(exit_), exit_.reason) == ("unknown row-damaged", "unknown" if by_itself else "kill")
         warm_up(client)  # which opens the line to the keeper again
         until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
 
