@@ -1,6 +1,8 @@
-"""Facts become protobuf messages here. Pure."""
+"""Facts become protobuf messages here. Pure, but for the log of what no message can hold."""
 
 from collections.abc import Iterable, Iterator
+
+import structlog
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline, restart, signals
@@ -28,6 +30,8 @@ from supervisor.facts import (
 from supervisor.images.facts import Image
 from supervisor.pods import State
 from supervisor.views import Info, PodView, View
+
+log = structlog.get_logger(__name__)
 
 POD_STATES = {State.READY: "SANDBOX_READY", State.NOT_READY: "SANDBOX_NOTREADY"}
 
@@ -180,8 +184,10 @@ def exit_message(exit: Exit) -> pb.Exit:
     """As `container_message`: a line of the ledger that no message can hold spoils no list."""
     try:
         return _exit_message(exit)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError) as error:
         key = exit.key
+        where = {"container": clean(key.container), "run": key.run, "exec": clean(key.exec_id)}
+        log.error("an exit that cannot be shown", **where, why=clean(str(error)))
         return pb.Exit(
             container_id=clean(key.container),
             run=max(0, key.run),
@@ -230,6 +236,7 @@ def event_message(event: Event) -> pb.Event:
     try:
         return _event_message(event)
     except (ValueError, TypeError, OverflowError) as error:
+        log.error("an event that cannot be shown", seq=event.seq, why=clean(str(error)))
         why = {"why": clean(f"it cannot be shown ({error})")}
         return pb.Event(seq=event.seq, type=clean(event.type), id=clean(event.id), attributes=why)
 

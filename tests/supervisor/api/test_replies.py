@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline
@@ -201,3 +202,13 @@ def test_a_stored_container_that_no_message_can_hold_is_listed_without_its_detai
     message = replies.container_message(View(stored))
     assert (message.id, message.spec.name, message.phase) == ("c1", "web", pb.PHASE_RUNNING)
     assert "cannot be shown" in message.error and message.SerializeToString()
+
+
+def test_an_exit_or_event_that_no_message_can_hold_is_logged_with_its_row() -> None:
+    bad = ended(Exited(2**40), key=RunKey("c1", 3, "e1"))
+    with capture_logs() as lines:
+        assert replies.exit_message(bad).cause == "row-damaged"
+        assert replies.event_message(Event("\ud800", "c1", "web", "default", 5, seq=9)).seq == 9
+    exit, event = lines
+    assert (exit["container"], exit["run"], exit["exec"], exit["log_level"]) == ("c1", 3, "e1", "error")
+    assert exit["why"] and event["why"] and event["seq"] == 9
