@@ -37,10 +37,10 @@ def pty() -> Iterator[Pty]:
 
 
 @pytest.fixture
-def attached(daemon: FakeDaemon) -> FakeAttach:
-    one = FakeAttach()
-    daemon.answers.Attach = one
-    return one
+def attached(daemon: FakeDaemon) -> Iterator[FakeAttach]:
+    daemon.answers.Attach = one = FakeAttach()
+    yield one
+    one.end()  # or its call would close its descriptors in the middle of a later test
 
 
 @pytest.fixture

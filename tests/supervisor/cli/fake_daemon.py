@@ -76,6 +76,7 @@ class FakeDaemon:
     def stop(self) -> None:
         if self._server is not None:
             self._server.stop(None).wait(LIMIT_SECONDS)
+            self._workers.shutdown()
         if self._front is not None:
             self._front.stop()
 
@@ -83,7 +84,8 @@ class FakeDaemon:
         return Client(self.path, self.ttrpc if self._last == "ttrpc" else None)
 
     def _serve(self) -> grpc.Server:
-        server = grpc.server(futures.ThreadPoolExecutor(8))
+        self._workers = futures.ThreadPoolExecutor(8)
+        server = grpc.server(self._workers)
         doors = {m.name: self._door(m.name, m.server_streaming) for m in rpc.EXITD.methods}
         rpc.add(server, SimpleNamespace(**doors))
         server.add_insecure_port(f"unix:{self.path}")
