@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim import native
 from shim.names import PID_FILE
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, NameTaken
@@ -148,6 +149,11 @@ def newest_run(daemon: Daemon) -> pathlib.Path:
 def init_in(run_directory: pathlib.Path) -> int:
     """As the runtime wrote it down: also before its create has returned."""
     return int(until((run_directory / PID_FILE).read_text, f"no init in {run_directory}"))
+
+
+def executed(init: int) -> None:
+    """Its program has begun. The runtime's start may return a moment before that: who is killed then never began."""
+    until(lambda: native.has_executed(init, native.process_stat(init)[2]), f"{init} does not execute its program")
 
 
 @contextlib.contextmanager

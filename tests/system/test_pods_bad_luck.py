@@ -66,6 +66,8 @@ def test_a_pause_process_killed_while_its_pod_is_run_makes_that_an_error_and_lea
         run_directory = podluck.newest_run(daemon)
         pod.id = run_directory.parent.name
         init = podluck.init_in(run_directory)
+        if moment == "start.after":
+            podluck.executed(init)
         killed(init)
         if moment != "create.after":  # its shim sees it, and tells, while the start has not returned yet
             until(lambda: gone(init), "the shim does not reap it")
@@ -141,6 +143,8 @@ def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_i
         starting = pool.submit(client.start, member.id)
         gates.reached(moment)
         init = client.inspect(member.id).init.pid
+        if moment == "start.after":
+            podluck.executed(init)
         killed(client.inspect(pod.id).init.pid)
         until(lambda: gone(init), "the member lives on without its pause process")
         gates.open()
