@@ -45,7 +45,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--merge", type=pathlib.Path, nargs="+", metavar="FILE.json", help="no attack: results of others"
     )
     parser.add_argument("--rows", action="store_true", help="no attack: the findings in --page anew")
-    parser.add_argument("--log", type=pathlib.Path, metavar="FILE", help="exitd's log of the last attack")
+    parser.add_argument(
+        "--log", type=pathlib.Path, metavar="FILE", help="exitd's log of the last attack; FILE.containerd: containerd's"
+    )
     asked = parser.parse_args(words)
     if (asked.rows or asked.merge) and not asked.page:
         parser.error("--rows and --merge need --page FILE.md")

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import os
 import pathlib
 import random
@@ -154,7 +155,9 @@ class Fate:
         """Each new descriptor of the daemon may fail."""
         pid = self.daemon()
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+        highest = max((int(name) for name in os.listdir(f"/proc/{pid}/fd")), default=0)
+        if not highest:
+            return  # it has just died
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(hard, highest + 1 + misfortune.room), hard))
         try:
             self.over.wait(misfortune.seconds)
@@ -171,15 +174,11 @@ class Fate:
             return
         delay = f"inject={FLUSHES}:delay_enter={int(misfortune.seconds * 1e6)}"
         words = (strace, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={FLUSHES}", "-e", delay, "-p", str(pid))
-        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tracer:
+        with _ended_in_time(subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)):
             self.over.wait(2 * misfortune.seconds)
             for target in self._targets(misfortune.others, misfortune.luck):
                 self._slay(target)
             self.over.wait(misfortune.seconds)
-            tracer.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                tracer.wait(TRACER_SECONDS)
-            tracer.kill()
 
     def _full(self, misfortune: Misfortune) -> None:
         """Not a byte is free in the state directory."""
@@ -194,7 +193,7 @@ class Fate:
         found: list[Target] = []
         for victim, part in zip(who, luck, strict=False):
             there = [target for target in self._all_of(victim) if target not in found]
-            found += [there[int(part * len(there))]] if there else []
+            found += [there[min(int(part * len(there)), len(there) - 1)]] if there else []  # a rounded part may be 1
         return found
 
     def _all_of(self, victim: str) -> list[Target]:
@@ -211,9 +210,10 @@ class Fate:
 
     def _shims(self) -> Iterator[Target]:
         """Of containers and of execs, by the locks that they signed."""
-        for path in sorted([*self.state.glob("c/*/*"), *self.state.glob("c/*/*/e/*")]):
-            holder = lock_holder(str(path))
-            parts = path.relative_to(self.state / "c").parts
+        # pathlib's own glob breaks off when a directory goes meanwhile.
+        for path in sorted(glob.glob(f"{self.state}/c/*/*") + glob.glob(f"{self.state}/c/*/*/e/*")):
+            holder = _holder(path)
+            parts = pathlib.PurePath(path).relative_to(self.state / "c").parts
             if holder is not None and _lives(holder):
                 yield Target("shim", holder, parts[0], parts[3] if len(parts) == 4 else "")
 
@@ -231,6 +231,14 @@ class Fate:
         with contextlib.suppress(ProcessLookupError):
             _send(target.process, signal.SIGKILL)
             self.deaths.append(Death(target.victim, time.monotonic(), target.container, target.exec_id))
+
+
+def _holder(path: str) -> Process | None:
+    """Return who holds the lock; None too where the run has gone since it was listed."""
+    try:
+        return lock_holder(path)
+    except FileNotFoundError:
+        return None
 
 
 def _named(victim: str, pid: int) -> list[Target]:
@@ -269,6 +277,20 @@ def _standing(process: Process) -> Iterator[None]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             _send(process, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _ended_in_time(tracer: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End the tracer however the block ends: one that is left holds the daemon, and all that waits for it."""
+    try:
+        yield
+    finally:
+        tracer.terminate()
+        try:
+            tracer.wait(TRACER_SECONDS)
+        except subprocess.TimeoutExpired:
+            tracer.kill()
+            tracer.wait()
 
 
 def _fill(path: pathlib.Path) -> None:

@@ -27,6 +27,7 @@ from tests.attack.misfortunes import Fate
 from tests.system.daemonrig import cgroups, commands, cwd_of
 
 STATE_SIZE = "64m"
+FIRST = 20  # so many lives of a crowd count for the misfortunes before the first exit
 LEFT_SECONDS = 60.0  # for shims and keeper to tidy up
 END_SECONDS = 30.0
 RECORD_SECONDS = 2.0  # between two looks at the event log, which the daemon keeps only so long
@@ -49,8 +50,9 @@ class Plan:
     small_pids: int = 0  # the highest one, in a namespace of its own; 0: the machine's
 
     def due(self, exits: int) -> int:
-        """How many misfortunes there may have been when so many exits are over: the first ones come at once."""
-        return int((exits + self.crowd) * self.hits)
+        """How many misfortunes there may have been when so many exits are over: a few come at once, and the others as
+        lives end, or a large crowd would meet hundreds before its first container is made."""
+        return int((exits + min(self.crowd, FIRST)) * self.hits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,8 @@ class Recorder:
 
 
 def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], None] = print) -> Result:
-    """Lives, misfortunes, and the verdict; nothing of it stays but exitd's log, as `log`. Needs root."""
+    """Lives, misfortunes, and the verdict. Nothing of it stays but exitd's log, as `log`, and containerd's beside it.
+    Needs root."""
     begun = time.monotonic()
     with place() as base, limits(base.name) as cgroup:
         daemon = Exitd(base, cgroup)
@@ -209,7 +212,11 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
             daemon.begin()
             scene.patiently(lambda client: client.version(), "exitd does not begin")
             with _containerd(plan, daemon, fate) as containerd:
-                seen, count, interrupted = _fight(plan, Scenery(daemon, containerd), scene, fate, say)
+                try:
+                    seen, count, interrupted = _fight(plan, Scenery(daemon, containerd), scene, fate, say)
+                finally:
+                    if log is not None and containerd is not None:
+                        shutil.copy(containerd.log, f"{log}.containerd")
         finally:
             daemon.end()
             _end_all(base, daemon.keeper())

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import count
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -22,6 +23,8 @@ from tests.system.containerdrig import EXITD, IMAGE, Containerd
 from tests.system.containerdtasks import Tasks
 
 GUARD_SECONDS = 0.2
+ANEW_SECONDS = 10.0  # between two of its ends for the sake of a bundle
+TRIES = 10  # of a delete, before that
 GONE = ""  # the state of a task that is not there
 
 
@@ -32,6 +35,7 @@ class Attacked(Containerd):
     state: pathlib.Path = pathlib.Path()
     over: threading.Event = field(default_factory=threading.Event)
     fallen: list[str] = field(default_factory=list)
+    anew: float = 0.0  # when it was ended so
 
     def guard(self) -> None:
         while not self.over.wait(GUARD_SECONDS):
@@ -48,22 +52,38 @@ class Attacked(Containerd):
         alive = self.process is not None and self.process.poll() is None
         return [self.pid] if alive else []
 
+    @property
+    def bundles(self) -> pathlib.Path:
+        return self.base / "s" / "io.containerd.runtime.v2.task" / self.namespace
+
     def empty(self) -> None:
-        """No task, no container, no bundle: one that a killed containerd was removing the next one passes over."""
-        self.clear()
-        for path in (self.base / "s" / "io.containerd.runtime.v2.task" / self.namespace).glob("*"):
+        """No task, no container, no bundle. Half-made tasks first: containerd deletes none whose container is gone. One
+        that a killed containerd was removing the next one passes over."""
+        bundles = list(self.bundles.glob("*"))
+        for path in bundles:
             self.forget(path.name)
+        self.clear()
+        for path in bundles:
             if path.name.startswith("."):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str) -> bool:
         """A containerd that is killed in the middle of a create leaves a bundle and its shim, whichever that is. The
-        next one keeps them, does not list them, and makes no task of that name until they are deleted."""
+        next one keeps them, does not list them, and makes no task of that name until they are deleted. Returns whether
+        nothing of it is there any more."""
         client = Tasks(self)
         try:
             client.begin("delete", Who(name)).call()
         finally:
             client.close()
+        return not (self.bundles / name).exists()
+
+    def begin_anew(self) -> None:
+        """When a relay has gone, containerd calls its program's `delete`, once. If that is killed too, containerd keeps
+        the bundle, lists no task, and calls it when it begins again: so it is ended here, and its guard begins it."""
+        if self.process is not None and time.monotonic() - self.anew > ANEW_SECONDS:
+            self.anew = time.monotonic()
+            self.process.kill()
 
     def leavings(self) -> list[str]:
         left = self.left().without("fifos", "processes", "rows")
@@ -152,11 +172,18 @@ class TaskBox:
             self.scene.heard.append(Heard(self.name, token, code))
 
     def remove(self) -> None:
+        tries = count(1)
+
         def gone() -> bool:
             self._hear("", *self.ctr("task", "rm", "-f", self.name))
-            if self.state() == GONE:
+            if self.state() != GONE:
+                return False
+            # Half made, it would stay: containerd deletes no task whose container is gone.
+            if self.rig.forget(self.name):
                 self.ctr("container", "rm", self.name)
                 return f"\n{self.name}\n" not in f"\n{self.rig.ctr('container', 'ls', '-q').out}"
+            if next(tries) % TRIES == 0:
+                self.rig.begin_anew()
             return False
 
         self.scene.until(gone, f"the task {self.name} is not removed")
