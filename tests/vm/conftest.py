@@ -18,5 +18,7 @@ def machine() -> Iterator[Machine]:
             "-c",
             "uname -r; systemctl --version | head -n 1; stat -fc %T /sys/fs/cgroup; runc --version | head -n 1",
         )
-        print(f"the machine, up after {made.booted[-1]:.0f} s:", *facts.splitlines(), sep="\n  ", file=sys.stderr)
+        clock, used = made.booted[-1]
+        up = f"the machine, up after {clock:.0f} s, {used:.0f} of the processor's:"
+        print(up, *facts.splitlines(), sep="\n  ", file=sys.stderr)
         yield made

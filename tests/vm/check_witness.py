@@ -1,0 +1,45 @@
+"""The kernel's process events, where its pidfds know no codes: without shim and keeper the true code is known."""
+
+import sys
+
+import pytest
+
+from tests.vm.machine import Machine
+
+ENDS = {"code": ["exited", 7], "signal": ["signaled", 9], "thread": ["exited", 7]}
+ONCE = 1
+
+
+def ends(machine: Machine, *words: str) -> list[object]:
+    """Of each end: kind, number or cause, source, and how often the ledger has it."""
+    found: list[object] = list(machine.python("witness.py", *words))
+    print(*words, found, file=sys.stderr)
+    return found
+
+
+def check_the_machine_is_one_whose_pidfds_know_no_codes(machine: Machine) -> None:
+    lines = machine.run("/opt/exitd/bin/exitctl", "doctor").out.splitlines()
+    of = {source: next(line for line in lines if f"source {source}" in line) for source in ("pidfd", "procevents")}
+    print(*of.values(), sep="\n", file=sys.stderr)
+    assert "does not tell exits through pidfds" in of["pidfd"]
+    assert "told 43 of a child" in of["procevents"]
+    assert "procevents" in machine.say("/opt/exitd/bin/exitctl", "info", "--format", "{{.Settings.kernel_witness}}")
+
+
+@pytest.mark.parametrize("what", ["container", "exec"])
+@pytest.mark.parametrize("first", ["shim", "keeper"])
+@pytest.mark.parametrize("daemon", ["there", "back"])
+@pytest.mark.parametrize("end", ["code", "signal", "thread"])
+def check_the_process_events_know_an_end_without_shim_and_keeper(
+    machine: Machine, what: str, first: str, daemon: str, end: str
+) -> None:
+    count = 3
+    found = ends(machine, what, first, daemon, end, str(count))
+    assert found == [[*ENDS[end], "procevents", ONCE]] * count
+
+
+@pytest.mark.parametrize("what", ["container", "exec"])
+def check_an_end_without_shim_and_keeper_is_unknown_where_exitd_was_away(machine: Machine, what: str) -> None:
+    count = 3
+    found = ends(machine, what, "keeper", "away", "code", str(count))
+    assert found == [["unknown", "monitors-killed", "none", ONCE]] * count
