@@ -66,12 +66,16 @@ class Shims:
         """A created container, and the milliseconds from asking for its shim to the shim's `created`."""
         bundle = self._scratch.bundle(f"{id}-exitd", f"{CGROUP}/{id}", work)
         path = self.path_of(id)
-        runc = (self._runc, "--root", f"{path}/rt", "--log", f"{path}/runtime.log", "--log-format", "json")
+        pid_file, runtime_log = f"{path}/pid", f"{path}/runtime.log"
+        runc = (self._runc, "--root", f"{path}/rt", "--log", runtime_log, "--log-format", "json")
         console = ("--console-socket", plan.CONSOLE) if work.tty else ()
-        create = (*runc, "create", "--bundle", bundle, "--pid-file", f"{path}/pid", *console, id)
+        create = (*runc, "create", "--bundle", bundle, "--pid-file", pid_file, *console, id)
         remove = (*runc, "delete", "--force", id)
         keeper = f"{self._state}/{launch.SOCKET_NAME}"
-        wanted = plan.Plan(id, 1, create, remove, log=self.log_of(id), keeper=keeper, tty=work.tty)
+        wanted = plan.Plan(
+            id, 1, create, remove, pid_file=pid_file, runtime_log=runtime_log, log=self.log_of(id), keeper=keeper,
+            tty=work.tty,
+        )  # fmt: skip
         directory = rundir.make(self._state, id, 1, plan.encode(wanted))
         begun = time.perf_counter()
         status, shim_pidfd = self._spawn(id, path, work)

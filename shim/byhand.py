@@ -179,7 +179,8 @@ def plan_of(wanted: Wanted, keeper: bool) -> plan.Plan:
         run=mark.RUN,
         create=wanted.words(*create, log=True),
         remove=wanted.words("delete", "--force", wanted.id),
-        runtime_log=names.RUNTIME_LOG,
+        pid_file=pid_file,
+        runtime_log=f"{wanted.directory}/{names.RUNTIME_LOG}",
         log=wanted.log_path,
         oom=oom_counter(wanted.cgroup),
         keeper=f"{wanted.state}/{launch.SOCKET_NAME}" if keeper else "",
@@ -267,8 +268,8 @@ def start_init(wanted: Wanted, init_fd: int) -> None:
     """The runtime's start. One that fails because init was quicker than it has done its work."""
     try:
         done = subprocess.run(
-            wanted.words("start", wanted.id, log=True), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=COMMAND_SECONDS, errors="replace", env=ENVIRONMENT,
+            wanted.words("--log-format", "json", "start", wanted.id), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=COMMAND_SECONDS, errors="replace", env=ENVIRONMENT,
         )  # fmt: skip
         why = last_words(done.stderr) if done.returncode else ""
     except subprocess.TimeoutExpired:

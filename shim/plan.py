@@ -26,7 +26,11 @@ class BadPlan(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Paths are absolute or relative to the run directory; limits in milliseconds; "" stands for none."""
+    """Paths are absolute or relative to the run directory; limits in milliseconds; "" stands for none.
+
+    Where pid file and log are absolute, as `create` names them too, the shim has the runtime write both in memory
+    (core/answers.c).
+    """
 
     id: str
     run: int

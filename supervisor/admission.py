@@ -58,6 +58,10 @@ class Admission:
         of_host = pause.spec.network == "host"
         if spec.network == "host" and not of_host:
             raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
+        most = pause.spec.pod.cpu_limit_milli if pause.spec.pod else 0
+        if 0 < most < spec.cpu_limit_milli:
+            text = f"cpu_limit_milli {spec.cpu_limit_milli}: the whole pod {pause.spec.name} has {most}; ask for less"
+            raise BadRequest(text, field="cpu_limit_milli")
         return replace(
             logplaces.below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
             sandbox=pause.id,

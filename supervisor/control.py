@@ -10,11 +10,13 @@ from typing import Self
 
 from shim import fields, launch
 from shim.undo import undone_on_failure
+from supervisor import room
 from supervisor.errnos import USED_UP
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.facts import Counters, Winsize
 
 SOCKET_NAME = "control.sock"
+FOR_A_LINE = 2  # descriptors: the line's, and for a moment the directory's
 ANSWER_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # for counters that are only shown
 QUEUE_SECONDS = 0.02  # between two looks at a full queue of connections
@@ -42,9 +44,15 @@ class Control:
 
     @classmethod
     async def open(cls, directory: str) -> Self:
-        """ShimFailed when no shim listens there; Busy when that cannot be said, for want of descriptors or memory."""
+        """Connect to the shim whose run directory this is; descriptors are waited for.
+
+        Raises:
+            ShimFailed: no shim listens there.
+            Busy: that is not known, for want of memory or of descriptors.
+        """
         try:
             async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
+                await room.wait_for(FOR_A_LINE, f"a line to the shim in {directory}")
                 connection = socket.socket(socket.AF_UNIX, _KIND)
                 with undone_on_failure(connection.close):
                     await _connect(connection, directory)

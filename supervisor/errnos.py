@@ -13,3 +13,18 @@ NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errn
 # The kernel, or a limit of this process, has nothing left for the call, and may have in a moment; it says nothing about
 # what the call was for. EAGAIN: no more processes or threads; ETOOMANYREFS: descriptors under way, unix(7).
 USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ETOOMANYREFS})
+
+_WHY = {
+    errno.ENOSPC: "is the state directory full?",
+    errno.EDQUOT: "is the state directory full?",
+    errno.EMFILE: "exitd has as many files open as it may",
+    errno.ENFILE: "the machine has as many files open as it may",
+    errno.ENOMEM: "the machine has no memory left",
+    errno.EROFS: "the state directory's file system is read-only",
+}
+
+
+def said(error: OSError) -> str:
+    """Return the words of an error in the state directory, and what it means there where that is known."""
+    why = _WHY.get(error.errno or 0)
+    return f"{error.strerror}; {why}" if why else str(error.strerror)

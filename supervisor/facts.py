@@ -243,6 +243,7 @@ class Pod:
     memory_bytes: int = 0  # limit of all its containers together
     log_directory: str = ""
     pids_limit: int = 0  # processes and threads of all its containers together; 0: no limit
+    cpu_limit_milli: int = 0  # likewise of CPU time, thousandths of a CPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ BUFFER_BYTES = 2 << 20  # some five thousand events
 ANSWER_SECONDS = 2.0  # the kernel answers before the request has returned, or never
 EVENTS_AT_ONCE = 1024
 REST_SECONDS = 0.05  # after a reading: a wake-up for each event would cost ten times what reading it does
+SEEN_AT_ONCE = 100  # processes whose threads are read in one turn of the loop
+SEE_MORE_SECONDS = 0.01  # until the next of them
 SEE_AGAIN_SECONDS = 1.0  # between two looks at all that is held, after lost events
 MOST_THREADS = 1024  # of a process whose end is to be known
 COMPLAINT_SECONDS = 60.0  # between two lines about lost events
@@ -72,7 +74,8 @@ class KernelWord:
 
 
 class ByPidfd(KernelWord):
-    """Linux 6.15. It knows of reaped processes only."""
+    """Linux 6.15. It knows of reaped processes only. The status is that of the whole process, also where the first
+    thread had left alone (kernel/exit.c: release_task)."""
 
     witness = KernelWitness.PIDFD
 
@@ -97,6 +100,7 @@ class ByEvents(KernelWord):
         self._held: dict[Process, list[int]] = {}
         self._lives = Lives(self._threads_of)
         self._is_behind = False  # somebody is to be seen alive, once the socket is empty
+        self._is_seeing = False  # some of them have been
         self._see_at = 0.0  # loop time; not before
         self._complained_at = -COMPLAINT_SECONDS
         self._accepts_all = False
@@ -170,10 +174,10 @@ class ByEvents(KernelWord):
         self._drain()
         self._rest()
 
-    def _rest(self) -> None:
+    def _rest(self, seconds: float = REST_SECONDS) -> None:
         if self._resting is None:
             self._watcher.unwatch(self._socket.fileno())
-            self._resting = asyncio.get_running_loop().call_later(REST_SECONDS, self._watch)
+            self._resting = asyncio.get_running_loop().call_later(seconds, self._watch)
 
     def _drain(self) -> bool:
         """False: there may be more. After a loss the kernel sends nothing before everything has been read."""
@@ -182,7 +186,7 @@ class ByEvents(KernelWord):
                 data, sender = self._socket.recvfrom(procevents.MESSAGE_BYTES)
             except BlockingIOError:
                 if self._is_behind:
-                    self._see_all()
+                    self._see_some()
                 return True
             except OSError as error:
                 self._lose(error)
@@ -191,19 +195,23 @@ class ByEvents(KernelWord):
                 self._lives.take(procevents.parse(data))
         return False
 
-    def _see_all(self) -> None:
-        """The socket is empty: what comes from now on is heard of."""
+    def _see_some(self) -> None:
+        """Look at some of the processes that are held. The socket is empty: what comes from now on is heard of."""
         now = asyncio.get_running_loop().time()
-        if now < self._see_at:
-            self._rest()
+        if not self._is_seeing:
+            if now < self._see_at:
+                self._rest()
+                return
+            self._is_seeing, self._see_at = True, now + SEE_AGAIN_SECONDS
+        if not self._lives.see_some(SEEN_AT_ONCE):
+            self._rest(SEE_MORE_SECONDS)
             return
-        self._is_behind, self._see_at = False, now + SEE_AGAIN_SECONDS
-        self._lives.see_all()
+        self._is_behind = self._is_seeing = False
         log.debug("process events come again")
 
     def _lose(self, error: OSError) -> None:
         """ENOBUFS, or whatever else it may be: what has come so far is no proof any more."""
-        self._is_behind = True
+        self._is_behind, self._is_seeing = True, False
         self._lives.lose()
         now = asyncio.get_running_loop().time()
         if now >= self._complained_at + COMPLAINT_SECONDS:

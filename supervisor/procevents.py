@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import starmap
+from itertools import islice, starmap
 
 from supervisor.facts import Process
 
@@ -211,6 +211,7 @@ class Lives:
     def __init__(self, threads_of: Callable[[Process], Threads | None]) -> None:
         self._threads_of = threads_of
         self._lives: dict[int, Life] = {}
+        self._unseen: dict[int, None] = {}  # whom to see once events come again, in this order
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -224,12 +225,14 @@ class Lives:
         life = self._lives.get(process.pid)
         if life is None or life.process != process:
             self._lives[process.pid] = Life(process)
+            self._unseen[process.pid] = None
 
     def remove(self, process: Process) -> None:
         """Repeatable; another process with its pid stays."""
         life = self._lives.get(process.pid)
         if life is not None and life.process == process:
             del self._lives[process.pid]
+            self._unseen.pop(process.pid, None)
 
     def see(self, process: Process) -> None:
         """Call it when all later events are certain to come. If the process is alive now, its end will be known."""
@@ -238,15 +241,19 @@ class Lives:
             self._see(life)
 
     def lose(self) -> None:
-        """Some events were lost. Follow it by `see_all` as soon as later ones come again."""
+        """Some events were lost. Follow it by `see_some` as soon as later ones come again."""
         for life in self._lives.values():
             life.is_lost = True
+        self._unseen = dict.fromkeys(self._lives)
 
-    def see_all(self) -> None:
-        """As `see`, of those that are lost."""
-        for life in self._lives.values():
-            if life.is_lost:
-                self._see(life)
+    def see_some(self, most: int) -> bool:
+        """Do as `see` for at most so many processes that are lost, or were added and not seen. Return whether that was
+        all of them; the end of a process is not believed before it is seen."""
+        for pid in tuple(islice(self._unseen, most)):
+            del self._unseen[pid]
+            if self._lives[pid].is_lost:
+                self._see(self._lives[pid])
+        return not self._unseen
 
     def take(self, message: Message | None) -> None:
         """One event. That of a process that is not watched is none."""
@@ -271,6 +278,7 @@ class Lives:
         return (Standing.LOST, None) if status is None else (Standing.ENDED, status)
 
     def _see(self, life: Life) -> None:
+        self._unseen.pop(life.process.pid, None)
         threads = self._threads_of(life.process)
         if threads is None or not threads.running:
             return

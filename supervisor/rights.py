@@ -5,6 +5,8 @@ from dataclasses import dataclass
 DEFAULT_PIDS = 2048
 UNLIMITED = 2**64 - 1  # RLIM_INFINITY, setrlimit(2)
 EVERY = "ALL"
+NOT_ROOT = "rights.not_root"  # the field of the API
+ALWAYS, NEVER = "always", "never"
 
 # capabilities(7), in the order of their numbers.
 NAMES = tuple(
@@ -60,6 +62,7 @@ class Rights:
     pids_limit: int = 0  # processes and threads; 0: no limit, or the bundle's own
     groups: tuple[int, ...] = ()  # besides those of its user
     not_root: bool = False  # it is not made when its user is root
+    image_groups: str = ""  # those that list its user in the image: ALWAYS, NEVER; "" is docker's: unless one is named
 
 
 def capability(word: str) -> str | None:

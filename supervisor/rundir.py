@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from shim import fields, prepare, record
 from shim.names import CREATED, FIFO, LOCK, PLAN
 from shim.undo import undone_on_failure
-from supervisor import room
+from supervisor import errnos, room
 from supervisor.errnos import NO_FILE, USED_UP
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
@@ -49,7 +49,7 @@ def make(state: str, container: str, run: int, plan: bytes) -> RunDirectory:
         for above in (f"{state}/c", os.path.dirname(path)):  # makedirs' mode is the last one's
             os.makedirs(above, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise ShimFailed(f"run directory {path}: {error.strerror}; is the state directory full?") from error
+        raise ShimFailed(f"run directory {path}: {errnos.said(error)}") from error
     return make_in(path, plan)
 
 
@@ -78,7 +78,7 @@ def make_in(path: str, plan: bytes) -> RunDirectory:
             shutil.rmtree(path, ignore_errors=True)
         if room.is_used_up(error):
             raise room.busy(f"the run directory {path}", error.strerror) from error
-        raise ShimFailed(f"run directory {path}: {error.strerror}; is the state directory full?") from error
+        raise ShimFailed(f"run directory {path}: {errnos.said(error)}") from error
     return directory
 
 

@@ -14,6 +14,7 @@ from supervisor.facts import Spec
 from supervisor.oci import runtime
 from supervisor.shimclient import binary
 
+POD_LIMITS = ("memory_bytes", "pids_limit", "cpu_limit_milli")
 BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
 
 
@@ -28,11 +29,16 @@ def chosen(spec: Spec, config: Config) -> Spec:
             runtime=found.name,
         )
     systemd = uses_systemd(config.cgroup_driver)
-    limit = next((name for name in ("memory_bytes", "pids_limit") if spec.pod and getattr(spec.pod, name)), "")
+    limit = next((name for name in POD_LIMITS if spec.pod and getattr(spec.pod, name)), "")
     if systemd and limit:
         raise BadRequest(
             f"{limit} of a pod: with the cgroup driver systemd a pod has no cgroup of its own; limit its "
             "containers instead, or choose the cgroup driver cgroupfs in exitd's configuration"
+        )
+    if limit and found.runtime_type and not binary.is_of_runc(found.runtime_type):
+        raise BadRequest(
+            f"{limit} of a pod: {found.runtime_type} runs its containers where exitd has no cgroup around them; limit "
+            "the containers instead"
         )
     return replace(
         spec,

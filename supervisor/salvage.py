@@ -146,6 +146,8 @@ def _phase(found: Mapping[str, object], run: int, remains: Remains) -> Phase:
     phase = found.get("phase")
     if phase is Phase.REMOVING:
         return Phase.REMOVING
+    if found.get("run", run) != run:
+        phase = None  # of an earlier run
     if remains.last is not None and remains.last.key.run >= run:
         return Phase.EXITED
     if phase in (Phase.EXITED, Phase.RESTARTING):

@@ -5,6 +5,8 @@ import os
 import sqlite3
 from pathlib import Path
 
+import structlog
+
 from shim.undo import undone_on_failure
 from supervisor.errors import CannotStart
 
@@ -60,6 +62,8 @@ MIGRATIONS = (
 )
 VERSION = len(MIGRATIONS)
 
+log = structlog.get_logger(__name__)
+
 WAL_BYTES = 16 << 20  # the write-ahead log is cut back to this after a checkpoint
 
 
@@ -75,6 +79,7 @@ def open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
         connection = connect(path, lock_seconds)
         with undone_on_failure(connection.close):
             _migrate(connection, version)
+            _put_aside(connection)
         return connection
     except sqlite3.Error as error:
         text = f"{path}: cannot be opened ({describe(error)}); {_next_step(error)}"
@@ -110,6 +115,30 @@ def describe(error: sqlite3.Error) -> str:
     """SQLite's symbolic name of the error, SQLITE_FULL for one; errors of the binding itself have none."""
     name = getattr(error, "sqlite_errorname", None)
     return f"{name}: {error}" if name else str(error)
+
+
+# Rows of the ledger whose key has another type, and events whose number leaves none for a later or an earlier event. A
+# column of SQLite keeps a value that cannot become of the column's type as it is.
+IMPOSSIBLE = {
+    "exits": (
+        "container, run, exec, at_ns, unknown, body",
+        "INDEXED BY exits_by_time WHERE typeof(container) <> 'text' OR typeof(run) <> 'integer' "
+        "OR typeof(exec) <> 'text' OR typeof(at_ns) <> 'integer'",
+    ),
+    "events": ("seq, time_ns, body", f"WHERE seq <= 0 OR seq > {1 << 62}"),
+}
+
+
+def _put_aside(connection: sqlite3.Connection) -> None:
+    """Move such rows to `meta` as they are, where they stop no list and no count. Raises sqlite3.Error."""
+    for table, (columns, which) in IMPOSSIBLE.items():
+        found = connection.execute(f"SELECT {columns} FROM {table} {which} LIMIT 1").fetchone()
+        if found is None:
+            continue
+        quoted = " || ', ' || ".join(f"quote({name})" for name in columns.split(", "))
+        copy = f"INSERT INTO meta SELECT 'aside/{table}/' || hex(randomblob(16)), {quoted} FROM {table} {which}"
+        _at_once(connection, f"{copy}; DELETE FROM {table} {which};")
+        log.error("rows whose key cannot be read are put aside in meta", table=table, first=ascii(found)[:200])
 
 
 CHECK_PLACE = "check the directory, its owner and its file system"
@@ -162,9 +191,13 @@ def _migrate(connection: sqlite3.Connection, version: int) -> None:
     if version == 0:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        try:
-            connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version={number}; COMMIT;")
-        except sqlite3.Error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        _at_once(connection, f"{script} PRAGMA user_version={number};")
+
+
+def _at_once(connection: sqlite3.Connection, script: str) -> None:
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

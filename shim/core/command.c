@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,18 @@ void command_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* The shim is protected from the kernel's choice of whom to kill for memory. A crun before 1.10 leaves what it has to
+ * the container where its configuration says 0. A vfork's child has a score of its own. */
+static void unprotect(void)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	(void)!write(fd, "0", 1);	/* not permitted: then it stays */
+	close(fd);
+}
+
 /* In the child of vfork: only system calls, and nothing of the parent's memory is changed but *error. */
 static void child(const struct command *c, int parent, volatile int *error)
 {
@@ -39,6 +52,9 @@ static void child(const struct command *c, int parent, volatile int *error)
 		_exit(125);
 	setpgid(0, 0);
 	command_signals();
+	/* The shim's own would be that of an exec: runc sets one for a container's first process alone (1.1.5). */
+	umask(0022);
+	unprotect();
 	if (null_fd < 0 || dup2(c->in_fd < 0 ? null_fd : c->in_fd, 0) < 0 || dup2(c->out_fd < 0 ? null_fd : c->out_fd, 1) < 0 ||
 	    dup2(c->err_fd < 0 ? null_fd : c->err_fd, 2) < 0)
 		*error = errno;

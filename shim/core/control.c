@@ -185,12 +185,10 @@ static int on_end(struct shim *shim)
 	return 0;
 }
 
-/* There is another keeper, which knows nothing of this run. */
+/* There is another keeper, which knows nothing of this run. It is asked at once, and answers when it does. */
 static int on_register(struct shim *shim)
 {
-	if (shim->ended)
-		return 0;
-	return tell_keeper_anew(shim) ? 0 : -EAGAIN;
+	return shim->ended ? 0 : heir_anew(shim);
 }
 
 static int write_counters(const struct streams *s, const struct client *client, char *text, size_t size)

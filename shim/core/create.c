@@ -81,8 +81,10 @@ int create(struct shim *shim, const char **stage, int *wait_status)
 				   .limit_ms = shim->plan.create_ms };
 	int error, pid = 0;
 
-	*stage = "join";
-	error = join_begin(shim);
+	*stage = "answers";
+	error = answers_begin(shim);
+	if (!error)
+		*stage = "join", error = join_begin(shim);
 	if (!error)
 		*stage = "console", error = console_begin(shim);
 	if (!error)

@@ -1,6 +1,7 @@
 /* The keeper that knows this run, and the one that comes after it. Its end is seen by its pidfd; then its socket is knocked
  * at until there is a next one, ever more rarely and never at the same moment as other shims. That one gets init's name and
- * a copy of every descriptor that a replacement of this shim would need. Nothing here waits: the loop goes on meanwhile. */
+ * a copy of every descriptor that a replacement of this shim would need, and is asked to give up its copy of an input that is
+ * closed. Nothing here waits: the loop goes on meanwhile. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -13,10 +14,14 @@
 #include "shim.h"
 
 enum {
-	FIRST_REST_MS = 100,	/* before the first knock, on the average half of it */
+	FIRST_REST_MS = 100,	/* before the first knock, on the average three quarters of it */
+	SHORT_REST_MS = 1000,	/* the longest while the next keeper is to be expected */
+	EXPECTED_MS = 30000,
 	LONGEST_REST_MS = 10000,
 	ANSWER_MS = 2000,	/* for an answer of the keeper */
 };
+
+enum { REGISTERS, GREETS, RELEASES };	/* what has been asked over the line */
 
 static int64_t ms_from_now(int64_t ms)
 {
@@ -41,11 +46,24 @@ static void hang_up(struct heir *h)
 /* Knock again later. */
 static void rest(struct heir *h)
 {
+	int64_t longest_ms;
+
 	hang_up(h);
+	if (!h->rest_ms)
+		h->since_ns = ms_from_now(0);
+	longest_ms = ms_from_now(-EXPECTED_MS) < h->since_ns ? SHORT_REST_MS : LONGEST_REST_MS;
 	h->rest_ms = h->rest_ms ? h->rest_ms * 2 : FIRST_REST_MS;
-	if (h->rest_ms > LONGEST_REST_MS)
-		h->rest_ms = LONGEST_REST_MS;
+	if (h->rest_ms > longest_ms)
+		h->rest_ms = longest_ms;
 	h->due_ns = ms_from_now(any_part_of(h->rest_ms));
+}
+
+/* What was asked over the line is settled; there may be something else to ask. */
+static void settled(struct heir *h)
+{
+	hang_up(h);
+	h->rest_ms = 0;
+	h->due_ns = h->owes ? ms_from_now(0) : 0;
 }
 
 /* The pidfd of the keeper at the other end of this connection, which says that it is this pid. -1: it has hung up. */
@@ -76,8 +94,7 @@ void heir_known(struct shim *shim, int line_fd, const char *answer, size_t size)
 	if (h->keeper_fd >= 0)
 		close(h->keeper_fd);
 	h->keeper_fd = pidfd;
-	h->rest_ms = h->due_ns = 0;
-	hang_up(h);
+	settled(h);
 }
 
 static int send_hello(int fd)
@@ -87,6 +104,13 @@ static int send_hello(int fd)
 
 	writer_open(&w, text, sizeof text, "exitd-hello", 1);
 	return pass(fd, text, writer_close(&w), -1, MSG_DONTWAIT) > 0 ? 0 : -EIO;
+}
+
+/* 0, or -1: it takes no message now. */
+static int ask(struct shim *shim)
+{
+	return shim->heir.asked == RELEASES ? tell_release(shim, shim->heir.line_fd, IN_WRITE_FD)
+					    : tell_register(shim, shim->heir.line_fd);
 }
 
 static void knock(struct shim *shim)
@@ -99,11 +123,9 @@ static void knock(struct shim *shim)
 		return heir_end(shim);
 	strcpy(address.sun_path, shim->plan.keeper);
 	h->line_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	h->greeted = 0;
-	h->gave_input = shim->streams.in_fd >= 0;
+	h->asked = h->keeper_fd < 0 ? REGISTERS : RELEASES;
 	h->due_ns = ms_from_now(ANSWER_MS);
-	if (h->line_fd < 0 || connect(h->line_fd, (struct sockaddr *)&address, sizeof address) ||
-	    tell_register(shim, h->line_fd))
+	if (h->line_fd < 0 || connect(h->line_fd, (struct sockaddr *)&address, sizeof address) || ask(shim))
 		rest(h);
 }
 
@@ -115,6 +137,31 @@ void heir_begin(struct shim *shim)
 	if (!*shim->plan.keeper || shim->ended || h->keeper_fd >= 0 || h->due_ns)
 		return;
 	knock(shim);
+}
+
+/* Registers with the keeper that is there now: the one that was known knows nothing of the run. 0, or -EAGAIN: there is none. */
+int heir_anew(struct shim *shim)
+{
+	struct heir *h = &shim->heir;
+
+	if (!*shim->plan.keeper)
+		return -EAGAIN;
+	if (h->line_fd >= 0 && h->asked != RELEASES)
+		return 0;
+	heir_end(shim);
+	h->rest_ms = 0;
+	h->due_ns = ms_from_now(0);
+	return 0;
+}
+
+/* The input is closed. As long as the keeper has its write end the container waits for more. */
+void heir_release(struct shim *shim)
+{
+	struct heir *h = &shim->heir;
+
+	h->owes = 1;
+	if (h->keeper_fd >= 0 && h->line_fd < 0)
+		h->due_ns = ms_from_now(0);
 }
 
 void heir_end(struct shim *shim)
@@ -134,6 +181,11 @@ int64_t heir_due_ns(const struct shim *shim)
 	return shim->ended ? 0 : shim->heir.due_ns;
 }
 
+static int is_due(const struct heir *h)
+{
+	return h->due_ns && now_ns(CLOCK_MONOTONIC) >= h->due_ns;
+}
+
 /* Once in each round: what is due. */
 void heir_settle(struct shim *shim)
 {
@@ -141,39 +193,52 @@ void heir_settle(struct shim *shim)
 
 	if (shim->ended)
 		return heir_end(shim);
-	if (!h->due_ns || now_ns(CLOCK_MONOTONIC) < h->due_ns)
+	if (!is_due(h))
 		return;
-	if (h->line_fd >= 0)
-		rest(h);	/* it does not answer */
-	else
-		knock(shim);
+	if (h->line_fd < 0)
+		return knock(shim);
+	/* The answer may have come while this process stood still. */
+	heir_on_answer(shim);
+	if (h->line_fd >= 0 && is_due(h))
+		rest(h);
 }
 
-/* The keeper has ended. */
+/* The keeper has ended, and its copies with it. */
 void heir_on_end(struct shim *shim)
 {
 	struct heir *h = &shim->heir;
 
 	close(h->keeper_fd);
 	h->keeper_fd = -1;
+	h->owes = 0;
 	h->rest_ms = 0;
 	rest(h);
 }
 
 /* It is registered. A keeper of an earlier version does not say which process it is unless it is greeted. */
-static void on_ok(struct shim *shim, const char *answer, size_t size)
+static void on_registered(struct shim *shim, const char *answer, size_t size)
 {
 	struct heir *h = &shim->heir;
 
-	/* Closed since, and what was to let go of the keeper's copy may have come before that copy. */
-	if (h->gave_input && shim->streams.in_fd < 0)
-		tell_keeper_release(shim, IN_WRITE_FD);
 	heir_known(shim, h->line_fd, answer, size);
-	if (h->keeper_fd >= 0)
+	if (h->line_fd < 0)
 		return;
-	h->greeted = 1;
+	h->asked = GREETS;
+	h->due_ns = ms_from_now(ANSWER_MS);
 	if (send_hello(h->line_fd))
 		rest(h);
+}
+
+/* With either answer the keeper has no copy of the input: it refuses where it knows no such run, or seat. */
+static void on_released(struct heir *h)
+{
+	h->owes = 0;
+	settled(h);
+}
+
+static int is_kind(const char *answer, ssize_t size, const char *kind)
+{
+	return size > 0 && fields_check(answer, (size_t)size, kind) > 0;
 }
 
 void heir_on_answer(struct shim *shim)
@@ -184,11 +249,13 @@ void heir_on_answer(struct shim *shim)
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (got > 0 && !h->greeted && fields_check(answer, (size_t)got, "exitd-ok") > 0)
-		return on_ok(shim, answer, (size_t)got);
-	if (got > 0 && h->greeted && fields_check(answer, (size_t)got, "exitd-keeper") > 0)
+	if (h->asked == REGISTERS && is_kind(answer, got, "exitd-ok"))
+		return on_registered(shim, answer, (size_t)got);
+	if (h->asked == RELEASES && (is_kind(answer, got, "exitd-ok") || is_kind(answer, got, "exitd-refused")))
+		return on_released(h);
+	if (h->asked == GREETS && is_kind(answer, got, "exitd-keeper"))
 		heir_known(shim, h->line_fd, answer, (size_t)got);
 	/* Hung up, refused, or not understood: all may be otherwise in a while. */
-	if (h->keeper_fd < 0)
+	if (h->line_fd >= 0)
 		rest(h);
 }

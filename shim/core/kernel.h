@@ -17,6 +17,12 @@
 #define SYS_pidfd_open 434
 #endif
 
+#ifndef SYS_fsopen
+#define SYS_fsopen 430
+#define SYS_fsconfig 431
+#define SYS_fsmount 432
+#endif
+
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
@@ -53,6 +59,13 @@ static inline void signal_default(int number)
 
 	syscall(SYS_rt_sigaction, number, action, NULL, sizeof(uint64_t));
 }
+
+/* Of fsopen(2), fsconfig(2) and fsmount(2), Linux 5.2. */
+#define FSOPEN_CLOEXEC_NUMBER 1
+#define FSCONFIG_SET_STRING_NUMBER 1
+#define FSCONFIG_CMD_CREATE_NUMBER 6
+#define FSMOUNT_CLOEXEC_NUMBER 1
+#define MOUNT_ATTR_NOTHING_RUNS (0x2 | 0x4 | 0x8)	/* nosuid, nodev, noexec */
 
 /* Of field 9 of /proc/PID/stat: forked, and has not executed a program since. A zombie keeps it. */
 #define PF_FORKNOEXEC_BIT 0x40

@@ -72,6 +72,7 @@ static int first_life(struct shim *shim)
 		return 1;
 	}
 	tell_created(shim, known);
+	answers_end(shim);
 	memory_begin(&shim->memory, shim->plan.oom);
 	close(OUT_WRITE_FD);
 	close(ERR_WRITE_FD);
@@ -101,7 +102,7 @@ static int second_life(struct shim *shim)
 
 int main(int argc, char **argv)
 {
-	struct shim shim = { .init_fd = -1, .memory = { -1, -1 }, .kmsg = { .fd = -1 },
+	struct shim shim = { .answers = { .fd = -1 }, .init_fd = -1, .memory = { -1, -1 }, .kmsg = { .fd = -1 },
 			     .heir = { .keeper_fd = -1, .line_fd = -1 },
 			     .isulad = { -1, -1, -1, -1, -1, 0 } };
 	const char *stage = "";

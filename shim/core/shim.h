@@ -28,6 +28,8 @@ enum {
 
 #define KMSG "/dev/kmsg"
 
+enum { ANSWERS_PATH_SIZE = 48 };	/* /proc/PID/fd/N/NAME */
+
 struct shim {
 	struct plan plan;
 	int adopted;		/* a replacement: init is the keeper's child, only its output is ours */
@@ -35,6 +37,11 @@ struct shim {
 	int record_fd;
 	int lock_fd;
 	int signal_fd;
+	struct answers {
+		int fd;			/* -1: none */
+		char pid_file[ANSWERS_PATH_SIZE];
+		char runtime_log[ANSWERS_PATH_SIZE];
+	} answers;
 	int init_fd;		/* pidfd */
 	int init_pid;
 	int ended;		/* init is dead; if it was ours, its record is written and it is reaped */
@@ -49,11 +56,12 @@ struct shim {
 	struct streams streams;
 	struct heir {
 		int keeper_fd;		/* pidfd of the keeper that knows the run; -1: none */
-		int line_fd;		/* to one that has been asked to; -1: none */
-		int greeted;		/* and has said yes, but not who it is */
-		int gave_input;		/* it was given the write end of the input */
+		int line_fd;		/* to one that has been asked something; -1: none */
+		int asked;		/* what (heir.c) */
+		int owes;		/* the input is closed, and a keeper may have its write end */
 		int64_t due_ns;		/* CLOCK_MONOTONIC: ask again, or give up waiting; 0: neither */
-		int64_t rest_ms;	/* the last rest between two tries */
+		int64_t rest_ms;	/* the last rest between two tries; 0: none has failed */
+		int64_t since_ns;	/* CLOCK_MONOTONIC of the first of them */
 	} heir;
 	struct isulad {			/* -1: none */
 		int out_fd;		/* where a command's code is told, and why nothing was made */
@@ -86,6 +94,10 @@ int join_seats(struct shim *shim);
 int join_begin(struct shim *shim);
 void join_end(struct shim *shim);
 
+/* answers.c: the runtime's pid file and log, where no full state directory is in their way. */
+int answers_begin(struct shim *shim);
+void answers_end(struct shim *shim);
+
 /* create.c: make the container and find its init. 0 or -errno with `*stage`. */
 int create(struct shim *shim, const char **stage, int *wait_status);
 
@@ -104,12 +116,13 @@ void ended(struct shim *shim);
 void tell_created(struct shim *shim, int keeper_knows);
 void tell_failed(struct shim *shim, const char *stage, int error, int wait_status);
 int tell_keeper(struct shim *shim, int tty_fd);
-int tell_keeper_anew(struct shim *shim);
 int tell_register(struct shim *shim, int fd);
-int tell_keeper_release(struct shim *shim, int seat);
+int tell_release(struct shim *shim, int fd, int seat);
 
 /* heir.c: after a keeper's end the run is made known to the next one. */
 void heir_begin(struct shim *shim);
+int heir_anew(struct shim *shim);
+void heir_release(struct shim *shim);
 void heir_known(struct shim *shim, int line_fd, const char *answer, size_t size);
 void heir_settle(struct shim *shim);
 int64_t heir_due_ns(const struct shim *shim);

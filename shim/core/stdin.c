@@ -22,7 +22,7 @@ void stdin_end(struct shim *shim)
 
 	if (s->in_fd >= 0 && s->master_fd < 0) {
 		close(s->in_fd);
-		tell_keeper_release(shim, IN_WRITE_FD);
+		heir_release(shim);
 	}
 	s->in_fd = -1;
 	s->in_closing = 0;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -115,7 +116,8 @@ static int ask(struct shim *shim, int fd, const char *text, int size, const int 
 	return 1;
 }
 
-/* With the send timeout a stopped keeper costs a second once, and what it was to be asked for. 1 when it said ok. */
+/* Before the loop begins: it waits. With the send timeout a stopped keeper costs a second once, and what it was to be asked
+ * for. 1 when it said ok. */
 static int ask_keeper(struct shim *shim, const char *text, int size, const int *fds, int count)
 {
 	struct timeval limit = { .tv_sec = 1 };
@@ -157,6 +159,14 @@ int tell_keeper(struct shim *shim, int tty_fd)
 	return ask_keeper(shim, text, registration_write(text, sizeof text, &r), &tty_fd, tty_fd >= 0);
 }
 
+/* An empty seat holds /dev/null (setup.c). A keeper that had it would find something to read there for ever. */
+static int is_stream(int fd)
+{
+	struct stat found;
+
+	return fd >= 0 && !fstat(fd, &found) && (!S_ISCHR(found.st_mode) || isatty(fd));
+}
+
 /* For a keeper that was not there when the run began: the same, and who registers, with a copy of every descriptor that a
  * replacement of this shim would need. The message's size, or -E2BIG; the descriptors and their count. */
 static int write_anew(struct shim *shim, char *text, size_t size, int *fds, int *count)
@@ -174,24 +184,14 @@ static int write_anew(struct shim *shim, char *text, size_t size, int *fds, int 
 	}
 	*count = 0;
 	for (int i = 0; i < (int)(sizeof seats / sizeof *seats); i++)
-		if (held[i] >= 0) {
+		if (is_stream(held[i])) {
 			r.seats[r.seat_count++] = seats[i];
 			fds[(*count)++] = held[i];
 		}
 	return registration_write(text, size, &r);
 }
 
-/* 1 when it knows. */
-int tell_keeper_anew(struct shim *shim)
-{
-	int fds[PASSED_MAX], count, size;
-	char text[1024];
-
-	size = write_anew(shim, text, sizeof text, fds, &count);
-	return ask_keeper(shim, text, size, fds, count);
-}
-
-/* The same without waiting, over a connection whose answer is awaited elsewhere. 0, or -1: it takes no message now. */
+/* Over a connection whose answer is awaited elsewhere. 0, or -1: it takes no message now. */
 int tell_register(struct shim *shim, int fd)
 {
 	int fds[PASSED_MAX], count, size;
@@ -201,8 +201,8 @@ int tell_register(struct shim *shim, int fd)
 	return pass_all(fd, text, size, fds, count, MSG_DONTWAIT) > 0 ? 0 : -1;
 }
 
-/* The keeper's copy of a seat is in the way. 1 when it is closed. */
-int tell_keeper_release(struct shim *shim, int seat)
+/* Likewise: the keeper's copy of a seat is in the way. */
+int tell_release(struct shim *shim, int fd, int seat)
 {
 	struct writer w;
 	char text[512];
@@ -212,5 +212,5 @@ int tell_keeper_release(struct shim *shim, int seat)
 	writer_number(&w, "run", shim->plan.run);
 	writer_text(&w, "exec", shim->plan.exec);
 	writer_number(&w, "seat", (uint64_t)seat);
-	return ask_keeper(shim, text, writer_close(&w), NULL, 0);
+	return pass(fd, text, writer_close(&w), -1, MSG_DONTWAIT) > 0 ? 0 : -1;
 }

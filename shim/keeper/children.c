@@ -118,6 +118,8 @@ int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts)
 {
 	int error;
 
+	if (!*k->boot_id)	/* it could not be read when this program began */
+		boot_id_read(k->boot_id);
 	facts->id = run->id;
 	facts->exec = run->exec;
 	facts->boot_id = k->boot_id;
@@ -157,7 +159,7 @@ static void forget_shim(struct keeper *k, int pid)
 		if (k->runs[i].shim_pid != pid)
 			continue;
 		k->runs[i].shim_pid = 0;
-		if (!k->runs[i].init_pid)
+		if (!k->runs[i].init_pid && !k->runs[i].init_started)
 			k->runs[i].init_started = now_ns(CLOCK_BOOTTIME) / (1000000000 / sysconf(_SC_CLK_TCK)) + 1;
 	}
 }

@@ -35,7 +35,7 @@ struct run {
 	int shim_pid;		/* 0: gone */
 	int init_pid;		/* 0: not registered */
 	uint64_t shim_started;
-	uint64_t init_started;	/* before there is an init: when the shim was gone, 0 while it is there */
+	uint64_t init_started;	/* before there is an init: when the shim was gone, 0 while it is there; 1: it will not be known */
 	int out_fd;
 	int err_fd;
 	int slot;		/* in the journal; reserved as long as the run is known */
@@ -61,8 +61,8 @@ struct keeper {
 	int lock_fd;
 	int listen_fd;
 	int journal_fd;
-	int signal_fd;
-	int strangers_fd;	/* epoll: inits that are no children of this keeper */
+	int signal_fd;		/* -1: there was no room for one yet */
+	int strangers_fd;	/* epoll: inits that are no children of this keeper; -1: likewise */
 	struct run *runs;
 	int run_count;
 	int run_room;
@@ -75,6 +75,7 @@ struct keeper {
 	uint64_t open_files;	/* the limit the starter set: for the shims, not for this program */
 	int64_t idle_since_ns;
 	int unsettled;		/* a zombie whose end could not be read or written down */
+	int unwatched;		/* a stranger's child is not watched, and soon it is tried again */
 	int accept_pauses;	/* the kernel has nothing left for one more connection */
 };
 
@@ -106,7 +107,7 @@ void children_reap(struct keeper *k);
 int children_any(void);
 
 /* strangers.c */
-int strangers_begin(struct keeper *k);
+void strangers_begin(struct keeper *k);
 int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started);
 void strangers_forget(struct run *run);
 void strangers_look(struct keeper *k);

@@ -55,6 +55,7 @@ static int listen_at(struct keeper *k)
 	return 0;
 }
 
+/* Again after an error: what they are for stays pending. 0 or -errno. */
 static int signals(struct keeper *k)
 {
 	sigset_t wanted;
@@ -157,6 +158,8 @@ static void on_signal(struct keeper *k)
 	struct signalfd_siginfo info[8];
 	ssize_t got;
 
+	if (k->signal_fd < 0)
+		signals(k);
 	while ((got = read(k->signal_fd, info, sizeof info)) > 0)
 		for (ssize_t i = 0; i < got / (ssize_t)sizeof *info; i++)
 			if (info[i].ssi_signo == SIGHUP)
@@ -177,8 +180,9 @@ static void turn(struct keeper *k, int wait_ms)
 {
 	static struct pollfd p[3 + CLIENTS_MAX];
 	int count = k->client_count, takes = count < CLIENTS_MAX && !k->accept_pauses;
+	int deaf = k->signal_fd < 0;
 
-	if ((k->unsettled || k->accept_pauses) && (wait_ms < 0 || wait_ms > AGAIN_MS))
+	if ((deaf || k->unsettled || k->unwatched || k->accept_pauses) && (wait_ms < 0 || wait_ms > AGAIN_MS))
 		wait_ms = AGAIN_MS;
 	k->accept_pauses = 0;
 	p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
@@ -196,11 +200,11 @@ static void turn(struct keeper *k, int wait_ms)
 	for (int i = 0; i < count; i++)
 		if (p[3 + i].revents & (POLLHUP | POLLRDHUP | POLLERR))
 			serve_drop(k, i);
-	if (p[0].revents)
+	if (p[0].revents || deaf)
 		on_signal(k);
 	else if (k->unsettled)
 		children_reap(k);
-	if (p[2].revents)
+	if (p[2].revents || k->unwatched)
 		strangers_look(k);
 	for (int i = 0; i < count; i++)
 		if (p[3 + i].revents & POLLIN && k->clients[i].fd >= 0)
@@ -253,11 +257,14 @@ int main(int argc, char **argv)
 		return 3;
 	find_self(k);
 	boot_id_read(k->boot_id);
-	error = resume < 0 ? start(k) : resume_load(k, resume) || signals(k);
-	if (!error)
-		error = strangers_begin(k) ? 1 : 0;
+	k->signal_fd = k->strangers_fd = -1;
+	error = resume < 0 ? start(k) : resume_load(k, resume) ? 1 : 0;
 	if (error)
 		return error;
+	/* From an exec on what there is no room for now is made later: there are runs to lose. */
+	if (k->signal_fd < 0)
+		signals(k);
+	strangers_begin(k);
 	spare_give(k);
 	run(k);
 	clean_up(k);

@@ -93,7 +93,8 @@ int seats_release(struct run *run, const char *text, size_t size)
 }
 
 /* Takes over what a shim gives of its own, in the place of what was kept: the n-th of `seats` says what its n-th
- * descriptor is. 0, or -EINVAL: nothing is taken. */
+ * descriptor is. An input that it does not have any more is closed, and its write end is in the way. 0, or -EINVAL: nothing
+ * is taken. */
 int seats_take(struct run *run, const int *seats, int named, const int *given, int count)
 {
 	if (named != count)
@@ -101,6 +102,7 @@ int seats_take(struct run *run, const int *seats, int named, const int *given, i
 	for (int i = 0; i < named; i++)
 		if (!seats_kept(run, seats[i]))
 			return -EINVAL;
+	let_go(&run->in_fd);
 	for (int i = 0; i < named; i++) {
 		let_go(seats_kept(run, seats[i]));
 		*seats_kept(run, seats[i]) = given[i];

@@ -183,6 +183,8 @@ static void on_register(struct keeper *k, int index, struct request *r)
 	if (g.pid) {
 		run->init_pid = g.pid;
 		run->init_started = g.started;
+	} else if (!run->init_pid) {
+		run->init_started = 1;	/* a pump's: nothing that begins from now on is its init */
 	}
 	if (run->outcome == DOUBTFUL)
 		run->outcome = WAITING;

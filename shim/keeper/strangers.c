@@ -19,18 +19,6 @@ static int watch(const struct keeper *k, int how, int pidfd, uint32_t events)
 	return epoll_ctl(k->strangers_fd, how, pidfd, &event) ? -errno : 0;
 }
 
-/* With the runs of a table that was loaded. 0 or -errno. */
-int strangers_begin(struct keeper *k)
-{
-	k->strangers_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (k->strangers_fd < 0)
-		return -errno;
-	for (int i = 0; i < k->run_count; i++)
-		if (k->runs[i].init_fd >= 0)
-			watch(k, EPOLL_CTL_ADD, k->runs[i].init_fd, EPOLLIN);
-	return 0;
-}
-
 void strangers_forget(struct run *run)
 {
 	if (run->init_fd >= 0)
@@ -43,7 +31,14 @@ static int is_watched(const struct run *run, int pid, uint64_t started)
 	return run->init_fd >= 0 && run->init_pid == pid && run->init_started == started;
 }
 
-/* From now on watch the init that the run is registered with. 0, also when that has ended; or -errno. */
+/* It may be known in a moment. Any other error: there is no such process, or this kernel never reports ends. */
+static int is_short(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM || error == -EIO || error == -EAGAIN ||
+	       error == -ENOSPC;	/* epoll(7): max_user_watches */
+}
+
+/* From now on watch the init that the run is registered with. 0, also where there is nothing to watch; or -errno: not now. */
 int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started)
 {
 	struct proc_stat stat;
@@ -51,10 +46,12 @@ int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started
 
 	if (!pid || is_watched(run, pid, started))
 		return 0;
+	if (k->strangers_fd < 0)
+		return -EAGAIN;
 	strangers_forget(run);
 	pidfd = pidfd_open_raw(pid);
 	if (pidfd < 0)
-		return no_such_process(-errno) ? 0 : -errno;
+		return is_short(-errno) ? -errno : 0;
 	/* After the pidfd, so that what is read is of the process that it holds, or of none. */
 	error = proc_stat_read(&stat, pid);
 	if (!error && stat.started != started)
@@ -63,11 +60,43 @@ int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started
 		error = watch(k, EPOLL_CTL_ADD, pidfd, EPOLLIN);
 	if (error) {
 		close(pidfd);
-		return no_such_process(error) ? 0 : error;
+		return is_short(error) ? error : 0;
 	}
 	run->init_fd = pidfd;
 	run->has_begun = stat.began;
 	return 0;
+}
+
+static int is_child(int pid)
+{
+	siginfo_t info;
+
+	return pid && (!waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || errno != ECHILD);
+}
+
+/* After the program's exec all of them; later those whose end could not be written down. An earlier version's table has no
+ * pidfds: an init is a stranger's child unless it is this process's, or that of a shim which is this process's. */
+static int watch_one(struct keeper *k, struct run *run)
+{
+	int error;
+
+	if (run->init_fd >= 0) {
+		error = watch(k, EPOLL_CTL_ADD, run->init_fd, EPOLLIN);
+		return error == -EEXIST ? 0 : error;
+	}
+	if (run->outcome == JOURNALLED || is_child(run->init_pid) || is_child(run->shim_pid))
+		return 0;
+	return strangers_watch(k, run, run->init_pid, run->init_started);
+}
+
+/* With the runs of a table that was loaded, and again as long as something is not watched that should be. */
+void strangers_begin(struct keeper *k)
+{
+	if (k->strangers_fd < 0)
+		k->strangers_fd = epoll_create1(EPOLL_CLOEXEC);
+	k->unwatched = k->strangers_fd < 0;
+	for (int i = 0; i < k->run_count && k->strangers_fd >= 0; i++)
+		k->unwatched |= watch_one(k, &k->runs[i]) != 0;
 }
 
 static struct run *run_of(struct keeper *k, int pidfd)
@@ -116,8 +145,9 @@ static int look_at(struct keeper *k, struct run *run)
 		return 0;
 	}
 	if (journal_status(k, run, wait_status)) {
-		/* The pidfd stays, for a program that takes its place: it would wake this one without end. */
+		/* It is tried again. Until then the pidfd would wake this program without end. */
 		watch(k, EPOLL_CTL_DEL, run->init_fd, 0);
+		k->unwatched = 1;
 		return 0;
 	}
 	strangers_forget(run);
@@ -127,14 +157,19 @@ static int look_at(struct keeper *k, struct run *run)
 void strangers_look(struct keeper *k)
 {
 	struct epoll_event events[LOOKS_MAX];
-	int count = epoll_wait(k->strangers_fd, events, LOOKS_MAX, 0), news = 0;
+	int count, news = 0;
 
+	if (k->unwatched)
+		strangers_begin(k);
+	count = epoll_wait(k->strangers_fd, events, LOOKS_MAX, 0);
+	spare_take(k);	/* for the zombie's state, and the count of memory kills */
 	for (int i = 0; i < count; i++) {
 		struct run *run = run_of(k, events[i].data.fd);
 
 		if (run)
 			news |= look_at(k, run);
 	}
+	spare_give(k);
 	if (news)
 		serve_news(k);
 }
@@ -148,22 +183,33 @@ static int lives(int pid, uint64_t started)
 	return error ? !no_such_process(error) : stat.started == started;
 }
 
-/* There is somebody who may write, or something that nobody has read. */
-static int has_output(int fd)
+/* Returns POLLIN: something is unread; POLLHUP: no process can write any more. */
+static short state_of(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 
-	return fd >= 0 && poll(&p, 1, 0) >= 0 && (p.revents & POLLIN || !(p.revents & POLLHUP));
+	if (fd < 0)
+		return POLLHUP;
+	return poll(&p, 1, 0) < 0 ? POLLIN : p.revents;
 }
 
-/* What is lost with this keeper, though none of its children needs it. */
+/* Something is unread, or a process can still write. Of the stage the keeper itself has the write end. */
+static int has_output(const struct run *run)
+{
+	short out = state_of(run->out_fd), err = state_of(run->err_fd), stage = state_of(run->stage_fds[0]);
+
+	return (out | err | stage) & POLLIN || !(out & err & POLLHUP);
+}
+
+/* What is lost with this keeper, though none of its children needs it. A pidfd is held until the end that it reports is in
+ * the journal. */
 int strangers_any(const struct keeper *k)
 {
 	for (int i = 0; i < k->run_count; i++) {
 		const struct run *run = &k->runs[i];
 
-		if (lives(run->init_pid, run->init_started) || lives(run->shim_pid, run->shim_started) ||
-		    has_output(run->out_fd) || has_output(run->err_fd))
+		if (run->init_fd >= 0 || lives(run->init_pid, run->init_started) ||
+		    lives(run->shim_pid, run->shim_started) || has_output(run))
 			return 1;
 	}
 	return 0;

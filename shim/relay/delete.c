@@ -3,13 +3,21 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "../core/kernel.h"
 #include "daemon.h"
 
 #define SCHEME "unix://"
 
-enum { LOCK_MS = 200, REPLY_ROOM = 4096 };
+/* containerd kills this program after 5 s; what the end itself does not take of that the lock may. */
+enum { ALL_MS = 4200, LOCK_MIN_MS = 200, REPLY_ROOM = 4096 };
+
+static int64_t now_ms(void)
+{
+	return now_ns(CLOCK_MONOTONIC) / 1000000;
+}
 
 static int format(char *out, size_t room, const struct seen *seen)
 {
@@ -24,11 +32,13 @@ static int format(char *out, size_t room, const struct seen *seen)
 	return (int)w.used;
 }
 
-/* A relay that was killed could not remove its socket. One that is alive is left alone. */
-static void remove_stale_socket(const char *bundle)
+/* A relay that was killed could not remove its socket. One that is alive is left alone. Each `start` on the machine has
+ * the lock while its relay begins. */
+static void remove_stale_socket(const char *bundle, int64_t end_ms)
 {
 	char path[PATH_ROOM + 16], address[SOCKET_ROOM + 16] = "";
 	const char *socket = address + sizeof SCHEME - 1;
+	int64_t left_ms;
 	int fd, lock_fd;
 
 	snprintf(path, sizeof path, "%s/address", bundle);
@@ -41,7 +51,8 @@ static void remove_stale_socket(const char *bundle)
 	address[strcspn(address, "\n")] = 0;
 	if (strncmp(address, SCHEME SOCKETS "/", sizeof SCHEME SOCKETS) || strchr(socket + sizeof SOCKETS, '/'))
 		return;
-	lock_fd = place_lock(LOCK_MS);
+	left_ms = end_ms - now_ms();
+	lock_fd = place_lock(left_ms > LOCK_MIN_MS ? (int)left_ms : LOCK_MIN_MS);
 	if (lock_fd < 0)
 		return;
 	if (!place_is_served(socket, 0))
@@ -53,6 +64,7 @@ int delete_main(const struct words *w)
 {
 	char here[PATH_ROOM], reply[REPLY_ROOM];
 	const char *bundle = *w->bundle ? w->bundle : getcwd(here, sizeof here) ? here : ".";
+	int64_t end_ms = now_ms() + ALL_MS;
 	int size = cleanup_ask(w, bundle, reply, sizeof reply);
 	struct seen seen;
 
@@ -61,6 +73,6 @@ int delete_main(const struct words *w)
 		fate_settle(bundle, &seen);
 		size = format(reply, sizeof reply, &seen);
 	}
-	remove_stale_socket(bundle);
+	remove_stale_socket(bundle, end_ms);
 	return write(STDOUT_FILENO, reply, (size_t)size) == size ? 0 : 1;
 }

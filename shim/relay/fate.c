@@ -14,7 +14,12 @@
 #include "../core/kernel.h"
 #include "daemon.h"
 
-enum { RECORD_MS = 1000 };
+enum { RECORD_MS = 1000, AGAIN_MS = 20 };
+
+static int64_t now_ms(void)
+{
+	return now_ns(CLOCK_MONOTONIC) / 1000000;
+}
 
 static void complain(const char *what)
 {
@@ -32,6 +37,12 @@ static int read_file(const char *path, char *out, size_t room)
 	got = read(fd, out, room);
 	close(fd);
 	return got < 0 ? -EIO : (int)got;
+}
+
+/* What the kernel has no room for now it may have in a moment. */
+static int is_short(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
 /* <state>/shimv2/gone/HASH: exitd finds it when it is back, and gives the task up. */
@@ -63,16 +74,29 @@ void fate_leave_word(const struct words *w, const char *bundle)
 		close(fd);
 }
 
-/* By descriptor, and only if it is the process that exitd knew by this pid. */
-static void end_process(int pid, uint64_t started)
+/* By descriptor, and only if it is the process that exitd knew by this pid. 0, also for one that has gone; or -errno. */
+static int try_to_end(int pid, uint64_t started)
 {
-	int fd = pidfd_open_raw(pid);
 	struct proc_stat now;
+	int fd = pidfd_open_raw(pid), error = fd < 0 ? -errno : proc_stat_read(&now, pid);
 
-	if (fd >= 0 && !proc_stat_read(&now, pid) && now.started == started)
-		pidfd_signal(fd, SIGKILL);
+	if (!error && now.started == started && pidfd_signal(fd, SIGKILL))
+		error = -errno;
 	if (fd >= 0)
 		close(fd);
+	return no_such_process(error) ? 0 : error;
+}
+
+static void end_process(int pid, uint64_t started, int64_t end_ms)
+{
+	int error;
+
+	while (is_short(error = try_to_end(pid, started)) && now_ms() < end_ms)
+		poll(NULL, 0, AGAIN_MS);
+	if (error) {
+		errno = -error;
+		complain("the container is not ended");
+	}
 }
 
 static int read_record(const char *path, int pid, uint64_t started, struct seen *out)
@@ -87,19 +111,19 @@ static int read_record(const char *path, int pid, uint64_t started, struct seen 
 	return 0;
 }
 
-static void await_record(const char *path, int pid, uint64_t started, struct seen *out)
+static void await_record(const char *path, int pid, uint64_t started, int64_t end_ms, struct seen *out)
 {
-	int64_t end_ms = now_ns(CLOCK_MONOTONIC) / 1000000 + RECORD_MS, left_ms = RECORD_MS;
+	int64_t left_ms = end_ms - now_ms();
 	struct pollfd p = { .fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK), .events = POLLIN };
 	char events[4096];
 
 	if (p.fd >= 0)
 		inotify_add_watch(p.fd, path, IN_MODIFY);
 	while (read_record(path, pid, started, out) && left_ms > 0) {
-		poll(&p, 1, (int)left_ms);
+		poll(&p, 1, (int)(p.fd < 0 && left_ms > AGAIN_MS ? AGAIN_MS : left_ms));
 		while (p.fd >= 0 && read(p.fd, events, sizeof events) > 0)
 			;
-		left_ms = end_ms - now_ns(CLOCK_MONOTONIC) / 1000000;
+		left_ms = end_ms - now_ms();
 	}
 	if (p.fd >= 0)
 		close(p.fd);
@@ -125,11 +149,13 @@ void fate_settle(const char *bundle, struct seen *out)
 	char text[MESSAGE_MAX], path[PATH_ROOM];
 	const char *directory;
 	uint64_t pid, started;
+	int64_t end_ms = now_ms() + RECORD_MS;
 	int size;
 
 	*out = (struct seen){ .status = UNKNOWN_STATUS };
 	snprintf(path, sizeof path, "%s/exitd.task", bundle);
-	size = read_file(path, text, sizeof text);
+	while (is_short(size = read_file(path, text, sizeof text)) && now_ms() < end_ms)
+		poll(NULL, 0, AGAIN_MS);
 	if (size > 0 && fields_check(text, (size_t)size, "task") > 0 && !fields_number(text, (size_t)size, "pid", &pid) &&
 	    !fields_number(text, (size_t)size, "started", &started) && pid > 1 && pid <= INT32_MAX &&
 	    (directory = fields_get(text, (size_t)size, "directory"))) {
@@ -138,8 +164,8 @@ void fate_settle(const char *bundle, struct seen *out)
 			return;
 		snprintf(path, sizeof path, "%s/exit.json", directory);
 		if (read_record(path, (int)pid, started, out)) {
-			end_process((int)pid, started);
-			await_record(path, (int)pid, started, out);
+			end_process((int)pid, started, end_ms);
+			await_record(path, (int)pid, started, end_ms, out);
 		}
 	} else if (size != -ENOENT) {
 		errno = size < 0 ? -size : EBADMSG;

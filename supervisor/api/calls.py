@@ -1,7 +1,7 @@
 """The calls under way, whatever brought them in: what goes wrong with one becomes a refusal, and shutdown ends them.
 
-Here stands the one `except Exception` of the API. A cancelled call stays cancelled, except at shutdown, when the peer
-is told why.
+Here stands the one `except Exception` around a call. A cancelled call stays cancelled, except at shutdown, when the
+peer gets the reason.
 """
 
 import asyncio

@@ -3,21 +3,14 @@
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from types import SimpleNamespace
-from typing import Any, Never, TypeAlias
+from typing import Any
 
-import grpc
-import grpc.aio
-
-from supervisor.api import details
 from supervisor.api.callers import METADATA_KEY, Callers
 from supervisor.api.calls import Calls, Method, Refused
 from supervisor.api.table import EXITD, MUTATING
+from supervisor.api.unfinished import Context, refuse
 from supervisor.errors import NotPermitted
 from supervisor.facts import By
-
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # generic only in its stubs
-
-_STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
 def servicer(doors: object, calls: Calls, callers: Callers | None) -> SimpleNamespace:
@@ -35,7 +28,7 @@ def _unary(name: str, call: Method, calls: Calls, callers: Callers | None) -> Ca
             return await calls.answer(name, call, request, lambda: _by(context, callers), changes=name in MUTATING)
         except Refused as refused:
             refusal = refused.refusal
-        await _abort(context, refusal)
+        await refuse(context, refusal)
 
     return unary
 
@@ -53,7 +46,7 @@ def _streaming(
             return
         except Refused as refused:
             refusal = refused.refusal
-        await _abort(context, refusal)
+        await refuse(context, refusal)
 
     return streaming
 
@@ -68,8 +61,3 @@ def _by(context: Context, callers: Callers | None) -> By:
     if by is None:
         raise NotPermitted(f"the {METADATA_KEY} token is not valid (any more): its connection has to stay open")
     return by
-
-
-async def _abort(context: Context, refusal: details.Refusal) -> Never:
-    await context.abort(_STATUS[refusal.code], refusal.text, ((details.KEY, refusal.details),))
-    raise AssertionError("abort always raises")

@@ -93,6 +93,7 @@ def pod_spec_message(pod: Pod) -> pb.PodSpec:
         memory_bytes=pod.memory_bytes,
         log_directory=pod.log_directory,
         pids_limit=pod.pids_limit,
+        cpu_limit_milli=pod.cpu_limit_milli,
     )
 
 

@@ -89,6 +89,7 @@ def pod_of(message: pb.PodSpec) -> Pod:
         memory_bytes=_memory(message.memory_bytes),
         log_directory=absolute("pod.log_directory", message.log_directory),
         pids_limit=_pids(message.pids_limit),
+        cpu_limit_milli=_cpu("pod.cpu_limit_milli", message.cpu_limit_milli),
     )
 
 

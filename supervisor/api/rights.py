@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.values import bad
+from supervisor.api.values import bad, one_of
 from supervisor.errors import BadRequest
-from supervisor.rights import DEFAULT_PIDS, LIMITS, UNLIMITED, Rights, Ulimit, capability
+from supervisor.rights import ALWAYS, DEFAULT_PIDS, LIMITS, NEVER, UNLIMITED, Rights, Ulimit, capability
 
 MOST_PIDS = 1 << 22  # PID_MAX_LIMIT: no machine has more
 MOST_GROUPS = 65_536  # NGROUPS_MAX
@@ -24,6 +24,7 @@ def rights_of(message: pb.RightsSpec, *, of_bundle: bool) -> Rights:
         pids_limit=_pids(message, of_bundle=of_bundle),
         groups=_groups(message.groups),
         not_root=message.not_root,
+        image_groups=one_of("rights.image_groups", message.image_groups, ("", ALWAYS, NEVER)),
     )
 
 
@@ -37,11 +38,12 @@ def rights_message(rights: Rights) -> pb.RightsSpec:
         pids_limit=rights.pids_limit,
         groups=rights.groups,
         not_root=rights.not_root,
+        image_groups=rights.image_groups,
     )
 
 
 def _refuse_for_bundle(message: pb.RightsSpec) -> None:
-    for field in ("privileged", "cap_add", "cap_drop", "groups", "not_root"):
+    for field in ("privileged", "cap_add", "cap_drop", "groups", "not_root", "image_groups"):
         if getattr(message, field):
             raise BadRequest(f"rights.{field}: a bundle says that itself, in its config.json", field=f"rights.{field}")
 

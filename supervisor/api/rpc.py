@@ -1,4 +1,4 @@
-"""Binds the service table to gRPC from the protobuf descriptor: no generated *_pb2_grpc.py, one walk for both ends."""
+"""The client's end of a service over gRPC, from the protobuf descriptor: no generated *_pb2_grpc.py. Not asyncio's."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -33,13 +33,6 @@ class Stub:
             raise AttributeError(name) from None
 
 
-def add(server: "grpc.Server | grpc.aio.Server", servicer: object, service: ServiceDescriptor = EXITD) -> None:
-    """Serves `service` with the methods of `servicer`, which must have every method of the table (AttributeError)."""
-    handlers = {method.name: _handler(method, getattr(servicer, method.name)) for method in service.methods}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-    server.add_registered_method_handlers(service.full_name, handlers)
-
-
 def _call(channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor, method: MethodDescriptor) -> Call:
     kind = f"{_kind(method.client_streaming)}_{_kind(method.server_streaming)}"
     request, reply = table.classes(method)
@@ -53,13 +46,6 @@ def _call(channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor
             _registered_method=True,
         ),
     )
-
-
-def _handler(method: MethodDescriptor, behaviour: Call) -> Any:
-    kind = f"{_kind(method.client_streaming)}_{_kind(method.server_streaming)}"
-    request, reply = table.classes(method)
-    make: Call = getattr(grpc, f"{kind}_rpc_method_handler")
-    return make(behaviour, request_deserializer=request.FromString, response_serializer=reply.SerializeToString)
 
 
 def _kind(streaming: bool) -> str:

@@ -1,28 +1,35 @@
 """exitd's API on two unix sockets, from one service table: gRPC with health and reflection, ttrpc with health."""
 
+import asyncio
 import os
 import socket
 from urllib.parse import quote
 
 import grpc.aio
 import structlog
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # ships no py.typed
+from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
 from supervisor import listening
-from supervisor.api import grpcdoor, health, rpc, sockets, ttrpcdoor
+from supervisor.api import grpcdoor, health, serving, sockets, table, ttrpcdoor
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls
 from supervisor.api.doors import Doors
+from supervisor.api.unfinished import FIRST_WINDOW_BYTES, MOST_CALLS, Unfinished
 from supervisor.errors import CannotStart
 from supervisor.ttrpc.server import Server
 
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
+_AGAIN_SECONDS = 0.1  # after gRPC's end
+_LOOK_SECONDS = 3600.0  # without a limit a cancelled wait for gRPC's end would cancel that end itself
 _LAST_WORDS_SECONDS = 0.5  # for answers on their way out
 # The defaults refuse what is above 1,000 calls in one burst: the client sees CANCELLED.
 _OPTIONS = (
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
     ("grpc.so_reuseport", 0),
+    ("grpc.http2.lookahead_bytes", FIRST_WINDOW_BYTES),
+    ("grpc.http2.settings_timeout", 10_000),  # until a client has agreed to that window
 )
 
 log = structlog.get_logger(__name__)
@@ -41,6 +48,7 @@ class ApiServer:
         self._callers = callers
         self._calls = Calls()
         self._server: grpc.aio.Server | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._where = ttrpc
         self._ttrpc = Server(ttrpcdoor.table(doors, self._calls, self.health), failure_of=ttrpcdoor.failure_of)
 
@@ -57,6 +65,7 @@ class ApiServer:
         except CannotStart:
             await self._ttrpc.stop(0)
             raise
+        self._keeping = asyncio.create_task(self._keep(self._server))
 
     async def stop(self, grace_seconds: float) -> None:
         """Who waits is told SHUTTING_DOWN; changes under way get `grace_seconds`. Idempotent; the sockets go, but for
@@ -64,18 +73,37 @@ class ApiServer:
         if self._server is None:
             return
         server, self._server = self._server, None
+        if self._keeping is not None:
+            self._keeping.cancel()
         self.health.shut()
         await self._calls.close(grace_seconds)
         await self._ttrpc.stop(_LAST_WORDS_SECONDS)
         await server.stop(_LAST_WORDS_SECONDS)
 
+    async def _keep(self, server: grpc.aio.Server) -> None:
+        """Begin another server when grpc.aio's has ended: it does, with its calls, at a method that is no UTF-8."""
+        while True:
+            try:
+                while await server.wait_for_termination(_LOOK_SECONDS):
+                    pass
+            except Exception as error:  # anything that its loop has not caught
+                log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
+            while True:
+                await asyncio.sleep(_AGAIN_SECONDS)
+                try:
+                    self._server = server = await self._serve()
+                    break
+                except CannotStart as error:
+                    log.error("gRPC cannot begin anew", why=str(error))
+
     async def _serve(self) -> grpc.aio.Server:
         most = ("grpc.max_allowed_incoming_connections", listening.grpc_connections(listening.limit()))
-        server = grpc.aio.server(options=(*_OPTIONS, most))
-        rpc.add(server, grpcdoor.servicer(self._doors, self._calls, self._callers))
-        rpc.add(server, self.health, health.SERVICE)
-        names = (rpc.EXITD.full_name, health.SERVICE.full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        server = grpc.aio.server(options=(*_OPTIONS, most), maximum_concurrent_rpcs=MOST_CALLS)
+        unfinished = Unfinished()
+        serving.add(server, grpcdoor.servicer(self._doors, self._calls, self._callers), unfinished=unfinished)
+        serving.add(server, self.health, health.SERVICE, unfinished=unfinished)
+        names = (table.EXITD.full_name, health.SERVICE.full_name, REFLECTION.full_name)
+        serving.add(server, reflection.aio.ReflectionServicer(names), REFLECTION, unfinished=unfinished)
         try:
             with sockets.nobody_else():
                 server.add_insecure_port(f"unix:{quote(self.path)}")

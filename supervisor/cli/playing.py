@@ -204,7 +204,7 @@ class Playing:
         try:
             return self._client.create(spec)
         except ExitdError as error:
-            raise _located(error, member.where) from error
+            raise _explained(error, member) from error
 
     def _finish(self, init: pb.Container, deadline: float | None) -> None:
         """Started, and waited for until it has ended with 0. Its policy may start it again until then."""
@@ -254,9 +254,21 @@ def prepare(path: HostPath) -> None:
         raise BadRequest(f"{path.where}: {path.path} is there, and no {path.kind.removesuffix('OrCreate')}")
 
 
+def _explained(error: ExitdError, member: Member) -> ExitdError:
+    """Return the error in the manifest's words where the daemon names a field of its API."""
+    place = member.places.get(error.metadata.get("field", ""))
+    if place is None:
+        return _located(error, member.where)
+    return _with_text(error, f"{place}: the user of {member.spec.name} is root; give it a runAsUser, as in 1000")
+
+
 def _located(error: ExitdError, where: str) -> ExitdError:
-    """The same error, with the place in the file that it comes from."""
-    located = type(error)(f"{where}: {error}")
+    """Return the same error, with the place in the file that it comes from."""
+    return _with_text(error, f"{where}: {error}")
+
+
+def _with_text(error: ExitdError, text: str) -> ExitdError:
+    located = type(error)(text)
     located.reason, located.metadata = error.reason, error.metadata
     return located
 

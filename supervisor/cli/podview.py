@@ -79,6 +79,7 @@ def info(pod: pb.Pod) -> Document:
         "onPauseExit": pod.spec.on_pause_exit,
         "memoryLimitInBytes": pod.spec.memory_bytes,
         "pidsLimit": pod.spec.pids_limit,
+        "cpuLimitInMillis": pod.spec.cpu_limit_milli,
         "logDirectory": pod.spec.log_directory,
         "pause": container_document(pod.pause),
         "members": [container_document(member) for member in pod.members],

@@ -1,6 +1,7 @@
 """The store's directory: what is where, what is written how, so that a kill at any moment leaves whole things alone.
 
     index.json              what is listed; replaced as a whole, and last
+    index.json.damaged-N    one that could not be read, as it was
     layers/HEX/             an unpacked layer, by the digest of its uncompressed tar: a lower directory for overlay
     blobs/HEX               configurations and manifests, by their digest
     holds/CONTAINER         a symbolic link whose text is the id of the image the container stands on
@@ -20,12 +21,19 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 
+from supervisor import regular
 from supervisor.errors import BadImage, CannotStart, ImageStoreFailed
-from supervisor.images import index
+from supervisor.images import documents, index
+from supervisor.images.facts import DIGEST, Image, Layer
+from supervisor.images.files import MOST_DOCUMENT_BYTES
 from supervisor.images.unpack import disk_error
 
 INDEX = "index.json"
+ASIDE = f"{INDEX}.damaged-"
+MOST_INDEX_BYTES = 64 << 20
+UNREADABLE = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EISDIR, errno.ELOOP})  # not only for a moment
 PLACES = ("layers", "blobs", "holds", "empty", "staging")
 
 
@@ -35,6 +43,7 @@ class Disk:
     def __init__(self, path: str) -> None:
         self.path = path
         self.damaged: tuple[index.Damaged, ...] = ()
+        self.lost = ""
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
             for place in PLACES:
@@ -59,16 +68,32 @@ class Disk:
         return f"{self.path}/blobs/{_hex(digest)}"
 
     def read_index(self) -> index.Images:
-        """An index that cannot be read is never replaced: CannotStart. An entry that cannot be is passed over, and goes
-        into every later index as it is."""
+        """Return what the index lists. An entry that cannot be read is passed over, and stays in every later index.
+
+        An index that cannot be read at all is for `put_aside`, and `lost` says why: the images are those whose
+        configurations and layers are there, without their names and sizes.
+
+        Raises:
+            CannotStart: a later exitd wrote the index, or it cannot be read just now.
+        """
         try:
-            with open(f"{self.path}/{INDEX}", "rb") as file:
-                images, self.damaged = index.decode(file.read(), f"{self.path}/{INDEX}")
+            images, self.damaged = index.decode(self._index_text(), f"{self.path}/{INDEX}")
             return images
         except FileNotFoundError:
-            return ()
-        except (OSError, BadImage, index.NewerVersion) as error:
+            return self._found() if self._aside() else ()
+        except BadImage as error:
+            self.lost = str(error)
+            return self._found()
+        except (OSError, index.NewerVersion) as error:
             raise CannotStart(f"the image store's index cannot be read: {error}") from error
+
+    def put_aside(self) -> str:
+        """Rename the index that cannot be read, and return its new path. Raises ImageStoreFailed."""
+        taken = set(self._aside())
+        name = next(name for name in map(f"{ASIDE}{{}}".format, count(1)) if name not in taken)
+        with self.errors():
+            os.rename(f"{self.path}/{INDEX}", f"{self.path}/{name}")
+        return f"{self.path}/{name}"
 
     def write_index(self, images: index.Images) -> None:
         with self.errors():
@@ -81,8 +106,8 @@ class Disk:
             sync(self.path)
 
     def read_blob(self, digest: str) -> bytes:
-        with self.errors(), open(self.blob(digest), "rb") as file:
-            text = file.read()
+        with self.errors():
+            text = regular.read(self.blob(digest), most_bytes=MOST_DOCUMENT_BYTES + 1)
         if f"sha256:{hashlib.sha256(text).hexdigest()}" != digest:
             raise ImageStoreFailed(f"{self.blob(digest)} has been damaged; load the image again")
         return text
@@ -146,6 +171,41 @@ class Disk:
                     os.rename(f"{self.path}/{place}/{name}", f"{bin_path}/{place}/{name}")
                     removed += [f"sha256:{name}"] if place == "layers" else []
         return tuple(removed)
+
+    def _index_text(self) -> bytes:
+        path = f"{self.path}/{INDEX}"
+        try:
+            text = regular.read(path, most_bytes=MOST_INDEX_BYTES + 1)
+        except regular.NotRegular as error:
+            raise BadImage(f"{path}: not a regular file", document=path) from error
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            raise BadImage(f"{path}: {error.strerror}", document=path) from error
+        if len(text) > MOST_INDEX_BYTES:
+            raise BadImage(f"{path}: larger than {MOST_INDEX_BYTES} bytes", document=path)
+        return text
+
+    def _aside(self) -> tuple[str, ...]:
+        with self.errors():
+            return tuple(name for name in os.listdir(self.path) if name.startswith(ASIDE))
+
+    def _found(self) -> index.Images:
+        """Return the images that are whole, without a word of the index."""
+        with self.errors():
+            names = sorted(os.listdir(f"{self.path}/blobs"))
+        return tuple(image for name in names if (image := self._image(f"sha256:{name}")) is not None)
+
+    def _image(self, digest: str) -> Image | None:
+        if not DIGEST.fullmatch(digest):
+            return None
+        try:
+            config = documents.parse_config(self.read_blob(digest), self.blob(digest))
+        except (BadImage, ImageStoreFailed):
+            return None
+        if not all(os.path.isdir(self.layer(diff_id)) for diff_id in config.diff_ids):
+            return None
+        return Image(digest, "", (), tuple(Layer(diff_id, 0) for diff_id in config.diff_ids), config.created)
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from supervisor.errors import AmbiguousImage, BadImage, NoSuchImage
 from supervisor.images import documents
@@ -12,6 +13,7 @@ from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with
 
 VERSION = 1
 LEAST_ID_DIGITS = 4
+MOST_DEPTH = 50  # of an entry that cannot be read
 
 Images = tuple[Image, ...]
 
@@ -54,8 +56,20 @@ def decode(text: bytes, document: str) -> tuple[Images, tuple[Damaged, ...]]:
         try:
             whole.append(_image(row))
         except BadImage as error:
+            if _is_deep(row.value):  # no later index could be written with it
+                raise row.wrong("is too deep") from error
             damaged.append(Damaged(row.value, str(error)))
     return tuple(whole), tuple(damaged)
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        inner = ((each.values() if isinstance(each, dict) else each) for each in level if isinstance(each, dict | list))
+        level = list(chain.from_iterable(inner))
+        if not level:
+            return False
+    return True
 
 
 def _image(row: documents.Node) -> Image:

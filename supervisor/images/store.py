@@ -39,7 +39,7 @@ class Images:
     """The store below `root`. `pause` is what the word `pause` resolves to, once there is such a program.
 
     What a killed load or removal has left behind is listed nowhere, and `tidy` removes it. CannotStart when the store
-    is open elsewhere or damaged.
+    is open elsewhere, or a later exitd wrote its index.
     """
 
     def __init__(self, root: str, *, pause: Resolved | None = None, limits: Limits | None = None) -> None:
@@ -50,6 +50,8 @@ class Images:
         self._disk = Disk(f"{os.path.realpath(root)}/images")
         with undone_on_failure(self.close):
             self._images = self._disk.read_index()
+            if self._disk.lost:
+                self._begin_anew()
             for each in self._disk.damaged:
                 log.error(
                     "an image of the index cannot be read; no layer is removed while it stands there", why=each.why
@@ -321,6 +323,17 @@ class Images:
         self._disk.write_index(images)
         self._images = images
         self._disk.sync()
+
+    def _begin_anew(self) -> None:
+        """Write an index of the images that were found without one: containers stand on them."""
+        aside = self._disk.put_aside()
+        self._list(self._images)
+        log.error(
+            "the index of the image store cannot be read; its images are listed without their names, load them again",
+            why=self._disk.lost,
+            images=len(self._images),
+            put_aside=aside,
+        )
 
     def _drop_broken(self) -> None:
         """A power cut can bring an old index back after its layers are gone."""

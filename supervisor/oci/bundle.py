@@ -217,6 +217,9 @@ def _host(container: Container) -> spec.Host:
         counts_pids=cgroups.counts_pids(),
         capabilities=machine.capabilities(),
         hidden=machine.throttles(),
+        sysctls=machine.sysctls(),
+        apparmor=machine.has_apparmor(),
+        selinux=machine.has_selinux(),
         devices=machine.devices() if container.spec.rights.privileged else (),
     )
 
@@ -266,7 +269,9 @@ def _document(container: Container, merged: str, root: str, joins: dict[str, str
     wanted, path = _with_sources(container, root), default_cgroup(container)
     shared, host, volumes = _shared(container, root, joins), _host(container), f"{volumes_of(container, root)}/"
     if merged:
-        user = privileges.user_of(wanted.rights, users.resolve(wanted.user, merged))
+        user = privileges.user_of(
+            wanted.rights, users.resolve(wanted.user, merged, image_groups=wanted.rights.image_groups)
+        )
         made = spec.config(
             wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
         )

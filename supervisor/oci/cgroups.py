@@ -28,6 +28,8 @@ from supervisor.facts import Process
 ROOT = "/sys/fs/cgroup"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
 NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
+CPU_PERIOD_US = 100_000  # the kernel's own, of a new cgroup
+MIN_QUOTA_US = 1_000  # the kernel's least
 RETRY_SECONDS = 0.01
 AT_ONCE = 256  # pidfds that are held at a time: everybody is killed in one round, and so many are waited for in it
 
@@ -169,7 +171,19 @@ def limit_pids(cgroups_path: str, limit: int, root: str = ROOT) -> None:
     _limit(f"{top}/{inside(cgroups_path)}/pids.max", limit, "pids", root)
 
 
-def _limit(file: str, limit: int, controller: str, root: str) -> None:
+def limit_cpu(cgroups_path: str, milli: int, root: str = ROOT) -> None:
+    """Limit the CPU time of the cgroup, made if need be, and all below it, in thousandths of a CPU. v1 refuses a cgroup
+    below it that has more. Raises ShimFailed if the kernel refuses, or has no `cpu`."""
+    quota = max(milli * CPU_PERIOD_US // 1000, MIN_QUOTA_US)
+    if mode(root) is Mode.V2:
+        return _limit(f"{root}/{inside(cgroups_path)}/cpu.max", f"{quota} {CPU_PERIOD_US}", "cpu", root)
+    top = next((name for name in _hierarchies(root) if "cpu" in name.split(",")), None)
+    if top is None:
+        raise ShimFailed(f"{cgroups_path}: no limit of CPU time, the cpu controller is not mounted")
+    _limit(f"{root}/{top}/{inside(cgroups_path)}/cpu.cfs_quota_us", quota, "cpu", root)
+
+
+def _limit(file: str, limit: int | str, controller: str, root: str) -> None:
     try:
         os.makedirs(os.path.dirname(file), exist_ok=True)
         if mode(root) is Mode.V2:

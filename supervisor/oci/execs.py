@@ -15,7 +15,7 @@ import structlog
 
 from shim import launch, names, native, plan, prepare
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate, proctree, room, rundir
+from supervisor import errnos, monitor, procstate, proctree, room, rundir
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
@@ -240,6 +240,8 @@ class NativeExecs:
             exec_id=key.exec_id,
             create=tuple(rt.exec(runplan.runtime_id(container), files, console=plan.CONSOLE if e.spec.tty else "")),
             remove=(),
+            pid_file=files.pid,
+            runtime_log=files.log,
             oom=cgroups.oom_counter_path(cgroup) or "",
             keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
             create_ms=int(self._place.create_seconds * 1000),
@@ -253,8 +255,9 @@ class NativeExecs:
         return plan.encode(runplan.with_foreign(wanted, e.spec.foreign))
 
     def _end_abandoned(self, container: Container, path: str) -> None:
-        """What a shim or a daemon that was killed in the middle has made, and nobody was told of. A runtime that was
-        killed before it had written the pid leaves one that ends with its container."""
+        """End what a shim or daemon that was killed in the middle had made, and reported to no caller. There is a pid
+        file where the shim had no file system in memory for it; a process that has none, and that no shim has
+        registered, ends with its container."""
         cgroup = self._watching.cgroup_of(container, self._place.root)
         process = rundir.created(path) or _in_pid_file(f"{path}/{names.PID_FILE}", cgroup)
         if process is not None:
@@ -300,7 +303,7 @@ def _write(path: str, document: Document) -> None:
     except OSError as error:
         if room.is_used_up(error):
             raise room.busy(path, error.strerror) from error
-        raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
+        raise ShimFailed(f"{path}: {errnos.said(error)}") from error
 
 
 def _blame(

@@ -12,6 +12,11 @@ from supervisor.rights import NAMES
 # File systems of their own in every container, and nodes that a runtime makes itself.
 OWN = frozenset({"pts", "shm", "fd", "mqueue", "console", "ptmx", "null", "zero", "full", "tty", "random", "urandom"})
 
+# docker's, for a network of a container's own: every user in it may send an echo, and serve on every port.
+PING_GROUPS = "net.ipv4.ping_group_range"
+NETWORK = (("net.ipv4.ip_unprivileged_port_start", "0"), (PING_GROUPS, "0 2147483647"))
+EVERY_ID = ["0", "0", "4294967295"]  # user_namespaces(7), of the first one
+
 
 def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
     """Those that this process can hand on: its bounding set, proc(5)."""
@@ -19,6 +24,36 @@ def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
         words = dict(line.split(":", 1) for line in file if ":" in line)
     held = int(words["CapBnd"], 16)
     return tuple(name for number, name in enumerate(NAMES) if held >> number & 1)
+
+
+def sysctls(directory: str = "/proc/sys", groups: str = "/proc/self/gid_map") -> tuple[tuple[str, str], ...]:
+    """Return those of NETWORK that this kernel has, by the names that a configuration has for them. A user namespace
+    without all groups cannot name them: the kernel refuses the range there."""
+    found = [(name, value) for name, value in NETWORK if os.path.exists(f"{directory}/{name.replace('.', '/')}")]
+    has_all_groups = _has_all_groups(groups)
+    return tuple(each for each in found if has_all_groups or each[0] != PING_GROUPS)
+
+
+def _has_all_groups(path: str) -> bool:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().split() == EVERY_ID
+    except FileNotFoundError:  # no CONFIG_USER_NS: there is one user namespace, and it has them all
+        return True
+
+
+def has_apparmor(enabled: str = "/sys/module/apparmor/parameters/enabled") -> bool:
+    """Return whether the kernel has it, and it is switched on."""
+    try:
+        with open(enabled, encoding="ascii") as file:
+            return file.read(1) == "Y"
+    except OSError:
+        return False
+
+
+def has_selinux(directory: str = "/sys/fs/selinux") -> bool:
+    """Return whether the kernel has it and its file system is mounted, which is how runtimes look."""
+    return os.path.exists(f"{directory}/enforce")
 
 
 def throttles(cpus: str = "/sys/devices/system/cpu") -> tuple[str, ...]:

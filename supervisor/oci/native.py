@@ -12,16 +12,18 @@ from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
-from shim import launch, names, native
+from shim import launch, native
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate, room, rundir
+from supervisor import errnos, monitor, procstate, room, rundir
 from supervisor.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, WrongState
 from supervisor.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
-from supervisor.oci import bundle, cgroups, command, namespaces, rest, runplan, runtime
+from supervisor.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
 from supervisor.oci.runplan import Place
+from supervisor.oci.unfiltered import Unfiltered
 from supervisor.oci.watching import Watching, pidfd_of
 from supervisor.ownership import Owner
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.security import UNCONFINED
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
@@ -38,6 +40,7 @@ class NativeContainers:
         self._owner = owner
         self._watching = watching
         self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
+        self._unfiltered = Unfiltered()
 
     def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
         self._watching.listen(on_exit, on_oom)
@@ -68,9 +71,11 @@ class NativeContainers:
 
     async def create_container(self, container: Container) -> Made:
         own = await self.prepared(container)
+        if container.spec.security.seccomp not in ("", UNCONFINED):  # a bundle's own is not exitd's to promise
+            await self._unfiltered.refuse(self._runtime(container).path)
         self._watching.cgroups[container.id] = own.cgroups_path
         self._name_shim_cgroup(container)
-        self._limit_pod(container)
+        podlimits.set_limits(container)
         self._refuse_a_taken_name(container)
         key = RunKey(container.id, container.run)
         with self._joins(container) as joins:
@@ -150,14 +155,6 @@ class NativeContainers:
                 id=container.id,
             )
 
-    def _limit_pod(self, container: Container) -> None:
-        """Before its first container is there, so that nothing in the pod is ever without the limit."""
-        pod, cgroup = container.spec.pod, bundle.pod_cgroup(container.id)
-        if pod is not None and pod.memory_bytes:
-            cgroups.limit_memory(cgroup, pod.memory_bytes)
-        if pod is not None and pod.pids_limit:
-            cgroups.limit_pids(cgroup, pod.pids_limit)
-
     def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
         return runplan.encode(container, own, self._runtime(container), self._place)
 
@@ -167,11 +164,9 @@ class NativeContainers:
     # -- a run goes on
 
     async def start_process(self, container: Container) -> None:
-        path = rundir.path_of(self._place.state, container.id, container.run)
-        rt, log_file = self._runtime(container), f"{path}/{names.RUNTIME_LOG}"
-        result = await runtime.run(
-            rt.start(runplan.runtime_id(container), log_file), timeout_seconds=self._place.runtime_seconds
-        )
+        # Without a log file: on a full state directory the runtime would not begin, for want of room for it.
+        command_line = self._runtime(container).start(runplan.runtime_id(container))
+        result = await runtime.run(command_line, timeout_seconds=self._place.runtime_seconds)
         watch, words = self._watching.get(RunKey(container.id, container.run)), runtime.last_error(result.stderr)
         # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
         if watch is not None and await watch.never_began(patient=result.returncode == 0):
@@ -492,7 +487,7 @@ def _write(path: str, text: str) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
+        raise ShimFailed(f"{path}: {errnos.said(error)}") from error
 
 
 def _is_there(path: str) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from supervisor.errors import BadRequest
 from supervisor.oci.users import Ids
-from supervisor.rights import DEFAULT_PIDS, Rights, capabilities
+from supervisor.rights import DEFAULT_PIDS, NOT_ROOT, Rights, capabilities
 
 # docker's, of 2025; those of the machine's processors are added to them.
 MASKED_PATHS = (
@@ -97,6 +97,6 @@ def device_nodes(devices: tuple[Device, ...]) -> list[dict[str, object]]:
 def user_of(rights: Rights, user: Ids) -> Ids:
     """With the groups that were asked for. BadRequest when it must not be root, and is."""
     if rights.not_root and user.uid == 0:
-        raise BadRequest("its user is root, and rights.not_root forbids that: choose another, as in 1000")
+        raise BadRequest(f"its user is root, and {NOT_ROOT} forbids that: choose another, as in 1000", field=NOT_ROOT)
     groups = tuple(dict.fromkeys((*user.additional_gids, *rights.groups)))
     return Ids(user.uid, user.gid, groups, user.home)

@@ -7,7 +7,7 @@ import contextlib
 import os
 
 from shim import fields, names, native
-from supervisor import monitor
+from supervisor import errnos, monitor
 from supervisor.errors import ShimFailed
 from supervisor.oci import cgroups
 
@@ -22,7 +22,7 @@ def mark_shared(directory: str) -> None:
     except FileNotFoundError:  # a run that is being cleaned up
         return
     except OSError as error:
-        raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
+        raise ShimFailed(f"{path}: {errnos.said(error)}") from error
 
 
 def to_end(directory: str) -> tuple[str, ...]:

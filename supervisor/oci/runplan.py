@@ -72,6 +72,8 @@ def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place:
         create=tuple(create),
         tty=container.spec.tty,
         remove=tuple(rt.delete(runtime_id(container))),
+        pid_file=files[0],
+        runtime_log=files[2],
         join=tuple(bundle.links(container, place.state).values()),
         cgroup=() if own.own_pids else cgroups.directories(own.cgroups_path)[: plan.CGROUPS_MAX],
         oom=cgroups.oom_counter_path(own.cgroups_path) or "",

@@ -62,8 +62,8 @@ class Runtime:
         named = ["--process", files.process, "--pid-file", files.pid]
         return [*self._to(files.log), "exec", *named, "--detach", *terminal, container_id]
 
-    def start(self, container_id: str, log: str = "") -> list[str]:
-        return [*self._to(log), "start", container_id]
+    def start(self, container_id: str) -> list[str]:
+        return [*self._to(), "start", container_id]
 
     def state(self, container_id: str) -> list[str]:
         return [*self._to(), "state", container_id]
@@ -125,7 +125,7 @@ def parse_state(stdout: str) -> str:
     """The status of runtime-spec's state document. Raises RuntimeFailed if it is none."""
     try:
         status = json.loads(stdout)["status"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RuntimeFailed(f"the runtime's state is not the document it should be: {stdout[:200]!r}") from error
     if not isinstance(status, str):
         raise RuntimeFailed(f"the runtime's state has no word as its status: {status!r}")
@@ -151,7 +151,7 @@ def _message(line: str) -> tuple[str, bool]:
         try:
             entry = json.loads(line)
             return str(entry["msg"]), entry.get("level") in ("error", "fatal")
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, RecursionError):
             return line, True
     found = _TEXT_LINE.search(line)
     if not found:

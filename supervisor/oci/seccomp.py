@@ -30,24 +30,24 @@ ALLOWED = """
     getsockopt gettid gettimeofday getuid getxattr getxattrat inotify_add_watch inotify_init inotify_init1
     inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioctl ioprio_get ioprio_set
     kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr link linkat listen
-    listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lsm_get_self_attr lsm_list_modules
-    lsm_set_self_attr lstat madvise map_shadow_stack membarrier memfd_create memfd_secret mincore mkdir mkdirat
-    mknod mknodat mlock mlock2 mlockall mmap modify_ldt mprotect mq_getsetattr mq_notify mq_open mq_timedreceive
-    mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync munlock munlockall munmap
-    name_to_handle_at nanosleep newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2
-    pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64 process_mrelease
-    process_vm_readv process_vm_writev pselect6 ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat
-    readv recvfrom recvmmsg recvmsg remap_file_pages removexattr removexattrat rename renameat renameat2
-    restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
-    rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr
-    sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam
-    sched_setscheduler sched_yield seccomp select semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto
-    set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setpriority
-    setregid setresgid setresuid setreuid setrlimit setsid setsockopt setuid setxattr setxattrat shmat shmctl shmdt
-    shmget shutdown sigaltstack signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync
-    sync_file_range syncfs sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime
-    timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat
-    uprobe uretprobe utime utimensat utimes vfork vmsplice wait4 waitid write writev
+    listmount listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack
+    membarrier memfd_create memfd_secret mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap modify_ldt
+    mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget
+    msgrcv msgsnd msync munlock munlockall munmap name_to_handle_at nanosleep newfstatat open openat openat2 pause
+    pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv
+    preadv2 prlimit64 process_mrelease process_vm_readv process_vm_writev pselect6 ptrace pwrite64 pwritev pwritev2
+    read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg remap_file_pages removexattr removexattrat
+    rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
+    rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
+    sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity
+    sched_setattr sched_setparam sched_setscheduler sched_yield seccomp select semctl semget semop semtimedop
+    sendfile sendmmsg sendmsg sendto set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid
+    setgroups setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setsockopt setuid
+    setxattr setxattrat shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 socketpair splice stat
+    statfs statmount statx symlink symlinkat sync sync_file_range syncfs sysinfo tee tgkill time timer_create
+    timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times
+    tkill truncate umask uname unlink unlinkat uprobe uretprobe utime utimensat utimes vfork vmsplice wait4 waitid
+    write writev
 """
 DENIED = """
     _sysctl add_key create_module get_kernel_syms io_uring_enter io_uring_register io_uring_setup kexec_file_load
@@ -60,9 +60,9 @@ GATED = {
     "CAP_DAC_READ_SEARCH": "open_by_handle_at",
     "CAP_PERFMON": "perf_event_open",
     "CAP_SYS_ADMIN": """
-        bpf fanotify_init fsconfig fsmount fsopen fspick listmount listns lookup_dcookie mount mount_setattr move_mount
-        open_tree open_tree_attr perf_event_open quotactl quotactl_fd setdomainname sethostname setns statmount syslog
-        umount2 unshare
+        bpf fanotify_init fsconfig fsmount fsopen fspick listns lookup_dcookie lsm_get_self_attr lsm_list_modules
+        lsm_set_self_attr mount mount_setattr move_mount open_tree open_tree_attr perf_event_open quotactl
+        quotactl_fd setdomainname sethostname setns syslog umount2 unshare
     """,
     "CAP_SYS_BOOT": "reboot",
     "CAP_SYS_CHROOT": "chroot",

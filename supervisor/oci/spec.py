@@ -11,12 +11,12 @@ from typing import cast
 
 from supervisor.errors import BadRequest
 from supervisor.facts import Mount, Spec
-from supervisor.oci import privileges
+from supervisor.oci import privileges, shape
 from supervisor.oci.command import DEFAULT_PATH
 from supervisor.oci.privileges import Device
 from supervisor.oci.users import Ids
 from supervisor.rights import NAMES
-from supervisor.security import Security
+from supervisor.security import UNCONFINED, Security
 
 Document = dict[str, object]
 
@@ -46,6 +46,9 @@ class Host:
     oom_score_adj: int = 0
     counts_pids: bool = True
     capabilities: tuple[str, ...] = NAMES  # that the daemon can hand on
+    sysctls: tuple[tuple[str, str], ...] = ()  # of a network of its own
+    apparmor: bool = True
+    selinux: bool = True
     hidden: tuple[str, ...] = ()  # paths besides those that are hidden everywhere
     devices: tuple[Device, ...] = ()  # for a privileged container
 
@@ -92,6 +95,7 @@ def config(
             "cgroupsPath": cgroups_path,
             "resources": resources,
             "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
+            **({} if "network" in joins or spec.network == "host" else _sysctls(host)),
             **_view(spec, host),
         },
     }
@@ -112,6 +116,11 @@ def parse_bundle(text: bytes, file: str) -> Document:
             raise BadRequest(f"{file}: {path!r} must be there and be an object", file=file)
     if not isinstance(document["root"].get("path"), str):
         raise BadRequest(f"{file}: root.path must be there and be a string", file=file)
+    try:
+        shape.check_depth(document, "the whole")
+        shape.check(document, shape.CONFIG, "")
+    except BadRequest as error:
+        raise BadRequest(f"{file}: {error}", file=file) from error
     return document
 
 
@@ -140,7 +149,7 @@ def adapt_bundle(
     process.setdefault("oomScoreAdj", host.oom_score_adj)
     if spec.security.no_new_privileges is not None:
         process["noNewPrivileges"] = spec.security.no_new_privileges
-    process.update(_labels(spec.security))
+    process.update(_labels(spec.security, host))
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
     _ask_shared(result, shared)
@@ -257,14 +266,25 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
         "rlimits": privileges.rlimits(spec.rights, host.hard_files),
         "noNewPrivileges": _gains_nothing(spec),
         "oomScoreAdj": host.oom_score_adj,
-        **_labels(spec.security),
+        **_labels(spec.security, host),
     }
 
 
-def _labels(security: Security) -> Document:
-    """What AppArmor and SELinux are asked for; a runtime refuses what the kernel does not have."""
-    asked = {"apparmorProfile": security.apparmor, "selinuxLabel": security.selinux}
+def _labels(security: Security, host: Host) -> Document:
+    """Return what AppArmor and SELinux are asked for. Raises BadRequest where the kernel has none: a runtime would only
+    report an errno."""
+    unconfined = security.apparmor == UNCONFINED and not host.apparmor
+    asked = {"apparmorProfile": "" if unconfined else security.apparmor, "selinuxLabel": security.selinux}
+    if asked["apparmorProfile"] and not host.apparmor:
+        raise _without("apparmor", security.apparmor, "AppArmor")
+    if asked["selinuxLabel"] and not host.selinux:
+        raise _without("selinux", security.selinux, "SELinux")
     return {name: value for name, value in asked.items() if value}
+
+
+def _without(field: str, value: str, what: str) -> BadRequest:
+    text = f"security.{field} {value!r}: this machine's kernel has no {what}, or it is off; drop it to run without"
+    return BadRequest(text, field=f"security.{field}")
 
 
 def user_section(user: Ids) -> Document:
@@ -285,6 +305,10 @@ def _view(spec: Spec, host: Host) -> Document:
         return {"devices": privileges.device_nodes(host.devices)}
     masked = [*privileges.MASKED_PATHS, *host.hidden]
     return {"maskedPaths": masked, "readonlyPaths": list(privileges.READONLY_PATHS)}
+
+
+def _sysctls(host: Host) -> Document:
+    return {"sysctl": dict(host.sysctls)} if host.sysctls else {}
 
 
 def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:

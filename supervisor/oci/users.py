@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from supervisor.errors import BadRequest
 from supervisor.oci.inroot import read_in_root
+from supervisor.rights import ALWAYS, NEVER
 
 MOST_BYTES = 4 << 20  # of a passwd or group file
 MOST_ID = 2**32 - 2  # -1 means "leave it" to setuid(2)
@@ -39,11 +40,14 @@ class Group:
     members: tuple[str, ...]
 
 
-def resolve(user: str, rootfs: str, *, shown: str = "") -> Ids:
+def resolve(user: str, rootfs: str, *, shown: str = "", image_groups: str = "") -> Ids:
     """`name|uid[:group|gid]` as docker reads it: names first, then numbers; empty is root.
 
     A number needs no entry. Without a named group the user's own one and all that list it as a member apply; with one,
-    that one alone. Raises BadRequest that names what could not be found, in `rootfs` or whatever is `shown` for it.
+    that one alone. `image_groups` is ALWAYS or NEVER for all that list it, whether one is named or not.
+
+    Raises:
+        BadRequest: something could not be found in `rootfs`; the error names it, and `shown` in the place of `rootfs`.
     """
     wanted, colon, wanted_group = user.partition(":")
     wanted = wanted or "0"
@@ -52,10 +56,11 @@ def resolve(user: str, rootfs: str, *, shown: str = "") -> Ids:
     found = next((u for u in users if wanted in (u.name, str(u.uid))), None)
     if found is None:
         found = User("", _number(wanted, "user", "/etc/passwd", shown or rootfs), 0, "/")
-    if colon and wanted_group:
-        return Ids(found.uid, _gid(wanted_group, groups, shown or rootfs), (), found.home)
-    additional = sorted({g.gid for g in groups if found.name and found.name in g.members} - {found.gid})
-    return Ids(found.uid, found.gid, tuple(additional), found.home)
+    is_named = bool(colon and wanted_group)
+    gid = _gid(wanted_group, groups, shown or rootfs) if is_named else found.gid
+    is_merged = image_groups == ALWAYS or (not is_named and image_groups != NEVER)
+    additional = {g.gid for g in groups if is_merged and found.name and found.name in g.members} - {gid}
+    return Ids(found.uid, gid, tuple(sorted(additional)), found.home)
 
 
 def parse_passwd(text: str) -> list[User]:

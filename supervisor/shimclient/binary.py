@@ -19,17 +19,18 @@ from google.protobuf.message import DecodeError
 from protos.containerd import bootstrap_pb2, task_pb2
 from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
+from supervisor.shimclient.verdict import instant_ns
 
 NOBODY = "/bin/false"  # as the program that publishes events: some shims want a name, none of them calls it any more
 FIRST_SHOWN, LAST_SHOWN = 100, 400  # characters of what a shim has printed, in an error: the reason stands at the end
 FIRST_BOOTSTRAP = (2, 3)  # the release of containerd whose shims want the message on stdin
 VERSIONS = (2, 3)  # of the Task service
 SCHEMES = ("unix", "vsock", "hvsock")
+RUNC_FAMILY = ("runc", "exitd")  # whose containers are processes of this host, in the cgroups that their bundles name
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _VERSION = re.compile(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shims on containerd's own frame print it
 _ABSTRACT = re.compile(r"/[!-~]{1,106}")
-_NS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,11 @@ def program_name(runtime: str) -> str:
     if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
         raise BadRequest(f"runtime {runtime!r}: a shim is named like io.containerd.runc.v2", runtime=runtime)
     return f"containerd-shim-{parts[-2]}-{parts[-1]}"
+
+
+def is_of_runc(runtime: str) -> bool:
+    """Whether it takes runc's options, and puts a container where its bundle says."""
+    return runtime.split(".")[-2] in RUNC_FAMILY
 
 
 def find(runtime: str, path: str) -> str:
@@ -222,5 +228,5 @@ def read_delete_output(printed: bytes) -> Deleted | None:
         found = task_pb2.DeleteResponse.FromString(printed)
     except DecodeError:
         return None
-    at_ns = found.exited_at.seconds * _NS + found.exited_at.nanos
+    at_ns = instant_ns(found.exited_at)
     return Deleted(found.pid, found.exit_status, at_ns) if at_ns > 0 else None

@@ -18,7 +18,7 @@ from supervisor import procstate, proctree, room, rundir
 from supervisor.control import Control
 from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
 from supervisor.facts import Container, Phase, Process, RunKey, Winsize
-from supervisor.oci import bundle, cgroups, command, namespaces
+from supervisor.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.shimclient import options, place, process, pumps, strays
@@ -53,6 +53,7 @@ class ShimV2Containers:
 
     async def create_container(self, container: Container) -> Made:
         own = await self._prepared(container)
+        podlimits.set_limits(container)
         key, path = RunKey(container.id, container.run), self._path(container)
         with self._joins(container) as joins:
             plan = pumps.plan_of(container, self._place)

@@ -28,6 +28,7 @@ KNOWN: dict[str, type[Message]] = {
         *(pb.TaskExecAdded, pb.TaskExecStarted, pb.TaskCheckpointed),
     )
 }
+SHOWN = 100  # characters of a shim's text in a line of the log
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,7 @@ class Forwarding:
         envelope = request.envelope
         event = unpacked(envelope.event)
         if event is None:
-            words = {"topic": envelope.topic, "type": envelope.event.type_url, "pid": call.peer.pid}
+            words = {"topic": envelope.topic[:SHOWN], "type": envelope.event.type_url[:SHOWN], "pid": call.peer.pid}
             log.info("an event of a shim means nothing here", **words)
             return Empty()
         at_ns = envelope.timestamp.seconds * 10**9 + envelope.timestamp.nanos

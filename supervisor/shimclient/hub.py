@@ -24,7 +24,7 @@ from supervisor.shimclient.logfifo import LogFifo
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.pumps import Pumps
-from supervisor.shimclient.verdict import SHIM_LOST, Deletion, Word
+from supervisor.shimclient.verdict import SHIM_LOST, Deletion, Word, instant_ns
 from supervisor.shimclient.watching import Watching
 
 NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it
@@ -195,13 +195,17 @@ class Hub:
             return
         run = self._runs.get(event.container_id)
         if run is None:
-            log.info("an event of no run", topic=happened.topic, container=event.container_id)
+            log.info(
+                "an event of no run",
+                topic=happened.topic[: forwarding.SHOWN],
+                container=event.container_id[: forwarding.SHOWN],
+            )
         elif isinstance(event, events_pb2.TaskOOM):
             self._out_of_memory(run)
         else:
             exec_id = event.id if event.id != event.container_id else ""
             key = RunKey(event.container_id, run.key.run, exec_id)
-            self.watching.event_came(key, Word(event.exit_status, event.exited_at.ToNanoseconds()), event.pid)
+            self.watching.event_came(key, Word(event.exit_status, instant_ns(event.exited_at)), event.pid)
 
     def _out_of_memory(self, run: Run) -> None:
         """A shim whose containers are processes of this host reports what their cgroup counts. What another one reports

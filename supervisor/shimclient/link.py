@@ -15,14 +15,13 @@ from typing import Generic, Self, TypeVar
 from google.protobuf.any_pb2 import Any
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.containerd import process_pb2, runc_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
 from supervisor.errors import BadRequest, Code, ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.shimclient.binary import Address, Deleted
 from supervisor.shimclient.refusals import refusal
-from supervisor.shimclient.verdict import Word
+from supervisor.shimclient.verdict import Word, instant_ns
 from supervisor.taskfacts import RootMount, Stdio
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed, Closed
@@ -147,12 +146,12 @@ class Link:
         answer = await self._call("State", pb.StateRequest(id=id, exec_id=exec_id), pb.StateResponse, seconds)
         known = process_pb2.Status.DESCRIPTOR.values_by_number.get(answer.status)
         status = known.name.lower() if known is not None else "unknown"
-        return State(status, answer.pid, answer.exit_status, _ns(answer.exited_at))
+        return State(status, answer.pid, answer.exit_status, instant_ns(answer.exited_at))
 
     async def wait(self, id: str, exec_id: str = "") -> Word:
         """However long it takes. A word without a time is none: the shim has nothing to tell of an end."""
         answer = await self._call("Wait", pb.WaitRequest(id=id, exec_id=exec_id), pb.WaitResponse, None)
-        return Word(answer.exit_status, _ns(answer.exited_at))
+        return Word(answer.exit_status, instant_ns(answer.exited_at))
 
     async def kill(
         self, id: str, signal: int, exec_id: str = "", *, everyone: bool = False, seconds: float = CALL_SECONDS
@@ -178,7 +177,7 @@ class Link:
     async def delete(self, id: str, exec_id: str = "", *, seconds: float = DELETE_SECONDS) -> Deleted:
         """Of what has ended, or never was started; its output has been drained. The time is 0 for what never ran."""
         answer = await self._call("Delete", pb.DeleteRequest(id=id, exec_id=exec_id), pb.DeleteResponse, seconds)
-        return Deleted(answer.pid, answer.exit_status, _ns(answer.exited_at))
+        return Deleted(answer.pid, answer.exit_status, instant_ns(answer.exited_at))
 
     async def pids(self, id: str, *, seconds: float = CALL_SECONDS) -> tuple[Member, ...]:
         answer = await self._call("Pids", pb.PidsRequest(id=id), pb.PidsResponse, seconds)
@@ -327,8 +326,3 @@ def _exec_of(info: Any) -> str:
         return runc_pb2.ProcessDetails.FromString(info.value).exec_id
     except DecodeError:
         return ""
-
-
-def _ns(at: Timestamp) -> int:
-    """0 for Go's zero time, which some tell of what has not ended."""
-    return max(at.seconds * 10**9 + at.nanos, 0)

@@ -9,8 +9,8 @@ from google.protobuf.message import Message
 
 from protos.containerd import runc_pb2, runtimeoptions_pb2
 from supervisor.facts import Container, Spec
+from supervisor.shimclient import binary
 
-RUNC_FAMILY = ("runc", "exitd")
 RUNTIME_ROOT = "shimrt"  # below the state directory: where runc keeps what it knows, apart from containerd's own
 RUNTIME_OPTIONS = "runtimeoptions.v1.Options"
 
@@ -21,9 +21,8 @@ def packed(container: Container, state: str) -> bytes:
 
 
 def _packed(spec: Spec, state: str) -> bytes:
-    family = spec.runtime_type.split(".")[-2]
     message: Message
-    if family in RUNC_FAMILY:
+    if binary.is_of_runc(spec.runtime_type):
         message = runc_pb2.Options(root=f"{state}/{RUNTIME_ROOT}", systemd_cgroup=spec.systemd_cgroup)
     elif spec.runtime_options:
         message = runtimeoptions_pb2.Options(type_url=RUNTIME_OPTIONS, config_path=spec.runtime_options[0])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shim import fields, native, prepare
 from shim.names import CREATED
+from supervisor import errnos
 from supervisor.errors import ShimFailed
 from supervisor.facts import Process
 from supervisor.oci import rootfs
@@ -49,7 +50,7 @@ def lay_out(config: bytes, path: str, container_id: str) -> str:
         os.mkdir(f"{bundle}/{ROOTFS}", mode=0o711)
         prepare.write_new(f"{bundle}/{CONFIG}", config)
     except OSError as error:
-        raise ShimFailed(f"{bundle}: {error.strerror}; is the state directory full?") from error
+        raise ShimFailed(f"{bundle}: {errnos.said(error)}") from error
     return bundle
 
 
@@ -89,7 +90,7 @@ def _leave(path: str, data: bytes) -> None:
         prepare.write_new(f"{path}.new", data)
         os.rename(f"{path}.new", path)
     except OSError as error:
-        raise ShimFailed(f"{path}: {error.strerror}; is the state directory full?") from error
+        raise ShimFailed(f"{path}: {errnos.said(error)}") from error
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from shim import launch, plan
-from supervisor import control, keeper, monitor, rundir
+from supervisor import control, errnos, keeper, monitor, rundir
 from supervisor.errors import ShimFailed, TimedOut
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
@@ -273,7 +273,7 @@ def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
                 end_of(names.stdin, os.O_RDONLY)
                 seats[IN_WRITE_FD] = end_of(names.stdin, os.O_WRONLY)
         except OSError as error:
-            raise ShimFailed(f"fifos in {path}: {error.strerror}; is the state directory full?") from error
+            raise ShimFailed(f"fifos in {path}: {errnos.said(error)}") from error
         yield seats
 
 

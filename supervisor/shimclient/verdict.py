@@ -7,6 +7,8 @@ observation: it has just killed whatever was left.
 
 from dataclasses import dataclass
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from supervisor.evidence import Pending, waited
 from supervisor.facts import NEVER_STARTED, Exited, ExitStatus, Process, Report, Source, Unknown, fold
 
@@ -114,6 +116,13 @@ def number_status(number: int, *, is_plain: bool) -> ExitStatus:
     if 128 < number <= 128 + LAST_SIGNAL:
         return Unknown(NUMBER_ONLY, number)
     return Exited(number) if number < 255 or is_plain else Unknown(OWN_OR_LOST, number)
+
+
+def instant_ns(at: Timestamp) -> int:
+    """0 for Go's zero time, which some tell of what has not ended, and for what no clock shows: it is stored as an
+    int64."""
+    ns = at.seconds * 10**9 + at.nanos
+    return ns if 0 <= ns < 2**63 else 0
 
 
 def _sane(number: int) -> int | None:

@@ -23,6 +23,7 @@ ANSWERS = 3  # so often a shim may say that it knows no such process before that
 AGAIN_SECONDS = 1.0  # between two Waits that came back without an end
 REAPED_SECONDS = 1.0  # for the host's init to reap what a dead shim has left
 LOOK_SECONDS = 0.02
+MOST_PID = 1 << 22  # PID_MAX_LIMIT: no machine has more
 
 log = structlog.get_logger(__name__)
 
@@ -299,5 +300,5 @@ class Watching:
 def process_of(pid: int) -> Process | None:
     """The process that has this pid now. OSError: there is no room to look."""
     with contextlib.suppress(ProcessLookupError):
-        return Process(pid, native.process_stat(pid)[2]) if pid > 0 else None
+        return Process(pid, native.process_stat(pid)[2]) if 0 < pid <= MOST_PID else None
     return None

@@ -13,6 +13,7 @@ from supervisor.execops import ExecOperations
 from supervisor.execs import Exec, ExecPhase, ExecSpec
 from supervisor.facts import By, Container, Exit
 from supervisor.node import Node
+from supervisor.oci import shape
 from supervisor.oci import spec as documents
 from supervisor.shimv2 import making, options, tasks
 from supervisor.shimv2.callers import Caller
@@ -224,5 +225,7 @@ class TaskExecs:
 
 def _check(process: Document) -> None:
     """BadRequest, before anything is stored of it."""
+    shape.check_depth(process, "process")
+    shape.check(process, shape.PROCESS, "process")
     if not documents.strings(process, "args"):
         raise BadRequest("process.args: a command is needed")

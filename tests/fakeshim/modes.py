@@ -33,6 +33,9 @@ class Modes:
     oom_at_end: bool = False  # an init that SIGKILL has ended was killed for memory, in a virtual machine
     wait: str = "prompt"  # | after-event | late | never | error
     late_seconds: float = 0.3
+    told_pid: int = -1  # the pid that is told of every process; -1 is the truth
+    at: tuple[int, ...] = ()  # seconds and nanoseconds that are told of every end; empty: the truth
+    odd_events: bool = False  # before each exit, events that mean nothing
     vm: bool = False  # as kata's: signals nobody in what was not started, deletes it; a second Start is never answered
     shutdown: str = "reply"  # | eof (as kata's) | stays
     # The binary's `delete`: number (137, as most) | garbage | nothing | fails | hangs | noise

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.containerd import cgroups2_pb2, process_pb2, runc_pb2
 from protos.containerd import events_pb2 as events
@@ -225,8 +226,20 @@ class Service:
 
     def _tell_exit(self, id: str, name: str, process: Process) -> None:
         exited = events.TaskExit(container_id=id, id=name, pid=self._told_pid(process), **self._end_of(process))
+        if self.modes.odd_events:
+            self._tell_odd(id)
         for _ in range(self.modes.exit_events):
             self._tell("exit", exited)
+
+    def _tell_odd(self, id: str) -> None:
+        """Of no known kind, of no known container or exec, of no known process, and much of it."""
+        at = Timestamp(seconds=2**62, nanos=-(2**31))
+        self._tell("none", Timestamp(seconds=1))
+        self._tell("x" * 1_000_000 + "\n", Timestamp(seconds=1))
+        self._tell("oom", events.TaskOOM(container_id="../" * 300_000))
+        for container, name in (("", ""), ("x" * 1_000_000, "a\nb"), (id, "x" * 1_000_000), (id, "../e")):
+            self._tell("exit", events.TaskExit(container_id=container, id=name, pid=2**32 - 1, exited_at=at))
+        self._tell("exit", events.TaskExit(container_id=id, id=id, pid=2**32 - 1, exit_status=3, exited_at=at))
 
     # -- what is asked of it meanwhile
 
@@ -344,13 +357,17 @@ class Service:
         return task.execs[request.exec_id]
 
     def _told_pid(self, process: Process) -> int:
-        return os.getpid() if self.modes.one_pid else process.pid
+        modes = self.modes
+        if modes.told_pid >= 0:
+            return modes.told_pid
+        return os.getpid() if modes.one_pid else process.pid
 
     def _end_of(self, process: Process) -> dict[str, Any]:
         if process.status < 0:
             return {}
-        told = self.modes.status
-        return {"exit_status": process.status if told < 0 else told, "exited_at": stamp(process.at_ns)}
+        told, at = self.modes.status, self.modes.at
+        exited_at = Timestamp(seconds=at[0], nanos=at[1]) if at else stamp(process.at_ns)
+        return {"exit_status": process.status if told < 0 else told, "exited_at": exited_at}
 
     def _tell(self, topic: str, event: Message) -> None:
         self.publisher.tell(f"/tasks/{topic}", event)

@@ -4,12 +4,13 @@ import asyncio
 import errno
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from shim import fields
-from supervisor import control
+from supervisor import control, room
 from supervisor.control import Control
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.facts import Counters, Winsize
@@ -245,11 +246,23 @@ async def test_a_shim_registers_anew_and_an_older_one_does_not_know_how(tmp_path
 
 
 @in_loop
-async def test_out_of_descriptors_the_shim_is_not_taken_for_gone(tmp_path: Path) -> None:
+async def test_out_of_descriptors_the_shim_is_not_taken_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "PATIENCE_SECONDS", 0.05)
     with shim(tmp_path):
-        for room in (0, 1):
-            with only(room), pytest.raises(Busy, match="try again"):
+        for count in (0, 1):
+            with only(count), pytest.raises(Busy, match="try again"):
                 await Control.open(str(tmp_path))
+        (await Control.open(str(tmp_path))).close()
+
+
+@in_loop
+async def test_a_line_to_a_shim_waits_for_descriptors_that_come(tmp_path: Path) -> None:
+    """As everything else does that has not begun."""
+    with shim(tmp_path), ExitStack() as stack:
+        stack.enter_context(only(1))
+        asyncio.get_running_loop().call_later(3 * room.AGAIN_SECONDS, stack.close)
         (await Control.open(str(tmp_path))).close()
 
 

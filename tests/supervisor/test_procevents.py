@@ -260,12 +260,36 @@ def test_after_a_loss_nothing_is_believed_but_of_what_is_seen_alive() -> None:
     lives.lose()
     lives.take(Ended(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
-    lives.see_all()  # it lives: the event was another's, of before
+    lives.see_some(99)  # it lives: the event was another's, of before
     kernel.dies()
-    lives.see_all()
+    lives.see_some(99)
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
     lives.take(Ended(PID, PID, 9))
     assert lives.standing(PROCESS) == (Standing.ENDED, 9)
+
+
+def test_after_a_loss_so_many_are_looked_at_in_one_turn_and_each_once() -> None:
+    looked, dead = list[int](), set[int]()
+
+    def threads_of(process: Process) -> Threads | None:
+        looked.append(process.pid)
+        return None if process.pid in dead else Threads(frozenset({process.pid}))
+
+    lives = Lives(threads_of)
+    for pid in range(1, 8):
+        lives.add(Process(pid, 1))
+    lives.see(Process(7, 1))
+    assert [lives.see_some(3), lives.see_some(3), lives.see_some(3)] == [False, True, True]
+    assert looked == [7, 1, 2, 3, 4, 5, 6]
+    lives.lose()
+    lives.remove(Process(2, 1))
+    assert not lives.see_some(3)
+    dead |= {1, 6}
+    lives.take(Ended(1, 1, 9))
+    lives.take(Ended(6, 6, 9))
+    assert lives.standing(Process(1, 1)) == (Standing.ENDED, 9)
+    assert lives.standing(Process(6, 1)) == (Standing.LOST, None)  # not seen since the loss
+    assert lives.see_some(3)
 
 
 def test_what_died_around_a_loss_stays_unknown() -> None:
@@ -273,7 +297,7 @@ def test_what_died_around_a_loss_stays_unknown() -> None:
     lives = watched(kernel)
     lives.lose()
     kernel.dies()
-    lives.see_all()
+    lives.see_some(99)
     lives.take(Ended(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
 
@@ -445,7 +469,7 @@ def test_whatever_threads_do_the_status_is_the_true_one_or_none(
             case "!":  # the socket was full: all that is in flight is lost, and it is noticed
                 lives.lose()
                 model.queue.clear()
-                lives.see_all()
+                lives.see_some(99)
         if model.is_dead:
             believed(lives, model)
 

@@ -97,12 +97,24 @@ def test_the_driver_is_settled_too() -> None:
     assert chosen(PLAIN, replace(CGROUPFS, cgroup_driver=CgroupDriver.SYSTEMD)).systemd_cgroup is True
 
 
-@pytest.mark.parametrize("pod", [Pod(memory_bytes=1 << 30), Pod(pids_limit=9)])
+@pytest.mark.parametrize("pod", [Pod(memory_bytes=1 << 30), Pod(pids_limit=9), Pod(cpu_limit_milli=9)])
 def test_a_pods_own_limit_is_refused_where_pods_have_no_cgroup(pod: Pod) -> None:
     limited = replace(PLAIN, pod=pod)
     with pytest.raises(BadRequest, match="cgroup driver systemd"):
         chosen(limited, replace(CGROUPFS, cgroup_driver=CgroupDriver.SYSTEMD))
     assert chosen(limited, CGROUPFS).pod == limited.pod
+
+
+@pytest.mark.parametrize("family", ["runc", "kata"])
+def test_a_pods_own_limit_is_refused_where_its_shim_is_of_another_kind_than_runcs(family: str, program: Path) -> None:
+    entry = Runtime("r", path=str(program), runtime_type=f"io.containerd.{family}.v2")
+    limited, config = replace(PLAIN, pod=Pod(pids_limit=9)), replace(CGROUPFS, runtimes=(entry,))
+    if family == "runc":
+        assert chosen(limited, config).pod == Pod(pids_limit=9)
+    else:
+        with pytest.raises(BadRequest, match=r"pids_limit of a pod: io\.containerd\.kata\.v2 runs its containers"):
+            chosen(limited, config)
+    assert chosen(replace(limited, pod=Pod()), config).pod == Pod()
 
 
 def test_auto_is_systemd_where_systemd_is_init(tmp_path: Path) -> None:

@@ -89,6 +89,11 @@ def test_nothing_that_would_act_on_a_guess_is_kept(changes: dict[str, object]) -
         ({"phase": "creating"}, Remains(run_directory=4), 4, Phase.CREATING),
         ({"phase": "creating"}, Remains(run_directory=4, init=INIT), 4, Phase.RUNNING),
         ({"phase": "starting"}, Remains(run_directory=4, init=INIT), 4, Phase.RUNNING),
+        *(
+            ({"phase": phase}, Remains(run_directory=5, last=ENDED), 5, Phase.RUNNING)  # the phase is of run 4
+            for phase in ("exited", "restarting", "created", "creating")
+        ),
+        ({"phase": "removing"}, Remains(run_directory=5), 5, Phase.REMOVING),
     ],
 )
 def test_run_and_phase_come_from_what_is_left(

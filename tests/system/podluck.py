@@ -10,9 +10,9 @@ from typing import Any
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
-from shim.names import PID_FILE
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, NameTaken
+from supervisor.rundir import created, lock_holder
 from tests.system import oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import Gates
@@ -147,8 +147,16 @@ def newest_run(daemon: Daemon) -> pathlib.Path:
 
 
 def init_in(run_directory: pathlib.Path) -> int:
-    """As the runtime wrote it down: also before its create has returned."""
-    return int(until((run_directory / PID_FILE).read_text, f"no init in {run_directory}"))
+    """As the shim noted it; or the runtime, in the shim's file system in memory, before its create has returned."""
+
+    def noted() -> int:
+        if (init := created(str(run_directory))) is not None:
+            return init.pid
+        shim = lock_holder(str(run_directory))
+        files = pathlib.Path(f"/proc/{shim.pid}/fd").glob("*/pid") if shim is not None else ()
+        return int(next((path.read_text() for path in files), "") or 0)
+
+    return until(noted, f"no init in {run_directory}")
 
 
 def executed(init: int) -> None:

@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shim import fields, native, programs
@@ -181,11 +181,13 @@ class Rig:
         assert done.returncode == 0, said
         return said.decode().strip()
 
-    def delete(self, bundle: Bundle, cwd: pathlib.Path | None = None) -> tuple[bytes, str, float]:
+    def delete(
+        self, bundle: Bundle, cwd: pathlib.Path | None = None, tracer: Sequence[str] = ()
+    ) -> tuple[bytes, str, float]:
         """What it prints, what it warns of, and the seconds it takes."""
         began = time.monotonic()
         done = subprocess.run(
-            self.words(bundle.id, "-bundle", str(bundle.directory), "delete"),
+            [*tracer, *self.words(bundle.id, "-bundle", str(bundle.directory), "delete")],
             cwd=cwd or bundle.directory,
             env=self.environment(),
             stdin=subprocess.DEVNULL,

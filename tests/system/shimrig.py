@@ -263,8 +263,7 @@ class Keeper:
         os.posix_fallocate(record_fd, 0, record.RECORD_BYTES)
         (directory / "lock").touch(mode=0o600)
         program = shutil.which(runtime) or runtime
-        words = (program, "--root", f"{directory}/rt", "--log", f"{directory}/runtime.log", "--log-format", "json")
-        return Run(id, directory, record_fd, fifo_fd, words)
+        return Run(id, directory, record_fd, fifo_fd, (program, "--root", f"{directory}/rt"))
 
     def make(
         self,
@@ -285,12 +284,15 @@ class Keeper:
         """Everything up to the shim's answer. ConnectionError or TimeoutError when the keeper dies meanwhile; then the
         run is in `self.last`. `create`: what to call instead of the runtime to create; `joins`: links, namespaces."""
         run = self.last = self.run_directory(id, runtime)
-        command = ("create", "--bundle", str(bundle), "--pid-file", f"{run.directory}/pid", id)
+        logging = ("--log", f"{run.directory}/runtime.log", "--log-format", "json")
+        command = (*logging, "create", "--bundle", str(bundle), "--pid-file", f"{run.directory}/pid", id)
         wanted = plan.Plan(
             id=id,
             run=1,
             create=(create or run.runtime[0], *run.runtime[1:], *command),
             remove=(*run.runtime, "delete", "--force", id),
+            pid_file=f"{run.directory}/pid",
+            runtime_log=f"{run.directory}/runtime.log",
             log=log_path or (f"{run.directory}/log" if log else ""),
             oom=oom,
             memcg=memcg,

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor import rundir
 from tests.system import byhandrig, lives, oracle
 from tests.system.byhandrig import adopted, begun, by_hand, refusals, run_directory
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, until
@@ -98,9 +99,10 @@ def test_without_exitd_a_keeper_that_is_left_tells_the_end_of_one_whose_shim_was
         subject = begun(daemon)
         lock = (run_directory(daemon, subject) / "lock").read_bytes()
         killed(int(lock.split(b"pid=")[1].split(b"\0")[0]))
-        init = int((run_directory(daemon, subject) / "pid").read_text())
+        init = rundir.created(str(run_directory(daemon, subject)))
+        assert init is not None
         subject.go()
-        until(lambda: gone(init), "the keeper does not reap")
+        until(lambda: gone(init.pid), "the keeper does not reap")
     adopted(daemon, subject)
     holder.go()
     assert end_and_judge(daemon, subject, holder) == ["exited by keeper", "exited by record"]

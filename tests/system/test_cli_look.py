@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from shim import native
+from tests.supervisor.cli.test_shape import EXIT_KEYS
 from tests.system.clirig import EXITCTL, Cli
 from tests.system.daemonrig import Daemon, until
 
@@ -29,21 +30,6 @@ STATE_KEYS = [
     "StartedAt",
     "FinishedAt",
     "Health",
-]
-EXIT_KEYS = [
-    "Run",
-    "Kind",
-    "Code",
-    "Signal",
-    "Number",
-    "Core",
-    "Source",
-    "Cause",
-    "Reason",
-    "By",
-    "OOM",
-    "At",
-    "LeftBehind",
 ]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
 

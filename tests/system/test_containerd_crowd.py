@@ -1,12 +1,12 @@
 """Many runs under a real containerd, and its bad days: killed, restarted, its shims killed. Nothing is lost or left."""
 
 import os
-import pathlib
 import signal
 from collections.abc import Iterator
 
 import pytest
 
+from shim import native
 from tests.system.containerdcensus import NOTHING, Left
 from tests.system.containerdevents import Event, Recorder
 from tests.system.containerdrig import RUNC, Box, Containerd, Said, containerd, for_one_test
@@ -172,8 +172,10 @@ def left_but_for_the_socket(box: Box, key: str, wanted: Left) -> None:
 
 
 def alive(pid: int) -> bool:
-    path = pathlib.Path(f"/proc/{pid}/stat")
-    return path.exists() and path.read_text().rpartition(") ")[2][0] != "Z"
+    try:
+        return native.process_stat(pid)[0] != "Z"
+    except ProcessLookupError:
+        return False
 
 
 def test_the_tasks_of_a_killed_shim_are_told_dead_once_and_those_of_others_live_on(rig: Containerd) -> None:

@@ -185,6 +185,32 @@ def test_lines_of_ledger_and_event_log_that_cannot_be_read_keep_their_places(dae
         remove_all(client)
 
 
+def test_lines_whose_key_or_number_cannot_be_read_are_put_aside_and_stop_no_list(daemon: Daemon) -> None:
+    """SQLite keeps in a column what cannot become of its type."""
+    with daemon.client() as client:
+        ids = [lives.run(client, "sh", "-c", "exit 6")[0] for _ in range(6)]
+        last = lives.events(client)[-1].seq
+    keys: dict[str, object] = {"run": "x", "container": b"\xff\x00", "exec": b"", "at_ns": "yesterday"}
+    with damaging(daemon) as database:
+        for id, (name, value) in zip(ids, keys.items(), strict=False):
+            database.execute(f"UPDATE exits SET {name} = ? WHERE container = ?", (value, id))
+        database.execute("UPDATE exits SET run = 1e308 WHERE container = ?", (ids[4],))
+        (oldest,) = database.execute("SELECT min(seq) FROM events").fetchone()
+        for number, row in ((-(2**63), oldest), (2**63 - 1, last)):
+            database.execute("UPDATE events SET seq = ? WHERE seq = ?", (number, row))
+    with daemon.client() as client:
+        listed = [id for id in ids if ledger(client, id)]
+        assert listed == ids[5:]
+        assert {each.container_id for each in client.exits(pb.ExitsRequest())} >= {ids[5]}
+        again = lives.run(client, "sh", "-c", "exit 9")[0]
+        assert [word(each) for each in ledger(client, again)] == ["exited 9"]
+        assert all(oldest < event.seq < 1 << 62 for event in lives.events(client))
+        remove_all(client)
+    assert "internal error" not in daemon.log.read_text()
+    with damaging(daemon) as database:
+        assert database.execute("SELECT count(*) FROM meta WHERE key LIKE 'aside/%'").fetchone() == (7,)
+
+
 def test_a_run_directory_that_cannot_be_looked_at_keeps_exitd_from_nothing(daemon: Daemon, go: pathlib.Path) -> None:
     with daemon.client() as client:
         good, bad = patient(client, go), patient(client, go)

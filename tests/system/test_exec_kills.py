@@ -17,14 +17,15 @@ from tests.system.gates import killed
 from tests.system.lives import Wrapper, daemon, events, ledger, up
 from tests.system.oracle import BY_KERNEL, SCRIPT
 
-# What the wrapper does in the place of `runtime exec`, in steps at which it may be halted. The pid file comes last, and
-# not from runc: between the begin of the program and that file anybody may die.
+# What the wrapper does in the place of `runtime exec`, in steps at which it may be halted: before the program begins,
+# when that has begun and there is no pid file, and when runc has written the pid file, which the shim has not read yet.
 EXEC = """
 halt() {{ if [ -e {base}/at.$1 ]; then echo $$ >{base}/here.new; mv {base}/here.new {base}/here
 	while :; do sleep 0.01; done; fi; }}
 pid_file=
 for word; do [ "$last" != --pid-file ] || pid_file=$word; last=$word; done
 halt before
+if [ -e {base}/at.written ]; then runc "$@" || exit; halt written; exit 0; fi
 set -- "$@" --
 count=$#
 while [ $count -gt 1 ]; do
@@ -37,15 +38,17 @@ exit 0
 """
 CODE = 43
 WHO = ("runtime", "shim", "daemon", "shim+daemon", "runtime+daemon", "keeper+shim")
-WHEN = ("before", "begun", "ended")
+WHEN = ("before", "begun", "written", "ended")
 FEW = [
     ("runtime", "before"),
     ("runtime", "begun"),
     ("shim", "before"),
     ("shim", "begun"),
+    ("shim", "written"),
     ("shim", "ended"),
     ("daemon", "begun"),
     ("shim+daemon", "begun"),
+    ("shim+daemon", "written"),
     ("shim+daemon", "ended"),
     ("keeper+shim", "begun"),
 ]
@@ -73,7 +76,7 @@ class Box:
     @contextlib.contextmanager
     def halted(self, when: str) -> Iterator[None]:
         """Execs stop at `when`, for the block."""
-        gate = self.daemon.base / f"at.{'before' if when == 'before' else 'begun'}"
+        gate = self.daemon.base / f"at.{'begun' if when == 'ended' else when}"
         gate.touch()
         try:
             yield

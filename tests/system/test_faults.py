@@ -13,12 +13,13 @@ import pathlib
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from shim import fields, launch, programs
-from tests.system import shimrig
+from tests.system import shimrig, streamrig
 from tests.system.daemonrig import until
 from tests.system.shimrig import Keeper, Rig, Run
 from tests.system.streamrig import finish
@@ -151,12 +152,93 @@ def test_a_shim_that_can_begin_no_process_says_so_and_leaves_nothing(rig: Rig, k
     finish(rig, keeper, run)
 
 
+@pytest.mark.parametrize(
+    ("call", "error"), [("fsopen", "ENOSYS"), ("fsopen", "EPERM"), ("fsopen", "ENODEV"), ("fsmount", "EPERM")]
+)
+def test_a_shim_that_may_make_no_file_system_finds_the_pid_in_the_run_directory(
+    rig: Rig, keeper: Keeper, call: str, error: str
+) -> None:
+    run = keeper.make("box", bundle(rig), shim=rig.traced_shim("-o", "/dev/null", "-e", f"inject={call}:error={error}"))
+    assert int((run.directory / "pid").read_text()) == run.created.pid
+    run.start()
+    ended_under_its_shim(run)
+    finish(rig, keeper, run)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"), [("fsopen", errno.EMFILE), ("fsconfig", errno.ENOMEM), ("fsmount", errno.ENFILE)]
+)
+def test_a_shim_without_memory_or_descriptor_for_a_file_system_says_so_and_leaves_nothing(
+    rig: Rig, keeper: Keeper, call: str, number: int
+) -> None:
+    shim = rig.traced_shim("-o", "/dev/null", "-e", f"inject={call}:error={errno.errorcode[number]}")
+    run = keeper.make("box", bundle(rig), shim=shim)
+    assert (run.failed.stage, run.failed.errno) == ("answers", number)
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+
+
 def test_a_shim_without_a_descriptor_for_its_word_to_the_keeper_tries_again(rig: Rig, keeper: Keeper) -> None:
     """Its first socket is the one it listens on."""
     shim = rig.traced_shim("-o", "/dev/null", "-e", "inject=socket:error=EMFILE:when=2..4")
     run = keeper.make("box", bundle(rig), shim=shim)
     assert run.created.keeper_knows
     run.start()
+    ended_under_its_shim(run)
+    finish(rig, keeper, run)
+
+
+def reads_input(rig: Rig, keeper: Keeper) -> Run:
+    """A container that ends with its input."""
+    run = streamrig.make(keeper, "box", rig.bundle("/bin/sh", "-c", "cat; exit 43"), stdin=True)
+    run.start()
+    return run
+
+
+def test_an_input_that_is_closed_while_the_keeper_cannot_be_asked_ends_once_it_can(rig: Rig, keeper: Keeper) -> None:
+    run = reads_input(rig, keeper)
+    with streamrig.control(run) as control, failing(rig, run.shim_pid, "connect", "ECONNREFUSED") as failed:
+        control.ok("close-stdin")
+        until(lambda: len(failed.times()) > 1, "the shim asks again")
+        assert not run.ended(0)
+    ended_under_its_shim(run)
+    finish(rig, keeper, run)
+
+
+def test_a_copy_of_an_input_that_came_to_a_keeper_late_is_given_up(rig: Rig) -> None:
+    """A keeper that stood still while it was asked has what the shim has long closed."""
+    keeper = rig.keeper()
+    run = reads_input(rig, keeper)
+    with streamrig.control(run) as control, failing(rig, run.shim_pid, "connect", "ECONNREFUSED") as failed:
+        keeper.close()
+        keeper = rig.keeper()
+        with open(f"/proc/{run.shim_pid}/fd/13", "wb") as copy:
+            asked: list[tuple[str, str | int]] = [
+                ("pid", run.created.pid),
+                ("started", run.created.started),
+                ("oom", ""),
+                ("seat", 13),
+            ]
+            assert keeper.socket is not None
+            launch.ask(keeper.socket, fields.encode("exitd-register", [*launch.key("box", 1), *asked]), [copy.fileno()])
+        control.ok("close-stdin")
+        until(lambda: len(failed.times()) > 1, "the shim knocks again")
+        assert not run.ended(0)
+    ended_under_its_shim(run)
+    finish(rig, keeper, run)
+    keeper.close()
+
+
+def test_a_shim_moves_what_there_is_while_its_keeper_stands_still(rig: Rig, keeper: Keeper) -> None:
+    run = reads_input(rig, keeper)
+    with streamrig.control(run) as control:
+        keeper.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, keeper.process.pid, os.WSTOPPED | os.WNOWAIT)
+        asked = time.monotonic()
+        control.ok("close-stdin")
+        control.count("in")
+        assert time.monotonic() - asked < 0.9
+        keeper.process.send_signal(signal.SIGCONT)
     ended_under_its_shim(run)
     finish(rig, keeper, run)
 

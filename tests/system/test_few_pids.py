@@ -5,16 +5,19 @@ import contextlib
 import os
 import pathlib
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError
 from tests.attack import smallpids
 from tests.system import lives
-from tests.system.daemonrig import Daemon, children_of, left, spec, until
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, left, spec, until
 from tests.system.lives import last_exit, ledger, types, word
+from tests.system.slowclients import crowd
 
 NUMBERS = 400  # of pids and threads' ids; those below 300 are given once only
 ROUND = f'echo {NUMBERS} >/proc/sys/kernel/pid_max || exit 2; exec "$@"'
@@ -201,3 +204,38 @@ def test_an_end_is_told_truly_while_no_process_can_begin(few: tuple[Daemon, Few]
         client.remove(container.id, force=False)
         assert types(client, container.id) == ["create", "start", "exit", "remove"]
         until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
+
+
+GATE = "until [ -e /mnt/go ]; do sleep 0.05; done; exit 7"
+GRPC_SECONDS = 5.0  # for grpc to want a thread
+
+
+def test_an_exitd_that_grpc_ends_for_want_of_a_thread_loses_no_end(
+    few: tuple[Daemon, Few], tmp_path: pathlib.Path
+) -> None:
+    """grpc core aborts where it wants a thread and pthread_create(3) fails, and nothing in its process can keep it from
+    that. Where it wants none within the time, the test aborts in its place."""
+    daemon, found = few
+    mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
+    with over_ttrpc(daemon) as client:
+        early, late = (lives.up(client, "sh", "-c", GATE, mounts=mounts).id for _ in range(2))
+        done = lives.run(client, "sh", "-c", "exit 3")[0]
+    found.only(0)
+    deadline = time.monotonic() + GRPC_SECONDS
+    assert daemon.process is not None
+    with crowd(f"{daemon.state}/exitd.sock", 60, 4, b"/exitd.v1.Exitd/Wait") as clients:
+        while daemon.process.poll() is None and time.monotonic() < deadline:
+            clients.turn()
+    by_itself = daemon.process.poll() is not None
+    if not by_itself:
+        daemon.process.send_signal(signal.SIGABRT)  # as abort(3) does
+    assert daemon.process.wait(LIMIT_SECONDS) == -signal.SIGABRT
+    print(f"ended by grpc: {by_itself}")
+    (tmp_path / "go").touch()
+    found.many()
+    daemon.start()
+    with daemon.client() as client:
+        for id, said in ((early, "exited 7"), (late, "exited 7"), (done, "exited 3")):
+            assert word(last_exit(client, id)) == said
+            assert [word(each) for each in ledger(client, id)] == [said]
+            client.remove(id, force=False)

@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import pty
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,11 +19,13 @@ from hypothesis import strategies as st
 
 from shim import fields, launch, native
 from tests.system import shimrig
-from tests.system.daemonrig import until
+from tests.system.daemonrig import children_of, until
 from tests.system.shimrig import Keeper, Rig
+from tests.system.test_faults import failing
 from tests.system.test_keeper import upgrade
 
 SEATS, KEPT = range(3, 16), (4, 5, 13, 14, 15)
+PIDFD = -1  # among a box's files: the keeper's own
 # Stand-ins for a shim: its descriptors, named; then it stays.
 LISTS = "for n in {3..20}; do readlink /proc/self/fd/$n || echo; done >list; mv list seats"
 STAYS = "exec sleep 1000"
@@ -89,7 +92,8 @@ def ended(pidfd: int) -> None:
 
 
 def killed(pidfd: int) -> None:
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     ended(pidfd)
 
 
@@ -335,6 +339,15 @@ def test_a_run_that_registers_anew_is_known_with_all_that_its_shim_has_and_again
     assert box.held() == before
 
 
+def test_an_input_that_is_not_named_any_more_is_given_up(box: Box) -> None:
+    anew(box, *KEPT)
+    os.close(box.files.pop(13))
+    assert not shimrig.wait_readable(box.files[12], 0.05)
+    anew(box, 4, 5, 14, 15)
+    assert shimrig.wait_readable(box.files[12])
+    box.keeper.acknowledge("box")
+
+
 @pytest.mark.parametrize("seats", [(3,), (4, 6), (99,), (4, 5, 13, 14, 15, 8)])
 def test_of_a_run_that_registers_with_what_is_never_kept_nothing_is_known(box: Box, seats: tuple[int, ...]) -> None:
     before = box.held()
@@ -359,6 +372,25 @@ def test_a_pump_registers_with_what_it_has_though_it_knows_no_init(box: Box) -> 
     assert box.held() == before
 
 
+def test_a_stray_is_not_taken_for_the_program_of_a_pump(box: Box) -> None:
+    assert box.keeper.socket is not None
+    exec_: list[tuple[str, str | int]] = [
+        ("id", "other"),
+        ("run", 1),
+        ("exec", "e1"),
+        ("shim", gone()),
+        ("shim_started", 1),
+        ("oom", ""),
+    ]
+    launch.ask(box.keeper.socket, fields.encode("exitd-register", exec_), [])
+    os.mkfifo(box.directory / "go")
+    ended(box.begin("setsid sh -c 'read go; exit 3' <go &", {3: box.files[3]}))
+    (box.directory / "go").write_text("go\n")
+    until(lambda: children_of(box.keeper.process.pid) == [], "it does not end")
+    box.keeper.settle()
+    assert not box.keeper.entries()
+
+
 @pytest.mark.parametrize("limit", [12, 18])
 def test_a_keeper_without_descriptors_refuses_to_take_over_and_knows_nothing(rig: Rig, limit: int) -> None:
     """12: there is no room for what comes with the message; 18: none where it is to lie."""
@@ -377,16 +409,37 @@ def test_a_keeper_without_descriptors_refuses_to_take_over_and_knows_nothing(rig
         assert keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
 
 
-def stranger(box: Box, script: str) -> subprocess.Popen[bytes]:
+def gone() -> int:
+    """Return a pid that no process has now."""
+    with subprocess.Popen(["true"]) as process:
+        return process.pid
+
+
+def stranger(box: Box, script: str, shim: int = 0) -> subprocess.Popen[bytes]:
     """A process that is no child of the keeper's, and registered as a run's init."""
     process = subprocess.Popen(["/bin/sh", "-c", f"read go; {script}"], stdin=subprocess.PIPE)
     started = native.process_stat(process.pid)[2]
-    own: list[tuple[str, str | int]] = [("shim", os.getpid()), ("shim_started", 1)]
+    own: list[tuple[str, str | int]] = [("shim", shim or os.getpid()), ("shim_started", 1)]
     box.ask("exitd-register", ("pid", process.pid), ("started", started), ("oom", ""), *own)
     return process
 
 
-@pytest.mark.parametrize(("script", "code", "number"), [("exit 43", 43, None), ("kill -9 $$", None, 9)])
+# Its first thread leaves alone, with a code that does not count; then another one ends the process.
+LEADER_LEAVES = """
+import ctypes, os, pathlib, threading
+def rest():
+    while pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        pass
+    os._exit(43)
+threading.Thread(target=rest).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 3)
+"""
+OTHER_THREAD = f"exec {shlex.join([sys.executable, '-Sc', LEADER_LEAVES])}"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "number"), [("exit 43", 43, None), ("kill -9 $$", None, 9), (OTHER_THREAD, 43, None)]
+)
 def test_how_a_strangers_child_ends_is_journalled_once_it_is_reaped_where_the_kernel_says_it(
     box: Box, script: str, code: int | None, number: int | None
 ) -> None:
@@ -418,3 +471,73 @@ def test_a_strangers_zombie_is_no_end_yet_and_wakes_nobody(box: Box) -> None:
     os.close(pidfd)
     process.wait(shimrig.LIMIT_SECONDS)
     box.keeper.acknowledge("box")
+
+
+@pytest.mark.parametrize("call", ["epoll_create1", "signalfd4"])
+def test_an_upgrade_without_room_for_a_descriptor_loses_nothing(box: Box, call: str) -> None:
+    orphan = box.begin("exit 0", {3: box.files[3]})
+    process = stranger(box, "exit 43")
+    with failing(box.rig, box.keeper.process.pid, call, "ENFILE") as failed:
+        upgrade(box.keeper)
+        until(lambda: len(failed.times()) > 2, "the keeper tries again")
+        assert box.keeper.ask("exitd-list", ("at", 0)).get("id") == "box"
+    process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+    if shimrig.kernel_tells():
+        until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
+    ended(orphan)
+    killed(box.begin(STAYS, {3: box.files[3]}, adopt=True))
+    until(lambda: children_of(box.keeper.process.pid) == [], "it is not reaped")
+    box.keeper.acknowledge("box")
+
+
+@contextlib.contextmanager
+def passing(rig: Rig, name: str) -> Iterator[Box]:
+    """A run at a keeper that ends when it has nothing to keep."""
+    with contextlib.ExitStack() as stack:
+        keeper = Keeper(rig.directory / name, stay=False)
+        stack.callback(keeper.close)
+        assert keeper.connect()
+        pidfd = os.pidfd_open(keeper.ask("exitd-hello").number("pid"))
+        stack.callback(killed, pidfd)
+        box = Box(rig, keeper, rig.directory / f"run-{name}")
+        box.files[PIDFD] = pidfd
+        yield box
+
+
+def leave(box: Box) -> None:
+    """From now on the keeper has no client."""
+    assert box.keeper.socket is not None
+    box.keeper.socket.close()
+
+
+def test_an_end_of_a_strangers_child_that_cannot_be_written_down_is_tried_again(box: Box) -> None:
+    if not shimrig.kernel_tells():
+        return
+    process = stranger(box, "exit 43")
+    with failing(box.rig, box.keeper.process.pid, "pwrite64", "EIO") as failed:
+        process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+        until(lambda: len(failed.times()) > 2, "the keeper tries again")
+        assert not box.keeper.entries()
+    until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
+    box.keeper.acknowledge("box")
+
+
+def test_an_idle_keeper_ends_and_one_does_not_that_has_output_or_an_end_that_only_it_has(rig: Rig) -> None:
+    with contextlib.ExitStack() as stack:
+        output, end, idle = (stack.enter_context(passing(rig, name)) for name in ("output", "end", "idle"))
+        read, write = os.pipe()
+        os.write(write, b"on its way to the log")
+        ended_shim: list[tuple[str, str | int]] = [("shim", gone()), ("shim_started", 1), ("oom", "")]
+        output.ask("exitd-register", *ended_shim, ("seat", 14), ("seat", 15), fds=[read, write])
+        for fd in (read, write):
+            os.close(fd)
+        pid = end.keeper.ask("exitd-hello").number("pid")
+        with failing(rig, pid, "pwrite64", "EIO") as failed:
+            process = stranger(end, "exit 43", gone())
+            process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+            for box in (output, end, idle):
+                leave(box)
+            assert shimrig.wait_readable(idle.files[PIDFD])
+            assert not shimrig.wait_readable(output.files[PIDFD], 0)
+            assert not shimrig.wait_readable(end.files[PIDFD], 0)
+            assert failed.times() or not shimrig.kernel_tells()

@@ -5,12 +5,14 @@ manager, whose part the test plays. An order leaves a shim the time to register:
 has a shim, and what follows waits until the next keeper knows the runs.
 """
 
+import itertools
 import os
 import pathlib
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -285,5 +287,27 @@ def test_a_shim_registers_with_an_older_keeper_and_with_the_one_after_it(rig: Ri
     )
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
     assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+    keeper.close()
+
+
+def test_a_shim_that_is_hung_up_on_knocks_at_least_once_a_second_at_first(rig: Rig) -> None:
+    keeper = rig.keeper()
+    run = keeper.make("box", rig.bundle("/bin/sleep", "1000"))
+    keeper.close()
+    knocks: list[float] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        path = rig.state / launch.SOCKET_NAME
+        path.unlink()
+        door.bind(str(path))
+        door.listen()
+        door.settimeout(LIMIT_SECONDS)
+        while len(knocks) < 8:
+            door.accept()[0].close()
+            knocks.append(time.monotonic())
+    rests = [later - sooner for sooner, later in itertools.pairwise(knocks)]
+    assert max(rests) < 1.5, rests
+    assert rests[-1] > 0.4, rests
+    keeper = rig.keeper()
     finish(rig, keeper, run)
     keeper.close()

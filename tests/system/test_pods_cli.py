@@ -214,10 +214,11 @@ def test_a_limit_of_cpu_is_the_kernels_quota(cli: Cli) -> None:
     assert quota_percent(int(cli.field(single, ".State.Pid"))) == 25
 
 
-def quota_percent(pid: int) -> int:
-    """Of one CPU, as the kernel holds it for the process's cgroup."""
+def quota_percent(pid: int, above: int = 0) -> int:
+    """Of one CPU, as the kernel holds it for the process's cgroup, or one so many levels above it."""
     for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
+        path = "/".join(path.split("/")[: -above or None])
         if "cpu" in controllers.split(","):
             group = pathlib.Path("/sys/fs/cgroup/cpu") / path.lstrip("/")
             quota, period = ((group / f"cpu.cfs_{each}_us").read_text() for each in ("quota", "period"))

@@ -1,4 +1,5 @@
-"""The process events connector as the kernel's witness, as on kernels before 6.15: forced by `kernel_witness`."""
+"""The process events connector as the kernel's witness, as on kernels before 6.15: forced by `kernel_witness`. What
+pidfds have to hold as well is tried with both."""
 
 import asyncio
 import os
@@ -48,6 +49,11 @@ threading.Event().wait()
 OTHER_EXITS = """
 def rest():
     sys.stdin.readline()
+    os._exit(7)
+"""
+OTHER_WAITS = """
+def rest():
+    open("/mnt/go").read()
     os._exit(7)
 """
 OTHER_EXECUTES = """
@@ -274,6 +280,25 @@ def test_commands_say_which_witness_is_in_force(daemon: Daemon, client: Client) 
         process.go()
         told(client, process)
         assert "the kernel's process events reported" in cli.ok("why", f"{process.pid}@pid")
+
+
+@pytest.mark.parametrize("witness", ["procevents", "pidfd"])
+def test_the_code_of_a_first_thread_that_has_left_is_not_its_containers_after_the_death_of_both_monitors(
+    tmp_path: pathlib.Path, witness: str
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
+    program = LEADER_LEAVES.format(rest=OTHER_WAITS)
+    with lives.daemon(extra=configured(tmp_path, witness)) as daemon, daemon.client() as client:
+        container = lives.up(client, "/usr/bin/python3", "-ISc", program, mounts=mounts)
+        until(lambda: is_zombie(container.init.pid), "its first thread does not leave")
+        if witness == "procevents":
+            caught_up(client)
+        orphan(container)
+        (tmp_path / "go").write_text("go")
+        exit_ = lives.last_exit(client, container.id)
+        known = witness == "procevents" or shimrig.kernel_tells()
+        assert (word(exit_), exit_.source) == (("exited 7", witness) if known else ("unknown monitors-killed", "none"))
 
 
 def test_where_there_are_no_process_events_that_is_said_once_and_watch_is_refused(tmp_path: pathlib.Path) -> None:

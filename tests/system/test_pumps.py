@@ -5,6 +5,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,24 @@ def drained(stage: Stage, word: bytes) -> bytes:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a plan that has A_DAY: nothing is cut off, however slow the machine."""
     monkeypatch.setattr(pumps, "LEAVES_SECONDS", 86_400.0)
+
+
+def test_a_pump_of_one_stream_registers_nothing_for_the_other(rig: Rig, held: Keeper) -> None:
+    """What lies in an empty seat, /dev/null, is never at its end: a keeper would stay for it."""
+
+    def nulls() -> int:
+        return list(shimrig.open_files(held.process.pid).values()).count("/dev/null")
+
+    before = nulls()
+
+    async def act(stage: Stage, made: Pumps) -> None:
+        async with pumprig.other(stage, ("in",)) as other:
+            await other.do("open")
+            await pumprig.until(lambda: held.ask("exitd-list", ("at", 0)).number("init_started") == 1, "not registered")
+            assert nulls() == before
+        await stage.ended(made)
+
+    play(rig, act, spec=replace(pumprig.SPEC, tty=True))
 
 
 def test_both_streams_are_in_the_log_when_the_end_is_told(rig: Rig, held: Keeper) -> None:
@@ -234,6 +253,15 @@ def test_a_pump_that_does_not_hear_is_killed(rig: Rig, held: Keeper, monkeypatch
 # -- the daemon
 
 
+async def ends_with(log: bytes, stage: Stage, other: pumprig.Other, later: Pumps) -> None:
+    """The program writes `after` and is killed: all of its output is in the log, and the later daemon's pump leaves."""
+    await other.says(b"after")
+    await other.killed()
+    await stage.ended(later)
+    assert stage.log() == log
+    await later.leave(KEY)
+
+
 def test_output_goes_on_while_the_daemon_is_away_and_its_successor_finds_the_pump(rig: Rig, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         async with pumprig.other(stage) as other:
@@ -245,11 +273,7 @@ def test_output_goes_on_while_the_daemon_is_away_and_its_successor_finds_the_pum
             async with pumprig.daemon(rig) as later:
                 stage.find(later)
                 assert later.shim_of(KEY) == pump is not None
-                await other.says(b"after")
-                await other.killed()
-                await stage.ended(later)
-                assert stage.log() == b"before " + lines(1, PART_LINES) + b"after"
-                await later.leave(KEY)
+                await ends_with(b"before " + lines(1, PART_LINES) + b"after", stage, other, later)
 
     play(rig, act)
 
@@ -267,11 +291,7 @@ def test_a_pump_that_was_killed_while_the_daemon_was_away_is_replaced_by_its_suc
             async with pumprig.daemon(rig) as later:
                 stage.find(later)
                 await pumprig.until(lambda: later.shim_of(KEY) is not None, "a replacement")
-                await other.says(b"after")
-                await other.killed()
-                await stage.ended(later)
-                assert stage.log() == b"before between after"
-                await later.leave(KEY)
+                await ends_with(b"before between after", stage, other, later)
 
     play(rig, act)
 
@@ -296,11 +316,7 @@ def test_a_pump_registers_with_the_next_keeper_while_no_daemon_is_there(rig: Rig
             async with pumprig.daemon(rig) as later:
                 stage.find(later)
                 await pumprig.until(lambda: later.shim_of(KEY) is not None, "a replacement")
-                await other.says(b"after")
-                await other.killed()
-                await stage.ended(later)
-                assert stage.log() == b"before between between waiting after"
-                await later.leave(KEY)
+                await ends_with(b"before between between waiting after", stage, other, later)
 
     play(rig, act)
     keepers[-1].close()

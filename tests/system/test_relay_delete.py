@@ -1,6 +1,7 @@
 """`delete`: how a container ended, from exitd or, while it is away, from what its shim has written; never a guess."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import signal
@@ -18,7 +19,7 @@ from tests.shim import relaywords
 from tests.shim.relaywords import REQUEST, RESPONSE, Frame, call, failure, number, success, text
 from tests.system.daemonrig import until
 from tests.system.gates import killed
-from tests.system.relaychain import Bundle, Rig, rig_in
+from tests.system.relaychain import SOCKETS, Bundle, Rig, rig_in
 from tests.system.shimrig import open_files, wait_readable
 
 SERVICE = "exitd.shimv2.Relay"
@@ -176,6 +177,18 @@ def test_without_exitd_the_container_is_ended_and_its_record_is_told(rig: Rig) -
         assert gone_words(rig) == [{"namespace": "ns", "id": "c1", "bundle": str(c.bundle.directory)}]
 
 
+@pytest.mark.parametrize("calls", [("pidfd_open",), ("open,openat", "-P", "exitd.task")])
+def test_without_room_for_a_descriptor_the_container_is_ended_once_there_is_some(
+    rig: Rig, calls: tuple[str, ...]
+) -> None:
+    with container(rig) as c:
+        c.watched()
+        call, *at = [str(c.bundle.directory / word) if word == "exitd.task" else word for word in calls]
+        tracer = ["strace", "-qq", "-o", "/dev/null", *at, "-e", f"inject={call}:error=ENFILE:when=1..3"]
+        said, warned, _ = rig.delete(c.bundle, tracer=tracer)
+        assert (told(said)[:2], warned) == ((c.init.pid, 128 + signal.SIGKILL), "")
+
+
 def test_a_container_that_has_ended_is_told_as_it_ended_however_often_one_asks(rig: Rig) -> None:
     with container(rig, "exit 43") as c:
         started = c.started
@@ -275,6 +288,23 @@ def test_the_socket_of_a_relay_that_was_killed_is_removed_and_that_of_a_live_one
     assert rig.socket("c1").exists()
     killed(rig.relays()[0])
     rig.delete(bundle)
+    assert not rig.socket("c1").exists()
+
+
+def test_the_socket_of_a_relay_that_was_killed_is_removed_although_a_start_has_the_lock_for_a_while(rig: Rig) -> None:
+    bundle = rig.bundle("c1")
+    rig.start(bundle)
+    killed(rig.relays()[0])
+    lock = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    deleting = threading.Thread(target=rig.delete, args=(bundle,))
+    deleting.start()
+    try:
+        deleting.join(1.0)
+        assert deleting.is_alive() and rig.socket("c1").exists()
+    finally:
+        os.close(lock)
+        deleting.join()
     assert not rig.socket("c1").exists()
 
 

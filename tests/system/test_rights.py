@@ -132,4 +132,4 @@ def test_a_played_pods_security_context_holds_in_its_containers(cli: Cli, tmp_pa
     cli.ok("play", "--down", str(file))
     file.write_text(POD.replace("runAsUser: 1000", "").replace("runAsGroup: 1001", ""))
     refused = cli("play", str(file))
-    assert (refused.code, "its user is root" in refused.err) == (125, True), refused
+    assert (refused.code, "runAsNonRoot: the user of safe-app is root" in refused.err) == (125, True), refused

@@ -14,14 +14,27 @@ from tests.system import lives
 from tests.system.daemonrig import Daemon, Left, left, remove_all, scaled, spec, until
 from tests.system.lives import Wrapper, last_exit, types, word
 
-LIMIT = 0.5  # of a runtime command; a create has four times as long
+LIMIT = 1.0  # of a runtime command that hangs; a create has four times as long
 DIES, FAILS, HANGS = "kill -9 $$", "echo no such luck >&2; exit 3", "exec sleep 1000"
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
+def hasty() -> Iterator[Daemon]:
     with lives.daemon(extra=("--runtime-seconds", str(LIMIT), "--reconcile-seconds", "1")) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[Daemon]:
+    with lives.daemon(extra=("--reconcile-seconds", "1")) as made:
+        yield made
+
+
+@pytest.fixture
+def daemon(request: pytest.FixtureRequest) -> Daemon:
+    """The limit is short where a command hangs; others take as long as they take on a busy machine."""
+    made: Daemon = request.getfixturevalue("hasty" if "hang" in request.node.name else "patient")
+    return made
 
 
 @pytest.fixture
@@ -81,8 +94,8 @@ def test_a_create_that_hangs_is_ended_at_its_limit(client: Client, wrapper: Wrap
     wrapper.on("create", before + HANGS)
     begun = time.monotonic()
     error = refused(client, wrapper)
-    assert isinstance(error, TimedOut) and "2 s" in str(error)
-    assert time.monotonic() - begun < 15
+    assert isinstance(error, TimedOut) and "4 s" in str(error)
+    assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/bin/true"])

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from supervisor.oci import machine
 from tests.system import crun
 from tests.system.clirig import Cli
 
@@ -79,6 +80,40 @@ def test_a_profile_that_is_broken_or_not_there_is_refused_by_its_name(cli: Cli, 
     assert said.code == 125 and f"{broken}: syscalls[0]: either names or name must be there" in said.err
     said = cli.run("--security-opt", f"seccomp={tmp_path}/none", "true")
     assert said.code == 125 and f"{tmp_path}/none: No such file" in said.err
+
+
+def test_a_crun_without_seccomp_runs_nothing_that_was_to_have_a_profile(cli: Cli, tmp_path: pathlib.Path) -> None:
+    """It would leave the profile out, and say nothing."""
+    real, program = crun.program("crun", tmp_path), tmp_path / "without"
+    program.write_text(
+        f"""#!/bin/sh
+        [ "$1" = --version ] || exec {real} "$@"
+        exec {real} --version | sed 's/+SECCOMP //'
+        """
+    )
+    program.chmod(0o755)
+    words = ("--rm", "--runtime", str(program))
+    for options in ("", "--security-opt seccomp=builtin", "--privileged --security-opt seccomp=builtin"):
+        said = cli.run(*words, *options.split(), "true")
+        assert (said.code, "was built without seccomp" in said.err) == (125, True), said
+    for options in ("--security-opt seccomp=unconfined", "--privileged"):
+        assert cli.run(*words, *options.split(), "true").code == 0
+    assert cli.ok("ps", "-aq") == ""
+
+
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+def test_a_profile_of_what_the_kernel_does_not_have_is_refused_by_name(
+    cli: Cli, tmp_path: pathlib.Path, runtime: str
+) -> None:
+    words = ("--rm", "--runtime", crun.program(runtime, tmp_path), "--security-opt")
+    asked = {"apparmor=docker-default": "AppArmor", "label=type:x_t": "SELinux"}
+    there = {"AppArmor": machine.has_apparmor(), "SELinux": machine.has_selinux()}
+    for option, what in asked.items():
+        if not there[what]:
+            said = cli.run(*words, option, "true")
+            assert said.code == 125 and f"this machine's kernel has no {what}" in said.err, said
+    for option in ("apparmor=unconfined", "label=disable"):
+        assert cli.run(*words, option, "true").code == 0
 
 
 def test_an_exec_is_under_its_containers_profile_and_a_restart_keeps_it(cli: Cli) -> None:

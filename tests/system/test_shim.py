@@ -239,6 +239,8 @@ def test_a_run_directory_deleted_under_the_shim_does_not_take_the_record_away(ri
     run = keeper.make("box", rig.bundle("/bin/sleep", "1000"))
     until((run.directory / "log").exists, "its log")  # the last thing that the shim makes there
     run.start()
+    init = run.created
+    until(lambda: native.has_executed(init.pid, init.started), "it has not begun")  # runc's start has returned before
     shutil.rmtree(run.directory)
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
     assert shimrig.wait_readable(run.shim_pidfd)
@@ -344,6 +346,8 @@ def test_a_shim_holds_its_own_descriptors_and_nobody_elses(rig: Rig) -> None:
     # signalfd, and two pidfds: of init and of the keeper.
     assert names == ["anon_inode"] * 3 + files
     assert not any("/etc/" in link for link in shimrig.open_files(run.created.pid).values())
+    assert "/" not in shimrig.open_files(run.created.pid).values()  # where the runtime wrote its pid file
+    assert {"pid", "runtime.log"}.isdisjoint(os.listdir(run.directory))
     assert not any("/etc/" in link for link in shimrig.open_files(leaking.process.pid).values())
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
     assert shimrig.wait_readable(run.shim_pidfd)

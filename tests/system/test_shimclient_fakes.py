@@ -17,12 +17,13 @@ from supervisor.cli import story
 from supervisor.errors import ExitdError, RuntimeFailed, TimedOut
 from tests.fakeshim.making import RUNTIME, FakeShim, make
 from tests.system import oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, private_kb, spec, until
 from tests.system.gates import killed
 from tests.system.lives import directory, events, last_exit, ledger, run, types, up, word
 from tests.system.shimclientrig import QUICK
 from tests.system.shimrig import end_process, processes_of
 
+GROWTH_KB = 100 << 10
 LIMITS = "[limits]\ncreate_seconds = 4.0\nruntime_seconds = 4.0\n"
 
 # What is odd, what the container does, and what is said of its end.
@@ -48,6 +49,15 @@ LIVES: list[tuple[dict[str, Any], str, tuple[str, int, str]]] = [
     ({"delete": "fails"}, "exit 7", ("exited", 7, "shimv2-wait")),
     ({"delete": "garbage"}, "exit 7", ("exited", 7, "shimv2-wait")),
 ]
+# Ends with values that nothing has.
+HOSTILE: list[tuple[dict[str, Any], tuple[str, int, str]]] = [
+    ({"odd_events": True}, ("exited", 7, "shimv2-wait")),
+    *(({"status": status}, ("unknown", 0, "shimv2-wait")) for status in (2**31, 2**32 - 1)),
+    ({"status": 256}, ("unknown", 256, "shimv2-wait")),
+    # A time that is none says of no end; the event does.
+    *(({"at": at}, ("exited", 7, "shimv2-event")) for at in ((2**62, 0), (-(2**62), 0), (2**63 - 1, 2**31 - 1))),
+    ({"at": (1, -(2**31))}, ("exited", 7, "shimv2-event")),
+]
 # Of these no container comes.
 FAILURES: list[dict[str, Any]] = [
     *({"start": start} for start in ("fails", "hangs", "garbage", "nothing", "json4", "grpc", "vsock", "late-dead")),
@@ -55,6 +65,7 @@ FAILURES: list[dict[str, Any]] = [
     {"refused": {"Create": (2, "no such file")}},
     {"dies_on": ("Connect",)},
     {"never": ("Create", "Delete", "Shutdown")},
+    *({"told_pid": pid} for pid in (0, 2**22 + 1, 2**31, 2**32 - 1)),
 ]
 
 
@@ -110,6 +121,26 @@ def test_an_end_under_an_odd_shim_is_true_or_unknown(
         client.remove(id, force=False)
         assert ledger(client, id) == [exit_]
         assert [event.type for event in events(client, id)].count("exit") == 1
+    nothing_left(odd)
+
+
+@pytest.mark.parametrize(("how", "said"), HOSTILE, ids=str)
+def test_what_a_shim_tells_that_cannot_be_costs_its_container_alone(
+    odd: Odd, how: dict[str, Any], said: tuple[str, int, str]
+) -> None:
+    odd.does()
+    with odd.daemon.client() as client:
+        other, memory = up(client, runtime=RUNTIME), private_kb(odd.daemon.pid)
+        odd.does(**how)
+        id, exit_ = run(client, "sh", "-c", "exit 7", runtime=RUNTIME)
+        assert (exit_.kind, exit_.code or exit_.number, exit_.source) == said
+        client.remove(id, force=False)
+        assert ledger(client, id) == [exit_]
+        odd.does()
+        assert private_kb(odd.daemon.pid) - memory < GROWTH_KB
+        client.remove(other.id, force=True)
+        assert len(ledger(client, other.id)) == 1
+    assert "internal error" not in odd.daemon.log.read_text()
     nothing_left(odd)
 
 

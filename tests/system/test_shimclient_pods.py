@@ -1,18 +1,21 @@
 """Pods under containerd's own shim for runc: one process for all of a pod's containers, by the founding document's own
 command lines; its end is told once for each of them."""
 
+import json
 import os
+import pathlib
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from supervisor.oci import cgroups
 from tests.system import lives, oracle, tinyroot
 from tests.system.clirig import Cli
 from tests.system.daemonrig import Daemon, until
 from tests.system.lives import first_exit, ledger
 from tests.system.shimclientrig import QUICK, RUNC, addresses, end_shim, nothing_left, shims, stopped
-from tests.system.test_pods_cli import MEMBER, SANDBOX, inspectp, network, typed
+from tests.system.test_pods_cli import MEMBER, SANDBOX, inspectp, network, quota_percent, typed
 
 FOREIGN_SANDBOX, FOREIGN_MEMBER = (
     line.replace("--runtime runc", f"--runtime {RUNC} --stop-timeout 0") for line in (SANDBOX, MEMBER)
@@ -49,6 +52,21 @@ def end_of(cli: Cli, id: str) -> tuple[str, str]:
         exit_ = first_exit(client, id)
         assert ledger(client, id) == [exit_]
         return exit_.kind, exit_.cause
+
+
+def test_a_pods_limits_are_around_its_containers(cli: Cli, tmp_path: pathlib.Path) -> None:
+    resources = {"memory_limit_in_bytes": 64 << 20, "cpu_quota": 25000}
+    document = {"metadata": {"name": "few", "namespace": "shop"}, "linux": {"resources": resources}}
+    (config := tmp_path / "c.json").write_text(json.dumps(document))
+    sandbox = cli.ok("runp", "--runtime", RUNC, "--pids-limit", "60", str(config))
+    member = cli.ok("run", "-d", "--pod", sandbox, "--stop-timeout", "0", "busybox", "sleep", "1000")
+    assert quota_percent(int(cli.field(member, ".State.Pid")), above=1) == 25
+    cgroup = cgroups.paths(f"/exitd/pod-{sandbox}")
+    top, name = (cgroup["unified"], "memory.max") if len(cgroup) == 1 else (cgroup["memory"], "memory.limit_in_bytes")
+    assert int(pathlib.Path(top, name).read_text()) == 64 << 20
+    many = "i=0; while [ $i -lt 80 ]; do sleep 100 & i=$((i+1)); done; echo up"
+    other = cli("run", "--pod", sandbox, "--stop-timeout", "0", "busybox", "sh", "-c", many)
+    assert (other.code, other.out, "fork" in other.err) == (2, "", True), other
 
 
 def test_the_founding_documents_command_lines_make_a_pod_under_one_shim(

@@ -78,7 +78,8 @@ def test_much_input_with_a_reader_that_is_late_arrives_whole(rig: Rig, keeper: K
         run.start()
         client.read_until(b"up")
         client.write(line * lines)
-        assert client.read_to_end().endswith(b"\r\n%d\r\n" % (lines * len(line)))
+        # What the terminal echoes of it, the kernel may drop; so that need not end with a whole line.
+        assert client.read_to_end().endswith(b"%d\r\n" % (lines * len(line)))
     assert shimrig.wait_readable(run.shim_pidfd)
     finish(rig, keeper, run)
 

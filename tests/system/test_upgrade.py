@@ -18,14 +18,29 @@ from tests.system.containerdkills import CODE, EXEC_CODE, ledger
 from tests.system.containerdrig import EXITD, Said, containerd
 from tests.system.daemonrig import LIMIT_SECONDS, NOTHING, START_SECONDS, Daemon, left, remove_all, spec, until
 from tests.system.lives import first_exit, last_exit, word
-from tests.system.upgraderig import TODAY, VERSIONS, Feed, Version, end_keeper, go, is_of, reload_keeper, version
+from tests.system.upgraderig import (
+    OLDER_SCHEMA,
+    TODAY,
+    VERSIONS,
+    Feed,
+    Version,
+    end_keeper,
+    go,
+    is_of,
+    reload_keeper,
+    version,
+)
 
-# Two versions are built, each of three steps that may take minutes on a busy machine.
+# Three versions are built, each of several steps that may take minutes on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
 COPY, WAIT = "cat </mnt/{}; exit {}", "read x </mnt/{}; exit {}"
 
 
-@pytest.fixture(scope="module", params=VERSIONS, ids=[commit[:7] for commit in VERSIONS])
+def short(commit: str) -> str:
+    return commit[:7]
+
+
+@pytest.fixture(scope="module", params=VERSIONS, ids=short)
 def earlier(request: pytest.FixtureRequest) -> Version:
     return version(request.param)
 
@@ -171,6 +186,7 @@ def test_what_an_earlier_exitd_runs_goes_on_under_this_one(earlier: Version, kee
             until(lambda: replace(left(d), descriptors=0) == NOTHING, f"left behind: {left(d)}")
 
 
+@pytest.mark.parametrize("earlier", OLDER_SCHEMA, indirect=True, ids=short)
 def test_an_earlier_exitd_refuses_the_database_of_this_one_and_leaves_it_alone(earlier: Version) -> None:
     """Killed, this one leaves what it has stored last in the write-ahead log."""
     with upgraderig.daemon(earlier) as (d, installed):

@@ -9,12 +9,14 @@ from fractions import Fraction
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
+from supervisor.cli.manifest.annotations import Asked
 from supervisor.cli.manifest.expand import expand
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.podshape import amount, signal_number
-from supervisor.cli.manifest.rights import rights_of
+from supervisor.cli.manifest.rights import is_privileged, not_root, refuse_contradictions, rights_of
 from supervisor.errors import BadRequest
 from supervisor.images import reference
+from supervisor.rights import NOT_ROOT
 from supervisor.security import BUILTIN, UNCONFINED
 
 MOST_NAME = 63
@@ -37,6 +39,7 @@ class Member:
     spec: pb.ContainerSpec
     pull: Pull
     where: str  # of its name in the file
+    places: Mapping[str, str]  # of what the daemon may refuse, by the API's field
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Around:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     security: Field | None
+    limits: Mapping[str, Field]  # of memory and cpu, of the whole pod
+    asked: Asked
     policy: str  # Always | OnFailure | Never
     grace_seconds: int
     pid: str
@@ -83,10 +88,12 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
     if (stop := container.get("lifecycle", "stopSignal")) is not None:
         spec.stop_signal = str(signal_number(stop))
     _words(container, around, spec, notes)
-    _resources(container, spec, notes)
+    _resources(container, around, spec, notes)
     _ports(container, around, notes)
     _security(container, around, spec, notes)
-    return Member(spec, _image(container, around, spec, notes), str(name))
+    root = not_root(container.get("securityContext"), around.security)
+    places = {NOT_ROOT: str(root)} if root is not None else {}
+    return Member(spec, _image(container, around, spec, notes), str(name), places)
 
 
 def _words(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
@@ -128,9 +135,9 @@ def _user(container: Field, around: Around, notes: Notes) -> str:
     def asked(name: str) -> Field | None:
         return (own.get(name) if own is not None else None) or (pods.get(name) if pods is not None else None)
 
-    user, group, not_root = asked("runAsUser"), asked("runAsGroup"), asked("runAsNonRoot")
-    if not_root is not None and not_root.boolean() and user is not None and user.integer() == 0:
-        not_root.refuse(notes, "contradicts runAsUser 0; drop one")
+    user, group, forbidden = asked("runAsUser"), asked("runAsGroup"), not_root(own, pods)
+    if forbidden is not None and forbidden.boolean() and user is not None and user.integer() == 0:
+        forbidden.refuse(notes, "contradicts runAsUser 0; drop one")
     if user is None:
         if group is not None:
             group.refuse(notes, "needs runAsUser beside it")
@@ -142,8 +149,10 @@ def _security(container: Field, around: Around, spec: pb.ContainerSpec, notes: N
     """Without a word of theirs it is exitd's own choice: its profile, and no new privileges."""
     own = container.get("securityContext")
     profile = own.get("seccompProfile") if own is not None else None
-    if seccomp := seccomp_of(profile, around, notes) or pod_seccomp(around, notes):
+    of_pod = "" if is_privileged(own) else pod_seccomp(around, notes)  # Kubernetes: such a container is unconfined
+    if seccomp := seccomp_of(profile, around, notes) or of_pod:
         spec.security.seccomp = seccomp
+    refuse_contradictions(own, notes)
     escalation = own.get("allowPrivilegeEscalation") if own is not None else None
     if escalation is not None:
         spec.security.no_new_privileges = not escalation.boolean()
@@ -214,17 +223,22 @@ def _mounts(container: Field, around: Around, notes: Notes) -> list[pb.Mount]:
     return list(found.values())
 
 
-def _resources(container: Field, spec: pb.ContainerSpec, notes: Notes) -> None:
+def _resources(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
     """Without a request the limit is the request, too, as in Kubernetes. A request of memory is for a scheduler."""
     memory, cpu = container.get("resources", "limits", "memory"), container.get("resources", "limits", "cpu")
     asked = {name: container.get("resources", "requests", name) for name in ("memory", "cpu")}
     for limit, request in ((memory, asked["memory"]), (cpu, asked["cpu"])):
         if limit is not None and request is not None and amount(request) > amount(limit):
             request.refuse(notes, f"more than the limit, which is {_word(limit)}")
+    for limit, most in ((memory, around.limits.get("memory")), (cpu, around.limits.get("cpu"))):
+        if limit is not None and most is not None and amount(limit) > amount(most) > 0:
+            limit.refuse(notes, f"more than the whole pod's limit, which is {_word(most)}")
+    if (pids := around.asked.of_containers.get(text_of(container.get("name")))) is not None:
+        spec.rights.pids_limit = pids
     if memory is not None:
         spec.memory_bytes = memory_bytes(memory, notes)
     if cpu is not None:
-        spec.cpu_limit_milli = _cpu_limit(cpu, notes)
+        spec.cpu_limit_milli = cpu_milli(cpu, notes)
     weight = asked["cpu"] or cpu
     if weight is not None and amount(weight):
         spec.cpu_request_milli = min(max(_up(amount(weight) * 1000), MIN_CPU_MILLI), MAX_CPU_MILLI)
@@ -239,7 +253,8 @@ def memory_bytes(limit: Field, notes: Notes) -> int:
     return min(found, MOST_MEMORY_BYTES)
 
 
-def _cpu_limit(limit: Field, notes: Notes) -> int:
+def cpu_milli(limit: Field, notes: Notes) -> int:
+    """Return thousandths of a CPU; 0 is no limit."""
     milli = _up(amount(limit) * 1000)
     if milli and not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
         limit.refuse(notes, f"{_word(limit)} is not in the range of {MIN_CPU_MILLI}m (the kernel's least) to 1000")

@@ -10,7 +10,16 @@ from functools import partial
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import tree
-from supervisor.cli.manifest.container import POLICIES, Around, Member, member_of, memory_bytes, pod_seccomp
+from supervisor.cli.manifest.annotations import annotated
+from supervisor.cli.manifest.container import (
+    POLICIES,
+    Around,
+    Member,
+    cpu_milli,
+    member_of,
+    memory_bytes,
+    pod_seccomp,
+)
 from supervisor.cli.manifest.fields import Field, Notes, Wrong, flag_of, text_of
 from supervisor.cli.manifest.podshape import POD
 from supervisor.cli.manifest.rights import fs_group
@@ -189,6 +198,8 @@ def _around(
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
         security=spec.get("securityContext"),
+        limits=_limits(spec),
+        asked=annotated(annotations, _container_names(spec), notes),
         policy=text_of(spec.get("restartPolicy"), "Always"),
         grace_seconds=grace.integer() if grace is not None else DEFAULT_GRACE_SECONDS,
         pid="host" if flag_of(host_pid) else "pod" if flag_of(shared_pid) else "own",
@@ -199,9 +210,20 @@ def _around(
     )
 
 
+def _limits(spec: Field) -> dict[str, Field]:
+    """Return the limits of the pod as a whole, by their names."""
+    found = {name: spec.get("resources", "limits", name) for name in ("memory", "cpu")}
+    return {name: field for name, field in found.items() if field is not None}
+
+
+def _container_names(spec: Field) -> tuple[str, ...]:
+    lists = (spec.get(name) for name in ("containers", "initContainers"))
+    return tuple(text_of(each.get("name")) for given in lists if given is not None for each in given.items())
+
+
 def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.ContainerSpec:
     """Its policy is the pod's, and it ends with the last member, as with podman."""
-    memory, seccomp = spec.get("resources", "limits", "memory"), pod_seccomp(around, notes)
+    limits, seccomp = around.limits, pod_seccomp(around, notes)
     return pb.ContainerSpec(
         security=pb.SecuritySpec(seccomp=seccomp) if seccomp else None,
         name=around.pod,
@@ -218,7 +240,9 @@ def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.Contai
             namespace=around.namespace,
             uid=around.uid,
             exit_policy="stop",
-            memory_bytes=memory_bytes(memory, notes) if memory is not None else 0,
+            memory_bytes=memory_bytes(limits["memory"], notes) if "memory" in limits else 0,
+            cpu_limit_milli=cpu_milli(limits["cpu"], notes) if "cpu" in limits else 0,
+            pids_limit=around.asked.pids,
         ),
     )
 

@@ -47,9 +47,9 @@ NO_HOOK = "exitd runs no hooks; put it into the command, or drop it"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
 NO_DNS = "exitd writes no /etc/hosts and no /etc/resolv.conf; a hostPath volume can bring them"
 NO_PROFILE = "exitd has no AppArmor and no SELinux profile of its own; drop it to run without"
+GROUP_POLICIES = ("Merge", "Strict")
 SECCOMP_TYPES = ("RuntimeDefault", "Unconfined", "Localhost")
 NO_PROC = "exitd hides the same paths of /proc from all containers but privileged ones; drop it"
-NO_STRICT = "those of the image's own /etc/group are added always; drop it"
 NO_WINDOWS = "this is Linux"
 NO_DEVICES = "exitd gives out no devices"
 
@@ -89,7 +89,13 @@ _CLAIMS = refused(NO_DEVICES)
 RESOURCES = Object({"limits": _LIMITS, "requests": _REQUESTS, "claims": _CLAIMS})
 POD_RESOURCES = Object(
     {
-        "limits": Object({"memory": quantity_, "cpu": refused("a pod as a whole has a limit of memory alone")}),
+        "limits": Object(
+            {
+                "memory": quantity_,
+                "cpu": quantity_,
+                **each("hugepages-2Mi hugepages-1Gi", refused("exitd limits cpu and memory alone; drop it")),
+            }
+        ),
         "requests": ignored("a pod as a whole has no weight; its containers may have"),
         "claims": _CLAIMS,
     }
@@ -116,7 +122,7 @@ POD_SECURITY = Object(
     {
         **_USERS,
         "supplementalGroups": items(user_id),
-        "supplementalGroupsPolicy": unless(("Merge",), refused(NO_STRICT)),
+        "supplementalGroupsPolicy": one_of(*GROUP_POLICIES),
         "fsGroup": user_id,
         "fsGroupChangePolicy": quiet,  # of fsGroup
         "seLinuxChangePolicy": quiet,

@@ -1,8 +1,8 @@
 """What the securityContexts of a container and its pod say about rights, into a request. Pure."""
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli.manifest.fields import Field, flag_of
-from supervisor.rights import capability
+from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
+from supervisor.rights import ALWAYS, NEVER, capability
 
 
 def capability_name(field: Field) -> str:
@@ -14,15 +14,49 @@ def capability_name(field: Field) -> str:
 
 
 def rights_of(own: Field | None, pods: Field | None) -> pb.RightsSpec | None:
-    """None where nothing is said. Groups are the pod's, fsGroup among them."""
+    """Return None where nothing is asked. Groups are the pod's, fsGroup among them. Kubernetes adds those of the image
+    where docker does not: beside a group that is named."""
     rights = pb.RightsSpec(
-        privileged=flag_of(_get(own, "privileged")),
+        privileged=is_privileged(own),
         cap_add=[capability_name(each) for each in _items(_get(own, "capabilities", "add"))],
         cap_drop=[capability_name(each) for each in _items(_get(own, "capabilities", "drop"))],
         groups=[each.integer() for each in (*_items(_get(pods, "supplementalGroups")), *_one(_get(pods, "fsGroup")))],
-        not_root=flag_of(_get(own, "runAsNonRoot") or _get(pods, "runAsNonRoot")),
+        not_root=flag_of(not_root(own, pods)),
+        image_groups=_image_groups(own, pods),
     )
     return rights if rights.ListFields() else None
+
+
+def is_privileged(own: Field | None) -> bool:
+    return flag_of(_get(own, "privileged"))
+
+
+def not_root(own: Field | None, pods: Field | None) -> Field | None:
+    """Return the runAsNonRoot that counts: the container's own, else its pod's."""
+    return _get(own, "runAsNonRoot") or _get(pods, "runAsNonRoot")
+
+
+def _image_groups(own: Field | None, pods: Field | None) -> str:
+    """Return the API's word; it is empty where docker does the same."""
+    if text_of(_get(pods, "supplementalGroupsPolicy")) == "Strict":
+        return NEVER
+    return ALWAYS if _get(own, "runAsGroup") or _get(pods, "runAsGroup") else ""
+
+
+def refuse_contradictions(own: Field | None, notes: Notes) -> None:
+    """Refuse what Kubernetes' API server refuses, and what its container engines read in different ways."""
+    added = {capability_name(each): each for each in _items(_get(own, "capabilities", "add"))}
+    dropped = {capability_name(each) for each in _items(_get(own, "capabilities", "drop"))}
+    for name, field in added.items():
+        if name in dropped:
+            field.refuse(notes, f"{name} is dropped as well; say one of the two")
+    grows = _get(own, "allowPrivilegeEscalation")
+    if grows is None or grows.boolean():
+        return
+    if is_privileged(own):
+        grows.refuse(notes, "contradicts privileged: true; drop one")
+    if "CAP_SYS_ADMIN" in added:
+        grows.refuse(notes, "contradicts capabilities.add SYS_ADMIN; drop one")
 
 
 def fs_group(pods: Field | None) -> int | None:

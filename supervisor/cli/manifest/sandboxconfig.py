@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.requests import MIN_MEMORY_BYTES
+from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.marks import Number
-from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_PROFILE, NO_STRICT, NO_WINDOWS
+from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_PROFILE, NO_WINDOWS
 from supervisor.cli.manifest.shape import (
     Check,
     Object,
@@ -31,7 +31,9 @@ from supervisor.cli.manifest.shape import (
 from supervisor.errors import BadRequest
 from supervisor.security import BUILTIN, UNCONFINED
 
+CPU_PERIOD_US = 100_000
 MODES = ("POD", "CONTAINER", "NODE", "TARGET")  # NamespaceMode, by its numbers
+NO_STRICT = "the pause program's root has no /etc/group that could be left out; drop it"
 _WORD = matching(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}", "name (letters, digits, _, . and -)")
 
 
@@ -120,12 +122,20 @@ _SECURITY = Object(
         "seccomp_profile_path": unless(("unconfined",), refused("it was taken out of CRI; write seccomp")),
     }
 )
-_NO_POD_LIMIT = "a pod as a whole has a limit of memory alone (memory_limit_in_bytes)"
+
+
+def _period(field: Field, notes: Notes) -> None:
+    """Check for the kernel's range. 0 is CRI's word for a period that is not given."""
+    if not field.is_empty:
+        within(1000, 1_000_000)(field, notes)
+
+
+_NO_POD_LIMIT = "a pod as a whole has limits of memory and CPU time alone (memory_limit_in_bytes, cpu_quota)"
 _RESOURCES = Object(
     {
         "memory_limit_in_bytes": within(0, (1 << 63) - 1),
-        "cpu_period": quiet,  # of cpu_quota
-        "cpu_quota": refused(_NO_POD_LIMIT),
+        "cpu_period": _period,
+        "cpu_quota": within(-1, (1 << 63) - 1),
         "cpu_shares": ignored("a pod as a whole has no weight; its containers may have"),
         "oom_score_adj": refused("exitd's containers are killed for memory in the kernel's own order"),
         "cpuset_cpus": refused(_NO_POD_LIMIT),
@@ -214,6 +224,7 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
             attempt=attempt.integer() if attempt is not None else 0,
             log_directory=text_of(config.get("log_directory")),
             memory_bytes=_memory(config.get("linux", "resources", "memory_limit_in_bytes"), notes),
+            cpu_limit_milli=_cpu(config.get("linux", "resources"), notes),
         ),
     )
 
@@ -254,3 +265,17 @@ def _memory(limit: Field | None, notes: Notes) -> int:
     if limit is not None and 0 < found < MIN_MEMORY_BYTES:
         limit.refuse(notes, f"{found} is below {MIN_MEMORY_BYTES} (4 MiB), in which no runtime can make a container")
     return found
+
+
+def _cpu(resources: Field | None, notes: Notes) -> int:
+    """Return thousandths of a CPU. A quota of 0 or -1 is no limit; a period of 0 is the kernel's own."""
+    quota = resources.get("cpu_quota") if resources is not None else None
+    period = resources.get("cpu_period") if resources is not None else None
+    if quota is None or quota.integer(-1) <= 0:
+        return 0
+    period_us = CPU_PERIOD_US if period is None or period.is_empty else period.integer()
+    milli = -(-quota.integer() * 1000 // period_us)
+    if not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
+        quota.refuse(notes, f"{milli} thousandths of a CPU are not in the range of {MIN_CPU_MILLI} to {MAX_CPU_MILLI}")
+        return 0
+    return milli

@@ -16,6 +16,7 @@ ALL = Rights(
     pids_limit=7,
     groups=(4, 5),
     not_root=True,
+    image_groups="never",
 )
 
 
@@ -46,6 +47,7 @@ def test_names_are_made_the_kernels_and_the_later_limit_counts() -> None:
         (pb.RightsSpec(ulimits=[pb.Ulimit(name="core", soft=UNLIMITED, hard=1)]), r"'core=unlimited:1': .*not above"),
         (pb.RightsSpec(pids_limit=1 << 30), r"rights.pids_limit '1073741824'"),
         (pb.RightsSpec(groups=[2**32 - 1]), r"rights.groups"),
+        (pb.RightsSpec(image_groups="some"), r"rights.image_groups 'some'"),
     ],
 )
 def test_what_no_kernel_takes_is_refused_by_name(message: pb.RightsSpec, words: str) -> None:
@@ -61,6 +63,7 @@ def test_what_no_kernel_takes_is_refused_by_name(message: pb.RightsSpec, words: 
         pb.RightsSpec(cap_drop=["ALL"]),
         pb.RightsSpec(groups=[1]),
         pb.RightsSpec(not_root=True),
+        pb.RightsSpec(image_groups="always"),
     ],
 )
 def test_what_a_bundle_says_itself_is_refused_beside_one(message: pb.RightsSpec) -> None:

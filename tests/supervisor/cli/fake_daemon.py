@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import details, rpc
+from supervisor.api import details, table
 from supervisor.api.client import Client
 from supervisor.errors import ExitdError, NoSuchContainer
 from tests.supervisor.cli.ttrpc_front import Front
@@ -86,11 +87,20 @@ class FakeDaemon:
     def _serve(self) -> grpc.Server:
         self._workers = futures.ThreadPoolExecutor(8)
         server = grpc.server(self._workers)
-        doors = {m.name: self._door(m.name, m.server_streaming) for m in rpc.EXITD.methods}
-        rpc.add(server, SimpleNamespace(**doors))
+        handlers = {method.name: self._handler(method) for method in table.EXITD.methods}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(table.EXITD.full_name, handlers),))
         server.add_insecure_port(f"unix:{self.path}")
         server.start()
         return server
+
+    def _handler(self, method: MethodDescriptor) -> Any:
+        kinds = ("stream" if streams else "unary" for streams in (method.client_streaming, method.server_streaming))
+        request, reply = table.classes(method)
+        return getattr(grpc, f"{'_'.join(kinds)}_rpc_method_handler")(
+            self._door(method.name, method.server_streaming),
+            request_deserializer=request.FromString,
+            response_serializer=reply.SerializeToString,
+        )
 
     def _answer(self, name: str, request: Any) -> Any:
         self.asked.append(request)

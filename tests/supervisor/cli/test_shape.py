@@ -11,6 +11,21 @@ from supervisor.cli import shape
 from supervisor.facts import Exited, Signaled, Unknown
 
 AT = Timestamp(seconds=1_700_000_000, nanos=120_000_000)
+EXIT_KEYS = [
+    "Run",
+    "Kind",
+    "Code",
+    "Signal",
+    "Number",
+    "Core",
+    "Source",
+    "Cause",
+    "Reason",
+    "By",
+    "OOM",
+    "At",
+    "LeftBehind",
+]
 
 
 def exited(code: int) -> pb.Exit:
@@ -85,21 +100,7 @@ def test_a_status_is_the_fact_the_daemon_meant() -> None:
 
 
 def test_an_exit_has_the_keys_that_are_promised() -> None:
-    assert list(shape.exit_document(exited(7))) == [
-        "Run",
-        "Kind",
-        "Code",
-        "Signal",
-        "Number",
-        "Core",
-        "Source",
-        "Cause",
-        "Reason",
-        "By",
-        "OOM",
-        "At",
-        "LeftBehind",
-    ]
+    assert list(shape.exit_document(exited(7))) == EXIT_KEYS
 
 
 def test_by_is_null_when_nobody_is_known_and_keeps_uid_0() -> None:

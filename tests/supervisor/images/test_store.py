@@ -226,8 +226,65 @@ def test_a_second_store_in_the_same_place_is_refused(images: Images, tmp_path: p
         Images(str(tmp_path / "root"))
 
 
-@pytest.mark.parametrize("text", [b"{", b'{"version": 1, "images": 5}', b'{"version": 99, "images": []}'])
-def test_an_index_that_cannot_be_read_stops_the_store_and_is_kept(tmp_path: pathlib.Path, text: bytes) -> None:
+NO_INDEX = {
+    "no JSON": b"{",
+    "nothing": b"",
+    "no text": b"\xff\xfe",
+    "zero bytes": bytes(4096),
+    "a list": b"[]",
+    "no list of images": b'{"version": 1, "images": 5}',
+    "no version": b'{"images": []}',
+    "a version that is a text": b'{"version": "1", "images": []}',
+    "a version of no size": b'{"version": 1' + b"0" * 5000 + b', "images": []}',
+    "no number": b'{"version": NaN, "images": []}',
+    "too deep": b"[" * 200_000,
+    "an entry that is too deep": b'{"version": 1, "images": [' + b"[" * 400 + b"]" * 400 + b"]}",
+}
+
+
+@pytest.mark.parametrize("text", NO_INDEX.values(), ids=NO_INDEX.keys())
+def test_an_index_that_cannot_be_read_is_put_aside_and_costs_names_and_no_image(
+    both: pathlib.Path, tmp_path: pathlib.Path, text: bytes
+) -> None:
+    path = tmp_path / "root/images/index.json"
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.load(f"oci:{both}")
+        before = images.list()
+        images.hold("c1", before[0].id)
+    path.write_bytes(text)
+    for _ in range(2):
+        with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+            images.tidy()
+            assert sorted(image.id for image in images.list()) == sorted(image.id for image in before)
+            assert not any(image.names for image in images.list())
+            assert images.resolve("", before[0].id).config
+            with pytest.raises(ImageInUse):
+                images.remove(before[0].id)
+    assert path.with_name("index.json.damaged-1").read_bytes() == text
+    assert not path.with_name("index.json.damaged-2").exists()
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.load(f"oci:{both}")
+        assert [image.names for image in images.list()] == [image.names for image in before]
+
+
+def test_an_index_that_is_no_file_and_one_that_a_kill_left_put_aside_cost_no_image(
+    both: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "root/images/index.json"
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.load(f"oci:{both}")
+    path.unlink()
+    os.mkfifo(path)
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        assert len(images.list()) == 2
+    path.rename(path.with_name("index.json.damaged-2"))
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.tidy()
+        assert (len(images.list()), layers_on_disk(tmp_path)) == (2, 2)
+
+
+def test_an_index_of_a_later_exitd_stops_the_store_and_is_kept(tmp_path: pathlib.Path) -> None:
+    text = b'{"version": 99, "images": []}'
     Images(str(tmp_path)).close()
     (tmp_path / "images/index.json").write_bytes(text)
     for _ in range(2):

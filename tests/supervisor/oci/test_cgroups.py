@@ -68,6 +68,20 @@ def test_processes_are_limited_where_the_kernel_counts_them(v2: pathlib.Path) ->
         cgroups.limit_pids("/exitd/pod-1", 9, str(v2))
 
 
+def test_a_limit_of_cpu_time_is_a_quota_of_the_kernels_period(v2: pathlib.Path) -> None:
+    cgroups.limit_cpu("/exitd/pod-1", 250, str(v2))
+    assert (v2 / "exitd/pod-1/cpu.max").read_text() == "25000 100000"
+    assert (v2 / "exitd/cgroup.subtree_control").read_text() == "+cpu"
+
+
+def test_on_v1_a_limit_of_cpu_time_is_where_that_controller_is(v1: pathlib.Path) -> None:
+    cgroups.limit_cpu("/exitd/pod-1", 250, str(v1))
+    assert (v1 / "cpu,cpuacct/exitd/pod-1/cpu.cfs_quota_us").read_text() == "25000"
+    (v1 / "cpu,cpuacct/cgroup.procs").unlink()
+    with pytest.raises(ShimFailed, match="cpu controller is not mounted"):
+        cgroups.limit_cpu("/exitd/pod-1", 250, str(v1))
+
+
 def test_a_limit_that_cannot_be_set_is_a_named_error(v1: pathlib.Path, tmp_path: pathlib.Path) -> None:
     put(tmp_path / "memory/exitd", "a file in the way")
     with pytest.raises(ShimFailed, match="nothing was started"):

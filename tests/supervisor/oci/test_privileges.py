@@ -137,3 +137,33 @@ def test_what_is_no_device_is_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert machine.devices(str(tmp_path)) == ()
     assert machine.devices(str(tmp_path / "gone")) == ()
+
+
+@pytest.mark.parametrize(("text", "there"), [("Y\n", True), ("N\n", False), (None, False)])
+def test_whether_the_kernel_has_apparmor_and_it_is_on(tmp_path: Path, text: str | None, there: bool) -> None:
+    if text is not None:
+        (tmp_path / "enabled").write_text(text)
+    assert machine.has_apparmor(str(tmp_path / "enabled")) is there
+
+
+def test_selinux_is_there_where_its_file_system_is(tmp_path: Path) -> None:
+    assert machine.has_selinux(str(tmp_path)) is False
+    (tmp_path / "enforce").write_text("0")
+    assert machine.has_selinux(str(tmp_path)) is True
+
+
+def test_of_the_networks_sysctls_those_that_the_kernel_has(tmp_path: Path) -> None:
+    (groups := tmp_path / "gid_map").write_text("         0          0 4294967295\n")
+    assert machine.sysctls(str(tmp_path), str(groups)) == ()
+    (tmp_path / "net/ipv4").mkdir(parents=True)
+    (tmp_path / "net/ipv4/ping_group_range").touch()
+    assert machine.sysctls(str(tmp_path), str(groups)) == (("net.ipv4.ping_group_range", "0 2147483647"),)
+    groups.write_text("0 100000 65536\n")
+    assert machine.sysctls(str(tmp_path), str(groups)) == ()
+
+
+def test_a_kernel_without_user_namespaces_names_all_groups(tmp_path: Path) -> None:
+    (tmp_path / "net/ipv4").mkdir(parents=True)
+    (tmp_path / "net/ipv4/ping_group_range").touch()
+    found = machine.sysctls(str(tmp_path), str(tmp_path / "no-gid_map"))
+    assert found == (("net.ipv4.ping_group_range", "0 2147483647"),)

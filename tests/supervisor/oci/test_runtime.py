@@ -43,8 +43,8 @@ def test_argv_of_every_command() -> None:
     assert RUNC.delete("id") == [*head, "delete", "--force", "id"]
     assert RUNC.state("id")[-2:] == ["state", "id"]
     assert (RUNC.pause("id")[-2:], RUNC.resume("id")[-2:]) == (["pause", "id"], ["resume", "id"])
-    assert Runtime("/r", "/s", ("--debug", "-x"), systemd_cgroup=True).start("id", "/l") == [
-        *("/r", "--debug", "-x", "--root", "/s", *log, "--systemd-cgroup", "start", "id")
+    assert Runtime("/r", "/s", ("--debug", "-x"), systemd_cgroup=True).start("id") == [
+        *("/r", "--debug", "-x", "--root", "/s", "--systemd-cgroup", "start", "id")
     ]
 
 

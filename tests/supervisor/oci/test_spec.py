@@ -183,6 +183,17 @@ def test_what_was_asked_changes_a_bundle() -> None:
     assert rootfs_of(document) == "/b/rootfs"
 
 
+def test_a_network_of_its_own_has_the_hosts_words_for_it_and_no_other() -> None:
+    host = Host(sysctls=(("net.a", "0"),))
+    assert made(host=host)["linux"]["sysctl"] == {"net.a": "0"}
+    for document in (
+        made(replace(SPEC, network="host"), host=host),
+        made(host=host, shared=Shared((("network", "/ns"),))),
+        made(),
+    ):
+        assert "sysctl" not in document["linux"]
+
+
 def test_a_member_joins_by_path_and_has_its_pods_name_and_shared_memory() -> None:
     document = made(replace(SPEC, hostname="pod"), shared=POD)
     paths = {each["type"]: each.get("path") for each in document["linux"]["namespaces"]}
@@ -263,6 +274,30 @@ def test_what_was_asked_of_apparmor_selinux_and_new_privileges_is_handed_on() ->
     ):
         words = ("noNewPrivileges", "apparmorProfile", "selinuxLabel")
         assert [process[word] for word in words] == [False, "profile", "u:r:t:s0"]
+
+
+@pytest.mark.parametrize(
+    ("security", "words"),
+    [
+        (
+            Security(apparmor="docker-default"),
+            "security.apparmor 'docker-default': this machine's kernel has no AppArmor",
+        ),
+        (Security(selinux="u:r:t:s0"), "security.selinux 'u:r:t:s0': this machine's kernel has no SELinux"),
+    ],
+)
+def test_what_the_kernel_does_not_have_is_refused_by_name(security: Security, words: str) -> None:
+    host = Host(apparmor=False, selinux=False)
+    with pytest.raises(BadRequest, match=words):
+        made(replace(SPEC, security=security), host=host)
+    with pytest.raises(BadRequest, match=words):
+        adapt_bundle(BUNDLE, replace(BUNDLED, security=security), cgroups_path="/exitd/x", host=host)
+
+
+def test_unconfined_is_what_a_kernel_without_apparmor_gives_anyway() -> None:
+    asked = replace(SPEC, security=Security(apparmor="unconfined"))
+    for has, found in ((False, None), (True, "unconfined")):
+        assert made(asked, host=Host(apparmor=has))["process"].get("apparmorProfile") == found
 
 
 def test_without_a_word_there_are_no_new_privileges_and_a_bundle_is_as_it_is() -> None:

@@ -49,6 +49,16 @@ def test_a_user_is_a_name_or_a_number_with_or_without_a_group(rootfs: str, user:
     assert resolve(user, rootfs) == ids
 
 
+@pytest.mark.parametrize(
+    ("user", "image_groups", "groups"),
+    [("web:tty", "always", (4,)), ("web:12345", "always", (4, 5)), ("web", "never", ()), ("4242:4", "always", ())],
+)
+def test_groups_that_list_a_user_are_added_always_or_never(
+    rootfs: str, user: str, image_groups: str, groups: tuple[int, ...]
+) -> None:
+    assert resolve(user, rootfs, image_groups=image_groups).additional_gids == groups
+
+
 @pytest.mark.parametrize("user", ["nobody-here", "-1", "4294967295", "99999999999", "1 0", "worse", "٣", "#"])
 def test_an_unknown_user_is_named(rootfs: str, user: str) -> None:
     with pytest.raises(BadRequest) as caught:

@@ -98,6 +98,7 @@ def test_a_whole_pod_becomes_a_pause_container_init_containers_and_members() -> 
         env=["POD=web", "URL=http://web.$(X)"], cpu_limit_milli=1500, cpu_request_milli=250, memory_bytes=64 << 20,
         user="1000:1001", read_only=True, stop_signal="10", stop_timeout_seconds=5, pid="own", labels=labels,
         annotations=notes, security=pb.SecuritySpec(no_new_privileges=True),
+            rights=pb.RightsSpec(image_groups="always"),
         mounts=[
             pb.Mount(empty_dir="data", destination="/data", read_only=True),
             pb.Mount(source="/var/log/web", destination="/logs"),
@@ -245,6 +246,49 @@ def test_a_pods_own_limit_of_memory_is_its_sandboxs() -> None:
     assert pod(manifest(resources={"limits": {"memory": "1Gi"}})).pause.pod.memory_bytes == 1 << 30
 
 
+def test_a_pods_own_limit_of_cpu_is_its_sandboxs_and_no_container_has_more() -> None:
+    limited = {"resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}
+    fits = container(resources={"limits": {"cpu": "1.5", "memory": "1Gi"}})
+    assert pod(manifest(**limited, containers=[fits])).pause.pod.cpu_limit_milli == 1500
+    for name, more, most in (("cpu", "1501m", "1500m"), ("memory", "2Gi", "1Gi")):
+        text = refusal(manifest(**limited, containers=[container(resources={"limits": {name: more}})]))
+        assert f"spec.containers[0].resources.limits.{name}: more than the whole pod's limit, which is {most}" in text
+
+
+def test_limits_of_processes_are_annotations_of_the_pod_and_of_its_containers() -> None:
+    annotations = {"exitd/pids-limit": "100", "pids-limit.exitd/app": "50", "pids-limit.exitd/free": "-1"}
+    containers = [container(), container(name="free"), container(name="other")]
+    plan = pod(manifest({"annotations": annotations}, containers=containers))
+    assert plan.pause.pod.pids_limit == 100
+    rights = [member.spec.rights for member in plan.members]
+    assert [each.pids_limit if each.HasField("pids_limit") else None for each in rights] == [50, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("exitd/pids-limit", "many", "'many' is no number of processes"),
+        ("exitd/pids-limit", "4194305", "write 1 to 4194304"),
+        ("pids-limit.exitd/app", "-2", "'-2' is no number of processes"),
+        ("pids-limit.exitd/ap", "5", "there is no container 'ap'; there are app"),
+        ("exitd/pid-limit", "5", "exitd knows exitd/pids-limit and pids-limit.exitd/CONTAINER"),
+        ("memory.exitd/app", "5", "exitd knows exitd/pids-limit"),
+        ("container.apparmor.security.beta.kubernetes.io/app", "runtime/default", "no AppArmor profile of its own"),
+    ],
+)
+def test_an_annotation_that_would_limit_and_cannot_is_refused_by_its_place(key: str, value: str, why: str) -> None:
+    text = refusal(manifest({"annotations": {key: value}}))
+    assert re.match(r"pod\.yaml:1:\d+: metadata\.annotations\[", text) and why in text
+
+
+def test_annotations_that_kubernetes_no_longer_reads_are_ignored_with_a_warning() -> None:
+    older = {"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}
+    (warning,) = play(manifest({"annotations": older})).warnings
+    assert "ignored, as by Kubernetes since 1.27" in warning
+    unconfined = {"container.apparmor.security.beta.kubernetes.io/app": "unconfined"}
+    assert play(manifest({"annotations": unconfined})).warnings == ()
+
+
 def test_names_are_found_in_files_that_cannot_be_played() -> None:
     text = "kind: Pod\nmetadata: {name: a, namespace: ns}\nspec: {hostIPC: true}\n---\nkind: Pod\nmetadata: {name: b}\n"
     assert kube.names((Source("f", text), Source("f", text))) == (("ns", "a"), ("default", "b"))
@@ -277,6 +321,18 @@ def test_rights_are_the_containers_and_groups_the_pods() -> None:
         pb.RightsSpec(groups=[5, 6, 7], not_root=True),
     ]
     assert not spec_of().HasField("rights")
+
+
+def test_the_images_groups_are_added_beside_a_named_one_unless_the_pod_is_strict() -> None:
+    def of(policy: str, **context: int) -> str:
+        pods = {"supplementalGroupsPolicy": policy} if policy else {}
+        plan = pod(manifest(securityContext=pods, containers=[container(securityContext=context)]))
+        return plan.members[0].spec.rights.image_groups
+
+    named = {"runAsUser": 5, "runAsGroup": 6}
+    assert [of(""), of("", **named), of("Merge", **named), of("Strict", **named), of("Strict")] == [
+        *("", "always", "always", "never", "never")
+    ]
 
 
 def test_an_empty_directory_belongs_to_the_pods_group() -> None:

@@ -41,7 +41,7 @@ WHOLE = {
         "cgroup_parent": "",
         "sysctls": {},
         "overhead": {},
-        "resources": {"memory_limit_in_bytes": 64 << 20, "cpu_quota": 0, "cpu_period": 100000, "cpu_shares": 0},
+        "resources": {"memory_limit_in_bytes": 64 << 20, "cpu_quota": 25000, "cpu_period": 50000, "cpu_shares": 0},
         "security_context": {
             "namespace_options": {"network": 2, "pid": 1, "ipc": 0, "userns_options": {"mode": 2}},
             "run_as_user": {"value": 1000},
@@ -93,10 +93,16 @@ def test_a_whole_configuration_becomes_a_request() -> None:
         labels={"app": "web"}, annotations={"note": "hello"},
         pod=pb.PodSpec(
             name="web", namespace="shop", attempt=2, uid="u-1", log_directory="/var/log/pods/web",
-            memory_bytes=64 << 20,
+            memory_bytes=64 << 20, cpu_limit_milli=500,
         ),
         security=pb.SecuritySpec(seccomp="unconfined"),
     )  # fmt: skip
+
+
+def test_a_cpu_period_of_0_is_the_kernels_own_as_in_cri() -> None:
+    for quota, milli in ((0, 0), (-1, 0), (25000, 250)):
+        found = config(with_("linux.resources", {"cpu_quota": quota, "cpu_period": 0}))
+        assert (found.spec.pod.cpu_limit_milli, found.warnings) == (milli, ())
 
 
 def test_a_pod_without_a_uid_gets_one() -> None:
@@ -116,12 +122,13 @@ def test_the_same_in_yaml() -> None:
         ("linux.cgroup_parent", "/kubepods", "a cgroup of its own"),
         ("linux.sysctls", {"net.core.somaxconn": "5"}, "no sysctls"),
         ("linux.overhead", {"memory_limit_in_bytes": 5}, "add it to resources"),
-        ("linux.resources.cpu_quota", 50000, "a limit of memory alone"),
-        ("linux.resources.cpuset_cpus", "0-1", "a limit of memory alone"),
-        ("linux.resources.cpuset_mems", "0", "a limit of memory alone"),
-        ("linux.resources.hugepage_limits", [{"page_size": "2MB", "limit": 5}], "a limit of memory alone"),
-        ("linux.resources.unified", {"memory.high": "5"}, "a limit of memory alone"),
-        ("linux.resources.memory_swap_limit_in_bytes", 5, "a limit of memory alone"),
+        ("linux.resources.cpu_quota", 500, "not in the range of 10 to"),
+        ("linux.resources.cpu_period", 999, "not in the range of 1000 to 1000000"),
+        ("linux.resources.cpuset_cpus", "0-1", "limits of memory and CPU time alone"),
+        ("linux.resources.cpuset_mems", "0", "limits of memory and CPU time alone"),
+        ("linux.resources.hugepage_limits", [{"page_size": "2MB", "limit": 5}], "limits of memory and CPU time alone"),
+        ("linux.resources.unified", {"memory.high": "5"}, "limits of memory and CPU time alone"),
+        ("linux.resources.memory_swap_limit_in_bytes", 5, "limits of memory and CPU time alone"),
         ("linux.resources.memory_limit_in_bytes", 1000, "below 4194304"),
         ("linux.resources.memory_limit_in_bytes", "64Mi", "must be a whole number; it is a text"),
         ("linux.resources.memory_limit_in_bytes", -1, "not in the range"),

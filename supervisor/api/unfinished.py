@@ -1,0 +1,163 @@
+"""Bounds gRPC's requests whose bytes are still coming: only so many are received at once, and none for ever.
+
+gRPC opens a call's window for all of its message when the message is asked for, and keeps what has come of it. It has
+no bound for all of them together (its resource quota cannot be set from Python), so exitd asks for few at a time: of a
+message that it has not asked for yet the first window is kept, FIRST_WINDOW_BYTES. A message that takes its time makes
+room for those that wait.
+
+Time is counted in looks: a loop that stood still finds what has come meanwhile before it judges a call.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import Any, Never, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from supervisor.api import details
+from supervisor.errors import BadRequest, Busy, ExitdError, TimedOut
+
+FIRST_WINDOW_BYTES = 16 << 10
+MOST = 16  # messages that are received at once; of 4 MiB each
+MOST_CALLS = 20_000  # under way at once; each holds some 27 KB
+MOST_STREAMS = 256  # of requests, at once: only the first request of each is counted among the MOST
+PATIENCE_SECONDS = 0.5  # that a message may take while others wait
+LONGEST_SECONDS = 60.0  # that it may take at all
+LOOK_SECONDS = 0.05
+REST_SECONDS = 1.0  # between looks while no call waits
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # generic only in its stubs
+
+_STATUS = {status.value[0]: status for status in grpc.StatusCode}
+
+
+async def refuse(context: Context, refusal: details.Refusal) -> Never:
+    """Answer the call with the refusal.
+
+    Raises:
+        grpc.aio.AbortError: always, once it is answered.
+        CancelledError: the call has its answer already.
+    """
+    if context.done():
+        raise asyncio.CancelledError
+    await context.abort(_STATUS[refusal.code], refusal.text, ((details.KEY, refusal.details),))
+    raise AssertionError("abort always raises")
+
+
+async def read(context: Context) -> Any:
+    """Return the next request of a call, or EOF after the last. Raises AbortError: it is no message of its kind."""
+    try:
+        return await context.read()
+    except DecodeError as error:
+        await _refused(context, BadRequest(f"the request is no message of its kind: {error}"))
+
+
+async def _refused(context: Context, error: ExitdError) -> Never:
+    await refuse(context, details.refusal(error))
+
+
+class Unfinished:
+    """Holds the calls whose messages are being received, oldest first, and those that wait for a place."""
+
+    def __init__(
+        self,
+        most: int = MOST,
+        patience_seconds: float = PATIENCE_SECONDS,
+        longest_seconds: float = LONGEST_SECONDS,
+        most_streams: int = MOST_STREAMS,
+    ) -> None:
+        self._most, self._most_streams = most, most_streams
+        self._patience, self._longest = patience_seconds, longest_seconds
+        self._receiving: OrderedDict[Context, float] = OrderedDict()  # seconds so far, in looks
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._woken = 0  # that have a place and have not run since
+        self._look: asyncio.TimerHandle | None = None
+        self._pause = 0.0  # until that look
+        self._ending: set[asyncio.Task[Never]] = set()
+        self._streams = 0
+
+    async def request(self, context: Context) -> Any:
+        """Return the one request of a call. Raises AbortError: there is none, or it does not come."""
+        found = await self.first(context)
+        if found is grpc.aio.EOF:
+            await _refused(context, BadRequest("the call has no request"))
+        return found
+
+    async def first(self, context: Context) -> Any:
+        """Return the first of several requests, or EOF where there is none. Raises AbortError: it does not come."""
+        await self._place()
+        self._receiving[context] = 0.0
+        self._look_in(LOOK_SECONDS if self._waiting else REST_SECONDS)
+        try:
+            return await read(context)
+        finally:
+            self._receiving.pop(context, None)
+            self._next()
+
+    async def streaming(self, context: Context) -> None:
+        """Count a call with a stream of requests; `streamed` follows at its end. Raises AbortError: too many."""
+        if self._streams >= self._most_streams:
+            await _refused(context, Busy(f"{self._streams} streams of requests are open already; try again"))
+        self._streams += 1
+
+    def streamed(self) -> None:
+        self._streams -= 1
+
+    async def _place(self) -> None:
+        if len(self._receiving) + self._woken < self._most and not self._waiting:
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._look_in(LOOK_SECONDS)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._woken -= 1
+                self._next()
+            raise
+        self._woken -= 1
+
+    def _next(self) -> None:
+        """Wake the next call, which takes its place when it runs, in this turn of the loop or the next."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._woken += 1
+                return
+
+    def _look_in(self, seconds: float) -> None:
+        if self._look is not None:
+            if self._pause <= seconds:
+                return
+            self._look.cancel()
+        self._pause = seconds
+        self._look = asyncio.get_running_loop().call_later(seconds, self._age)
+
+    def _age(self) -> None:
+        self._look = None
+        for context in self._receiving:
+            self._receiving[context] += self._pause
+        for context, seconds in tuple(self._receiving.items()):
+            if seconds > self._longest:
+                self._end(context, TimedOut(f"the request was not complete after {self._longest:g} s"))
+            elif self._waiting and seconds > self._patience:
+                text = f"the request was not complete after {seconds:.2g} s, and others wait to send theirs; try again"
+                self._end(context, Busy(text))
+        if self._receiving or self._waiting:
+            self._look_in(LOOK_SECONDS if self._waiting else REST_SECONDS)
+
+    def _end(self, context: Context, error: ExitdError) -> None:
+        """Refuse a call under way. The coroutine that reads it gets the AbortError, and gives its place away."""
+        del self._receiving[context]  # judged once
+        ending = asyncio.create_task(_refused(context, error))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ended)
+
+    def _ended(self, ending: asyncio.Task[Never]) -> None:
+        self._ending.discard(ending)
+        if not ending.cancelled():
+            ending.exception()  # AbortError, or the peer has gone

@@ -1,0 +1,55 @@
+"""Reads what a Pod asks for by annotations: a limit of processes, for which it has no field, and older words. Pure.
+
+exitd/pids-limit: N             of all containers of the pod together
+pids-limit.exitd/CONTAINER: N   of one, in the place of 2048
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor.api.rights import MOST_PIDS
+from supervisor.cli.manifest.fields import Field, Notes
+
+POD_PIDS = "exitd/pids-limit"
+CONTAINER_PIDS = "pids-limit.exitd/"
+OURS = ("exitd/", ".exitd/")
+APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+SECCOMP = ("seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Limits of processes and threads; 0 is none."""
+
+    pids: int = 0
+    of_containers: Mapping[str, int] = field(default_factory=dict)
+
+
+def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Notes) -> Asked:
+    """Return what is asked. Notes what is refused, and what Kubernetes itself no longer reads."""
+    pids, of_containers = 0, {}
+    for key, each in annotations.fields() if annotations is not None else ():
+        name = key.removeprefix(CONTAINER_PIDS)
+        if key == POD_PIDS:
+            pids = _limit(each, notes)
+        elif name != key and name not in containers:
+            each.refuse(notes, f"there is no container {name!r}; there are {', '.join(containers)}")
+        elif name != key:
+            of_containers[name] = _limit(each, notes)
+        elif key.startswith(OURS[0]) or OURS[1] in key:
+            each.refuse(notes, f"exitd knows {POD_PIDS} and {CONTAINER_PIDS}CONTAINER")
+        elif key.startswith(APPARMOR) and each.text() != "unconfined":
+            each.refuse(notes, "exitd has no AppArmor profile of its own; drop it to run without")
+        elif key.startswith(SECCOMP):
+            each.warn(notes, "ignored, as by Kubernetes since 1.27; write securityContext.seccompProfile")
+    return Asked(pids, of_containers)
+
+
+def _limit(field: Field, notes: Notes) -> int:
+    text = field.text()
+    if text == "-1":
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_PIDS)) and int(text) <= MOST_PIDS):
+        field.refuse(notes, f"{text!r} is no number of processes; write 1 to {MOST_PIDS}, or 0 for no limit")
+        return 0
+    return int(text)

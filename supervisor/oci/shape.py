@@ -1,0 +1,121 @@
+"""Checks the types of those parts of config.json that exitd reads, as runtime-spec says. What it does not read is for
+the runtime to refuse. Pure.
+
+Source: runtime-spec 1.1, config.md and config-linux.md. A null is what Go makes of it: as if it were not there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from supervisor.errors import BadRequest
+
+MOST_DEPTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """An object whose values are all texts."""
+
+
+Shape: TypeAlias = "type[str] | type[bool] | type[dict[str, Any]] | Number | Texts | list[Any] | Mapping[str, Any]"
+
+ID = Number(0, 2**32 - 1)
+LONG = Number(0, 2**64 - 1)
+RLIMIT = {"type": str, "hard": LONG, "soft": LONG}
+CAPABILITIES = {name: [str] for name in ("bounding", "effective", "inheritable", "permitted", "ambient")}
+PROCESS: Mapping[str, Any] = {
+    "args": [str],
+    "env": [str],
+    "cwd": str,
+    "terminal": bool,
+    "user": {"uid": ID, "gid": ID, "additionalGids": [ID], "umask": ID},
+    "rlimits": [RLIMIT],
+    "capabilities": CAPABILITIES,
+    "consoleSize": {"height": LONG, "width": LONG},
+    "noNewPrivileges": bool,
+    "oomScoreAdj": Number(-1000, 1000),
+    "apparmorProfile": str,
+    "selinuxLabel": str,
+}
+CONFIG: Mapping[str, Any] = {
+    "process": PROCESS,
+    "root": {"path": str, "readonly": bool},
+    "hostname": str,
+    "mounts": [{"type": str, "source": str, "destination": str, "options": [str]}],
+    "annotations": Texts(),
+    "linux": {
+        "cgroupsPath": str,
+        "namespaces": [{"type": str, "path": str}],
+        "resources": {"memory": dict, "cpu": dict, "pids": dict, "devices": [dict]},
+        "sysctl": Texts(),
+        "devices": [dict],
+        "maskedPaths": [str],
+        "readonlyPaths": [str],
+        "seccomp": dict,
+    },
+}
+
+
+def check(value: object, shape: Shape, place: str) -> None:
+    """Check a value, and take the nulls out of its objects. Raises BadRequest with the place of another type."""
+    if isinstance(shape, Mapping):
+        _members(value, shape, place)
+    elif isinstance(shape, list):
+        for index, each in enumerate(_is(value, list, place, "a list")):
+            check(each, shape[0], f"{place}[{index}]")
+    elif isinstance(shape, Texts):
+        for name, each in _is(value, dict, place, "an object").items():
+            check(name, str, f"{place}: a name")
+            check(each, str, f"{place}.{name[:60]}")
+    elif isinstance(shape, Number):
+        if isinstance(value, bool) or not isinstance(value, int) or not shape.least <= value <= shape.most:
+            raise BadRequest(f"{place} must be a whole number from {shape.least} to {shape.most}")
+    elif shape is str:
+        _text(_is(value, str, place, "a string"), place)
+    elif shape is bool:
+        _is(value, bool, place, "true or false")
+    else:
+        _is(value, dict, place, "an object")
+
+
+def check_depth(value: object, place: str) -> None:
+    """Refuse what could not be written again: json's limit is the stack. Raises BadRequest."""
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        inner = [each for each in level if isinstance(each, dict | list)]
+        if not inner:
+            return
+        level = [one for each in inner for one in (each.values() if isinstance(each, dict) else each)]
+    raise BadRequest(f"{place}: more than {MOST_DEPTH} objects and lists in each other")
+
+
+def _members(value: object, shape: Mapping[str, Any], place: str) -> None:
+    found = _is(value, dict, place, "an object")
+    for name, inner in shape.items():
+        if name in found and found[name] is None:
+            del found[name]
+        elif name in found:
+            check(found[name], inner, f"{place}.{name}" if place else name)
+
+
+def _is(value: object, kind: type, place: str, what: str) -> Any:
+    if not isinstance(value, kind):
+        raise BadRequest(f"{place or 'the whole'} must be {what}")
+    return value
+
+
+def _text(text: str, place: str) -> None:
+    """Refuse what no C string and no UTF-8 can hold: it would reach no program. Raises BadRequest."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{place} has a lone surrogate in it") from error
+    if b"\0" in data:
+        raise BadRequest(f"{place} has a zero byte in it")

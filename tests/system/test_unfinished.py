@@ -1,0 +1,73 @@
+"""gRPC's messages that have begun and do not come to their end: the memory of a real exitd is counted from outside."""
+
+import pathlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from supervisor.api import unfinished
+from tests.system import lives
+from tests.system.daemonrig import Daemon, private_kb, until
+from tests.system.slowclients import MESSAGE_BYTES, crowd
+
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
+MOST_KB = 160 << 10  # what docs/security.md promises
+WAIT, ATTACH = b"/exitd.v1.Exitd/Wait", b"/exitd.v1.Exitd/Attach"
+CHECK, REFLECT = b"/grpc.health.v1.Health/Check", b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+LOOKS_SECONDS = 0.2
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with lives.directory() as base:
+        made = Daemon(base, forked=False)
+        made.start()
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+@pytest.mark.parametrize(("method", "count", "streams"), [(WAIT, 150, 1), (WAIT, 2, 100), (ATTACH, 60, 1)])
+def test_messages_that_lack_their_end_have_a_bound_together_and_the_daemon_serves_others(
+    daemon: Daemon, method: bytes, count: int, streams: int
+) -> None:
+    before, peak, look_at = private_kb(daemon.pid), 0, 0.0
+    with daemon.client() as client, crowd(f"{daemon.state}/exitd.sock", count, streams, method) as clients:
+
+        def refused() -> bool:
+            nonlocal peak, look_at
+            left = clients.turn()
+            if time.monotonic() >= look_at:
+                peak, look_at = max(peak, private_kb(daemon.pid)), time.monotonic() + LOOKS_SECONDS
+                client.version()
+            return left <= unfinished.MOST
+
+        until(refused, "no room is made", 60)
+        assert any(b"others wait to send theirs" in answer for answer in clients.answers)
+        assert not any(b"internal error" in answer for answer in clients.answers)
+        print(f"{count * streams} messages of {MESSAGE_BYTES} bytes: {before} kB before, {peak} kB at most")
+        assert peak - before < MOST_KB
+    assert "internal error" not in daemon.log.read_text()
+
+
+@pytest.mark.parametrize("method", [CHECK, REFLECT])
+def test_the_services_beside_exitds_own_have_that_bound_too(daemon: Daemon, method: bytes) -> None:
+    before = private_kb(daemon.pid)
+    with crowd(f"{daemon.state}/exitd.sock", 60, 1, method) as clients:
+        until(lambda: clients.turn() <= unfinished.MOST, "no room is made", 60)
+        assert private_kb(daemon.pid) - before < MOST_KB
+
+
+@pytest.mark.parametrize("method", [b"/\xff\xfe", b"\xff", b"/", b"", b"/exitd.v1.Exitd/\xed\xa0\x80", b"/a/b/c\0d"])
+def test_a_method_that_is_no_text_ends_its_call_alone(daemon: Daemon, method: bytes) -> None:
+    with crowd(f"{daemon.state}/exitd.sock", 2, 2, method) as clients:
+        until(lambda: not clients.turn(), "no answer")
+    until(daemon.answers, "gRPC is gone")
+    assert daemon.process is not None and daemon.process.poll() is None
+
+
+def test_the_page_says_what_is_measured_here() -> None:
+    assert f"{unfinished.MOST} messages" in PAGE and f"{MOST_KB >> 10} MiB" in PAGE
+    assert f"{unfinished.MOST_CALLS:,} calls" in PAGE and f"{unfinished.MOST_STREAMS} streams" in PAGE
