@@ -28,7 +28,7 @@ from supervisor.sandbox import MadeExec, NoProcess
 from supervisor.shimclient import place, pumps
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import Link
-from supervisor.shimclient.watching import process_of
+from supervisor.shimclient.watching import as_named
 from supervisor.taskfacts import Stdio
 
 SIGKILL = 9
@@ -83,10 +83,9 @@ class ShimV2Execs:
                 return MadeExec(None, None, self._hub.oom_kills(e.key))
             pid = found.pid
         try:
-            found_now = await room.patiently(lambda: process_of(pid), "a look at an exec")
+            init = await room.patiently(lambda: as_named(pid), "a look at an exec")
         except Busy:
-            found_now = None
-        init = found_now or Process(pid, 0)  # it may have ended by now, and its Wait tells how
+            init = Process(pid, 0)  # its Wait tells how it ends
         place.leave_init(directory.path, init)
         self._hub.watching.hold(watched, init, own=run.peer.is_plain)
         return MadeExec(init, run.shim, self._hub.oom_kills(e.key))
@@ -106,7 +105,7 @@ class ShimV2Execs:
             return NoProcess.UNKNOWN
         if state.status == "created":
             return NoProcess.NEVER_BEGAN
-        return process_of(state.pid) or Process(state.pid, 0)
+        return as_named(state.pid)
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None

@@ -112,9 +112,10 @@ class Watching:
 
     def hold(self, watched: Watched, init: Process, *, own: bool = True) -> None:
         """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there. Without room for one it is
-        opened as soon as there is: that its shim has begun it stays true."""
-        watched.init, watched.own = init, own
-        self._hold(watched)
+        opened as soon as there is: that its shim has begun it stays true. A pid of 0 is nobody's."""
+        watched.init, watched.own = init, own and init.pid > 0
+        if init.pid > 0:
+            self._hold(watched)
 
     def _hold(self, watched: Watched) -> None:
         assert watched.init is not None
@@ -302,3 +303,8 @@ def process_of(pid: int) -> Process | None:
     with contextlib.suppress(ProcessLookupError):
         return Process(pid, native.process_stat(pid)[2]) if 0 < pid <= MOST_PID else None
     return None
+
+
+def as_named(pid: int) -> Process:
+    """What a shim calls the process of this pid, that may have ended by now. What can be no pid is 0. OSError as above."""
+    return process_of(pid) or Process(pid if 0 < pid <= MOST_PID else 0, 0)

@@ -34,6 +34,7 @@ class Modes:
     wait: str = "prompt"  # | after-event | late | never | error
     late_seconds: float = 0.3
     told_pid: int = -1  # the pid that is told of every process; -1 is the truth
+    told_exec_pid: int = -1  # of every exec's alone
     at: tuple[int, ...] = ()  # seconds and nanoseconds that are told of every end; empty: the truth
     odd_events: bool = False  # before each exit, events that mean nothing
     vm: bool = False  # as kata's: signals nobody in what was not started, deletes it; a second Start is never answered

@@ -360,6 +360,8 @@ class Service:
         modes = self.modes
         if modes.told_pid >= 0:
             return modes.told_pid
+        if modes.told_exec_pid >= 0 and all(task.init is not process for task in self.tasks.values()):
+            return modes.told_exec_pid
         return os.getpid() if modes.one_pid else process.pid
 
     def _end_of(self, process: Process) -> dict[str, Any]:

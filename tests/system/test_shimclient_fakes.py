@@ -16,7 +16,7 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.cli import story
 from supervisor.errors import ExitdError, RuntimeFailed, TimedOut
 from tests.fakeshim.making import RUNTIME, FakeShim, make
-from tests.system import oracle
+from tests.system import execrig, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, private_kb, spec, until
 from tests.system.gates import killed
 from tests.system.lives import directory, events, last_exit, ledger, run, types, up, word
@@ -58,6 +58,7 @@ HOSTILE: list[tuple[dict[str, Any], tuple[str, int, str]]] = [
     *(({"at": at}, ("exited", 7, "shimv2-event")) for at in ((2**62, 0), (-(2**62), 0), (2**63 - 1, 2**31 - 1))),
     ({"at": (1, -(2**31))}, ("exited", 7, "shimv2-event")),
 ]
+NO_PIDS = (0, 2**22 + 1, 2**31, 2**32 - 1)
 # Of these no container comes.
 FAILURES: list[dict[str, Any]] = [
     *({"start": start} for start in ("fails", "hangs", "garbage", "nothing", "json4", "grpc", "vsock", "late-dead")),
@@ -65,7 +66,7 @@ FAILURES: list[dict[str, Any]] = [
     {"refused": {"Create": (2, "no such file")}},
     {"dies_on": ("Connect",)},
     {"never": ("Create", "Delete", "Shutdown")},
-    *({"told_pid": pid} for pid in (0, 2**22 + 1, 2**31, 2**32 - 1)),
+    *({"told_pid": pid} for pid in NO_PIDS),
 ]
 
 
@@ -140,6 +141,25 @@ def test_what_a_shim_tells_that_cannot_be_costs_its_container_alone(
         assert private_kb(odd.daemon.pid) - memory < GROWTH_KB
         client.remove(other.id, force=True)
         assert len(ledger(client, other.id)) == 1
+    assert "internal error" not in odd.daemon.log.read_text()
+    nothing_left(odd)
+
+
+@pytest.mark.parametrize("pid", NO_PIDS)
+def test_an_exec_whose_pid_cannot_be_ends_with_its_code_and_takes_signals(odd: Odd, pid: int) -> None:
+    odd.does(told_exec_pid=pid)
+    with odd.daemon.client() as client:
+        box = up(client, runtime=RUNTIME)
+        short = execrig.begin(client, box.id, "sh", "-c", "exit 7")
+        assert word(execrig.end_of(client, box.id, short)) == "exited 7"
+        long, killed = (execrig.begin(client, box.id, "sleep", "1000") for _ in range(2))
+        client.kill(box.id, "KILL", exec_id=killed)
+        assert word(execrig.end_of(client, box.id, killed)) == "unknown shim-number-only"
+    odd.daemon.restart()
+    with odd.daemon.client() as client:
+        client.kill(box.id, "KILL", exec_id=long, everyone=True)
+        assert word(execrig.end_of(client, box.id, long)) == "unknown shim-number-only"
+        client.remove(box.id, force=True)
     assert "internal error" not in odd.daemon.log.read_text()
     nothing_left(odd)
 
