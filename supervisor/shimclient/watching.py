@@ -306,5 +306,5 @@ def process_of(pid: int) -> Process | None:
 
 
 def as_named(pid: int) -> Process:
-    """What a shim calls the process of this pid, that may have ended by now. What can be no pid is 0. OSError as above."""
+    """Whom a shim names by this pid, ended by now or not. What can be no pid is 0. OSError as above."""
     return process_of(pid) or Process(pid if 0 < pid <= MOST_PID else 0, 0)

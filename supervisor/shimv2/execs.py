@@ -104,8 +104,7 @@ class TaskExecs:
                 return
             raise NameTaken(f"exec {request.exec_id} of {request.id} already exists")
         check(Op.EXEC, tasks.look(c).status, request.id)
-        if not request.exec_id:
-            raise BadRequest("an exec needs an id")
+        making.checked_id(request.exec_id, "an exec")
         process = options.document(request.spec if request.HasField("spec") else None, "Process")
         _check(process)
         stdio = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 
 import structlog
 
@@ -22,14 +23,17 @@ from supervisor.ttrpc.faults import CallFailed
 
 WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by
 MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
+MOST_PATH_BYTES = 4095
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than containerd's own 76 characters
 
 log = structlog.get_logger(__name__)
 
 
 async def spec_of(request: pb.CreateTaskRequest, caller: Caller) -> Spec:
     """BadRequest; CallFailed for what exitd does not do."""
-    if not request.id or not os.path.isabs(request.bundle):
-        raise BadRequest("a task needs an id, and a bundle with an absolute path")
+    checked_id(request.id, "a task")
+    _checked_path(request.bundle, "the bundle of a task")
+    mounts.check(request.rootfs)
     if request.checkpoint:
         raise CallFailed(Code.UNIMPLEMENTED, "restore from a checkpoint is not implemented")
     asked = await _options(request)
@@ -54,19 +58,33 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller) -> Spec:
     )
 
 
+def checked_id(id: str, whose: str) -> str:
+    """The id of a task or an exec as containerd makes them: names of files and cgroups. BadRequest."""
+    if not _ID.fullmatch(id):
+        raise BadRequest(f"{whose} needs an id: {id[:100]!r} is none; at most 128 letters, digits, '_', '.' and '-'")
+    return id
+
+
+def _checked_path(path: str, what: str) -> str:
+    """BadRequest."""
+    if not os.path.isabs(path) or "\0" in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
+        raise BadRequest(f"{what} is {path[:100]!r}; it must be an absolute path of at most {MOST_PATH_BYTES} bytes")
+    return path
+
+
 def _root_of(root: str, namespace: str) -> str:
     """Where the runtime is to keep the task's state, as containerd's own runtime has it. BadRequest."""
     if not root:
         return ""
-    if not os.path.isabs(root):
-        raise BadRequest(f"runtime options: Root is {root!r}; it must be an absolute path")
+    _checked_path(root, "runtime options: Root")
     return f"{os.path.normpath(root)}/{namespace}"
 
 
 def _cgroup_of(path: str) -> str:
     """Where the task's shims belong. BadRequest: a path that leads out of the hierarchy, or to nothing."""
-    if ".." in path.split("/"):
-        raise BadRequest(f"runtime options: ShimCgroup is {path!r}; it must be a path without '..'")
+    if ".." in path.split("/") or "\0" in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
+        wanted = f"a path without '..' of at most {MOST_PATH_BYTES} bytes"
+        raise BadRequest(f"runtime options: ShimCgroup is {path[:100]!r}; it must be {wanted}")
     name = path.strip("/")
     if name and not cgroups.existing(f"/{name}"):
         raise BadRequest(f"runtime options: ShimCgroup is {path!r}, and no such cgroup exists; make it first")
@@ -107,18 +125,18 @@ async def settled(words: Stdio, namespace: str, id: str, owner: tuple[int, int] 
 
 
 async def _options(request: pb.CreateTaskRequest) -> options.Options:
-    asked = options.parse(request.options if request.HasField("options") else None)
-    if asked.config_path:
-        try:
-            text = await asyncio.to_thread(_read, asked.config_path)
-        except OSError as error:
-            raise BadRequest(f"runtime options: {asked.config_path}: {error.strerror}") from error
-        asked = options.with_config(asked, text, asked.config_path)
-    return asked
+    """In a thread: TOML takes its time, and a file its own."""
+    asked = await asyncio.to_thread(options.parse, request.options if request.HasField("options") else None)
+    return await asyncio.to_thread(_with_file, asked) if asked.config_path else asked
 
 
-def _read(path: str) -> bytes:
-    return regular.read(path, most_bytes=1 << 20)
+def _with_file(asked: options.Options) -> options.Options:
+    path = _checked_path(asked.config_path, "runtime options: ConfigPath")
+    try:
+        text = regular.read(path, most_bytes=options.MOST_BYTES + 1)
+    except OSError as error:
+        raise BadRequest(f"runtime options: {path}: {error.strerror}") from error
+    return options.with_config(asked, text, path)
 
 
 # -- the root file system

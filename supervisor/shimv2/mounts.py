@@ -48,6 +48,7 @@ WORDS = {
 # What a bind mount takes over from its source, unless it is mounted a second time.
 BIND_TAKES = MS_BIND | 1 << 14
 MOST_DATA_BYTES = 4095  # a page with the zero at its end; the kernel cuts off what is more, without a word
+MOST_MOUNTS = 256  # a snapshotter may send each layer as one, and an image has 127 at most
 BUSY_LOOKS, BUSY_SECONDS = 50, 0.05
 LOWER = "lowerdir="
 _COLON = re.compile(r"(?<!\\):")
@@ -67,6 +68,19 @@ class Mount:
 def read(messages: Iterable[types_pb2.Mount]) -> tuple[Mount, ...]:
     """As a Create names them."""
     return tuple(Mount(each.type, each.source, each.target, tuple(each.options)) for each in messages)
+
+
+def check(mounts: Sequence[types_pb2.Mount]) -> None:
+    """What can be handed to mount(2), and shown. BadRequest names the mount by its place, and the field."""
+    if len(mounts) > MOST_MOUNTS:
+        raise BadRequest(f"a root file system of {len(mounts)} mounts; at most {MOST_MOUNTS} are made")
+    for place, mount in enumerate(mounts):
+        fields = {"type": mount.type, "source": mount.source, "target": mount.target}
+        for field, text in (*fields.items(), *(("options", word) for word in mount.options)):
+            if "\0" in text or len(os.fsencode(text)) > MOST_DATA_BYTES:
+                raise BadRequest(
+                    f"rootfs[{place}].{field}: {text[:100]!r}; at most {MOST_DATA_BYTES} bytes, none of them zero"
+                )
 
 
 def mount_all(mounts: Sequence[Mount], rootfs: str) -> None:

@@ -20,6 +20,8 @@ from supervisor.errors import BadRequest
 
 JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # before Process, LinuxResources and the like
 MAX_ID = 2**32 - 2
+MOST_BYTES = 16 << 10  # of TOML: tomllib takes 1.6 s for as many of the worst kind, and the square of that
+MOST_SHOWN, MOST_NOTES = 100, 20  # characters of a name of the client's, and notes of one task
 
 M = typing.TypeVar("M", bound=Message)
 
@@ -81,7 +83,7 @@ def parse(given: Any | None) -> Options:
             asked = _unpack(given, custom.Options())
             return with_config(Options(config_path=asked.config_path), asked.config_body, "config_body")
         case name:
-            return Options(notes=(f"options of the type {name} mean nothing here",))
+            return Options(notes=(f"options of the type {name[:MOST_SHOWN]} mean nothing here",))
 
 
 def parse_checkpoint(given: Any | None) -> CheckpointOptions:
@@ -95,23 +97,29 @@ def parse_checkpoint(given: Any | None) -> CheckpointOptions:
         case "containerd.linux.runc.CheckpointOptions":
             return _of_checkpoint(_unpack(given, older.CheckpointOptions()), parent_path="")
         case name:
+            sent = name[:MOST_SHOWN]
             raise BadRequest(
-                f"options of a checkpoint are of the type {name}; send containerd.runc.v1.CheckpointOptions"
+                f"options of a checkpoint are of the type {sent}; send containerd.runc.v1.CheckpointOptions"
             )
 
 
 def with_config(options: Options, text: bytes, origin: str) -> Options:
     """`options`, changed to what the TOML says; `origin` is for the message. A key may be written as in containerd's
     configuration (SystemdCgroup) or as in the message (systemd_cgroup). BadRequest."""
+    if len(text) > MOST_BYTES:
+        raise BadRequest(f"runtime options: {origin} has more than {MOST_BYTES >> 10} KiB")
     try:
         values = tomllib.loads(text.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadRequest(f"runtime options: {origin} is not TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # no text, no TOML, a number of 5,000 digits; too deep
+        raise BadRequest(f"runtime options: {origin} is not TOML: {str(error)[:MOST_SHOWN]}") from error
+    names = {key: FIELDS.get(key.replace("_", "").lower()) for key in values}
+    unknown = [key[:MOST_SHOWN] for key, name in names.items() if name is None]
+    notes = [f"option {key} of {origin} means nothing here" for key in unknown[:MOST_NOTES]]
+    if len(unknown) > MOST_NOTES:
+        notes.append(f"nor do {len(unknown) - MOST_NOTES} others")
+    options = replace(options, notes=(*options.notes, *notes))
     for key, value in values.items():
-        name = FIELDS.get(key.replace("_", "").lower())
-        if name is None:
-            options = replace(options, notes=(*options.notes, f"option {key} of {origin} means nothing here"))
-        else:
+        if (name := names[key]) is not None:
             changes: dict[str, typing.Any] = {name: _checked(key, value, getattr(options, name), origin)}
             options = replace(options, **changes)
     return options
@@ -126,7 +134,8 @@ def type_of(given: Any | None) -> str:
 def document(given: Any | None, kind: str) -> dict[str, object]:
     """The JSON object that an Any of runtime-spec's types holds: `kind` is Process, LinuxResources. BadRequest."""
     if given is None or type_of(given) != JSON_TYPES + kind:
-        raise BadRequest(f"a {kind} of runtime-spec is needed, and the type is {type_of(given) or 'none'!r}")
+        found_type = type_of(given)[:MOST_SHOWN] or "none"
+        raise BadRequest(f"a {kind} of runtime-spec is needed, and the type is {found_type!r}")
     try:
         found = json.loads(given.value)
     except (ValueError, RecursionError) as error:
@@ -157,7 +166,7 @@ def _checked(key: str, value: object, before: object, origin: str) -> object:
     """A value of the type that is there already."""
     if type(value) is not type(before) or (isinstance(value, int) and not 0 <= value <= MAX_ID):
         wanted = {bool: "true or false", int: "a number of a user or group", str: "a text"}[type(before)]
-        raise BadRequest(f"runtime options: {key} of {origin} is {value!r}; it must be {wanted}")
+        raise BadRequest(f"runtime options: {key} of {origin} is {repr(value)[:MOST_SHOWN]}; it must be {wanted}")
     return value
 
 

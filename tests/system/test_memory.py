@@ -128,8 +128,8 @@ def test_a_shim_whose_counter_has_gone_with_its_cgroup_records_the_kill_from_the
 
 
 def test_of_another_cgroups_memory_kills_in_the_kernels_log_a_shim_records_nothing(rig: Rig, keeper: Keeper) -> None:
-    """A child is killed for memory, in a cgroup that is not the shim's by its name; then init by somebody. With many kills
-    in a few seconds the kernel leaves out the line with the cgroup: whom it names by pid is not init."""
+    """A child is killed for memory, in a cgroup that is not the shim's by its name; then init by somebody. With many
+    kills in a few seconds the kernel leaves out the line with the cgroup: whom it names by pid is not init."""
     bundle, inner = limited(rig, f"( {WORDS} ); while :; do sleep 1; done")
     run = keeper.make("box", bundle, oom=cgroups.oom_counter_path(inner) or "", memcg="/exitd-test/another")
     with stopped(run.shim_pid):
