@@ -189,7 +189,9 @@ class Box:
         listed = self.scene.patiently(
             lambda client: client.list(all_of_them=True, filters=(f"name={self.name}",)), f"{self.name} is not listed"
         )
-        return next((each.id for each in listed if each.phase not in (pb.PHASE_CREATING, pb.PHASE_REMOVING)), "")
+        between = (pb.PHASE_CREATING, pb.PHASE_REMOVING)
+        named = [each for each in listed if each.spec.name == self.name]  # the filter takes parts of names
+        return next((each.id for each in named if each.phase not in between), "")
 
     def phase(self) -> int:
         """0 when it has gone."""

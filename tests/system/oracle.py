@@ -122,7 +122,8 @@ class Revived:
 
 
 def by_name(client: Client, name: str) -> pb.Container | None:
-    return next(iter(client.list(all_of_them=True, filters=(f"name={name}",))), None)
+    listed = client.list(all_of_them=True, filters=(f"name={name}",))  # which takes parts of names
+    return next((each for each in listed if each.spec.name == name), None)
 
 
 def created(up: Revived, subject: Subject) -> None:
