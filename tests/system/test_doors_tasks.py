@@ -1,6 +1,7 @@
 """What no containerd should ever send a relay, in every request of the Task service: a named refusal, or a task that is
 made and removed; no more memory than before, no internal error in the log, and others are served."""
 
+import itertools
 import json
 import pathlib
 import random
@@ -15,6 +16,7 @@ from protos.containerd import task_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Request
 from supervisor.errors import Code
 from supervisor.shimv2.mounts import MOST_MOUNTS
+from supervisor.shimv2.tasks import RUNNING
 from supervisor.ttrpc.connection import MAX_TEXT
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import REQUEST, Frame
@@ -96,37 +98,37 @@ def is_named(error: CallFailed) -> bool:
     return "internal error" not in str(error) and len(error.text) <= MAX_TEXT
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_an_id_that_is_none_is_refused_by_name(rig: Tasks, name: str) -> None:
+def test_an_id_that_is_none_is_refused_by_name(rig: Tasks) -> None:
     bundle = rig.bundle("c", "/bin/true")
-    error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id=TEXTS[name], bundle=str(bundle)))
-    assert error is not None and error.code == Code.INVALID_ARGUMENT and is_named(error), error
+    for name, text in TEXTS.items():
+        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id=text, bundle=str(bundle)))
+        assert error is not None and error.code == Code.INVALID_ARGUMENT and is_named(error), (name, error)
     rig.relay.create("c", bundle)
-    assert rig.relay.add_exec("c", TEXTS[name], "/bin/true") == Code.INVALID_ARGUMENT
+    for name, text in TEXTS.items():
+        assert rig.relay.add_exec("c", text, "/bin/true") == Code.INVALID_ARGUMENT, name
     rig.relay.delete("c")
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_a_bundle_that_is_none_is_refused_by_name(rig: Tasks, name: str) -> None:
-    for path in (TEXTS[name], f"/{TEXTS[name]}", f"/proc/self/root/{TEXTS[name]}"):
+def test_a_bundle_that_is_none_is_refused_by_name(rig: Tasks) -> None:
+    for path in (f"{top}{text}" for text in TEXTS.values() for top in ("", "/", "/proc/self/root/")):
         error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=path))
         assert error is not None and is_named(error), (path[:100], error)
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_a_root_file_system_of_anything_is_refused_by_name_and_leaves_no_mount(rig: Tasks, name: str) -> None:
-    text, before = TEXTS[name], rig.mounts()
+def test_a_root_file_system_of_anything_is_refused_by_name_and_leaves_no_mount(rig: Tasks) -> None:
+    before = rig.mounts()
     bundle = rig.bundle("c", "/bin/true")
     whole = {"type": "bind", "source": str(bundle / "rootfs"), "options": ["rbind", "ro"]}
-    for field, value in (("type", text), ("source", text), ("target", f"{text}/x"), ("options", [text] * 100)):
+    for text, field in itertools.product(TEXTS.values(), ("type", "source", "target", "options")):
+        value = {"target": f"{text}/x", "options": [text] * 100}.get(field, text)
         request = pb.CreateTaskRequest(id="c", bundle=str(bundle))
         request.rootfs.append(types_pb2.Mount(**{**whole, field: value}))  # type: ignore[arg-type]
         error = refusal(rig.relay, "Create", request)
         if error is None:  # unknown words of a bind are data, which it has not
             rig.relay.delete("c")
         else:
-            assert is_named(error), (field, error)
-        assert rig.mounts() == before, field
+            assert is_named(error), (field, text[:100], error)
+        assert rig.mounts() == before, (field, text[:100])
 
 
 def test_more_mounts_than_any_image_has_are_refused_before_the_first_is_made(rig: Tasks) -> None:
@@ -136,16 +138,14 @@ def test_more_mounts_than_any_image_has_are_refused_before_the_first_is_made(rig
     assert error is not None and f"at most {MOST_MOUNTS} are made" in str(error) and not rig.mounts()
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_streams_of_anything_are_taken_or_refused_by_name(rig: Tasks, name: str) -> None:
-    bundle, text = rig.bundle("c", "/bin/true"), TEXTS[name]
-    for path in (text, f"/nowhere/{text}", f"file://{text}", f"binary://{text}", f"{text}://"):
-        for field in ("stdin", "stdout", "stderr"):
-            error = refusal(rig.relay, "Create", created(bundle, field, path))
-            if error is None:
-                rig.relay.delete("c")
-            else:
-                assert is_named(error), (field, path[:100], error)
+def test_streams_of_anything_are_taken_or_refused_by_name(rig: Tasks) -> None:
+    bundle, forms = rig.bundle("c", "/bin/true"), ("{}", "/nowhere/{}", "file://{}", "binary://{}", "{}://")
+    for text, form, field in itertools.product(TEXTS.values(), forms, ("stdin", "stdout", "stderr")):
+        error = refusal(rig.relay, "Create", created(bundle, field, form.format(text)))
+        if error is None:
+            rig.relay.delete("c")
+        else:
+            assert is_named(error), (field, form, text[:100], error)
 
 
 def created(bundle: pathlib.Path, field: str, value: str) -> pb.CreateTaskRequest:
@@ -172,41 +172,36 @@ TOML = {
 }
 
 
-@pytest.mark.parametrize("name", TOML)
-def test_runtime_options_of_anything_are_noted_or_refused_and_cost_a_short_line_in_the_log(
-    rig: Tasks, name: str
-) -> None:
-    bundle, before = rig.bundle("c", "/bin/true"), rig.daemon.log.stat().st_size
-    given = Any()
-    given.Pack(runtimeoptions_pb2.Options(type_url="a", config_body=TOML[name]))
-    error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
-    if error is None:
-        rig.relay.delete("c")
-    else:
-        assert error.code == Code.INVALID_ARGUMENT and is_named(error), error
-    assert rig.daemon.log.stat().st_size - before < SHORT_KB << 10
+def test_runtime_options_of_anything_are_noted_or_refused_and_cost_a_short_line_in_the_log(rig: Tasks) -> None:
+    bundle = rig.bundle("c", "/bin/true")
+    for name, text in TOML.items():
+        given, before = Any(), rig.daemon.log.stat().st_size
+        given.Pack(runtimeoptions_pb2.Options(type_url="a", config_body=text))
+        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
+        if error is None:
+            rig.relay.delete("c")
+        else:
+            assert error.code == Code.INVALID_ARGUMENT and is_named(error), (name, error)
+        assert rig.daemon.log.stat().st_size - before < SHORT_KB << 10, name
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_each_text_of_runcs_options_may_be_anything(rig: Tasks, name: str) -> None:
+def test_each_text_of_runcs_options_may_be_anything(rig: Tasks) -> None:
     bundle = rig.bundle("c", "/bin/true")
     texts = [field.name for field in runc_pb2.Options.DESCRIPTOR.fields if field.type == field.TYPE_STRING]
-    for field in texts:
+    for text, field in itertools.product(TEXTS.values(), texts):
         asked_for, given = runc_pb2.Options(), Any()
-        setattr(asked_for, field, TEXTS[name])
+        setattr(asked_for, field, text)
         given.Pack(asked_for)
         error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
         if error is None:
             rig.relay.delete("c")
         else:
-            assert is_named(error), (field, error)
-    given = Any()
-    given.Pack(runtimeoptions_pb2.Options(config_path=TEXTS[name]))
-    error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
-    if name == "empty":
-        rig.relay.delete("c")
-    else:
-        assert error is not None and error.code == Code.INVALID_ARGUMENT and is_named(error), error
+            assert is_named(error), (field, text[:100], error)
+    for text in filter(None, TEXTS.values()):
+        given = Any()
+        given.Pack(runtimeoptions_pb2.Options(config_path=text))
+        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
+        assert error is not None and error.code == Code.INVALID_ARGUMENT and is_named(error), (text[:100], error)
 
 
 def test_options_of_a_type_that_is_unknown_cost_a_short_line_in_the_log(rig: Tasks) -> None:
@@ -252,49 +247,46 @@ def added(rig: Tasks, document: bytes, what: str) -> None:
     assert error is None or is_named(error), (what, error)
 
 
-@pytest.mark.parametrize("name", hostile.VALUES)
-def test_an_update_with_anything_is_done_or_refused_by_name(rig: Tasks, name: str) -> None:
+def test_an_update_with_anything_is_done_or_refused_by_name(rig: Tasks) -> None:
     rig.relay.create("c", rig.bundle("c", "/bin/sleep", "1000"))
     rig.relay.start("c")
     resources = {"memory": {"limit": 1 << 28}, "pids": {"limit": 10}, "cpu": {"shares": 100}}
-    for place in hostile.places(resources):
+    cases = [(place, name) for place in hostile.places(resources) for name in hostile.VALUES]
+    for place, name in random.Random(8).sample(cases, SAMPLE):
         text = json.dumps(hostile.replaced(resources, place, hostile.VALUES[name]))
         given = Any(type_url=RESOURCES, value=text.encode())
         error = refusal(rig.relay, "Update", pb.UpdateTaskRequest(id="c", resources=given))
-        assert error is None or is_named(error), (place, error)
+        assert error is None or is_named(error), (place, name, error)
     rig.relay.kill("c")
     rig.relay.wait("c")
     rig.relay.delete("c")
 
 
-@pytest.mark.parametrize("number", [0, 65, 2**31, 2**32 - 1])
-def test_numbers_that_cannot_be_are_refused_by_name_and_the_task_lives(rig: Tasks, number: int) -> None:
-    rig.relay.create("c", rig.bundle("c", "/bin/sleep", "1000"), terminal=False)
+def test_numbers_that_cannot_be_are_refused_by_name_and_the_task_lives(rig: Tasks) -> None:
+    rig.relay.create("c", rig.bundle("c", "/bin/sleep", "1000"))
     rig.relay.start("c")
-    for request in (
-        pb.KillRequest(id="c", signal=number),
-        pb.KillRequest(id="c", signal=number, all=True),
-        pb.ResizePtyRequest(id="c", width=number, height=number),
-    ):
-        error = refusal(rig.relay, "Kill" if isinstance(request, pb.KillRequest) else "ResizePty", request)
-        assert error is None or is_named(error), error
-    assert rig.relay.state("c").status == rig.relay.state("c").status
+    for number in (0, 65, 2**31, 2**32 - 1):
+        for everyone in (False, True):
+            error = refusal(rig.relay, "Kill", pb.KillRequest(id="c", signal=number, all=everyone))
+            assert error is not None and is_named(error), (number, everyone, error)
+        error = refusal(rig.relay, "ResizePty", pb.ResizePtyRequest(id="c", width=number, height=number))
+        assert error is None or is_named(error), (number, error)
+    assert rig.relay.state("c").status == RUNNING
     rig.relay.kill("c")
     assert rig.relay.wait("c").exit_status == 137
     rig.relay.delete("c")
 
 
-@pytest.mark.parametrize("service", [V2, V3])
-@pytest.mark.parametrize("method", REQUESTS)
-def test_a_task_that_is_not_there_is_named(rig: Tasks, method: str, service: str) -> None:
-    error = refusal(rig.relay, method, REQUESTS[method], service)
-    assert error is not None and error.code == Code.NOT_FOUND and "none" in str(error), error
+def test_a_task_that_is_not_there_is_named(rig: Tasks) -> None:
+    for service, method in itertools.product((V2, V3), REQUESTS):
+        error = refusal(rig.relay, method, REQUESTS[method], service)
+        assert error is not None and error.code == Code.NOT_FOUND and "none" in str(error), (service, method, error)
 
 
-@pytest.mark.parametrize("name", ["no JSON", "no text", "zero bytes", "large"])
-def test_bytes_that_are_no_request_are_refused_by_name_at_every_method(rig: Tasks, name: str) -> None:
-    data = b"\x0a\xff\xff\xff\x7f" + hostile.TEXTS[name][: 3 << 20]
-    for method in ("Create", "Connect", "Shutdown", *REQUESTS):
+def test_bytes_that_are_no_request_are_refused_by_name_at_every_method(rig: Tasks) -> None:
+    documents = [hostile.TEXTS[name] for name in ("no JSON", "no text", "zero bytes", "large")]
+    for document, method in itertools.product(documents, ("Create", "Connect", "Shutdown", *REQUESTS)):
+        data = b"\x0a\xff\xff\xff\x7f" + document[: 3 << 20]
         error = raw(rig.relay, method, data)
         assert error is not None and "does not decode" in str(error) and is_named(error), (method, error)
 
