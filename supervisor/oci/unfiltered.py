@@ -23,7 +23,7 @@ class Unfiltered:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Stamp, bool]] = {}
-        self._asking = asyncio.Lock()
+        self._asking: dict[tuple[str, Stamp], asyncio.Task[bool]] = {}
 
     async def refuse(self, path: str) -> None:
         """Refuse a program that would run a container without the profile it was asked for.
@@ -32,9 +32,7 @@ class Unfiltered:
             RuntimeFailed: the program is such a one.
             Busy: there is no room to ask it.
         """
-        async with self._asking:
-            silent = await self._look(path)
-        if silent:
+        if await self._look(path):
             raise RuntimeFailed(
                 f"{path} was built without seccomp, and would leave the container's profile out: choose another "
                 "runtime, or --security-opt seccomp=unconfined"
@@ -47,10 +45,27 @@ class Unfiltered:
         known, silent = self._known.get(path, (None, False))
         if known == stamp:
             return silent
+        return await asyncio.shield(self._question(path, stamp))
+
+    def _question(self, path: str, stamp: Stamp) -> asyncio.Task[bool]:
+        """Return the one question that is under way for this program: one that hangs costs its own containers one
+        limit, and those of other programs nothing."""
+        asking = self._asking.get((path, stamp))
+        if asking is None:
+            asking = self._asking[path, stamp] = asyncio.create_task(self._ask(path, stamp))
+            asking.add_done_callback(lambda done: self._asked((path, stamp), done))
+        return asking
+
+    async def _ask(self, path: str, stamp: Stamp) -> bool:
         answer = await _asked(path)
         if answer is not None:
             self._known[path] = stamp, answer
         return bool(answer)
+
+    def _asked(self, key: tuple[str, Stamp], done: asyncio.Task[bool]) -> None:
+        del self._asking[key]
+        if not done.cancelled():
+            done.exception()  # whoever has asked may have gone
 
 
 def _stamp(path: str) -> Stamp | None:

@@ -53,6 +53,36 @@ def test_a_program_is_asked_once_until_it_changes(tmp_path: Path) -> None:
     asyncio.run(look())
 
 
+def test_a_program_that_hangs_is_asked_once_at_a_time_and_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hanging := tmp_path / "hanging").touch()
+    (other := tmp_path / "other").touch()
+
+    async def look() -> None:
+        asked, answer = list[str](), asyncio.Event()
+
+        async def run(words: list[str], **_: object) -> runtime.Result:
+            asked.append(words[0])
+            if words[0] == str(hanging):
+                await answer.wait()
+            return runtime.Result(0, CRUN.format(""), "")
+
+        monkeypatch.setattr(runtime, "run", run)
+        unfiltered = Unfiltered()
+        waiting = [asyncio.create_task(unfiltered.refuse(str(hanging))) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeFailed, match="other was built"):
+            await unfiltered.refuse(str(other))
+        waiting[0].cancel()
+        answer.set()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(each) for each in found] == [asyncio.CancelledError, RuntimeFailed, RuntimeFailed]
+        assert asked == [str(hanging), str(other)]
+
+    asyncio.run(look())
+
+
 def test_a_program_that_did_not_answer_is_asked_again(tmp_path: Path) -> None:
     program, ready = tmp_path / "crun", tmp_path / "ready"
     program.write_text(f"#!/bin/sh\n[ -e {ready} ] || kill -9 $$\ncat <<E\n{CRUN.format('')}E\n")
