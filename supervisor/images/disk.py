@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -108,7 +109,7 @@ class Disk:
     def read_blob(self, digest: str) -> bytes:
         with self.errors():
             text = regular.read(self.blob(digest), most_bytes=MOST_DOCUMENT_BYTES + 1)
-        if f"sha256:{hashlib.sha256(text).hexdigest()}" != digest:
+        if _digest_of(text) != digest:
             raise ImageStoreFailed(f"{self.blob(digest)} has been damaged; load the image again")
         return text
 
@@ -191,19 +192,29 @@ class Disk:
             return tuple(name for name in os.listdir(self.path) if name.startswith(ASIDE))
 
     def _found(self) -> index.Images:
-        """Return the images that are whole, without a word of the index."""
-        with self.errors():
+        """Return the images that are whole, without a word of the index. CannotStart: that cannot be said just now."""
+        try:
             names = sorted(os.listdir(f"{self.path}/blobs"))
-        return tuple(image for name in names if (image := self._image(f"sha256:{name}")) is not None)
+            return tuple(image for name in names if (image := self._image(f"sha256:{name}")) is not None)
+        except OSError as error:
+            raise CannotStart(f"the image store {self.path} cannot be read: {error.strerror}") from error
 
     def _image(self, digest: str) -> Image | None:
+        """OSError: it cannot be read just now."""
         if not DIGEST.fullmatch(digest):
             return None
         try:
-            config = documents.parse_config(self.read_blob(digest), self.blob(digest))
-        except (BadImage, ImageStoreFailed):
+            text = regular.read(self.blob(digest), most_bytes=MOST_DOCUMENT_BYTES + 1)
+            if _digest_of(text) != digest:
+                return None
+            config = documents.parse_config(text, self.blob(digest))
+            if not all(stat.S_ISDIR(os.stat(self.layer(diff_id)).st_mode) for diff_id in config.diff_ids):
+                return None
+        except (BadImage, regular.NotRegular, FileNotFoundError):
             return None
-        if not all(os.path.isdir(self.layer(diff_id)) for diff_id in config.diff_ids):
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
             return None
         return Image(digest, "", (), tuple(Layer(diff_id, 0) for diff_id in config.diff_ids), config.created)
 
@@ -231,6 +242,10 @@ def sync(directory: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def _hex(digest: str) -> str:

@@ -207,10 +207,12 @@ class Images:
 
     def gc(self) -> tuple[str, ...]:
         """Removes the layers that no image has and no load under way counts on; their diff ids. None where an entry of
-        the index cannot be read: any layer may be its."""
+        the index cannot be read, or a container stands on an image that is not listed: any layer may be theirs."""
         if self._disk.damaged:
             return ()
         with self._staging() as bin_path, self._lock:
+            if not {image.id for image in self._images}.issuperset(self._disk.holds().values()):
+                return ()
             layers = {layer.diff_id for image in self._images for layer in image.layers}
             return self._disk.move_others(bin_path, layers | self._pins.keys(), {image.id for image in self._images})
 

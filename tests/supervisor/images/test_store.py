@@ -1,15 +1,18 @@
 """The store: what is loaded is listed, found, held and shared; what is broken or hostile leaves nothing behind."""
 
 import contextlib
+import errno
 import gzip
 import json
 import os
 import pathlib
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from supervisor import regular
 from supervisor.errors import (
     AmbiguousImage,
     BadRequest,
@@ -265,6 +268,49 @@ def test_an_index_that_cannot_be_read_is_put_aside_and_costs_names_and_no_image(
     with contextlib.closing(Images(str(tmp_path / "root"))) as images:
         images.load(f"oci:{both}")
         assert [image.names for image in images.list()] == [image.names for image in before]
+
+
+def test_a_held_image_whose_configuration_is_damaged_too_keeps_its_layers(
+    both: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Its container goes on, and can be removed. Then the layers can go."""
+    path = tmp_path / "root/images"
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.load(f"oci:{both}")
+        held = TALL.id  # it alone has the upper layer
+        images.hold("c1", held)
+        before = layers_on_disk(tmp_path)
+    (path / "index.json").write_bytes(bytes(100))
+    (path / "blobs" / held.removeprefix("sha256:")).write_bytes(bytes(100))
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.tidy()
+        assert held not in [image.id for image in images.list()] and layers_on_disk(tmp_path) == before
+        images.release("c1")
+        images.tidy()
+        assert layers_on_disk(tmp_path) < before
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
+def test_images_that_cannot_be_looked_for_just_now_stop_the_start_and_are_kept(
+    both: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.load(f"oci:{both}")
+    (tmp_path / "root/images/index.json").write_bytes(b"{")
+    read = regular.read
+
+    def fails(path: str, **how: Any) -> bytes:
+        if "/blobs/" in path:
+            raise OSError(code, os.strerror(code), path)
+        return read(path, **how)
+
+    monkeypatch.setattr(regular, "read", fails)
+    with pytest.raises(CannotStart, match=os.strerror(code)):
+        Images(str(tmp_path / "root"))
+    monkeypatch.undo()
+    with contextlib.closing(Images(str(tmp_path / "root"))) as images:
+        images.tidy()
+        assert (len(images.list()), layers_on_disk(tmp_path)) == (2, 2)
 
 
 def test_an_index_that_is_no_file_and_one_that_a_kill_left_put_aside_cost_no_image(
