@@ -48,6 +48,7 @@ WORDS = {
 # What a bind mount takes over from its source, unless it is mounted a second time.
 BIND_TAKES = MS_BIND | 1 << 14
 MOST_DATA_BYTES = 4095  # a page with the zero at its end; the kernel cuts off what is more, without a word
+MOST_LOWER, MOST_LOWER_BYTES = 500, 256 << 10  # overlay's own bound; they become descriptors where a page is too short
 MOST_MOUNTS = 256  # a snapshotter may send each layer as one, and an image has 127 at most
 BUSY_LOOKS, BUSY_SECONDS = 50, 0.05
 LOWER = "lowerdir="
@@ -77,10 +78,11 @@ def check(mounts: Sequence[types_pb2.Mount]) -> None:
     for place, mount in enumerate(mounts):
         fields = {"type": mount.type, "source": mount.source, "target": mount.target}
         for field, text in (*fields.items(), *(("options", word) for word in mount.options)):
-            if "\0" in text or len(os.fsencode(text)) > MOST_DATA_BYTES:
-                raise BadRequest(
-                    f"rootfs[{place}].{field}: {text[:100]!r}; at most {MOST_DATA_BYTES} bytes, none of them zero"
-                )
+            is_lower = field == "options" and mount.type == "overlay" and text.startswith(LOWER)
+            most = MOST_LOWER_BYTES if is_lower else MOST_DATA_BYTES
+            if "\0" in text or len(os.fsencode(text)) > most or (is_lower and len(_COLON.split(text)) > MOST_LOWER):
+                what = f"at most {MOST_LOWER} directories, {most} bytes" if is_lower else f"at most {most} bytes"
+                raise BadRequest(f"rootfs[{place}].{field}: {text[:100]!r}; {what}, none of them zero")
 
 
 def mount_all(mounts: Sequence[Mount], rootfs: str) -> None:

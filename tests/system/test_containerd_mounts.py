@@ -1,5 +1,6 @@
 """A task's root file system by the real mount(2): what containerd's snapshotters name, and what an image may try."""
 
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -37,6 +38,7 @@ class Place:
         return str(path)
 
     def mount(self, *wanted: Mount) -> None:
+        mounts.check([types_pb2.Mount(**dataclasses.asdict(each)) for each in wanted])
         mounts.mount_all(wanted, str(self.rootfs))
 
     def mounted(self) -> list[str]:
