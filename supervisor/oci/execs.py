@@ -224,7 +224,8 @@ class NativeExecs:
             return process, bundle.command_of(process, root, mounts=())
         document = bundle.configuration(container, self._place.root)
         shown = f"the container {container.spec.name}"
-        user = users.resolve(e.spec.user, root, shown=shown) if e.spec.user else None
+        groups = container.spec.rights.image_groups
+        user = users.resolve(e.spec.user, root, shown=shown, image_groups=groups) if e.spec.user else None
         own_env = document_env(document) if container.spec.bundle else container.spec.env
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())

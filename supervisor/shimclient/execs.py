@@ -171,7 +171,8 @@ class ShimV2Execs:
         if e.spec.process:
             process = execspec.whole(e.spec)
             return process, bundle.command_of(process, root, mounts=())
-        user = users.resolve(e.spec.user, root, shown=f"the container {container.spec.name}") if e.spec.user else None
+        shown, groups = f"the container {container.spec.name}", container.spec.rights.image_groups
+        user = users.resolve(e.spec.user, root, shown=shown, image_groups=groups) if e.spec.user else None
         own_env = document_env(document) if container.spec.bundle else container.spec.env
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())

@@ -247,6 +247,16 @@ def test_an_exec_has_what_its_containers_context_says(stage: Stage) -> None:
     assert seen(stage.cli.ok("exec", "p-app", "sh", "-c", LOOK).splitlines()) == {**PLAIN, **expected}
 
 
+@pytest.mark.parametrize(("policy", "groups"), [("Strict", "1000 4000"), ("Merge", "1000 4000 50000")])
+def test_an_exec_as_a_user_of_the_image_has_no_more_groups_than_its_container_may(
+    stage: Stage, policy: str, groups: str
+) -> None:
+    context = {"runAsUser": 1000, "supplementalGroups": [4000], "supplementalGroupsPolicy": policy}
+    assert stage.play(stage.document({"app": {"command": ["sleep", "1000"]}}, securityContext=context)).code == 0
+    found = seen(stage.cli.ok("exec", "--user", "app", "p-app", "sh", "-c", LOOK).splitlines())
+    assert found["Groups"] == groups
+
+
 PIDS_MAX = "cat $(ls /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null)"
 # Both halves of a fork bomb, but that what it makes waits: it comes to its limit, and the machine does not notice.
 BOMB = "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; echo survived"

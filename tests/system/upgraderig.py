@@ -28,7 +28,7 @@ VERSIONS = (
     "c7542eadf5cace614801d371b4debc46201ec4ae",
     "d9e706e8498b903ee36275347b77b589c17664ed",
 )
-OLDER_SCHEMA = VERSIONS[:2]  # what today's exitd has stored they do not read
+OLDER_SCHEMA = VERSIONS  # what today's exitd has stored they do not read
 BUILT = ROOT / "build" / "versions"
 PROGRAMS = (
     *("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald"),
