@@ -1,7 +1,8 @@
 """Checks the types of those parts of config.json that exitd reads, as runtime-spec says. What it does not read is for
 the runtime to refuse. Pure.
 
-Source: runtime-spec 1.1, config.md and config-linux.md. A null is what Go makes of it: as if it were not there.
+Source: runtime-spec 1.1, config.md and config-linux.md. A null as a member of an object is as if it were not there, as
+in Go; in a list it is refused.
 """
 
 from collections.abc import Mapping
@@ -71,7 +72,10 @@ def check(value: object, shape: Shape, place: str) -> None:
         for index, each in enumerate(_is(value, list, place, "a list")):
             check(each, shape[0], f"{place}[{index}]")
     elif isinstance(shape, Texts):
-        for name, each in _is(value, dict, place, "an object").items():
+        found = _is(value, dict, place, "an object")
+        for name in [name for name, each in found.items() if each is None]:
+            del found[name]
+        for name, each in found.items():
             check(name, str, f"{place}: a name")
             check(each, str, f"{place}.{name[:60]}")
     elif isinstance(shape, Number):
