@@ -121,13 +121,13 @@ class Unfinished:
         self._woken -= 1
 
     def _next(self) -> None:
-        """Wake the next call, which takes its place when it runs, in this turn of the loop or the next."""
-        while self._waiting:
+        """Wake the next calls, as many as there are places. Each takes its own when it runs, in this turn of the loop
+        or the next."""
+        while self._waiting and len(self._receiving) + self._woken < self._most:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 self._woken += 1
-                return
 
     def _look_in(self, seconds: float) -> None:
         if self._look is not None:

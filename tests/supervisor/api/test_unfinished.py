@@ -17,6 +17,10 @@ class Call:
         self.is_read = True
         return await self.message
 
+    def done(self) -> bool:
+        """It has its answer."""
+        return True
+
     def begin(self, unfinished: Unfinished) -> "asyncio.Task[Any]":
         return asyncio.create_task(unfinished.request(cast(Context, self)))
 
@@ -58,5 +62,30 @@ def test_a_call_that_is_cancelled_when_it_has_been_woken_gives_its_place_away() 
         assert (second.is_read, third.is_read) == (False, True)
         third.message.set_result("three")
         assert await begun[2] == "three"
+
+    asyncio.run(act())
+
+
+def test_a_place_that_a_newcomer_has_taken_wakes_nobody() -> None:
+    """A message is refused, one comes in its place before its call has ended, and then one that waits is not woken."""
+
+    async def act() -> None:
+        unfinished = Unfinished(most=1, longest_seconds=0)
+        first, second, third = Call(), Call(), Call()
+        begun = [first.begin(unfinished)]
+        await turns()
+        unfinished._age()
+        begun.append(second.begin(unfinished))
+        await turns(1)
+        begun.append(third.begin(unfinished))
+        await turns(1)
+        first.message.set_exception(RuntimeError("the call was aborted"))
+        await turns()
+        assert (second.is_read, third.is_read) == (True, False)
+        second.message.set_result("two")
+        await turns()
+        assert third.is_read
+        third.message.set_result("three")
+        assert (await asyncio.gather(*begun, return_exceptions=True))[1:] == ["two", "three"]
 
     asyncio.run(act())
