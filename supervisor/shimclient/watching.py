@@ -205,7 +205,8 @@ class Watching:
     def event_came(self, key: RunKey, word: Word, pid: int = 0) -> None:
         """A TaskExit. The second one of a process is no news, nor is a late one of the run before."""
         watched = self._watched.get(key)
-        if watched is None or (watched.init is not None and pid not in (0, watched.init.pid)):
+        known = watched.init.pid if watched is not None and watched.init is not None else 0
+        if watched is None or (known and pid not in (0, known)):
             return
         if watched.event is None and not watched.reported:
             watched.event, watched.event_at = word, asyncio.get_running_loop().time()
@@ -306,5 +307,6 @@ def process_of(pid: int) -> Process | None:
 
 
 def as_named(pid: int) -> Process:
-    """Whom a shim names by this pid, ended by now or not. What can be no pid is 0. OSError as above."""
+    """Return the process with the pid that a shim reported, also after its end; pid 0 where the number cannot be one.
+    OSError: there is no room to look."""
     return process_of(pid) or Process(pid if 0 < pid <= MOST_PID else 0, 0)

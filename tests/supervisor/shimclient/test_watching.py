@@ -193,6 +193,15 @@ async def test_an_event_counts_when_wait_stays_silent_and_a_second_one_is_no_new
 
 
 @in_loop
+async def test_an_event_counts_whatever_pid_it_has_where_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.shimclient.verdict.EVENT_PATIENCE_SECONDS", 0.01)
+    with looking() as (found, told):
+        begun(found, Script([]), init=Process(0, 0))
+        found.event_came(KEY, Word(43, AT_NS), 5_000_000)
+        assert (await told.one()).status == Exited(43)
+
+
+@in_loop
 async def test_an_event_of_nobody_is_none() -> None:
     with looking() as (found, told):
         found.event_came(KEY, Word(43, AT_NS))
