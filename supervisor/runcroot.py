@@ -62,7 +62,8 @@ class RuncRoot:
         self._missed = missed
         self._path = PathWatch(changes, target.where, self._everything)
         self._top: Watch | None = None
-        self._empty: dict[str, Watch] = {}  # directories without a state file
+        self._empty: dict[str, Watch] = {}  # directories without a state file, the longest watched first
+        self._listed = frozenset[str]()  # when everything was looked at last
         self._read: dict[str, Mark] = {}  # whose state was taken in
         self._aside = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
         self._news: dict[str, None] = {}  # names in the order of their changes
@@ -107,12 +108,15 @@ class RuncRoot:
         self._wake.clear()
         everything, self._all = self._all, False
         names, self._news = list(self._news), {}
+        new = frozenset(names)
         if everything:
-            names = await self._names()
+            names, before = await self._names(), self._listed
+            new = self._listed = frozenset(names)
+            new -= before
         names = list(filter(ID.fullmatch, names))
         for start in range(0, len(names), SLICE):
             for name, state in (await self._states(names[start : start + SLICE])).items():
-                await self._look(name, state)
+                await self._look(name, state, is_new=name in new)
 
     async def _states(self, names: list[str]) -> dict[str, StateFile]:
         """Empty: the directory hangs, which is its trouble."""
@@ -155,9 +159,9 @@ class RuncRoot:
         self._news[item.name] = None
         self._wake.set()
 
-    async def _look(self, name: str, state: StateFile) -> None:
+    async def _look(self, name: str, state: StateFile, *, is_new: bool) -> None:
         """The file is looked for again once its directory is watched."""
-        if state.mark is None and self._watch(name):
+        if state.mark is None and self._watch(name, is_new=is_new):
             state = (await self._states([name])).get(name, state)
         found = self._taken_in(name, state)
         if found is None:
@@ -183,9 +187,13 @@ class RuncRoot:
             watch.close()
         return state.found
 
-    def _watch(self, name: str) -> bool:
-        if name in self._empty or len(self._empty) >= MOST_WATCHES:
+    def _watch(self, name: str, *, is_new: bool) -> bool:
+        """Where as many are watched as may be, a new directory takes the place of the one that has been watched
+        longest: its file comes at once, or the directory is no container's."""
+        if name in self._empty or (len(self._empty) >= MOST_WATCHES and not is_new):
             return False
+        if len(self._empty) >= MOST_WATCHES:
+            self._empty.pop(next(iter(self._empty))).close()
         with contextlib.suppress(OSError):  # no directory, or gone again
             listener = _Listener(name, self._changed_below)
             mask = IN_MOVED_TO | IN_CLOSE_WRITE

@@ -1,5 +1,7 @@
 """What the owner of a watched directory may put there: exitd takes in who is right, and says why of the rest."""
 
+import contextlib
+import glob
 import json
 import os
 import pathlib
@@ -11,8 +13,9 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
+from supervisor.runcroot import AGAIN_SECONDS as LOOKS_AGAIN
 from tests.system import hostile
-from tests.system.daemonrig import Daemon, private_kb
+from tests.system.daemonrig import Daemon, private_kb, until
 from tests.system.watchrig import end_of, observed, said, stranger
 
 GROWTH_KB = 100 << 10
@@ -73,9 +76,42 @@ def test_whatever_lies_in_a_watched_directory_the_others_in_it_are_watched(
     client.end_watch(str(root))
 
 
+def test_a_new_directory_is_watched_beside_any_number_that_never_get_a_state(
+    client: Client, daemon: Daemon, tmp_path: pathlib.Path
+) -> None:
+    """Its file comes when exitd has found none, and is told by inotify, long before the next look at everything."""
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    with stranger("exit 9") as one:
+        for number in range(DIRECTORIES):
+            (root / f"empty{number}").mkdir()
+        client.watch(pb.WatchRequest(runc_root=str(root)))
+        (root / "right").mkdir()
+        until(lambda: is_watched(daemon.pid, root / "right"), "the new directory is not watched", LOOKS_AGAIN / 2)
+        name(root / "right", one.pid)
+        observed(client, str(root), 1)
+        one.go()
+        assert said(end_of(client, f"right@{root}")) == ("exited 9", "self")
+    client.end_watch(str(root))
+
+
+def is_watched(pid: int, path: pathlib.Path) -> bool:
+    """By inotify, as the kernel lists it."""
+    wanted = f"ino:{path.stat().st_ino:x} "
+    for file in glob.glob(f"/proc/{pid}/fdinfo/*"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if any(wanted in line for line in pathlib.Path(file).read_text().splitlines() if "inotify" in line):
+                return True
+    return False
+
+
 def put(root: pathlib.Path, id: str, pid: int) -> None:
     """As runc does it: the directory first, the file by its name."""
     (root / id).mkdir()
+    name(root / id, pid)
+
+
+def name(directory: pathlib.Path, pid: int) -> None:
     text = {"init_process_pid": pid, "init_process_start": native.process_stat(pid)[2]}
-    (root / id / "new").write_text(json.dumps(text))
-    (root / id / "new").rename(root / id / "state.json")
+    (directory / "new").write_text(json.dumps(text))
+    (directory / "new").rename(directory / "state.json")
