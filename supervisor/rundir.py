@@ -128,6 +128,25 @@ def created(path: str) -> Process | None:
     return _process(f"{path}/{CREATED}", "exitd-created")
 
 
+def named(path: str) -> Process | None:
+    """Return init, as the shim noted it in the directory or, where there was no room for that, in the record of its end.
+    OSError: that cannot be read now."""
+    return created(path) or _recorded(path)
+
+
+def _recorded(path: str) -> Process | None:
+    try:
+        with open(f"{path}/{record.NAME}", "rb") as file:
+            found = record.parse(file.read(record.RECORD_BYTES))
+    except record.BadRecord:
+        return None
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise
+    return Process(found.pid, found.started) if found is not None else None
+
+
 def leave_created(path: str, init: Process) -> None:
     """In the place of a shim that was killed before it could. Without room for it this daemon alone knows."""
     said = fields.encode("exitd-created", [("pid", init.pid), ("started", init.started_ticks)])

@@ -96,9 +96,12 @@ class NativeExecs:
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
         path, loop = self.directory_of(e.key), asyncio.get_running_loop()
         end = loop.time() + self._place.create_seconds + SHIM_SECONDS
-        while (made := rundir.created(path)) is None:
+        while (made := rundir.named(path)) is None:
             if loop.time() > end or not _is_at_it(path):
                 return await self._begun_unseen(container, e)
+            # One that found no room to note what it has made registers it with the keeper, with the next one too.
+            if isinstance(word := await self._watching.keepers_word(e.key), Process):
+                return word
             await asyncio.sleep(LOOK_SECONDS)
         return made
 
@@ -107,7 +110,7 @@ class NativeExecs:
         keeper's child by now. The keeper keeps the end of one that ends before it has been found here."""
         path = self.directory_of(e.key)
         async with self._watching.shims.locked(path):
-            made, shim = rundir.created(path), rundir.lock_holder(path)
+            made, shim = rundir.named(path), rundir.lock_holder(path)
         if made is not None:
             return made
         if shim is None:  # it had not come as far as to sign its lock
@@ -140,7 +143,7 @@ class NativeExecs:
         """No other exec of this container has lost its shim in the making: what is found is this one's."""
         path = rundir.path_of(self._place.state, key.container, key.run)
         others = [f"{path}/{rundir.EXECS}/{id}" for id in rundir.execs(path) if id != key.exec_id]
-        return not any(rundir.created(each) is None and not _is_at_it(each) for each in others)
+        return not any(rundir.named(each) is None and not _is_at_it(each) for each in others)
 
     def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None

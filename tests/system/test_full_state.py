@@ -11,7 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim import programs
+from shim import prepare, programs
+from supervisor import rundir
+from supervisor.api.client import Unreachable
 from supervisor.errors import RuntimeFailed, ShimFailed
 from tests.system import crun, execrig, lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up
@@ -44,6 +46,8 @@ FILL = {
     "space": "dd if=/dev/zero of={state}/ballast bs=4096 2>/dev/null",
     "inodes": "mkdir {state}/ballast; n=0; while touch {state}/ballast/$n 2>/dev/null; do n=$((n + 1)); done",
 }
+# They let go of what they have in the state directory before it is filled.
+KILL = "for pid in {pids}; do kill -9 $pid; while [ -e /proc/$pid/fd/0 ]; do :; done; done\n"
 BEGINS = "echo $$ >>/mnt/begun; exit 7"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PAGES_OF_AN_EXEC, PAGES_OF_A_RUN = 10, 16  # more than its directory takes
@@ -85,6 +89,45 @@ def test_an_exec_that_finds_the_state_directory_full_begins_once_and_ends_with_i
         assert (lives.word(exit_), exit_.source, begun(tmp_path)) == ("exited 7", "record", 1)
         empty(d)
         client.remove(box, force=True)
+
+
+def has_made(d: Daemon, exec_id: str) -> bool:
+    """The exec runs, and its shim has tried to note it: it gives up its writing ends afterwards."""
+    shims = execrig.shims_of(d, exec_id)
+    return bool(shims) and not os.path.exists(f"/proc/{shims[0]}/fd/{prepare.OUTPUT_SEATS[2]}")
+
+
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+@pytest.mark.parametrize("ends", ["before the next exitd", "under the next exitd"])
+def test_an_exec_on_a_full_disk_that_outlives_exitd_and_keeper_ends_with_its_code(
+    runtime: str, ends: str, tmp_path: pathlib.Path
+) -> None:
+    """Its shim had no room to note what it had made: the record of the end names it, and the next keeper knows it."""
+    with filling(runtime, "space", "exec") as (d, wrapper):
+        with d.client() as client:
+            box = lives.up(client, runtime=wrapper, mounts=noting(tmp_path)).id
+            let_go = tmp_path / "go"
+            with (d.base / "exec").open("r+") as script:
+                rest = script.read()
+                script.seek(0)
+                script.write(KILL.format(pids=f"{d.pid} {d.keeper_pid()}") + rest)
+            with pytest.raises(Unreachable):
+                execrig.begin(client, box, "sh", "-c", f"until [ -e /mnt/go ]; do sleep 0.02; done; {BEGINS}")
+        (directory,) = execrig.exec_directories(d)
+        if ends == "before the next exitd":
+            let_go.touch()
+            until(lambda: rundir.named(str(directory)), "the record")
+            until(lambda: not execrig.shims_of(d, directory.name), "its shim's end")
+        else:
+            until(lambda: has_made(d, directory.name), "its shim goes on")
+        assert rundir.created(str(directory)) is None
+        empty(d)
+        d.restart()
+        let_go.touch()
+        with d.client() as client:
+            exit_ = execrig.end_of(client, box, directory.name)
+            assert (lives.word(exit_), exit_.source, begun(tmp_path)) == ("exited 7", "record", 1)
+            client.remove(box, force=True)
 
 
 @pytest.mark.parametrize(("runtime", "fill_up"), EVERY)
