@@ -209,7 +209,15 @@ def _wrongly_unknown(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
         return [] if truth is None else [f"{row}, but it noted {truth}"]
     if truth is None or truth.code is None or _witnesses_died(seen, row):
         return []
-    return [f"{row}, but {truth}, and a witness lived"]
+    return [f"{row}, but {truth}, and a witness lived; killed meanwhile: {_killed_meanwhile(seen, row)}"]
+
+
+def _killed_meanwhile(seen: Seen, row: Row) -> str:
+    """Each with its seconds since the life began, and with whose shim it was."""
+    begin, end = seen.spans.get(row.life, (0.0, 0.0))
+    during = [death for death in seen.deaths if begin <= death.at <= end]
+    words = [f"{death.victim} {death.life} {death.exec_id}".rstrip() for death in during]
+    return ", ".join(f"{word} +{death.at - begin:.2f} s" for word, death in zip(words, during, strict=True)) or "nobody"
 
 
 def _witnesses_died(seen: Seen, row: Row) -> bool:

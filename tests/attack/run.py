@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -300,7 +300,6 @@ def _live_all(
     scene: Scene, every: list[Life], crowd: int, containerd: tasks.Attacked | None, say: Callable[[str], None]
 ) -> bool:
     """Many at once. True when they were interrupted."""
-    done = Counter[str]()
     kinds = {**lives.LIVES}
     if containerd is not None:
         kinds[lives.TASK] = lambda scene, life: tasks.live(scene, containerd, life)
@@ -308,16 +307,15 @@ def _live_all(
     def one(life: Life) -> None:
         with contextlib.suppress(Interrupted):
             lives.live(scene, life, kinds[life.kind])
-            done[life.kind] += 1
         with scene.lock:
             scene.ended += life.exits
 
     with ThreadPoolExecutor(crowd) as pool:
         futures = [pool.submit(one, life) for life in every]
         try:
-            for future in futures:
+            for count, future in enumerate(as_completed(futures), 1):
                 future.result()
-                if (count := sum(done.values())) % 1000 == 0 and count:
+                if count % 1000 == 0:
                     say(f"{count} of {len(every)} lives, {len(scene.rows)} exits")
         except KeyboardInterrupt:
             scene.over.set()
