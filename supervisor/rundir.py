@@ -129,8 +129,8 @@ def created(path: str) -> Process | None:
 
 
 def named(path: str) -> Process | None:
-    """Return init, as the shim noted it in the directory or, where there was no room for that, in the record of its end.
-    OSError: that cannot be read now."""
+    """Return init, as the shim noted it in the directory or, where there was no room for that, in the record of its
+    end. OSError: that cannot be read now."""
     return created(path) or _recorded(path)
 
 
