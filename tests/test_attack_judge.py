@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.attack import lives, misfortunes, smallpids
-from tests.attack.judge import ASKED, Death, Failed, Heard, Row, Seen, Truth, Verdict, counts, judge
+from tests.attack.judge import ASKED, Death, Failed, Heard, Row, Seen, TaskExit, Truth, Verdict, counts, judge
 from tests.attack.lives import truths_of
 from tests.attack.run import Plan
 
@@ -108,10 +108,42 @@ def test_the_death_of_an_execs_shim_is_no_excuse_for_its_container() -> None:
 
 
 def test_an_unknown_end_has_a_cause_and_no_number() -> None:
+    begun, deaths = replace(TRUTH, code=None), died(*WITNESSES)
+    assert told([begun], [UNKNOWN], deaths=deaths, spans=SPAN).good
+    assert wrong(told([begun], [replace(UNKNOWN, cause="")], deaths=deaths, spans=SPAN)) == {"invented": 1}
+    assert wrong(told([begun], [replace(UNKNOWN, number=255)], deaths=deaths, spans=SPAN)) == {"invented": 1}
+
+
+def test_what_was_killed_is_not_unknown_while_a_witness_lived() -> None:
     begun = replace(TRUTH, code=None)
-    assert told([begun], [UNKNOWN]).good
-    assert wrong(told([begun], [replace(UNKNOWN, cause="")])) == {"invented": 1}
-    assert wrong(told([begun], [replace(UNKNOWN, number=255)])) == {"invented": 1}
+    assert wrong(told([begun], [UNKNOWN], spans=SPAN)) == {"invented": 1}
+    assert wrong(told([begun], [UNKNOWN], deaths=died("shim"), spans=SPAN)) == {"invented": 1}
+
+
+@pytest.mark.parametrize("victim", [*WITNESSES, "runtime"])
+def test_what_noted_nothing_is_unknown_only_where_one_of_its_makers_died(victim: str) -> None:
+    assert wrong(told([], [UNKNOWN], spans=SPAN)) == {"invented": 1}
+    assert told([], [UNKNOWN], deaths=died(victim), spans=SPAN).good
+    assert wrong(told([], [UNKNOWN], deaths=died(victim, at=20.0), spans=SPAN)) == {"invented": 1}
+    assert wrong(told([], [UNKNOWN], deaths=died("shim", life="b"), spans=SPAN)) == {"invented": 1}
+
+
+TASK_EXIT = TaskExit("a", is_exec=False, id="a", pid=40, number=7)
+
+
+def test_an_event_of_containerds_has_the_ledgers_number_or_255_and_comes_once() -> None:
+    assert told([TRUTH], [ROW], task_exits=[TASK_EXIT]).good
+    assert told([TRUTH], [ROW], task_exits=[replace(TASK_EXIT, number=255)]).good
+    assert wrong(told([TRUTH], [ROW], task_exits=[replace(TASK_EXIT, number=8)])) == {"invented": 1}
+    assert wrong(told([TRUTH], [ROW], task_exits=[TASK_EXIT, TASK_EXIT])) == {"twice": 1}
+    assert told([TRUTH], [ROW], task_exits=[TASK_EXIT, replace(TASK_EXIT, pid=41)]).good
+
+
+@pytest.mark.parametrize("victim", ["relay", "containerd"])
+def test_it_may_come_twice_where_a_relay_or_containerd_died_meanwhile(victim: str) -> None:
+    events = [TASK_EXIT, TASK_EXIT]
+    assert told([TRUTH], [ROW], task_exits=events, deaths=died(victim), spans=SPAN).good
+    assert wrong(told([TRUTH], [ROW], task_exits=events, deaths=died(victim, at=20.0), spans=SPAN)) == {"twice": 1}
 
 
 def test_what_noted_anything_did_begin() -> None:

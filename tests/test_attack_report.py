@@ -20,6 +20,7 @@ RESULT = Result(
     plan=Plan(7, 100),
     verdict=Verdict(lost=("no row for a",)),
     exits={"exited by record": 90, "unknown by none": 3},
+    task_exits=12,
     deaths={"daemon": 4},
     misfortunes={"kill": 9},
     fallen=("status 1: out of threads",),

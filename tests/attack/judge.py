@@ -61,6 +61,17 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskExit:
+    """An event of containerd's about the end of a task, or of one of its execs. Two tasks of one name differ by pid."""
+
+    life: str
+    is_exec: bool
+    id: str  # the task's or the exec's, as containerd knows it
+    pid: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Death:
     """A victim that the rig killed. `life` is empty but for shims, `exec_id` but for shims of execs."""
 
@@ -79,6 +90,7 @@ class Seen:
     events: Sequence[Row] = ()  # of events of type exit
     answers: Sequence[Row] = ()  # to waiting clients
     heard: Sequence[Heard] = ()
+    task_exits: Sequence[TaskExit] = ()
     failed: Sequence[Failed] = ()
     deaths: Sequence[Death] = ()
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by life: its begin and end
@@ -119,11 +131,11 @@ def judge(seen: Seen) -> Verdict:
     pairs, lost = _pair(seen)
     invented = [wrong for row in seen.ledger for wrong in _invented(seen, row, pairs.get(row))]
     invented += _differing(seen.ledger, seen.events, "event") + _differing(seen.ledger, seen.answers, "answer")
-    invented += _misheard(seen)
+    invented += _misheard(seen) + _wrong_task_exits(seen)
     return Verdict(
         invented=tuple(invented),
         lost=(*lost, *_untold(seen.ledger, seen.events)),
-        twice=(*_twice(seen.ledger, "ledger"), *_twice(seen.events, "events")),
+        twice=(*_twice(seen.ledger, "ledger"), *_twice(seen.events, "events"), *_task_exits_twice(seen)),
         failed_but_ran=tuple(_failed_but_ran(seen)),
         leaked=tuple(seen.leftovers),
         stuck=tuple(seen.stuck),
@@ -207,15 +219,15 @@ def _wrongly_unknown(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
         return [f"an unknown end has a cause and no number: {row}"]
     if row.cause == NEVER_STARTED:
         return [] if truth is None else [f"{row}, but it noted {truth}"]
-    if truth is None or truth.code is None or _witnesses_died(seen, row):
+    if _witnesses_died(seen, row) or (truth is None and _anybody_died(seen, row)):
         return []
     return [f"{row}, but {truth}, and a witness lived; killed meanwhile: {_killed_meanwhile(seen, row)}"]
 
 
 def _killed_meanwhile(seen: Seen, row: Row) -> str:
     """Each with its seconds since the life began, and with whose shim it was."""
-    begin, end = seen.spans.get(row.life, (0.0, 0.0))
-    during = [death for death in seen.deaths if begin <= death.at <= end]
+    begin, _ = seen.spans.get(row.life, (0.0, 0.0))
+    during = _during(seen, row)
     words = [f"{death.victim} {death.life} {death.exec_id}".rstrip() for death in during]
     return ", ".join(f"{word} +{death.at - begin:.2f} s" for word, death in zip(words, during, strict=True)) or "nobody"
 
@@ -225,10 +237,21 @@ def _witnesses_died(seen: Seen, row: Row) -> bool:
     return _were_killed(seen, row, {"keeper", "daemon"} if seen.pidfd_tells else {"keeper"})
 
 
+def _anybody_died(seen: Seen, row: Row) -> bool:
+    """Somebody was killed who makes it: of what did not begin then it may not be known that it did not."""
+    mine = {("shim", row.life, row.exec_id), ("shim", row.life, "")}
+    died = _during(seen, row)
+    return any(death.victim != "shim" or (death.victim, death.life, death.exec_id) in mine for death in died)
+
+
+def _during(seen: Seen, row: Row) -> list[Death]:
+    begin, end = seen.spans.get(row.life, (0.0, 0.0))
+    return [death for death in seen.deaths if begin <= death.at <= end]
+
+
 def _were_killed(seen: Seen, row: Row, others: set[str]) -> bool:
     """The row's own shim and all these others, during its life."""
-    begin, end = seen.spans.get(row.life, (0.0, 0.0))
-    during = [death for death in seen.deaths if begin <= death.at <= end]
+    during = _during(seen, row)
     names = {death.victim for death in during if death.victim != "shim"}
     shim = any(death.victim == "shim" and death.life == row.life and death.exec_id == row.exec_id for death in during)
     return shim and others <= names
@@ -267,6 +290,29 @@ def _misheard(seen: Seen) -> list[str]:
     ]
 
 
+def _wrong_task_exits(seen: Seen) -> list[str]:
+    """containerd publishes the ledger's number, and 255 for what nobody knows any more."""
+    said = defaultdict[tuple[str, bool], set[int]](set)
+    for row in seen.ledger:
+        said[row.life, bool(row.exec_id)].add(_folded(row))
+    return [
+        f"{each}, the ledger {said[each.life, each.is_exec]}"
+        for each in seen.task_exits
+        if each.number not in said[each.life, each.is_exec] | {UNKNOWN_NUMBER}
+    ]
+
+
+def _task_exits_twice(seen: Seen) -> list[str]:
+    """A relay that is killed between containerd's answer and its note, and a containerd that cleans up behind a relay,
+    may say it once more: decision 26."""
+    often = Counter((each.life, each.is_exec, each.id, each.pid) for each in seen.task_exits)
+    return [
+        f"{count} events of containerd's: {life}, {id}, pid {pid}"
+        for (life, _, id, pid), count in often.items()
+        if count > 1 and not _lost_its_relay(seen, life)
+    ]
+
+
 def _folded(row: Row) -> int:
     """As exit(3) and shells have it."""
     if row.number is None:
@@ -275,9 +321,12 @@ def _folded(row: Row) -> int:
 
 
 def _may_not_know(seen: Seen, each: Heard) -> bool:
-    begin, end = seen.spans.get(each.life, (0.0, 0.0))
-    lost = any(death.victim in ("relay", "containerd") and begin <= death.at <= end for death in seen.deaths)
-    return lost and each.number == UNKNOWN_NUMBER
+    return each.number == UNKNOWN_NUMBER and _lost_its_relay(seen, each.life)
+
+
+def _lost_its_relay(seen: Seen, life: str) -> bool:
+    begin, end = seen.spans.get(life, (0.0, 0.0))
+    return any(death.victim in ("relay", "containerd") and begin <= death.at <= end for death in seen.deaths)
 
 
 def _failed_but_ran(seen: Seen) -> list[str]:

@@ -16,7 +16,7 @@ from tests.attack.judge import Failed, Heard, Truth
 from tests.system.daemonrig import spec
 
 T = TypeVar("T")
-STEP_SECONDS = 120.0  # for one step of a life, through all misfortunes
+STEP_SECONDS = 120.0  # for one step of a life, through all misfortunes, where not many live at once
 PAUSE_SECONDS = 0.1  # between two questions
 WAIT_SECONDS = 20.0  # one question for an end
 
@@ -76,7 +76,7 @@ class Interrupted(Exception):
 
 
 class Stuck(Exception):
-    """A step did not come to an end within STEP_SECONDS; its text names it."""
+    """A step did not come to an end within its limit; its text names it."""
 
 
 @dataclass
@@ -85,6 +85,7 @@ class Scene:
 
     connect: Callable[[], Client]
     truths: pathlib.Path
+    step_seconds: float = STEP_SECONDS
     over: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     failed: list[Failed] = field(default_factory=list)
@@ -109,7 +110,7 @@ class Scene:
 
     def patiently(self, ask: Callable[[Client], T], what: str) -> T:
         """For questions: asked again until there is an answer. NoSuchContainer is one."""
-        deadline = time.monotonic() + STEP_SECONDS
+        deadline = time.monotonic() + self.step_seconds
         while True:
             try:
                 return self.call(ask)
@@ -121,7 +122,7 @@ class Scene:
                 self.pause()
 
     def until(self, done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + STEP_SECONDS
+        deadline = time.monotonic() + self.step_seconds
         while not done():
             if time.monotonic() > deadline:
                 raise Stuck(what)

@@ -101,6 +101,7 @@ class Fate:
     """Carries the misfortunes out, one after the other, until it is over. Each is undone before the next one."""
 
     state: pathlib.Path
+    root: pathlib.Path
     daemon: Callable[[], int]  # its pid; 0 without one
     keeper: Callable[[], int]
     cgroup: pathlib.Path | None  # of daemon, keeper and shims; none where there is no pids controller
@@ -152,19 +153,12 @@ class Fate:
             (self.cgroup / "pids.max").write_text("max")
 
     def _descriptors(self, misfortune: Misfortune) -> None:
-        """Each new descriptor of the daemon may fail."""
-        pid = self.daemon()
-        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        highest = max((int(name) for name in os.listdir(f"/proc/{pid}/fd")), default=0)
-        if not highest:
-            return  # it has just died
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(hard, highest + 1 + misfortune.room), hard))
-        try:
+        """Each new descriptor may fail: every second time of the daemon, else of whom the misfortune would kill."""
+        others = self._targets(misfortune.who, misfortune.luck) if misfortune.luck[-1] < 0.5 else []
+        with contextlib.ExitStack() as short:
+            for target in others or _named("daemon", self.daemon()):
+                short.enter_context(_without_descriptors(target.process, misfortune.room))
             self.over.wait(misfortune.seconds)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                if pid == self.daemon():
-                    resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
     def _flushes(self, misfortune: Misfortune) -> None:
         """Each flush of the daemon's takes longer by the misfortune's seconds, by strace(1): a slow disk. Others are
@@ -181,8 +175,8 @@ class Fate:
             self.over.wait(misfortune.seconds)
 
     def _full(self, misfortune: Misfortune) -> None:
-        """Not a byte is free in the state directory."""
-        path = self.state / "filling"
+        """Not a byte is free in the state directory, or in the root directory."""
+        path = (self.state if misfortune.luck[-1] < 0.5 else self.root) / "filling"
         try:
             _fill(path)
             self.over.wait(misfortune.seconds)
@@ -277,6 +271,21 @@ def _standing(process: Process) -> Iterator[None]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             _send(process, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _without_descriptors(process: Process, room: int) -> Iterator[None]:
+    """So many new ones may the process have for the block. Nothing when it has just died."""
+    soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    highest = max((int(name) for name in os.listdir(f"/proc/{process.pid}/fd")), default=0)
+    if highest and _lives(process):
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (min(hard, highest + 1 + room), hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            if highest and _lives(process):
+                resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager

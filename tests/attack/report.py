@@ -74,7 +74,7 @@ def lines(result: Result) -> list[str]:
         f"seed {result.plan.seed}: {sum(result.exits.values())} exits of {result.lives} lives in {result.seconds} s"
         + (", interrupted" if result.interrupted else ""),
         "   " + ", ".join(f"{name} {len(each)}" for name, each in wrongs.items()),
-        f"   exits: {_counted(result.exits)}",
+        f"   exits: {_counted(result.exits)}; {result.task_exits} events of containerd's",
         f"   killed: {_counted(result.deaths)}; misfortunes: {_counted(result.misfortunes)}",
     ]
     for name, each in wrongs.items():
@@ -104,6 +104,7 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
     machine, results = merged([(machine, results)])
     exits, killed, met = (_sum(each) for each in _columns(results))
     wrongs = _sum([{name: len(each) for name, each in result.verdict.wrongs().items()} for result in results])
+    published = sum(each.task_exits for each in results)
     lived, seconds = sum(each.lives for each in results), sum(each.seconds for each in results)
     by_seed = [(each.plan.seed, sum(each.exits.values()), each.lives, each.seconds) for each in results]
     parts = [
@@ -111,7 +112,8 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
         f"Written by `make attack` on {machine.date}: commit {machine.commit}, Linux {_version(machine.kernel)},\n"
         f"{machine.processors} processors, {machine.runtime}.\n",
         f"**{sum(exits.values())} exits** of {lived} lives, under {sum(met.values())} misfortunes and "
-        f"{sum(killed.values())} kills, in {seconds / 3600:.1f} hours.\n",
+        f"{sum(killed.values())} kills, in {seconds / 3600:.1f} hours. containerd published {published} ends of tasks and\n"
+        "their execs.\n",
         _table(("What went wrong", "times"), [(WRONGS[name], wrongs[name]) for name in WRONGS]),
         _table(("Exit, and who saw it", "times"), exits.items()),
         _table(("Killed", "times"), killed.items()),

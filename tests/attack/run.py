@@ -22,11 +22,12 @@ from supervisor.api.client import Client
 from supervisor.errors import ExitdError
 from tests.attack import judge, lives, misfortunes, tasks
 from tests.attack.judge import Death, Row, Seen, Verdict
-from tests.attack.lives import Interrupted, Life, Scene
+from tests.attack.lives import STEP_SECONDS, Interrupted, Life, Scene
 from tests.attack.misfortunes import Fate
 from tests.system.daemonrig import cgroups, commands, cwd_of
 
-STATE_SIZE = "64m"
+STATE_SIZE, ROOT_SIZE = "64m", "512m"
+SECONDS_EACH = 5.0  # for one step, for each life of a crowd: they share the machine
 FIRST = 20  # so many lives of a crowd count for the misfortunes before the first exit
 LEFT_SECONDS = 60.0  # for shims and keeper to tidy up
 END_SECONDS = 30.0
@@ -60,6 +61,7 @@ class Result:
     plan: Plan
     verdict: Verdict
     exits: dict[str, int]
+    task_exits: int  # events of containerd's
     deaths: dict[str, int]
     misfortunes: dict[str, int]
     fallen: tuple[str, ...]  # how the daemon ended where nobody had killed it
@@ -134,11 +136,12 @@ class Exitd:
 
 @contextlib.contextmanager
 def place() -> Iterator[pathlib.Path]:
-    """A directory with a small file system for the state; all processes that work in it are ended with it."""
+    """A directory with small file systems for state and root; all processes that work in it are ended with it."""
     base = pathlib.Path(tempfile.mkdtemp(prefix="exitd-a-"))
-    (base / "s").mkdir(mode=0o700)
     (base / "truth").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATE_SIZE},mode=700", "tmpfs", base / "s"], check=True)
+    for name, size in (("s", STATE_SIZE), ("r", ROOT_SIZE)):
+        (base / name).mkdir(mode=0o700)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", base / name], check=True)
     try:
         yield base
     finally:
@@ -205,8 +208,8 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
     begun = time.monotonic()
     with place() as base, limits(base.name) as cgroup:
         daemon = Exitd(base, cgroup)
-        scene = Scene(daemon.connect, base / "truth")
-        own = (daemon.state, daemon.pid, daemon.keeper, cgroup)
+        scene = Scene(daemon.connect, base / "truth", step_seconds=max(STEP_SECONDS, SECONDS_EACH * plan.crowd))
+        own = (daemon.state, daemon.root, daemon.pid, daemon.keeper, cgroup)
         fate = Fate(*own, threading.Event(), lambda: plan.due(scene.ended))
         try:
             daemon.begin()
@@ -226,6 +229,7 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
         plan=plan,
         verdict=judge.judge(seen),
         exits=judge.counts(seen.ledger),
+        task_exits=len(seen.task_exits),
         deaths=judge.deaths(seen.deaths),
         misfortunes=dict(sorted(Counter(fate.met).items())),
         fallen=tuple(daemon.fallen),
@@ -254,9 +258,10 @@ class Scenery:
     containerd: tasks.Attacked | None
 
     def guard(self) -> None:
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(3) as pool:
             guards = [pool.submit(self.exitd.guard)]
-            guards += [pool.submit(self.containerd.guard)] if self.containerd is not None else []
+            if self.containerd is not None:
+                guards += [pool.submit(self.containerd.guard), pool.submit(self.containerd.listen)]
             for each in guards:
                 each.result()
 
@@ -287,7 +292,8 @@ def _fight(
             scene.over = threading.Event()  # the last questions are asked even when the lives were cut short
             left = _clear(scene, scenery)
             recorder.end()
-            seen = _seen(scene, recorder, fate, left)
+            ends = scenery.containerd.ends() if scenery.containerd is not None else []
+            seen = replace(_seen(scene, recorder, fate, left), task_exits=ends)
         finally:
             for over in (fate.over, recorder.over, scene.over):
                 over.set()
@@ -348,7 +354,7 @@ def _left(scene: Scene, scenery: Scenery) -> list[str]:
     ids = {row.container_id for row in list(scene.rows.values())}
     found = [f"container {each.spec.name}" for each in listed]
     found += [f"process {line}" for line in _processes(daemon.base, scenery.own())]
-    found += [f"mount {where}" for where in _mounts(daemon.base) if where != str(daemon.state)]
+    found += [f"mount {where}" for where in _mounts(daemon.base) if where not in (str(daemon.state), str(daemon.root))]
     found += [f"cgroup {path}" for path in cgroups() if path.name.removeprefix("pod-") in ids]
     found += [f"directory {path}" for path in (*daemon.state.glob("c/*"), *daemon.root.glob("c/*"))]
     found += scenery.containerd.leavings() if scenery.containerd is not None else []

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import count
 
+import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.attack.judge import Heard
+from tests.attack.judge import Heard, TaskExit
 from tests.attack.lives import FOR_EVER, RUN, SCRIPT, Life, Scene
+from tests.system.containerdevents import Event, Recorder
 from tests.system.containerdhistory import Who
 from tests.system.containerdrig import EXITD, IMAGE, Containerd
 from tests.system.containerdtasks import Tasks
@@ -35,6 +37,7 @@ class Attacked(Containerd):
     state: pathlib.Path = pathlib.Path()
     over: threading.Event = field(default_factory=threading.Event)
     fallen: list[str] = field(default_factory=list)
+    recorders: list[Recorder] = field(default_factory=list)  # of its events, one for each containerd that there was
     anew: float = 0.0  # when it was ended so
 
     def guard(self) -> None:
@@ -44,6 +47,20 @@ class Attacked(Containerd):
                     self.fallen.append(f"containerd: status {self.process.returncode}")
                 with contextlib.suppress(AssertionError, OSError):  # killed once more: seen the next time
                     self.start()
+
+    def listen(self) -> None:
+        """Until it is over: the events of each containerd that there is, from when it takes a subscription."""
+        while not self.over.is_set():
+            with contextlib.suppress(AssertionError, grpc.RpcError), self.events() as recorder:
+                self.recorders.append(recorder)
+                while not (recorder.has_ended or self.over.wait(GUARD_SECONDS)):
+                    pass
+            self.over.wait(GUARD_SECONDS)
+
+    def ends(self) -> list[TaskExit]:
+        """Of tasks and execs, as they were published until now."""
+        events = [event for recorder in self.recorders for event in recorder.all()]
+        return [_task_exit(event) for event in events if event.topic == "/tasks/exit"]
 
     def victims(self, kind: str) -> list[int]:
         """Pids: of containerd itself, or of relays."""
@@ -92,6 +109,14 @@ class Attacked(Containerd):
     def _environment(self) -> dict[str, str]:
         path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "EXITD_STATE": str(self.state)}
+
+
+def _task_exit(event: Event) -> TaskExit:
+    """A task's own end has its name for an id."""
+    fields = event.fields
+    id = str(fields.get("id", ""))
+    is_exec = id != event.container
+    return TaskExit(event.container, is_exec, id, int(fields.get("pid", 0)), int(fields.get("exit_status", 0)))
 
 
 @contextlib.contextmanager

@@ -87,6 +87,14 @@ class Recorder:
         )
         return self.of(container)
 
+    @property
+    def has_ended(self) -> bool:
+        """containerd has gone, and no event comes any more."""
+        return not self._thread.is_alive()
+
+    def all(self) -> list[Event]:
+        return list(self._events)
+
     def settled(self) -> "Recorder":
         """Everything that containerd had until now has been read."""
         mark = self._mark()
