@@ -112,8 +112,8 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
         f"Written by `make attack` on {machine.date}: commit {machine.commit}, Linux {_version(machine.kernel)},\n"
         f"{machine.processors} processors, {machine.runtime}.\n",
         f"**{sum(exits.values())} exits** of {lived} lives, under {sum(met.values())} misfortunes and "
-        f"{sum(killed.values())} kills, in {seconds / 3600:.1f} hours. containerd published {published} ends of tasks and\n"
-        "their execs.\n",
+        f"{sum(killed.values())} kills, in {seconds / 3600:.1f} hours. containerd published {published} ends of tasks\n"
+        "and of their execs.\n",
         _table(("What went wrong", "times"), [(WRONGS[name], wrongs[name]) for name in WRONGS]),
         _table(("Exit, and who saw it", "times"), exits.items()),
         _table(("Killed", "times"), killed.items()),

@@ -1,6 +1,6 @@
 """A small attack: lives of every kind under every misfortune: daemon, keeper, shims and runtime commands are killed and
-stopped, forks and descriptors fail, disks are full, flushes slow. `make rig` has a larger one, with containerd's tasks. The
-judge of `make attack` finds nothing invented, lost, doubled, called failed, left behind or stuck.
+stopped, forks and descriptors fail, disks are full, flushes slow. `make rig` has a larger one, with containerd's tasks.
+The judge of `make attack` finds nothing invented, lost, doubled, called failed, left behind or stuck.
 
 EXITD_SEED=N attacks with another plan."""
 
