@@ -20,7 +20,7 @@ from supervisor.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.inotify import IN_MOVED_TO, Inotify
 from supervisor.node import Node
-from supervisor.shimv2 import making, tasks
+from supervisor.shimv2 import making, sockets, tasks
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.service import TaskService
 from supervisor.shimv2.tasks import Look
@@ -108,6 +108,9 @@ class Ends:
             seen = seen or await self._ended_before(namespace, id)
         else:
             log.info("task given up by containerd", container=c.id, task=id, namespace=namespace)
+            relays = await asyncio.to_thread(sockets.of_bundle, bundle) if bundle else ""
+            if relays:  # `delete` removes it, if it is not killed
+                self._node.spawn(asyncio.to_thread(sockets.remove_stale, relays))
             seen = await self._service.remove(c, CONTAINERD, CLEANED_UP)
         with contextlib.suppress(FileNotFoundError):
             self._place(namespace, id).unlink()

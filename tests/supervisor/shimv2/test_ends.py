@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from supervisor.facts import By, Container, Exited, Phase, Spec
 from supervisor.inotify import Inotify
 from supervisor.lifecycle import RemoveAsked
 from supervisor.recovery import recover
-from supervisor.shimv2 import making
+from supervisor.shimv2 import making, sockets
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.ends import Ends
 from supervisor.store import Change
@@ -68,6 +69,23 @@ async def test_a_task_that_had_ended_before_a_reboot_is_removed_after_it_and_its
         assert await removed(w, tmp_path) == ["web"]
         await until(lambda: w.node.containers == {})
         await ended(w, tmp_path, "web")
+
+
+@in_loop
+async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "SOCKETS", str(tmp_path / "s"))
+    (tmp_path / "s").mkdir()
+    with socket.socket(socket.AF_UNIX) as relay:
+        relay.bind(str(path := tmp_path / "s" / "abc"))
+    async with world(tmp_path) as w:
+        await ended(w, tmp_path, "web")
+        (tmp_path / "b-web" / "address").write_text(f"unix://{path}")
+        service: Any = Service(w)
+        await Ends(w.node, service, Turns(), str(tmp_path)).clean_up("default", "web", str(tmp_path / "b-web"))
+        await w.node.background.settled()
+        assert service.removed == ["web"] and not path.exists()
 
 
 @in_loop

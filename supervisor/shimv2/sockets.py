@@ -1,0 +1,81 @@
+"""The sockets of relays that were killed, and whose `delete` program was killed too before it had removed them.
+
+Each `start` of a relay on the machine holds a lock on the directory while its relay begins (shim/relay/place.c).
+Everything here blocks.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import structlog
+
+from supervisor import regular
+
+SOCKETS = "/run/containerd/s"
+SCHEME = "unix://"
+MOST_BYTES = 256
+LOCK_SECONDS, LOOK_SECONDS = 10.0, 0.05
+
+log = structlog.get_logger(__name__)
+
+
+def of_bundle(bundle: str) -> str:
+    """Return the path of the socket that the bundle's relay has had; empty where the bundle names none."""
+    try:
+        text = regular.read(f"{bundle}/address", most_bytes=MOST_BYTES, follow=False).decode(errors="replace")
+    except (OSError, regular.NotRegular):
+        return ""
+    directory, _, name = text.strip().removeprefix(SCHEME).rpartition("/")
+    return f"{SOCKETS}/{name}" if directory == SOCKETS and name not in ("", ".", "..") else ""
+
+
+def remove_stale(path: str) -> None:
+    """Remove the socket, unless somebody listens there."""
+    try:
+        with _lock():
+            if not _is_served(path):
+                os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("the socket of a dead relay is not removed", path=path, why=error.strerror)
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    """The lock of the directory. OSError: others had it for LOCK_SECONDS."""
+    fd, deadline = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY), time.monotonic() + LOCK_SECONDS
+    try:
+        while not _is_locked(fd, deadline):
+            time.sleep(LOOK_SECONDS)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_locked(fd: int, deadline: float) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if time.monotonic() > deadline:
+            raise
+        return False
+    return True
+
+
+def _is_served(path: str) -> bool:
+    """A full queue is somebody's, and want of descriptors or memory says nothing. FileNotFoundError: there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as one:
+        try:
+            one.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return True
+    return True
