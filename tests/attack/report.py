@@ -85,11 +85,12 @@ def lines(result: Result) -> list[str]:
 
 INTRODUCTION = """# Exits under attack
 
-`make attack` lets many containers, execs, pods, terminals and containerd's tasks live at once while exitd, its keeper,
-shims, relays, containerd and runtime commands are killed and stopped at random moments, forks fail, each of them runs out of
-descriptors, flushes are slow, and the state or the root directory is full. Each program notes its code just before it ends
-with it; a judge (`tests/attack/judge.py`) compares these notes with the ledger, the events, the answers to waiting clients,
-and the ends that containerd publishes. An end may be unknown only where all who could have seen it were killed.
+`make attack` lets many containers, execs, pods, terminals and containerd's tasks live at once while exitd, its
+keeper, shims, relays, containerd and runtime commands are killed and stopped at random moments, forks fail, each of
+them runs out of descriptors, flushes are slow, and the state or the root directory is full. Each program notes its
+code just before it ends with it; a judge (`tests/attack/judge.py`) compares these notes with the ledger, the events,
+the answers to waiting clients, and the ends that containerd publishes. An end may be unknown only where all who could
+have seen it were killed.
 """
 SEEDS = """A seed gives the same plan of lives and misfortunes again (`python -m tests.attack --seed N --exits N`). The
 moments are the machine's own.

@@ -95,9 +95,13 @@ class Attacked(Containerd):
             client.close()
         return not (self.bundles / name).exists()
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, name: str) -> None:
         """When a relay has gone, containerd calls its program's `delete`, once. If that is killed too, containerd keeps
-        the bundle, lists no task, and calls it when it begins again: so it is ended here, and its guard begins it."""
+        the bundle, lists no task, and calls it when it begins again: so it is ended here, and its guard begins it.
+
+        It renames a bundle before it removes it. Where one that was killed has left an earlier bundle under that name,
+        no containerd can ever remove this one, and the rig removes the earlier one."""
+        shutil.rmtree(self.bundles / f".{name}", ignore_errors=True)
         if self.process is not None and time.monotonic() - self.anew > ANEW_SECONDS:
             self.anew = time.monotonic()
             self.process.kill()
@@ -208,7 +212,7 @@ class TaskBox:
                 self.ctr("container", "rm", self.name)
                 return f"\n{self.name}\n" not in f"\n{self.rig.ctr('container', 'ls', '-q').out}"
             if next(tries) % TRIES == 0:
-                self.rig.begin_anew()
+                self.rig.begin_anew(self.name)
             return False
 
         self.scene.until(gone, f"the task {self.name} is not removed")
