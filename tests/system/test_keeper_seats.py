@@ -522,6 +522,18 @@ def test_an_end_of_a_strangers_child_that_cannot_be_written_down_is_tried_again(
     box.keeper.acknowledge("box")
 
 
+def test_an_end_is_known_although_the_process_leaves_while_the_kernel_is_asked(box: Box) -> None:
+    """It answers ESRCH then, though it has stored the status."""
+    if not shimrig.kernel_tells():
+        return
+    process = stranger(box, "exit 43")
+    with failing(box.rig, box.keeper.process.pid, "ioctl", "ESRCH:when=1") as failed:
+        process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+        until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
+        assert len(failed.times()) == 1
+    box.keeper.acknowledge("box")
+
+
 def test_an_idle_keeper_ends_and_one_does_not_that_has_output_or_an_end_that_only_it_has(rig: Rig) -> None:
     with contextlib.ExitStack() as stack:
         output, end, idle = (stack.enter_context(passing(rig, name)) for name in ("output", "end", "idle"))
