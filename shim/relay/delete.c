@@ -11,8 +11,9 @@
 
 #define SCHEME "unix://"
 
-/* containerd kills this program after 5 s; what the end itself does not take of that the lock may. */
-enum { ALL_MS = 4200, LOCK_MIN_MS = 200, REPLY_ROOM = 4096 };
+/* containerd kills this program after 5 s, and reads the reply only when it ends by itself. The lock may take what the end
+ * itself does not take of that, and never most of it: a machine under load needs the rest. */
+enum { ALL_MS = 4200, LOCK_MIN_MS = 200, LOCK_MAX_MS = 1500, REPLY_ROOM = 4096 };
 
 static int64_t now_ms(void)
 {
@@ -52,7 +53,7 @@ static void remove_stale_socket(const char *bundle, int64_t end_ms)
 	if (strncmp(address, SCHEME SOCKETS "/", sizeof SCHEME SOCKETS) || strchr(socket + sizeof SOCKETS, '/'))
 		return;
 	left_ms = end_ms - now_ms();
-	lock_fd = place_lock(left_ms > LOCK_MIN_MS ? (int)left_ms : LOCK_MIN_MS);
+	lock_fd = place_lock(left_ms < LOCK_MIN_MS ? LOCK_MIN_MS : left_ms > LOCK_MAX_MS ? LOCK_MAX_MS : (int)left_ms);
 	if (lock_fd < 0)
 		return;
 	if (!place_is_served(socket, 0))

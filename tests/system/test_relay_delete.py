@@ -308,6 +308,29 @@ def test_the_socket_of_a_relay_that_was_killed_is_removed_although_a_start_has_t
     assert not rig.socket("c1").exists()
 
 
+def test_an_answer_of_exitd_does_not_wait_for_the_lock_for_long(rig: Rig) -> None:
+    bundle = rig.bundle("c1")
+    rig.start(bundle)
+    killed(rig.relays()[0])
+    exitd = rig.exitd()
+    lock = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    said: list[tuple[bytes, str, float]] = []
+    deleting = threading.Thread(target=lambda: said.append(rig.delete(bundle)))
+    deleting.start()
+    try:
+        peer = exitd.accept()
+        peer.next()
+        answer = number(1, 42) + number(2, 43) + text(3, number(1, 1_700_000_000))
+        peer.send(Frame(1, RESPONSE, 0, success(answer)))
+    finally:
+        deleting.join()
+        os.close(lock)
+    assert said[0][:2] == (answer, "") and said[0][2] < 3
+    rig.delete(bundle)
+    assert not rig.socket("c1").exists()
+
+
 @pytest.mark.parametrize("before", ["unix://", "unix:///run/containerd/s/../../..", "", "/"])
 def test_no_other_file_is_removed_whatever_the_bundle_says(rig: Rig, before: str) -> None:
     bundle, bait = rig.bundle("c1"), rig.directory / "bait"
