@@ -118,12 +118,14 @@ static void knock(struct shim *shim)
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct heir *h = &shim->heir;
 
-	/* Without its directory no shim can follow this one, and a daemon takes the run for lost: it must stay unknown. */
-	if (strlen(shim->plan.keeper) >= sizeof address.sun_path || (access("lock", F_OK) && errno == ENOENT))
+	h->asked = h->keeper_fd < 0 ? REGISTERS : RELEASES;
+	/* Without its directory no shim can follow this one, and a daemon takes the run for lost: it must stay unknown. A keeper
+	 * that knows the run has a copy of its input all the same, which must be given up. */
+	if (strlen(shim->plan.keeper) >= sizeof address.sun_path ||
+	    (h->asked == REGISTERS && access("lock", F_OK) && errno == ENOENT))
 		return heir_end(shim);
 	strcpy(address.sun_path, shim->plan.keeper);
 	h->line_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	h->asked = h->keeper_fd < 0 ? REGISTERS : RELEASES;
 	h->due_ns = ms_from_now(ANSWER_MS);
 	if (h->line_fd < 0 || connect(h->line_fd, (struct sockaddr *)&address, sizeof address) || ask(shim))
 		rest(h);

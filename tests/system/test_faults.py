@@ -205,6 +205,16 @@ def test_an_input_that_is_closed_while_the_keeper_cannot_be_asked_ends_once_it_c
     finish(rig, keeper, run)
 
 
+def test_an_input_that_is_closed_ends_although_the_run_directory_is_gone(rig: Rig, keeper: Keeper) -> None:
+    run = reads_input(rig, keeper)
+    with streamrig.control(run) as control:
+        (run.directory / "lock").unlink()
+        control.ok("close-stdin")
+        assert run.ended()
+    ended_under_its_shim(run)
+    finish(rig, keeper, run)
+
+
 def test_a_copy_of_an_input_that_came_to_a_keeper_late_is_given_up(rig: Rig) -> None:
     """A keeper that stood still while it was asked has what the shim has long closed."""
     keeper = rig.keeper()
