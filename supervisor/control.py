@@ -81,8 +81,8 @@ class Control:
         await self._ask("end")
 
     async def register(self) -> bool:
-        """With the keeper that there is now, which gets copies of its descriptors. False: a shim of an older version
-        does not know how."""
+        """Ask the shim to register with the keeper that there is now, which gets copies of its descriptors. It does so
+        after its answer. False: a shim of an older version does not know how."""
         return (await self._ask("register", fine=errno.ENOSYS)).kind != "exitd-refused"
 
     async def counters(self) -> Counters:

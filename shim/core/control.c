@@ -185,7 +185,8 @@ static int on_end(struct shim *shim)
 	return 0;
 }
 
-/* There is another keeper, which knows nothing of this run. It is asked at once, and answers when it does. */
+/* There is another keeper, which knows nothing of this run. It is asked at once, and answers when it does: 0 says that it
+ * will be asked, and not that it knows the run. */
 static int on_register(struct shim *shim)
 {
 	return shim->ended ? 0 : heir_anew(shim);

@@ -283,7 +283,8 @@ class Watching:
             await asyncio.sleep(KEEPER_REST_SECONDS)
 
     async def _register_rest(self, known: Sequence[fields.Message]) -> None:
-        """Shims of runs that the keeper does not know, as after another's death, give it copies of what they have."""
+        """Have the shims of runs that the keeper does not know, as after another's death, give it copies of what they
+        have. They do so after their answer: whether it knows the run then is seen the next time."""
         keys = {_key_of(message) for message in known}
         lost = [watch for watch in self._watches.values() if watch.key not in keys and self._can_register(watch)]
         places = asyncio.Semaphore(REGISTER_AT_ONCE)
@@ -296,12 +297,12 @@ class Watching:
         key = watch.key
         try:
             async with places, control.opened(watch.directory.path) as line:
-                is_known = await line.register()
+                was_asked = await line.register()
         except ExitdError as error:  # the next round of the reconcile loop asks again
-            log.warning("not registered anew", container=key.container, run=key.run, why=str(error))
+            log.warning("not asked to register", container=key.container, run=key.run, why=str(error))
             return
-        if is_known:
-            log.info("registered anew", container=key.container, run=key.run, exec=key.exec_id)
+        if was_asked:
+            log.info("asked to register", container=key.container, run=key.run, exec=key.exec_id)
             return
         self._unregistered.add(key)
         if len(self._unregistered) == 1:
