@@ -74,8 +74,25 @@ static int is_child(int pid)
 	return pid && (!waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || errno != ECHILD);
 }
 
+/* Whether this process reaps the run's init, if its shim does not: 1, 0, or -errno: not now. A shim that is this process's
+ * child is not enough: it may be a replacement, whose init is another's child. */
+static int reaps(const struct run *run)
+{
+	struct proc_stat stat;
+	int error;
+
+	if (is_child(run->init_pid))
+		return 1;
+	if (!is_child(run->shim_pid))
+		return 0;
+	error = proc_stat_read(&stat, run->init_pid);
+	if (error)
+		return is_short(error) ? error : 0;
+	return stat.ppid == run->shim_pid;
+}
+
 /* After the program's exec all of them; later those whose end could not be written down. An earlier version's table has no
- * pidfds: an init is a stranger's child unless it is this process's, or that of a shim which is this process's. */
+ * pidfds. */
 static int watch_one(struct keeper *k, struct run *run)
 {
 	int error;
@@ -84,8 +101,11 @@ static int watch_one(struct keeper *k, struct run *run)
 		error = watch(k, EPOLL_CTL_ADD, run->init_fd, EPOLLIN);
 		return error == -EEXIST ? 0 : error;
 	}
-	if (run->outcome == JOURNALLED || is_child(run->init_pid) || is_child(run->shim_pid))
+	if (!run->init_pid || run->outcome == JOURNALLED)
 		return 0;
+	error = reaps(run);
+	if (error)
+		return error < 0 ? error : 0;
 	return strangers_watch(k, run, run->init_pid, run->init_started);
 }
 

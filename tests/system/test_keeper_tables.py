@@ -10,7 +10,7 @@ import pytest
 from shim import fields, launch, native, programs
 from supervisor.facts import Process
 from tests.system import shimrig
-from tests.system.daemonrig import until
+from tests.system.daemonrig import children_of, until
 from tests.system.shimrig import Rig
 
 # shim/keeper/resume.c: struct head, and struct run as versions 1 and 2 had it, the latter with padding at its end.
@@ -19,8 +19,8 @@ RUN = struct.Struct("=128s128s320sQiiQQiiii")
 RUN_2 = struct.Struct("=128s128s320sQiiQQiiiiiiii")
 # What the older program does: lock, socket, journal and table through an exec. Its output is a pipe that it holds.
 UPGRADES = """
-import fcntl, os, socket, struct, sys
-state, program, version, run_size, head, run, pid, started = sys.argv[1:]
+import fcntl, os, socket, struct, subprocess, sys
+state, program, version, run_size, head, run, pid, started, shim = sys.argv[1:]
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 listener.bind(f"{state}/keeper.sock")
 listener.listen()
@@ -32,8 +32,11 @@ table = os.memfd_create("table", 0)
 path = f"{state}/keeper-1.journal".encode()
 os.write(table, struct.pack(head, int(version), int(run_size), lock, listener.fileno(), journal, 1, 1, 0, b"1-1", path))
 # What was padding may hold anything: a number that must not be taken for a descriptor.
-more = (os.dup(err), -1, -1, listener.fileno()) if version == "2" else ()
-os.write(table, struct.pack(run, b"box", b"", b"", 1, 0, int(pid), 0, int(started), out, err, 1, 0, *more))
+more = (os.dup(err), -1, -1, listener.fileno() if version == "2" else -1) if version in "23" else ()
+more += (0,) if version == "3" else ()
+# A replacement is this process's child, and its init is not.
+shim_pid = subprocess.Popen([shim, "1000"], stdout=subprocess.DEVNULL).pid if shim else 0
+os.write(table, struct.pack(run, b"box", b"", b"", 1, shim_pid, int(pid), 0, int(started), out, err, 1, 0, *more))
 os.lseek(table, 0, os.SEEK_SET)
 for fd in (lock, listener.fileno(), journal, out, err, table, *more[:1]):
     os.set_inheritable(fd, True)
@@ -52,11 +55,13 @@ def rig() -> Iterator[Rig]:
         yield made
 
 
-def upgraded(rig: Rig, version: int, run_size: int, init: Process = NO_PROCESS) -> subprocess.Popen[bytes]:
+def upgraded(
+    rig: Rig, version: int, run_size: int, init: Process = NO_PROCESS, shim: str = ""
+) -> subprocess.Popen[bytes]:
     program = str(programs.find("exitd-keeper"))
     run = RUN_2 if version == 2 else RUN
     words = [str(rig.state), program, str(version), str(run_size), HEAD.format, run.format]
-    words += [str(init.pid), str(init.started_ticks)]
+    words += [str(init.pid), str(init.started_ticks), shim]
     process = subprocess.Popen([sys.executable, "-c", UPGRADES, *words], stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process.stdout as said:
@@ -87,12 +92,15 @@ def test_a_table_of_an_earlier_version_is_taken_over_with_its_runs_and_their_out
         process.wait(shimrig.LIMIT_SECONDS)
 
 
+@pytest.mark.parametrize("shim", ["", "sleep"])
 @pytest.mark.parametrize(("version", "size"), [(1, RUN.size), (2, RUN_2.size)])
-def test_a_strangers_child_in_a_table_of_an_earlier_version_is_watched(rig: Rig, version: int, size: int) -> None:
+def test_a_strangers_child_in_a_table_of_an_earlier_version_is_watched_also_where_its_shim_was_replaced(
+    rig: Rig, version: int, size: int, shim: str
+) -> None:
     if not shimrig.kernel_tells():
         return
     init = subprocess.Popen(["/bin/sh", "-c", "read go; exit 43"], stdin=subprocess.PIPE)
-    keeper = upgraded(rig, version, size, Process(init.pid, native.process_stat(init.pid)[2]))
+    keeper = upgraded(rig, version, size, Process(init.pid, native.process_stat(init.pid)[2]), shim)
     try:
         with launch.connect(str(rig.state), shimrig.LIMIT_SECONDS) as line:
             launch.ask(line, fields.encode("exitd-list", [("at", 0)]), [])
@@ -101,6 +109,8 @@ def test_a_strangers_child_in_a_table_of_an_earlier_version_is_watched(rig: Rig,
         until(lambda: b'"code":43' in journal.read_bytes(), "the entry")
     finally:
         init.kill()
+        for pid in children_of(keeper.pid):
+            shimrig.end_process(pid)
         keeper.kill()
         keeper.wait(shimrig.LIMIT_SECONDS)
 
