@@ -11,6 +11,7 @@
 enum {
 	RUNS_MAX = 65536,
 	CLIENTS_MAX = 512,
+	AGAIN_MS = 250,		/* until the next try of what the kernel had nothing left for */
 	FDS_MAX = 13,		/* most descriptors one request carries: one for each seat */
 };
 
@@ -75,7 +76,7 @@ struct keeper {
 	uint64_t open_files;	/* the limit the starter set: for the shims, not for this program */
 	int64_t idle_since_ns;
 	int unsettled;		/* a zombie whose end could not be read or written down */
-	int unwatched;		/* a stranger's child is not watched, and soon it is tried again */
+	int64_t watch_at_ns;	/* when a stranger's child that is not watched is tried again (CLOCK_MONOTONIC); 0: all are */
 	int accept_pauses;	/* the kernel has nothing left for one more connection */
 };
 
@@ -110,6 +111,7 @@ int children_any(void);
 void strangers_begin(struct keeper *k);
 int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started);
 void strangers_forget(struct run *run);
+int strangers_due(const struct keeper *k);
 void strangers_look(struct keeper *k);
 int strangers_any(const struct keeper *k);
 

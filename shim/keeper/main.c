@@ -22,7 +22,6 @@
 #include "keeper.h"
 
 #define IDLE_NS 10000000000
-#define AGAIN_MS 250	/* until the next try of what the kernel had nothing left for */
 
 static struct keeper keeper;
 
@@ -182,7 +181,7 @@ static void turn(struct keeper *k, int wait_ms)
 	int count = k->client_count, takes = count < CLIENTS_MAX && !k->accept_pauses;
 	int deaf = k->signal_fd < 0;
 
-	if ((deaf || k->unsettled || k->unwatched || k->accept_pauses) && (wait_ms < 0 || wait_ms > AGAIN_MS))
+	if ((deaf || k->unsettled || k->watch_at_ns || k->accept_pauses) && (wait_ms < 0 || wait_ms > AGAIN_MS))
 		wait_ms = AGAIN_MS;
 	k->accept_pauses = 0;
 	p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
@@ -204,7 +203,7 @@ static void turn(struct keeper *k, int wait_ms)
 		on_signal(k);
 	else if (k->unsettled)
 		children_reap(k);
-	if (p[2].revents || k->unwatched)
+	if (p[2].revents || strangers_due(k))
 		strangers_look(k);
 	for (int i = 0; i < count; i++)
 		if (p[3 + i].revents & POLLIN && k->clients[i].fd >= 0)

@@ -2,6 +2,7 @@
  * stay; SIGCHLD stays blocked and pending; clients reconnect. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,9 +117,9 @@ static size_t run_size(uint32_t version)
 
 static int load_runs(struct keeper *k, int fd, const struct head *head)
 {
-	k->runs = calloc((size_t)head->run_count + 64, sizeof *k->runs);
-	if (!k->runs)
-		return -EIO;
+	/* There is no way back from here to the program that had them. */
+	while (!(k->runs = calloc((size_t)head->run_count + 64, sizeof *k->runs)))
+		poll(NULL, 0, AGAIN_MS);
 	for (k->run_count = 0; k->run_count < head->run_count; k->run_count++) {
 		struct run *run = &k->runs[k->run_count];
 

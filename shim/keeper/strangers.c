@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../core/kernel.h"
@@ -109,14 +110,28 @@ static int watch_one(struct keeper *k, struct run *run)
 	return strangers_watch(k, run, run->init_pid, run->init_started);
 }
 
+static int64_t soon(void)
+{
+	return now_ns(CLOCK_MONOTONIC) + AGAIN_MS * 1000000ll;
+}
+
 /* With the runs of a table that was loaded, and again as long as something is not watched that should be. */
 void strangers_begin(struct keeper *k)
 {
+	int unwatched;
+
 	if (k->strangers_fd < 0)
 		k->strangers_fd = epoll_create1(EPOLL_CLOEXEC);
-	k->unwatched = k->strangers_fd < 0;
+	unwatched = k->strangers_fd < 0;
 	for (int i = 0; i < k->run_count && k->strangers_fd >= 0; i++)
-		k->unwatched |= watch_one(k, &k->runs[i]) != 0;
+		unwatched |= watch_one(k, &k->runs[i]) != 0;
+	k->watch_at_ns = unwatched ? soon() : 0;
+}
+
+/* Each walk is some system calls for every run: not in each turn of the loop. */
+int strangers_due(const struct keeper *k)
+{
+	return k->watch_at_ns && now_ns(CLOCK_MONOTONIC) >= k->watch_at_ns;
 }
 
 static struct run *run_of(struct keeper *k, int pidfd)
@@ -167,7 +182,7 @@ static int look_at(struct keeper *k, struct run *run)
 	if (journal_status(k, run, wait_status)) {
 		/* It is tried again. Until then the pidfd would wake this program without end. */
 		watch(k, EPOLL_CTL_DEL, run->init_fd, 0);
-		k->unwatched = 1;
+		k->watch_at_ns = soon();
 		return 0;
 	}
 	strangers_forget(run);
@@ -179,7 +194,7 @@ void strangers_look(struct keeper *k)
 	struct epoll_event events[LOOKS_MAX];
 	int count, news = 0;
 
-	if (k->unwatched)
+	if (strangers_due(k))
 		strangers_begin(k);
 	count = epoll_wait(k->strangers_fd, events, LOOKS_MAX, 0);
 	spare_take(k);	/* for the zombie's state, and the count of memory kills */

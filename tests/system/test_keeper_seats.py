@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from tests.system import shimrig
 from tests.system.daemonrig import children_of, until
 from tests.system.shimrig import Keeper, Rig
 from tests.system.test_faults import failing
-from tests.system.test_keeper import upgrade
+from tests.system.test_keeper import reconnect, upgrade
 
 SEATS, KEPT = range(3, 16), (4, 5, 13, 14, 15)
 PIDFD = -1  # among a box's files: the keeper's own
@@ -473,14 +474,31 @@ def test_a_strangers_zombie_is_no_end_yet_and_wakes_nobody(box: Box) -> None:
     box.keeper.acknowledge("box")
 
 
-@pytest.mark.parametrize("call", ["epoll_create1", "signalfd4"])
-def test_an_upgrade_without_room_for_a_descriptor_loses_nothing(box: Box, call: str) -> None:
+def test_requests_do_not_make_the_keeper_try_more_often_what_there_is_no_room_for(box: Box) -> None:
+    box.ask("exitd-register", ("shim", os.getpid()), ("shim_started", 1), ("oom", ""))
+    with failing(box.rig, box.keeper.process.pid, "epoll_create1", "ENFILE") as failed:
+        upgrade(box.keeper)
+        until(lambda: len(failed.times()) > 1, "the keeper tries again")
+        before = len(failed.times())
+        began = time.monotonic()
+        for _ in range(100):
+            box.keeper.settle()
+        assert len(failed.times()) - before <= (time.monotonic() - began) / 0.25 + 1
+    box.keeper.acknowledge("box")
+
+
+@pytest.mark.parametrize(
+    ("call", "error"), [("epoll_create1", "ENFILE"), ("signalfd4", "ENFILE"), ("mmap,brk", "ENOMEM")]
+)
+def test_an_upgrade_without_room_for_a_descriptor_or_memory_loses_nothing(box: Box, call: str, error: str) -> None:
     orphan = box.begin("exit 0", {3: box.files[3]})
     process = stranger(box, "exit 43")
-    with failing(box.rig, box.keeper.process.pid, call, "ENFILE") as failed:
-        upgrade(box.keeper)
+    with failing(box.rig, box.keeper.process.pid, call, error) as failed:
+        box.keeper.process.send_signal(signal.SIGHUP)
         until(lambda: len(failed.times()) > 2, "the keeper tries again")
-        assert box.keeper.ask("exitd-list", ("at", 0)).get("id") == "box"
+        reconnect(box.keeper)
+        if error == "ENFILE":
+            assert box.keeper.ask("exitd-list", ("at", 0)).get("id") == "box"
     process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
     if shimrig.kernel_tells():
         until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
