@@ -113,11 +113,16 @@ static int64_t micros(struct timeval t)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_usec;
 }
 
-/* What is the same in every entry of this run, and now; then the entry. 0, or -errno: nothing is written. */
+/* What is the same in every entry of this run, and now, or when this was first tried; then the entry. 0, or -errno: nothing
+ * is written. */
 int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts)
 {
 	int error;
 
+	if (!run->ended_boottime_ns) {
+		run->ended_realtime_ns = now_ns(CLOCK_REALTIME);
+		run->ended_boottime_ns = now_ns(CLOCK_BOOTTIME);
+	}
 	if (!*k->boot_id)	/* it could not be read when this program began */
 		boot_id_read(k->boot_id);
 	facts->id = run->id;
@@ -127,8 +132,8 @@ int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts)
 	facts->run = run->run;
 	facts->pid = run->init_pid;
 	facts->started = run->init_started;
-	facts->realtime_ns = now_ns(CLOCK_REALTIME);
-	facts->boottime_ns = now_ns(CLOCK_BOOTTIME);
+	facts->realtime_ns = run->ended_realtime_ns;
+	facts->boottime_ns = run->ended_boottime_ns;
 	facts->oom_kills = oom_read(run->oom);
 	error = journal_write(k, run, facts);
 	if (!error)

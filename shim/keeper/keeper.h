@@ -45,6 +45,8 @@ struct run {
 	int stage_fds[2];
 	int init_fd;		/* from here on what version 2 did not have: a pidfd where init is a stranger's child, else -1 */
 	int has_begun;		/* of such an init: 1 it has executed a program, -1 it never had, 0: it had not yet */
+	int64_t ended_realtime_ns;	/* from here on what version 3 did not have: when its end was first to be written, 0: not yet */
+	int64_t ended_boottime_ns;
 };
 
 struct client {

@@ -11,13 +11,17 @@
 
 #include "keeper.h"
 
-/* 1: a run had no more than what its output needs; 2: nothing of inits that are strangers' children. */
-#define RESUME_VERSION 3
+/* 1: a run had no more than what its output needs; 2: nothing of inits that are strangers' children; 3: no time of an end
+ * that could not be written yet. */
+#define RESUME_VERSION 4
 
 /* With what was padding behind its last field, where the next version has one. */
 #define V2_RUN_SIZE (offsetof(struct run, init_fd) + sizeof(int))
 
-_Static_assert(offsetof(struct run, in_fd) == 624 && V2_RUN_SIZE == 640, "the tables of earlier versions must be read");
+#define V3_RUN_SIZE offsetof(struct run, ended_realtime_ns)
+
+_Static_assert(offsetof(struct run, in_fd) == 624 && V2_RUN_SIZE == 640 && V3_RUN_SIZE == 648,
+	       "the tables of earlier versions must be read");
 
 struct head {
 	uint32_t version;
@@ -110,6 +114,7 @@ static size_t run_size(uint32_t version)
 	switch (version) {
 	case 1: return offsetof(struct run, in_fd);
 	case 2: return V2_RUN_SIZE;
+	case 3: return V3_RUN_SIZE;
 	case RESUME_VERSION: return sizeof(struct run);
 	default: return 0;
 	}
@@ -127,7 +132,7 @@ static int load_runs(struct keeper *k, int fd, const struct head *head)
 		if (all(read, fd, run, head->run_size))
 			return -EIO;
 		/* Version 2 had padding there. */
-		if (head->version < RESUME_VERSION)
+		if (head->version < 3)
 			run->init_fd = -1, run->has_begun = 0;
 		k->slot_taken[run->slot] = 1;
 	}

@@ -23,6 +23,7 @@ from tests.system import shimrig, streamrig
 from tests.system.daemonrig import until
 from tests.system.shimrig import Keeper, Rig, Run
 from tests.system.streamrig import finish
+from tests.system.test_keeper import reconnect
 
 NUMBERS = itertools.count()
 OPENS = "open,openat"
@@ -94,7 +95,14 @@ def test_an_entry_that_cannot_be_written_is_tried_again(rig: Rig, keeper: Keeper
         assert run.ended()
         until(lambda: len(failed.times()) > 1, "the keeper tries again")
         assert codes(keeper) == []
+        first = failed.times()[0]
+        keeper.process.send_signal(signal.SIGHUP)  # an upgrade keeps the time, too
+        tried = len(failed.times())
+        until(lambda: len(failed.times()) > tried + 1, "the keeper tries again")
     until(lambda: codes(keeper) == [("box", 43)], "the entry")
+    (entry,) = keeper.entries()
+    assert entry.realtime_ns / 1e9 <= first  # the end is not dated when it could be written
+    reconnect(keeper)
     finish(rig, keeper, run)
 
 

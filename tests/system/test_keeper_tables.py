@@ -13,10 +13,12 @@ from tests.system import shimrig
 from tests.system.daemonrig import children_of, until
 from tests.system.shimrig import Rig
 
-# shim/keeper/resume.c: struct head, and struct run as versions 1 and 2 had it, the latter with padding at its end.
+# shim/keeper/resume.c: struct head, and struct run as versions 1 to 3 had it, the latter two with padding at their end.
 HEAD = struct.Struct("=IIiiiii4xQ64s4096s")
 RUN = struct.Struct("=128s128s320sQiiQQiiii")
 RUN_2 = struct.Struct("=128s128s320sQiiQQiiiiiiii")
+RUN_3 = struct.Struct("=128s128s320sQiiQQiiiiiiiii4x")
+RUNS = {1: RUN, 2: RUN_2, 3: RUN_3}
 # What the older program does: lock, socket, journal and table through an exec. Its output is a pipe that it holds.
 UPGRADES = """
 import fcntl, os, socket, struct, subprocess, sys
@@ -59,7 +61,7 @@ def upgraded(
     rig: Rig, version: int, run_size: int, init: Process = NO_PROCESS, shim: str = ""
 ) -> subprocess.Popen[bytes]:
     program = str(programs.find("exitd-keeper"))
-    run = RUN_2 if version == 2 else RUN
+    run = RUNS.get(version, RUN)
     words = [str(rig.state), program, str(version), str(run_size), HEAD.format, run.format]
     words += [str(init.pid), str(init.started_ticks), shim]
     process = subprocess.Popen([sys.executable, "-c", UPGRADES, *words], stdout=subprocess.PIPE)
@@ -74,7 +76,7 @@ def pipe_ends(pid: int) -> int:
     return sum(name.startswith("pipe:") for fd, name in shimrig.open_files(pid).items() if fd > 2)
 
 
-@pytest.mark.parametrize(("version", "size", "kept"), [(1, RUN.size, 2), (2, RUN_2.size, 3)])
+@pytest.mark.parametrize(("version", "size", "kept"), [(1, RUN.size, 2), (2, RUN_2.size, 3), (3, RUN_3.size, 3)])
 def test_a_table_of_an_earlier_version_is_taken_over_with_its_runs_and_their_output(
     rig: Rig, version: int, size: int, kept: int
 ) -> None:
@@ -115,6 +117,8 @@ def test_a_strangers_child_in_a_table_of_an_earlier_version_is_watched_also_wher
         keeper.wait(shimrig.LIMIT_SECONDS)
 
 
-@pytest.mark.parametrize(("version", "run_size"), [(0, RUN.size), (1, RUN.size + 8), (2, RUN.size), (3, 640), (4, 648)])
+@pytest.mark.parametrize(
+    ("version", "run_size"), [(0, RUN.size), (1, RUN.size + 8), (2, RUN.size), (3, 640), (4, 648), (5, 664)]
+)
 def test_a_table_that_is_not_understood_is_refused(rig: Rig, version: int, run_size: int) -> None:
     assert upgraded(rig, version, run_size).wait(shimrig.LIMIT_SECONDS) not in (0, None)
