@@ -119,7 +119,8 @@ struct proc_stat {
 	char state;
 	int ppid;
 	uint64_t started;
-	int exit_status;		/* wait status, field 52 */
+	int exit_status;		/* wait status, field 52; 0 for a reader who may not know it */
+	int is_shown;			/* of a zombie, from Linux 5.16 on: this reader may know it */
 	char name[16];
 	int session;
 	int exiting;			/* in the kernel's exit path, or dead */

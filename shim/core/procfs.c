@@ -38,8 +38,9 @@ static void copy_name(struct proc_stat *out, const char *data, const char *end)
 		memcpy(out->name, begin + 1, size < sizeof out->name ? size : sizeof out->name - 1);
 }
 
-/* /proc/PID/stat (proc(5)): fields 3, 4, 6, 9, 22 and 52. The command name may hold anything, so the last ')' counts.
- * 0 or -EBADMSG. Field 52 is 0 for a reader without CAP_SYS_PTRACE. */
+/* /proc/PID/stat (proc(5)): fields 3, 4, 6, 9, 22, 35 and 52. The command name may hold anything, so the last ')' counts.
+ * 0 or -EBADMSG. Field 52 is 0 for a reader without CAP_SYS_PTRACE. Field 35 is 0 for him too; to others it is 1 for whatever
+ * does not run (fs/proc/array.c: do_task_stat, `permitted`). */
 int proc_stat_parse(struct proc_stat *out, const char *data, size_t size)
 {
 	const char *end = data + size, *at = end;
@@ -64,6 +65,8 @@ int proc_stat_parse(struct proc_stat *out, const char *data, size_t size)
 			out->began = !(value & PF_FORKNOEXEC_BIT), out->exiting = !!(value & PF_EXITING_BIT);
 		if (field == 22)
 			out->started = (uint64_t)value;
+		if (field == 35)
+			out->is_shown = value == 1;
 		if (field == 52)
 			out->exit_status = (int)value;
 	}

@@ -47,6 +47,7 @@ struct run {
 	int has_begun;		/* of such an init: 1 it has executed a program, -1 it never had, 0: it had not yet */
 	int64_t ended_realtime_ns;	/* from here on what version 3 did not have: when its end was first to be written, 0: not yet */
 	int64_t ended_boottime_ns;
+	int zombie_status;	/* of a stranger's child: the wait status that its zombie showed, or -1 */
 };
 
 struct client {

@@ -134,6 +134,8 @@ static int load_runs(struct keeper *k, int fd, const struct head *head)
 		/* Version 2 had padding there. */
 		if (head->version < 3)
 			run->init_fd = -1, run->has_begun = 0;
+		if (head->version < RESUME_VERSION)
+			run->zombie_status = -1;
 		k->slot_taken[run->slot] = 1;
 	}
 	k->run_room = head->run_count + 64;

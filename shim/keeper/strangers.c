@@ -65,6 +65,7 @@ int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started
 	}
 	run->init_fd = pidfd;
 	run->has_begun = stat.began;
+	run->zombie_status = -1;
 	return 0;
 }
 
@@ -142,14 +143,19 @@ static struct run *run_of(struct keeper *k, int pidfd)
 	return NULL;
 }
 
-/* It lies there for its parent to reap: the last moment at which it says whether it has executed a program. */
+/* It lies there for its parent to reap: the last moment at which it says whether it has executed a program, and how its
+ * parent will hear that it ended. */
 static void look_at_zombie(struct run *run)
 {
 	struct proc_stat stat;
 
-	if (!proc_stat_read(&stat, run->init_pid) && stat.started == run->init_started)
-		run->has_begun = stat.began ? 1 : -1;
+	if (proc_stat_read(&stat, run->init_pid) || stat.started != run->init_started)
+		return;
+	run->has_begun = stat.began ? 1 : -1;
+	if (stat.state == 'Z' && stat.is_shown)
+		run->zombie_status = stat.exit_status;
 }
+
 
 /* has_begun: 1 it has, -1 it never had, 0 it had not when it was last seen. */
 static int journal_status(struct keeper *k, struct run *run, int wait_status)
@@ -179,6 +185,11 @@ static int look_at(struct keeper *k, struct run *run)
 		strangers_forget(run);
 		return 0;
 	}
+	/* The zombie showed what its parent has heard (wait_task_zombie() in kernel/exit.c). The pidfd keeps the first thread's
+	 * code, also where that left alone while another ended the whole process, and was the last of them to go; and of the core
+	 * that another thread dumped it says nothing. */
+	if (run->zombie_status >= 0)
+		wait_status = run->zombie_status;
 	if (journal_status(k, run, wait_status)) {
 		/* It is tried again. Until then the pidfd would wake this program without end. */
 		watch(k, EPOLL_CTL_DEL, run->init_fd, 0);

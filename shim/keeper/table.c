@@ -42,6 +42,7 @@ struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char
 	new->run = run;
 	new->slot = slot;
 	new->out_fd = new->err_fd = new->in_fd = new->stage_fds[0] = new->stage_fds[1] = new->init_fd = -1;
+	new->zombie_status = -1;
 	return new;
 }
 

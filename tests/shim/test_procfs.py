@@ -53,6 +53,15 @@ def test_no_command_name_can_forge_its_process_facts(
     assert parse_more(line)[0] == name[:15]
 
 
+@pytest.mark.parametrize(("wchan", "is_shown"), [(1, 1), (0, 0), (2, 0), (2**64 - 1, 0)])
+def test_whether_a_wait_status_is_shown_to_this_reader_is_known(wchan: int, is_shown: int) -> None:
+    """A kernel before 5.16 has an address there."""
+    line = stat_line(b"sh", "Z", 1, 2, 0, {35: wchan})
+    out = ffi.new("struct proc_stat *")
+    assert not lib.proc_stat_parse(out, ffi.from_buffer(line), len(line))
+    assert out.is_shown == is_shown
+
+
 @pytest.mark.parametrize(
     ("flags", "exiting", "began"), [(0x400040, 0, 0), (0x400000, 0, 1), (0x40014C, 1, 0), (0x40010C, 1, 1)]
 )

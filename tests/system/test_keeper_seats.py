@@ -460,6 +460,42 @@ def test_how_a_strangers_child_ends_is_journalled_once_it_is_reaped_where_the_ke
     assert not box.keeper.entries()
 
 
+RACES, RACES_LOST = 300, 3
+
+
+def test_the_code_that_is_journalled_is_that_of_wait_also_where_the_leader_leaves_while_another_thread_ends_all(
+    box: Box, tmp_path: pathlib.Path
+) -> None:
+    """For the pidfd the kernel keeps the leader's own code where the leader is the last to go. Its zombie shows the
+    true one. Who is the last is luck: it is tried until the pidfd was wrong a few times."""
+    if not shimrig.kernel_tells():
+        return
+    program, lost = str(tmp_path / "leaver"), 0
+    source = pathlib.Path(__file__).with_name("leaver.c")
+    words = ["cc", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", program, str(source)]
+    subprocess.run(words, check=True, timeout=shimrig.LIMIT_SECONDS)
+    for number in range(RACES):
+        process = stranger(box, f"exec {program} {number * 37 % 3000}")
+        pidfd, before = os.pidfd_open(process.pid), box.held()
+        assert process.stdin is not None
+        with process.stdin as written:
+            written.write(b"go\n")
+            written.flush()
+            until(lambda: os.readlink(f"/proc/{process.pid}/exe") == program, "the program")  # noqa: B023
+            written.write(b"go\n")
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        box.keeper.settle()
+        code = process.wait(shimrig.LIMIT_SECONDS)
+        until(lambda: box.held() < before, "the keeper still holds a pidfd")  # noqa: B023
+        is_wrong = native.pidfd_exit_status(pidfd) != code << 8
+        os.close(pidfd)
+        assert [entry.code for entry in box.keeper.entries()] == [code]
+        box.keeper.acknowledge("box")
+        lost += is_wrong
+        if lost == RACES_LOST:
+            break
+
+
 def test_a_strangers_zombie_is_no_end_yet_and_wakes_nobody(box: Box) -> None:
     process = stranger(box, "exit 43")
     assert process.stdin is not None
