@@ -75,7 +75,9 @@ class KernelWord:
 
 class ByPidfd(KernelWord):
     """Linux 6.15. It knows of reaped processes only. The status is that of the whole process, also where the first
-    thread had left alone (kernel/exit.c: release_task)."""
+    thread had left alone and another went after it (kernel/exit.c: release_task). Where it leaves alone in the moment
+    in which another thread ends the whole process, and is the last to go, the status is its own: 0, unless it calls
+    exit(2) itself, past its C library."""
 
     witness = KernelWitness.PIDFD
 

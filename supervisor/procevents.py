@@ -6,6 +6,10 @@ unless the leader had left alone before. A thread that leaves alone does so with
 life here is a set of threads: nothing is concluded before the last of them has ended, a leader that leaves others
 behind is not the end, and where codes contradict each other there is none.
 
+One story cannot be told from an ordinary one: a thread ends with 0, then the leader, as the last, with 7. It is that
+of a program that has joined its only other thread and exits with 7, as many do: 7 is believed. A program whose leader
+calls exit(2) itself, with 7, while another thread calls exit_group(0), leaves the same events, and wait(2) says 0.
+
 An event comes after its process can be seen dead, and after its parent may have reaped it. What was sent to a full
 socket is lost, and the kernel says only that something was: then nothing is believed of a process that has not been
 seen alive since.
