@@ -1,0 +1,21 @@
+"""Whoever an init leaves in its scope, in the machine's pid namespace, is dead before the end is reported."""
+
+import sys
+
+import pytest
+
+from tests.vm.machine import Machine
+
+NOBODY_LIVES = 0
+SOURCES = {"nobody": "record", "shim": "keeper", "both": "procevents"}
+
+
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+@pytest.mark.parametrize("killed", SOURCES)
+def check_nobody_in_a_scope_lives_when_the_end_of_its_init_is_reported(
+    machine: Machine, runtime: str, killed: str
+) -> None:
+    count = 3
+    found: list[object] = list(machine.python("rest.py", runtime, killed, str(count)))
+    print(runtime, killed, found, file=sys.stderr)
+    assert found == [["exited", 7, SOURCES[killed], NOBODY_LIVES]] * count
