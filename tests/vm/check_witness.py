@@ -1,4 +1,5 @@
-"""The kernel's process events, where its pidfds know no codes: without shim and keeper the true code is known."""
+"""The kernel's process events, where its pidfds know no codes: the true code of an end without shim and keeper is known
+and so is that of a process which exitd only watches."""
 
 import sys
 
@@ -43,3 +44,21 @@ def check_an_end_without_shim_and_keeper_is_unknown_where_exitd_was_away(machine
     count = 3
     found = ends(machine, what, "keeper", "away", "code", str(count))
     assert found == [["unknown", "monitors-killed", "none", ONCE]] * count
+
+
+@pytest.mark.parametrize("what", ["pid", "runc-root"])
+@pytest.mark.parametrize("daemon", ["there", "back"])
+@pytest.mark.parametrize("end", ["code", "signal", "thread"])
+def check_the_process_events_know_the_end_of_what_is_only_watched(
+    machine: Machine, what: str, daemon: str, end: str
+) -> None:
+    count = 3
+    found = ends(machine, what, "nobody", daemon, end, str(count))
+    assert found == [[*ENDS[end], "procevents", ONCE]] * count
+
+
+@pytest.mark.parametrize("what", ["pid", "runc-root"])
+def check_what_is_only_watched_and_ends_while_exitd_is_away_is_unknown(machine: Machine, what: str) -> None:
+    count = 3
+    found = ends(machine, what, "nobody", "away", "code", str(count))
+    assert found == [["unknown", "watcher-away", "none", ONCE]] * count

@@ -1,11 +1,12 @@
-"""Containers and execs whose shim and keeper are killed, and what exitd reports of their end: a line of JSON each.
+"""What only the kernel tells exitd, and what exitd reports of each end: a line of JSON each.
 
 witness.py WHAT FIRST DAEMON END COUNT
 
-WHAT     container | exec
-FIRST    shim | keeper: which of the two is killed first
-DAEMON   there: exitd is there all the time; back: it is stopped while the two are killed, and there again when the
-         end comes; away: it is stopped while the two are killed and the end comes, and started again after that
+WHAT     container | exec: of exitd's own, with shim and keeper killed; pid | runc-root: processes that exitd only
+         watches, each one by its pid, or as runc's containers of one directory, the first of which is there already
+FIRST    shim | keeper: which of the two is killed first; nobody, for what is only watched
+DAEMON   there: exitd is there all the time; back: it is stopped meanwhile, and there again when the end comes; away:
+         it is stopped meanwhile, and started again after the end
 END      code: it exits with 7; signal: it is killed by SIGKILL; thread: its first thread has left alone, with a code
          that does not count, and another one ends the process with 7
 """
@@ -17,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +27,9 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, ttrpc_beside
 
 SOCKET = "/run/exitd/exitd.sock"
+EXITCTL = "/opt/exitd/bin/exitctl"
+RUNC_ROOT = "/run/watched"
+ROOTFS = "/mnt"  # the machine's own: runc cannot change its root to the one that it has
 LIMIT_SECONDS = 900.0
 TRAP = "trap 'exit 7' USR1; while :; do sleep 1000 & wait; done"
 LEADER_LEAVES = """
@@ -66,7 +71,7 @@ def connect() -> Client:
     return Client(SOCKET, ttrpc_beside(SOCKET))
 
 
-def until(true: Callable[[], bool], what: str) -> None:
+def until(true: Callable[[], object], what: str) -> None:
     """Looks again and again: none of what is waited for here can be polled."""
     end = time.monotonic() + LIMIT_SECONDS
     while not true():
@@ -109,12 +114,73 @@ def begun(client: Client, what: str, end: str) -> Victim:
     return victim
 
 
+def stranger(end: str) -> int:
+    """A process that systemd reaps: its parent has ended."""
+    words = ["sh", "-c", '"$@" >/dev/null 2>&1 & echo $!', "sh", *ARGS[end]]
+    return int(subprocess.run(words, check=True, timeout=LIMIT_SECONDS, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def runc(*words: str) -> None:
+    command, nothing = ["runc", "--root", RUNC_ROOT, "--systemd-cgroup", *words], subprocess.DEVNULL
+    subprocess.run(command, check=True, timeout=LIMIT_SECONDS, stdin=nothing, stdout=nothing, stderr=nothing)
+
+
+def runc_run(id: str, end: str) -> int:
+    """A container of runc's, by hand. Returns the pid of its init."""
+    if not os.path.ismount(ROOTFS):
+        subprocess.run(["mount", "--bind", "/", ROOTFS], check=True, timeout=LIMIT_SECONDS)
+    with tempfile.TemporaryDirectory() as bundle:
+        runc("spec", "--bundle", bundle)
+        path = pathlib.Path(bundle, "config.json")
+        config = json.loads(path.read_text())
+        config["root"] = {"path": ROOTFS, "readonly": True}
+        config["process"].update(terminal=False, args=ARGS[end])
+        config["linux"]["cgroupsPath"] = f"system.slice:watched:{id}"
+        path.write_text(json.dumps(config))
+        runc("run", "--detach", "--bundle", bundle, id)
+    return int(json.loads(pathlib.Path(RUNC_ROOT, id, "state.json").read_text())["init_process_pid"])
+
+
+def watch(*words: str) -> None:
+    subprocess.run([EXITCTL, "watch", "--detach", *words], check=True, timeout=LIMIT_SECONDS, stdout=subprocess.DEVNULL)
+
+
+def watched(client: Client, what: str, end: str, count: int) -> list[Victim]:
+    victims = []
+    for number in range(1, count + 1):
+        if what == "pid":
+            pid = stranger(end)
+            watch(str(pid))
+            name = f"{pid}@pid"
+        else:
+            pid = runc_run(f"watched-{number}", end)
+            name = f"watched-{number}@{RUNC_ROOT}"
+            if number == 1:
+                watch("--runc-root", RUNC_ROOT)
+        victims.append(Victim(name, "", pid, 0, os.pidfd_open(pid)))
+    for victim in victims:
+        until(lambda: is_ready(victim.pid, end), "it is not ready for its end")  # noqa: B023
+    until(lambda: sum(each.processes for each in client.watches()) == count, "not all are watched")
+    return victims
+
+
+def unwatched(client: Client, what: str, victims: list[Victim]) -> None:
+    """Without a directory's watch, none is left: those of pids end with them."""
+    if what == "runc-root":
+        for victim in victims:
+            runc("delete", "--force", victim.container.partition("@")[0])
+        client.end_watch(RUNC_ROOT)
+    assert not client.watches(), "a watch is left"
+
+
 def keeper_pid() -> int:
     return int(systemctl("show", "--property", "MainPID", "--value", "exitd-keeper.service"))
 
 
 def kill_witnesses(victims: list[Victim], first: str) -> None:
     """systemd starts the next keeper, which is none of their parents."""
+    if first == "nobody":
+        return
     keeper = keeper_pid()
     shims = [victim.shim for victim in victims]
     for pid in [keeper, *shims] if first == "keeper" else [*shims, keeper]:
@@ -138,18 +204,38 @@ def reaped(victims: list[Victim]) -> None:
         until(lambda: not os.path.exists(f"/proc/{victim.pid}"), "it is not reaped")  # noqa: B023
 
 
-def say(client: Client, victim: Victim) -> None:
+def exits_of(client: Client, victim: Victim) -> list[pb.Exit]:
+    found = client.exits(pb.ExitsRequest(id=victim.container))
+    return [each for each in found if (each.exec_id, each.init.pid) == (victim.exec_id, victim.pid)]
+
+
+def told(client: Client, victim: Victim) -> pb.Exit:
+    """Nobody waits by a call for what is only watched."""
+    if not victim.shim:
+        until(lambda: exits_of(client, victim), "its end is not told")
+        return exits_of(client, victim)[0]
     exit_ = client.begin_wait(victim.container, exec_id=victim.exec_id).result(LIMIT_SECONDS)
     assert exit_ is not None
-    shown = {"exited": exit_.code, "signaled": exit_.signal, "unknown": exit_.cause}
-    of_it = [each for each in client.exits(pb.ExitsRequest(id=victim.container)) if each.exec_id == victim.exec_id]
-    print(json.dumps([exit_.kind, shown[exit_.kind], exit_.source, len(of_it)]), flush=True)
+    return exit_
+
+
+def say(client: Client, victims: list[Victim]) -> None:
+    """How often each is told is looked at when all are."""
+    for victim, exit_ in [(victim, told(client, victim)) for victim in victims]:
+        shown = {"exited": exit_.code, "signaled": exit_.signal, "unknown": exit_.cause}
+        line = [exit_.kind, shown[exit_.kind], exit_.source, len(exits_of(client, victim))]
+        print(json.dumps(line), flush=True)
 
 
 def main() -> None:
     what, first, daemon, end, count = sys.argv[1:]
+    is_own = what in ("container", "exec")
+    os.makedirs(RUNC_ROOT, exist_ok=True)
     with connect() as client:
-        victims = [begun(client, what, end) for _ in range(int(count))]
+        if is_own:
+            victims = [begun(client, what, end) for _ in range(int(count))]
+        else:
+            victims = watched(client, what, end, int(count))
         if daemon == "there":
             kill_witnesses(victims, first)
             end_all(victims, end)
@@ -162,8 +248,10 @@ def main() -> None:
     with connect() as client:
         if daemon == "back":
             end_all(victims, end)
+        say(client, victims)
+        if not is_own:
+            return unwatched(client, what, victims)
         for victim in victims:
-            say(client, victim)
             client.remove(victim.container, force=True)
 
 
