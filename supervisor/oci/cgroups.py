@@ -3,8 +3,8 @@
 A cgroups path is what config.json's linux.cgroupsPath says. For the cgroupfs driver it is absolute, the same below
 every hierarchy. For the systemd driver it is SLICE:PREFIX:NAME and means the unit PREFIX-NAME.scope in that slice
 (systemd.slice(5): a-b.slice is in a.slice), whose cgroup is below every hierarchy too; the runtime has systemd make it,
-and systemd removes it with its last process, counters and all. Such paths were tried on made-up trees and with a
-runtime that makes the directories itself, not yet under a systemd that is init.
+and systemd removes it with its last process, counters and all. `make test` tries such paths on made-up trees and with
+a runtime that makes the directories itself, `make vm-test` under a systemd that is init.
 
 `root` is a parameter so that a made-up tree can stand in for a kernel that is not at hand. See cgroups(7) and
 https://docs.kernel.org/admin-guide/cgroup-v2.html.
