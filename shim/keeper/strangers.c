@@ -156,7 +156,6 @@ static void look_at_zombie(struct run *run)
 		run->zombie_status = stat.exit_status;
 }
 
-
 /* has_begun: 1 it has, -1 it never had, 0 it had not when it was last seen. */
 static int journal_status(struct keeper *k, struct run *run, int wait_status)
 {
