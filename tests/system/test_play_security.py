@@ -182,6 +182,27 @@ def test_an_fs_group_owns_the_volumes_and_what_is_made_in_them(stage: Stage) -> 
     assert {"nosuid", "nodev"} <= {*mounted.split()[5].split(",")}
 
 
+def test_what_a_member_leaves_in_a_volume_gives_another_no_rights_and_no_device(stage: Stage) -> None:
+    """A program with root's setuid bit, which works in the image, and a device's node that everyone may open."""
+    root = tinyroot.make(stage.directory / "own", (*tinyroot.PROGRAMS, "cp", "chmod", "mknod"))
+    (root / "bin/risen").write_bytes((root / "bin/id").read_bytes())
+    (root / "bin/risen").chmod(0o4755)
+    mounts = [{"name": "data", "mountPath": "/mnt"}]
+    leave = "cp /bin/id /mnt/risen; chmod 4755 /mnt/risen; mknod -m 666 /mnt/zero c 1 5; stat -c '%F %u %a' /mnt/*"
+    take = (
+        "for each in /bin /mnt; do $each/risen -u; done; for each in /dev /mnt; do head -c 1 $each/zero | wc -c; done"
+    )
+    why = "head /mnt/zero 2>&1 | grep -o denied"
+    first = {"name": "first", "image": str(root), "command": ["sh", "-c", leave], "volumeMounts": mounts}
+    grows = {"runAsUser": 1000, "allowPrivilegeEscalation": True}
+    command = ["sh", "-c", f"({take}) 2>/dev/null; {why}"]
+    second = {"image": str(root), "command": command, "securityContext": grows, "volumeMounts": mounts}
+    volumes = [{"name": "data", "emptyDir": {}}]
+    printed = stage.said(stage.document({"app": second}, volumes=volumes, initContainers=[first]))
+    assert printed["first"] == ["regular file 0 4755", "character special file 0 666"]
+    assert printed["app"] == ["0", "1000", "1", "0", "denied"]
+
+
 def test_what_must_not_be_root_and_is_root_is_refused_by_the_fields_name(stage: Stage) -> None:
     for own, pods, place in (
         ({"runAsNonRoot": True}, {}, "spec.containers[0].securityContext.runAsNonRoot"),
