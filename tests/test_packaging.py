@@ -43,7 +43,10 @@ class Host:
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool) or f"/bin/{tool}")
         self.user(0)
-        self.has("python3", "cc", "runc", "crun", "strace", "skopeo", "umoci", "zstd", "git", "containerd", "musl-gcc")
+        self.has(
+            "python3", "cc", "runc", "crun", "strace", "skopeo", "umoci", "zstd", "git", "containerd", "java", "ping"
+        )
+        self.has("musl-gcc")
 
     def has(self, *names: str, script: str = "exit 0") -> None:
         for name in names:

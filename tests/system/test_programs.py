@@ -50,15 +50,12 @@ if __name__ == "__main__":
     pidfd = os.pidfd_open(os.fork() or os._exit(4))
     print(os.waitid(os.P_PIDFD, pidfd, os.WEXITED).si_status)
 """
-# What ping(8) tries first, and needs no capability for: an echo from a socket of its own, by a user who is not root.
+# Without its capability, which a copy of the program does not have, ping(8) sends from a socket of its own.
 PING = """
-import os, socket, struct
+import os, shutil, socket, subprocess
+shutil.copy(shutil.which("ping"), "/tmp/ping")
 os.setgid(1000); os.setuid(1000)
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as line:
-    line.settimeout(10)
-    line.sendto(struct.pack("!BBHHH", 8, 0, 0, 0, 7) + b"data", ("127.0.0.1", 0))
-    answer = line.recv(100)
-print(answer[0], answer[8:].decode())
+subprocess.run(["/tmp/ping", "-4", "-n", "-c", "2", "-i", "0.2", "-W", "10", "127.0.0.1"], check=True)
 with socket.create_server(("127.0.0.1", 80)):
     print("port 80")
 """
@@ -112,11 +109,9 @@ def test_go_programs(cli: Cli, tmp_path: pathlib.Path) -> None:
     assert run(cli, tmp_path, "sh", "-c", words) == ["1", "1"]
 
 
-if shutil.which("java"):  # nothing else here needs its 200 MB
-
-    def test_a_java_program(cli: Cli, tmp_path: pathlib.Path) -> None:
-        (tmp_path / "Try.java").write_text(JAVA)
-        assert run(cli, tmp_path, "java", "-Xmx64m", "/in/Try.java") == ["2016 7"]
+def test_a_java_program(cli: Cli, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "Try.java").write_text(JAVA)
+    assert run(cli, tmp_path, "java", "-Xmx64m", "/in/Try.java") == ["2016 7"]
 
 
 @BY_RUNTIME
@@ -132,4 +127,6 @@ def test_ping_and_a_low_port_without_a_capability(cli: Cli, tmp_path: pathlib.Pa
     """As with docker, in a network of its own."""
     (tmp_path / "ping.py").write_text(PING)
     words = ("--cap-drop", "ALL", "--cap-add", "SETUID,SETGID", sys.executable, "/in/ping.py")
-    assert run(cli, tmp_path, *words, runtime=runtime) == ["0 data", "port 80"]
+    printed = run(cli, tmp_path, *words, runtime=runtime)
+    assert any(line.startswith("2 packets transmitted, 2 received, 0% packet loss") for line in printed), printed
+    assert "port 80" in printed
