@@ -211,7 +211,7 @@ def known(line: socket.socket) -> set[tuple[str, str]]:
 
 # K: a keeper, S: the shims, D: exitd is killed; U: it is started; e: the containers end. Deaths in a row without U and
 # with S leave nobody who writes a log.
-ORDERS = ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "DSeU")
+ORDERS = ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "DSeU", "SKe", "SKSe", "SKKSe")
 
 
 @pytest.mark.parametrize("order", ORDERS)
