@@ -3,7 +3,8 @@
 A witness writes before it reaps. So whoever has seen that init is reaped, and reads record and journal after that, has
 read everything there will ever be; what is absent then stays absent, and the next rung is asked.
 
-A process that has never executed a program is the runtime's init still: its status is nobody's exit code.
+A process that has never executed a program is the runtime's init still: its status is nobody's exit code. Of one that
+no witness, nor exitd itself, saw execute its program the report says so: what its number is worth depends on its start.
 """
 
 import os
@@ -54,6 +55,7 @@ class Look:
     executes: bool = True  # False: its runtime runs the program within init, and never executes it
     event_status: int | None = None  # wait status by the kernel's process events
     event_is_coming: bool = False  # they are not complete yet
+    executed: bool = False  # exitd has seen that it executed its program, now or earlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def judge(look: Look) -> Report | Pending:
     if look.init is Init.ALIVE:  # whatever came through the fifo, it was not its end
         return Pending()
     if look.fifo_number is not None:
-        began = False if look.fifo_number == NEVER_BEGAN else None
+        began = False if look.fifo_number == NEVER_BEGAN else look.zombie_began
         return _told(_number(look.fifo_number), Source.FIFO, look, began)
     if look.entry is not None and fits(look.entry, look.process):
         return _recorded(look.entry, Source.KEEPER, look)
@@ -110,7 +112,7 @@ def fits(record: Record, process: Process | None) -> bool:
 
 def _recorded(record: Record, source: Source, look: Look) -> Report:
     status: ExitStatus = Unknown("empty-record")
-    began = record.began if look.executes else None
+    began = _began(record.began, look)
     if began is False:
         status = Unknown(NEVER_STARTED)
     elif record.signal is not None:
@@ -119,17 +121,34 @@ def _recorded(record: Record, source: Source, look: Look) -> Report:
         status = Exited(record.code)
     kills = record.oom_kills if record.oom_kills >= 0 else look.oom_kills
     process, counted = Process(record.pid, record.started), record.oom_kills >= 0
-    return Report(status, source, process, record.realtime_ns, max(kills, 0), counted=counted, began=began)
+    at_ns, unseen = record.realtime_ns, look.executes and began is None
+    return Report(status, source, process, at_ns, max(kills, 0), counted=counted, began=began, unseen=unseen)
+
+
+def _began(told: bool | None, look: Look) -> bool | None:
+    """The witness's word, else what exitd has seen. None: nobody knows, or it is not to be asked."""
+    if not look.executes:
+        return None
+    return True if told is None and look.executed else told
 
 
 def _told(status: ExitStatus, source: Source, look: Look, began: bool | None = None) -> Report:
     """No witness wrote down the time: the end is dated when init's pidfd fired, or was first looked at."""
     at_ns = look.now_ns - round(look.dead_seconds * 1e9)
-    began = began if look.executes else None
+    began = _began(began, look)
     if began is False:
         status = Unknown(NEVER_STARTED)
-    found = look.is_found
-    return Report(status, source, look.process, at_ns, look.oom_kills, at_is_found=found, counted=False, began=began)
+    return Report(
+        status,
+        source,
+        look.process,
+        at_ns,
+        look.oom_kills,
+        at_is_found=look.is_found,
+        counted=False,
+        began=began,
+        unseen=look.executes and began is None,
+    )
 
 
 def _number(number: int) -> ExitStatus:

@@ -183,7 +183,7 @@ class Execs:
     async def _make(self, live: Live) -> Exec:
         try:
             made = await self._manager.create_exec(live.container, live.exec)
-            await self._surely(live, execs.Made(made.init, made.shim, made.oom_kills))
+            await self._surely(live, execs.Made(made.init, made.shim, made.oom_kills, made.unseen))
             if made.init is None:
                 live.held = live.held or self._unseen()
             return live.exec
@@ -388,7 +388,7 @@ class Execs:
             await self._surely(live, execs.MakeFailed("the daemon ended while it was being made"))
         else:
             init = begun if isinstance(begun, Process) else None
-            await self._surely(live, execs.Made(init, None, live.container.oom_told))
+            await self._surely(live, execs.Made(init, None, live.container.oom_told, unseen=True))
 
     def _unseen(self) -> Report:
         """The end of one that has no process anybody could name."""

@@ -15,6 +15,7 @@ from enum import StrEnum
 from supervisor import facts, notices
 from supervisor.errors import WrongState
 from supervisor.facts import (
+    START_UNCONFIRMED,
     Asked,
     BootTime,
     By,
@@ -27,6 +28,7 @@ from supervisor.facts import (
     Report,
     RunKey,
     Signaled,
+    Unknown,
     Winsize,
     is_death_by,
     is_own_doing,
@@ -84,16 +86,18 @@ class Exec:
     by: By = field(default_factory=By)  # who began it
     oom_before: int = 0  # memory kills in the container's cgroup before it began
     error: str = ""
+    start_unseen: bool = False  # when it counted as made, nobody had seen its program executed
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
     """It has begun. `oom_kills`: how many the container's cgroup has seen by now. `init` None: or it may have, and
-    nobody can tell; the end that follows is as unknown."""
+    nobody can tell; the end that follows is as unknown. `unseen`: nobody has seen its program executed yet."""
 
     init: Process | None
     shim: Process | None
     oom_kills: int = 0
+    unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +147,9 @@ def born(container: Container, exec_id: str, spec: ExecSpec, by: By, moment: Mom
 def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
     """The one table of transitions."""
     match e.phase, happening:
-        case ExecPhase.CREATING, Made(init, shim, oom_kills):
+        case ExecPhase.CREATING, Made(init, shim, oom_kills, unseen):
             made = replace(e, phase=ExecPhase.RUNNING, init=init, shim=shim, oom_before=oom_kills)
+            made = replace(made, start_unseen=unseen)
             made = replace(made, started_ns=moment.now_ns, deadline=_deadline(e.spec, moment))
             return ExecStep(made, events=_told(made, _events(made, moment, "exec")))
         case ExecPhase.CREATING, MakeFailed(error):
@@ -154,7 +159,7 @@ def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
             told = _events(e, moment, asked.reason.value, signal=str(asked.signal))
             return ExecStep(replace(e, asked=_weightier(e.asked, asked)), events=told)
         case ExecPhase.RUNNING, Ended():
-            exit_ = _exit_of(e, happening)
+            exit_ = _exit_of(e, replace(happening, report=_without_start(e, happening.report)))
             told = tuple(replace(event, exit=exit_) for event in _events(e, moment, "exit", run=str(e.key.run)))
             told = _told(e, told)
             ledger = (exit_,) if not e.by.policy else ()
@@ -200,6 +205,13 @@ def _weightier(old: Asked | None, new: Asked) -> Asked:
 
 def _ends(asked: Asked) -> bool:
     return asked.reason is not Reason.KILL or asked.signal in ENDING_SIGNALS
+
+
+def _without_start(e: Exec, report: Report) -> Report:
+    """The report with no number that may be that of the runtime's init."""
+    if e.start_unseen and report.unseen and not isinstance(report.status, Unknown):
+        return replace(report, status=Unknown(START_UNCONFIRMED))
+    return report
 
 
 def _exit_of(e: Exec, ended: Ended) -> Exit:

@@ -12,7 +12,7 @@ from supervisor.taskfacts import Notice, Task
 
 START_SECONDS = 10  # what a start may take at most
 NEVER_STARTED = "never-started"  # the cause of an end whose program was never executed: no number is its code
-START_UNCONFIRMED = "start-unconfirmed"  # likewise, where the start failed and nobody knows what that had come to
+START_UNCONFIRMED = "start-unconfirmed"  # likewise, where nobody saw whether it was executed
 ROW_DAMAGED = "row-damaged"  # the cause of an end that only a row knew which cannot be read
 UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
 
@@ -150,7 +150,8 @@ class Report:
     oom_kills: int = 0
     at_is_found: bool = False  # at_ns is when it was found ended: it may have ended long before
     counted: bool = True  # False: the counter may have been gone by then, and there may have been more
-    began: bool | None = None  # the program had been executed by then; None: this witness does not know
+    began: bool | None = None  # the program had been executed by then; None: no witness knows
+    unseen: bool = False  # nor did exitd see it, of a program that is executed: a number may be the runtime's init's
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +367,7 @@ class Container:
     start_key: str = ""  # a task's: the requests that have started and removed it
     delete_key: str = ""
     damaged: str = ""  # why its row could not be read: the rest is what `salvage` made of it
+    start_unseen: bool = False  # its start counted, and by then nobody had seen its program executed
 
 
 @dataclass(frozen=True, slots=True)

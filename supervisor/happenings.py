@@ -31,6 +31,7 @@ class StartAsked:
 @dataclass(frozen=True, slots=True)
 class Started:
     boot_ns: int  # CLOCK_BOOTTIME
+    unseen: bool = False  # nobody has seen its program executed yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A wait status and whose it is. Without one: whether it may come yet."""
+    """A wait status and whose it is. Without one: whether it may come yet. `executed`: the kernel has told that the
+    process executed a program since it was held."""
 
     status: int | None = None
     source: Source = Source.NONE
     is_coming: bool = False
+    executed: bool = False
 
 
 NO_WORD = Word()
@@ -136,9 +138,12 @@ class ByEvents(KernelWord):
     def of(self, process: Process, pidfd: int) -> Word:
         is_all = self._drain()
         standing, status = self._lives.standing(process)
+        executed = self._lives.has_executed(process)
         if not is_all or standing is Standing.GOING_ON:
-            return Word(is_coming=standing is not Standing.LOST)
-        return Word(status, Source.PROCEVENTS) if standing is Standing.ENDED else NO_WORD
+            return Word(is_coming=standing is not Standing.LOST, executed=executed)
+        if standing is Standing.ENDED:
+            return Word(status, Source.PROCEVENTS, executed=executed)
+        return Word(executed=executed)
 
     def close(self) -> None:
         if self._resting is not None:

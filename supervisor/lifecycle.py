@@ -157,8 +157,9 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _make_failed(c, error, moment)
         case Phase.CREATED, StartAsked(_, key):
             return Step(replace(c, phase=Phase.STARTING, start_key=key), ahead=True)
-        case Phase.STARTING, Started(boot_ns):
+        case Phase.STARTING, Started(boot_ns, unseen):
             running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
+            running = replace(running, start_unseen=unseen)
             running = replace(running, health=HealthStatus.STARTING if c.spec.health else None)
             return Step(running, events=events(c, moment, "start", run=str(c.run)))
         case Phase.STARTING, StartFailed(error):
@@ -276,7 +277,10 @@ def _ends(c: Container, asked: Asked) -> bool:
 
 def had_begun(c: Container, report: Report) -> bool:
     """Whether an end that came before the start was confirmed is that of the container's program. A witness that does
-    not know is believed only where it saw that, or where it is another's shim, which knows what it has started."""
+    not know is believed only of a program that its runtime does not execute, where it saw that; or where it is
+    another's shim, which knows what it has started."""
+    if report.unseen:
+        return False
     if report.began is None and report.source in OF_ANY_PROGRAM:
         return bool(c.spec.runtime_type)
     return report.began is not False
@@ -284,13 +288,14 @@ def had_begun(c: Container, report: Report) -> bool:
 
 def _without_start(c: Container, report: Report) -> Report:
     """The report with no number that may be that of the runtime's init. Of a container that was made by hand exitd does
-    not know who else may start it."""
+    not know who else may start it; one that runs was seen to execute its program, unless `start_unseen`."""
     if isinstance(report.status, Unknown):
         return report
     is_ours = EXITDS_OWN_ID.fullmatch(c.id) and not c.spec.runtime_type
     if c.phase is Phase.CREATED and report.began is None and is_ours:
         return replace(report, status=Unknown(NEVER_STARTED))
-    if c.phase is Phase.STARTING and not had_begun(c, report):
+    is_confirmed = c.phase in (Phase.RUNNING, Phase.PAUSED) and not c.start_unseen
+    if not is_confirmed and (report.unseen or (c.phase is Phase.STARTING and not had_begun(c, report))):
         return replace(report, status=Unknown(START_UNCONFIRMED))
     return report
 
@@ -426,6 +431,7 @@ def _again(c: Container, by: By | None, moment: Moment) -> Step:
         boot_id=moment.boot.boot_id,
         oom_told=0,
         health=None,
+        start_unseen=False,
     )
     if by is None:
         return Step(replace(fresh, restart_count=c.restart_count + 1), ahead=True)

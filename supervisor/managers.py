@@ -66,6 +66,9 @@ class Containers:
     def has_begun(self, container: Container) -> bool:
         return self._of(container).has_begun(container)
 
+    def is_unseen(self, container: Container) -> bool:
+        return self._of(container).is_unseen(container)
+
     def may_start_again(self, container: Container) -> bool:
         return self._of(container).may_start_again(container)
 

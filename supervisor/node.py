@@ -316,7 +316,11 @@ class Node(Directory):
             if not await self._began(container):
                 await self.give_up_start(container, str(error))
                 raise
-        await self._surely(container.id, lifecycle.Started(self.clock.boottime_ns()))
+        await self._surely(container.id, self.started(container))
+
+    def started(self, container: Container) -> Happening:
+        """Its start counts now."""
+        return lifecycle.Started(self.clock.boottime_ns(), self.manager.is_unseen(container))
 
     async def give_up_start(self, container: Container, why: str) -> None:
         """Init waits for a start that does not come: stored as failed, and init is killed, unless it has ended."""

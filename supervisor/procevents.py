@@ -203,6 +203,7 @@ class Life:
     is_lost: bool = True  # until it has been seen alive
     looks: int = 0
     going: int | None = None  # the status of the end that all threads were on their way to at the last look
+    executed: bool = False  # a program, since it was added; this stays true whatever is lost
 
 
 class Lives:
@@ -267,6 +268,7 @@ class Lives:
             case Executed(pid) if pid in self._lives:
                 life = self._lives[pid]
                 life.threads, life.codes, life.leader_left, life.going = {pid}, [], None, None
+                life.executed = True
             case Ended(pid) if pid in self._lives:
                 self._ended(self._lives[pid], message)
 
@@ -280,6 +282,11 @@ class Lives:
             return Standing.GOING_ON, None
         status = _status(life)
         return (Standing.LOST, None) if status is None else (Standing.ENDED, status)
+
+    def has_executed(self, process: Process) -> bool:
+        """A program, since it was added. False also means that nobody can tell."""
+        life = self._lives.get(process.pid)
+        return life is not None and life.process == process and life.executed
 
     def _see(self, life: Life) -> None:
         self._unseen.pop(life.process.pid, None)

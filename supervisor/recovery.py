@@ -192,7 +192,7 @@ async def _settle_start(node: Node, container: Container, found: Found) -> None:
         return
     begun = found is Found.ENDED or node.manager.has_begun(container)
     if begun or await node.manager.state_process(container) == "running":
-        await node.apply(container.id, lifecycle.Started(node.clock.boottime_ns()), patient=True)
+        await node.apply(container.id, node.started(container), patient=True)
     elif node.manager.may_start_again(container):
         with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed
             await node.start_made(container)

@@ -69,6 +69,9 @@ class ContainerManager(Protocol):
         """Init is the container's own program by now, whatever came of the runtime's start. False also means that
         nobody can tell."""
 
+    def is_unseen(self, container: Container) -> bool:
+        """Nobody has seen yet that init executed its program, and somebody could."""
+
     def may_start_again(self, container: Container) -> bool:
         """Whether a start of which nobody knows what came may be asked for once more, if init still waits for it."""
 
@@ -99,11 +102,12 @@ class ContainerManager(Protocol):
 @dataclass(frozen=True, slots=True)
 class MadeExec:
     """An exec that has begun. `oom_kills`: in its container's cgroup, by then. `init` None: or it may have, and nobody
-    can tell."""
+    can tell. `unseen`: nobody has seen its program executed yet."""
 
     init: Process | None
     shim: Process | None
     oom_kills: int = 0
+    unseen: bool = False
 
 
 class NoProcess(Enum):

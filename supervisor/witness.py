@@ -10,6 +10,7 @@ import select
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 import structlog
 
@@ -26,6 +27,15 @@ BEGINS_SECONDS = 5.0  # from the runtime's start to the program's execve(2), gen
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.001, 0.05  # between two looks for that
 BLIND_SECONDS = 0.25  # until the next look, when one could not be made
 SHIM_TELLS_SECONDS = 0.02  # from init's end to the fifo, generously; then everybody is asked
+
+
+class Beginning(Enum):
+    """What came of the start of a program."""
+
+    SEEN = "seen"  # it was executed; or it is none that its runtime executes, which is believed
+    NEVER = "never"  # init has ended without
+    UNSEEN = "unseen"  # init has ended, and nobody saw whether it was
+    LATE = "late"  # neither yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +185,7 @@ class Watch(ShimWatch):
     found_dead: bool = False  # when that was the first look at it
     fifo_number: int | None = None
     executes: bool = True  # the runtime's init executes the program; see `bundle.executes`
+    executed: bool = False  # and was seen to have done so
     verdict: Report | None = None  # once it is reported
     output_over: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
@@ -249,21 +260,35 @@ class Watch(ShimWatch):
         self._stop_watching_init()
         self.senses.on_exit(self.key, verdict)
 
-    async def never_began(self, *, patient: bool = True) -> bool:
-        """Whether init has ended without having executed the program. Patient: waits until it has done either; one that
-        has done neither in BEGINS_SECONDS counts as begun."""
+    async def beginning(self, *, patient: bool = True) -> Beginning:
+        """Whether init has executed the program. Patient: waits until it has, or has ended, BEGINS_SECONDS at most."""
         loop, rest = asyncio.get_running_loop(), LOOK_SECONDS
         end = loop.time() + (BEGINS_SECONDS if patient else 0)
         while not self._is_settled() and loop.time() < end:
             await asyncio.sleep(rest)
             rest = min(2 * rest, MOST_LOOK_SECONDS)
-        return self.verdict is not None and self.verdict.began is False
+        if self.is_seen_begun():
+            return Beginning.SEEN
+        if self.verdict is None:
+            return Beginning.LATE
+        return Beginning.NEVER if self.verdict.began is False else Beginning.UNSEEN
 
     def _is_settled(self) -> bool:
-        if not self.executes or self._has_executed():
+        if self.is_seen_begun():
             return True
         self.look()
         return self.reported
+
+    def is_seen_begun(self) -> bool:
+        """The program was executed, as exitd or a witness has seen; or it is none that its runtime executes."""
+        told = self.verdict is not None and self.verdict.began is True
+        return told or not self.executes or self._sees_executed()
+
+    async def see_begin(self) -> None:
+        """Look until init has executed the program or has ended: where its shim is dead, and who else might be its
+        parent knows nothing, this is the only eye on a program that is over when the runtime's start has returned."""
+        while not self.reported and not self.is_seen_begun():
+            await asyncio.sleep(LOOK_SECONDS)
 
     def has_output_left(self) -> bool:
         """Its shim was killed before it had written all there is into the log: else it takes its socket with it."""
@@ -302,8 +327,10 @@ class Watch(ShimWatch):
         record, _ = self._record()
         if record is not None and evidence.fits(record, self.init):  # the usual end: nobody else need be asked
             uncounted = self._oom_kills() if record.oom_kills < 0 else 0
-            return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted, executes=self.executes)
+            seen = self.executed
+            return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted, executes=self.executes, executed=seen)
         init, zombie_status = self._init_state()
+        zombie_began = self._has_executed() if init is Init.ZOMBIE else None
         record, record_unread = self._record()
         loop = asyncio.get_running_loop()
         if init is not Init.ALIVE and self.dead_at is None:
@@ -311,6 +338,7 @@ class Watch(ShimWatch):
         gone = init is not Init.ALIVE and (record is None or not evidence.fits(record, self.init))
         entry, unread = self._entry() if gone else (None, False)
         word = self._kernels_word() if gone else NO_WORD
+        self.executed = self.executed or word.executed or self._sees_executed()
         return Look(
             init=init,
             process=self.init,
@@ -327,8 +355,9 @@ class Watch(ShimWatch):
             is_found=self.found_dead,
             now_ns=self.senses.now_ns(),
             oom_kills=self._oom_kills() if gone else 0,
-            zombie_began=self._has_executed() if init is Init.ZOMBIE else None,
+            zombie_began=zombie_began,
             executes=self.executes,
+            executed=self.executed,
         )
 
     def _record(self) -> tuple[Record | None, bool]:
@@ -375,6 +404,11 @@ class Watch(ShimWatch):
 
     def _has_executed(self) -> bool | None:
         return native.has_executed(self.init.pid, self.init.started_ticks) if self.init is not None else None
+
+    def _sees_executed(self) -> bool:
+        """Remembered: a dead process that has been reaped says it no more."""
+        self.executed = self.executed or bool(self._has_executed())
+        return self.executed
 
     def _kernels_word(self) -> Word:
         if self.init is None or self.init_fd < 0:

@@ -48,7 +48,7 @@ CAUSES = {
     "shim-number-impossible": "its shim told a number with which no process can end",
     "state-lost": "the state directory was lost, and with it every witness; exitd ended what was left of it",
     "row-damaged": "what exitd had stored of it could not be read, and nothing else knew",
-    "start-unconfirmed": "its start had failed, and nobody saw whether its program was executed",
+    "start-unconfirmed": "nobody saw whether its program was executed, so that no number is surely its code",
     "host-rebooted": "the host was restarted while it ran",
 }
 

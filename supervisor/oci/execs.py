@@ -25,7 +25,7 @@ from supervisor.oci.spec import Document
 from supervisor.oci.watching import Watching
 from supervisor.sandbox import MadeExec, NoProcess
 from supervisor.shims import LOOK_SECONDS
-from supervisor.witness import Watch
+from supervisor.witness import Beginning, Watch
 
 PROCESS = "process.json"
 
@@ -54,19 +54,24 @@ class NativeExecs:
             kills = self._watching.oom_kills(e.key)
             status = await self._shims_word(watch, e)
             if isinstance(status, launch.Created):
-                made = MadeExec(self._watching.hold(watch, status), watch.shim, kills)
-                if await watch.never_began():
-                    raise command.never_executed(wanted.argv0)
-                return made
+                init = self._watching.hold(watch, status)
+                return MadeExec(init, watch.shim, kills, unseen=await self._is_unseen(watch, wanted.argv0))
             failed = status
-            init = await self._begun_without_word(container, e, status)
-            if init is NoProcess.NEVER_BEGAN:
+            made = await self._begun_without_word(container, e, status)
+            if made is NoProcess.NEVER_BEGAN:
                 raise await looking.run(where, lambda: _blame(wanted, container, failed, self._place.create_seconds))
-            if not isinstance(init, Process):
+            if not isinstance(made, Process):
                 return MadeExec(None, None, kills)
-            found = init
+            found = made
             await room.surely(lambda: self._watching.take_up(watch, found))
-            return MadeExec(init, None, kills)
+            return MadeExec(found, None, kills, unseen=await self._is_unseen(watch, wanted.argv0))
+
+    async def _is_unseen(self, watch: Watch, argv0: str) -> bool:
+        """Waits until its program is executed, or it has ended. CommandNotExecutable when it never was."""
+        beginning = await watch.beginning()
+        if beginning is Beginning.NEVER:
+            raise command.never_executed(argv0)
+        return beginning is not Beginning.SEEN
 
     async def _begun_without_word(
         self, container: Container, e: Exec, status: launch.Failed | None

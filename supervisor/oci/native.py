@@ -24,6 +24,7 @@ from supervisor.oci.watching import Watching, pidfd_of
 from supervisor.ownership import Owner
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.security import UNCONFINED
+from supervisor.witness import Beginning, Watch
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
@@ -166,10 +167,13 @@ class NativeContainers:
     async def start_process(self, container: Container) -> None:
         # Without a log file: on a full state directory the runtime would not begin, for want of room for it.
         command_line = self._runtime(container).start(runplan.runtime_id(container))
-        result = await runtime.run(command_line, timeout_seconds=self._place.runtime_seconds)
-        watch, words = self._watching.get(RunKey(container.id, container.run)), runtime.last_error(result.stderr)
+        watch = self._watching.get(RunKey(container.id, container.run))
+        with _eye_on(watch):
+            result = await runtime.run(command_line, timeout_seconds=self._place.runtime_seconds)
+        words = runtime.last_error(result.stderr)
         # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
-        if watch is not None and await watch.never_began(patient=result.returncode == 0):
+        beginning = await watch.beginning(patient=result.returncode == 0) if watch is not None else Beginning.LATE
+        if watch is not None and beginning is Beginning.NEVER:
             found = watch.record()
             if result.returncode if found is None else found.signal is not None:
                 raise RuntimeFailed(
@@ -179,6 +183,10 @@ class NativeContainers:
             raise command.never_executed(argv0, words, f", and at: {where}")
         if result.returncode:
             raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
+        if beginning is Beginning.UNSEEN:
+            raise RuntimeFailed(
+                f"{container.spec.name} has ended, and nobody saw whether its command was executed: its shim was gone"
+            )
 
     async def state_process(self, container: Container) -> str:
         return await runtime.state(
@@ -233,6 +241,10 @@ class NativeContainers:
         """A start that was killed may leave its runtime saying `created` for ever, of a program that runs."""
         now = procstate.program(container.init) if container.init is not None else ""
         return bool(now and container.waits_in) and now != container.waits_in
+
+    def is_unseen(self, container: Container) -> bool:
+        watch = self._watching.get(RunKey(container.id, container.run))
+        return watch is None or not watch.is_seen_begun()
 
     def may_start_again(self, container: Container) -> bool:
         return True
@@ -444,6 +456,19 @@ class NativeContainers:
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Likewise: what the keeper keeps for nobody."""
         return await self._watching.acknowledge_strangers(needed)
+
+
+@contextlib.contextmanager
+def _eye_on(watch: Watch | None) -> Iterator[None]:
+    """For the length of the block exitd itself looks whether init executes its program, if it has no shim to do so."""
+    if watch is None or not watch.has_no_shim():
+        yield
+        return
+    looking = asyncio.get_running_loop().create_task(watch.see_begin())
+    try:
+        yield
+    finally:
+        looking.cancel()
 
 
 def _shims_of(pids: Collection[int]) -> list[int]:

@@ -262,6 +262,10 @@ class ShimV2Containers:
         """Only its shim can tell: `state_process`."""
         return False
 
+    def is_unseen(self, container: Container) -> bool:
+        """Its shim knows what it has started."""
+        return False
+
     def may_start_again(self, container: Container) -> bool:
         """Others deadlock over a second Start."""
         run = self._hub.get(RunKey(container.id, container.run))

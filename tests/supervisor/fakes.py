@@ -132,6 +132,9 @@ class FakeManager:
     def has_begun(self, container: Container) -> bool:
         return container.id in self.begun
 
+    def is_unseen(self, container: Container) -> bool:
+        return False
+
     def may_start_again(self, container: Container) -> bool:
         return container.id not in self.hidden
 

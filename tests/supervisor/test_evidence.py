@@ -249,3 +249,18 @@ def test_the_kernel_s_events_are_waited_for_as_long_as_one_may_come() -> None:
     assert judge(coming) == Pending(evidence.EVENT_RETRY_SECONDS)
     assert told(replace(coming, dead_seconds=dead)).status == Unknown(evidence.MONITORS_KILLED)
     assert told(replace(coming, event_status=11 << 8)).source is Source.PROCEVENTS
+
+
+@pytest.mark.parametrize("executed", [True, False])
+def test_where_no_witness_knows_whether_it_began_what_exitd_saw_counts(executed: bool) -> None:
+    silent = replace(OURS, began=None)
+    for look in (
+        Look(Init.REAPED, INIT, pidfd_status=1 << 8, executed=executed),
+        Look(Init.REAPED, INIT, event_status=1 << 8, executed=executed),
+        Look(Init.REAPED, INIT, entry=silent, executed=executed),
+        Look(Init.REAPED, INIT, silent, executed=executed),
+        Look(Init.REAPED, INIT, fifo_number=1, executed=executed),
+    ):
+        report = told(look)
+        assert (report.status, report.began, report.unseen) == (Exited(1), executed or None, not executed)
+        assert not told(replace(look, executes=False)).unseen

@@ -333,6 +333,17 @@ def test_an_end_before_the_start_was_confirmed_has_a_code_from_who_may_know(sour
         assert told_of(OURS, phase, report) == Exited(2)
 
 
+@pytest.mark.parametrize("source", Source)
+def test_no_number_counts_of_a_program_that_nobody_saw_executed(source: Source) -> None:
+    report = Report(Exited(1), source, INIT, moment().now_ns, unseen=True)
+    assert told_of(OURS, Phase.STARTING, report) == Unknown("start-unconfirmed")
+    assert told_of("by-hand", Phase.CREATED, report) == Unknown("start-unconfirmed")
+    for unseen in (True, False):
+        running = after(container(Phase.STARTING), life.Started(1, unseen))
+        (exit,) = life.step(running, life.Ended(report, 0), moment()).exits
+        assert exit.status == (Unknown("start-unconfirmed") if unseen else Exited(1))
+
+
 @pytest.mark.parametrize("phase", sorted(LIVE))
 def test_an_auto_removed_container_goes_with_its_end_whenever_that_is(phase: Phase) -> None:
     step = life.step(container(phase, auto_remove=True), ended(Exited(0)), moment())

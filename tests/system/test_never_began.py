@@ -8,15 +8,17 @@ import pathlib
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.errors import CommandNotExecutable, ExitdError
-from tests.system import crun, lives, tinyroot
+from tests.system import crun, execrig, lives, tinyroot
 from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until
+from tests.system.gates import in_mask
 from tests.system.lives import Wrapper, last_exit, ledger, types, word
 
 REFUSED = {"format": b"\x7fELF of no machine", "bare": b"no interpreter line\n", "interpreter": b"#!/no/such/program\n"}
@@ -180,3 +182,61 @@ def test_what_a_kernel_refused_is_found_refused_by_the_next_daemon(own: Daemon, 
     own.start()
     with own.client() as client:
         end(client, id)
+
+
+UNSEEN = (NEVER, "unknown start-unconfirmed")
+# The program of an exec waits at its execve(2), as do those of the runtime that come before it.
+SLOWLY = """
+exec strace -D -f -o /dev/null -e trace=execve -e inject=execve:delay_enter=1500000 runc "$@"
+"""
+
+
+@pytest.mark.parametrize("first", ["keeper", "shim"])
+def test_no_code_is_invented_when_shim_and_keeper_were_killed_before_the_start(
+    own: Daemon, root: str, first: str
+) -> None:
+    """The keeper first: the next one knows init, which is not its child."""
+    with own.client() as client:
+        id = client.create(spec("bare", rootfs=root)).id
+        keeper, shim = own.keeper_pid(), client.inspect(id).shim.pid
+        os.kill(keeper if first == "keeper" else shim, signal.SIGKILL)
+        if first == "keeper":
+            until(lambda: own.keeper_pid() not in (0, keeper), "no other keeper")
+        os.kill(shim if first == "keeper" else keeper, signal.SIGKILL)
+        until(lambda: client.inspect(id).monitored_by == "other", "not inherited")
+        with pytest.raises(ExitdError):
+            client.start(id)
+        told = last_exit(client, id)
+        assert word(told) in UNSEEN, told
+        assert not told.HasField("started_at")
+        assert (types(client, id).count("start"), types(client, id).count("exit")) == (0, 1)
+
+
+def test_what_was_seen_executed_keeps_its_code_when_shim_and_keeper_are_killed(own: Daemon) -> None:
+    with own.client() as client:
+        id = client.create(spec("sh", "-c", "trap 'exit 43' TERM; while :; do sleep 0.05; done")).id
+        keeper, shim = own.keeper_pid(), client.inspect(id).shim.pid
+        for pid in (shim, keeper):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: client.inspect(id).monitored_by == "other", "not inherited")
+        init = client.start(id).init.pid
+        until(lambda: in_mask(init, "SigCgt", signal.SIGTERM), "the trap is not set")
+        os.kill(init, signal.SIGTERM)
+        assert word(last_exit(client, id)) in ("exited 43", "unknown monitors-killed")  # by the kernel, if it tells
+
+
+def test_nor_for_an_exec(own: Daemon, root: str, tmp_path: pathlib.Path) -> None:
+    wrapper = Wrapper.make(tmp_path)
+    wrapper.on("exec", SLOWLY)
+    with own.client() as client, ThreadPoolExecutor(1) as caller:
+        up = lives.up(client, "sleep", "1000", rootfs=root, runtime=wrapper.name)
+        asked = caller.submit(client.exec, up.id, pb.ExecSpec(args=("bare",)))
+        (directory,) = until(lambda: execrig.exec_directories(own), "no exec is made")
+        until(lambda: (directory / "created").exists(), "its shim has not named it")
+        (shim,) = execrig.shims_of(own, directory.name)
+        for pid in (own.keeper_pid(), shim):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ExitdError):
+            asked.result(LIMIT_SECONDS)
+        until(lambda: not client.inspect(up.id).execs, "its end")
+        assert {word(row) for row in ledger(client, up.id)} <= {*UNSEEN, "unknown monitors-killed"}
