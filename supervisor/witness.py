@@ -287,7 +287,7 @@ class Watch(ShimWatch):
     async def see_begin(self) -> None:
         """Look until init has executed the program or has ended: where its shim is dead, and who else might be its
         parent knows nothing, this is the only eye on a program that is over when the runtime's start has returned."""
-        while not self.reported and not self.is_seen_begun():
+        while not self.reported and not self.is_seen_begun():  # noqa: ASYNC110 - nothing notifies of an execve(2)
             await asyncio.sleep(LOOK_SECONDS)
 
     def has_output_left(self) -> bool:
