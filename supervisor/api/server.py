@@ -20,8 +20,9 @@ from supervisor.ttrpc.server import Server
 
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
-_AGAIN_SECONDS = 0.1  # after gRPC's end
-_LOOK_SECONDS = 3600.0  # without a limit a cancelled wait for gRPC's end would cancel that end itself
+_AGAIN_SECONDS = 0.1  # after gRPC's end; doubled after each try that fails
+_AGAIN_MOST_SECONDS = 5.0
+_LOOK_SECONDS = 0.5  # a wait for gRPC's end raises what has stopped it only when the wait itself has ended
 _LAST_WORDS_SECONDS = 0.5  # for answers on their way out
 # The defaults refuse what is above 1,000 calls in one burst: the client sees CANCELLED.
 _OPTIONS = (
@@ -48,6 +49,7 @@ class ApiServer:
         self._callers = callers
         self._calls = Calls()
         self._server: grpc.aio.Server | None = None
+        self._unfinished = Unfinished()
         self._keeping: asyncio.Task[None] | None = None
         self._where = ttrpc
         self._ttrpc = Server(ttrpcdoor.table(doors, self._calls, self.health), failure_of=ttrpcdoor.failure_of)
@@ -68,38 +70,52 @@ class ApiServer:
         self._keeping = asyncio.create_task(self._keep(self._server))
 
     async def stop(self, grace_seconds: float) -> None:
-        """Who waits is told SHUTTING_DOWN; changes under way get `grace_seconds`. Idempotent; the sockets go, but for
-        the service manager's."""
-        if self._server is None:
+        """End the calls that wait with SHUTTING_DOWN, give changes under way `grace_seconds`, and remove the sockets,
+        but for the service manager's. Idempotent."""
+        if self._keeping is None:
             return
-        server, self._server = self._server, None
-        if self._keeping is not None:
-            self._keeping.cancel()
+        keeping, self._keeping = self._keeping, None
+        keeping.cancel()
+        await asyncio.wait((keeping,))
         self.health.shut()
         await self._calls.close(grace_seconds)
         await self._ttrpc.stop(_LAST_WORDS_SECONDS)
-        await server.stop(_LAST_WORDS_SECONDS)
+        if self._server is not None:
+            await self._server.stop(_LAST_WORDS_SECONDS)
 
     async def _keep(self, server: grpc.aio.Server) -> None:
-        """Begin another server when grpc.aio's has ended: it does, with its calls, at a method that is no UTF-8."""
+        """Start another server whenever grpc.aio's has stopped serving: it does at a method whose name is no UTF-8.
+
+        The calls of the stopped server end first: while one lives, grpc.aio does not finish by itself.
+        """
         while True:
             try:
                 while await server.wait_for_termination(_LOOK_SECONDS):
                     pass
             except Exception as error:  # anything that its loop has not caught
                 log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
-            while True:
-                await asyncio.sleep(_AGAIN_SECONDS)
-                try:
-                    self._server = server = await self._serve()
-                    break
-                except CannotStart as error:
+            await asyncio.shield(server.stop(0))  # a stop that is cancelled cannot be repeated
+            self._server = server = await self._again()
+
+    async def _again(self) -> grpc.aio.Server:
+        """Return a new server, tried for until one serves; each kind of failure is logged once."""
+        said: set[str] = set()
+        pause = _AGAIN_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                return await self._serve()
+            except CannotStart as error:
+                if str(error) not in said:
+                    said.add(str(error))
                     log.error("gRPC cannot begin anew", why=str(error))
+            pause = min(2 * pause, _AGAIN_MOST_SECONDS)
 
     async def _serve(self) -> grpc.aio.Server:
+        """Return a server that serves on the path. Raises CannotStart."""
         most = ("grpc.max_allowed_incoming_connections", listening.grpc_connections(listening.limit()))
         server = grpc.aio.server(options=(*_OPTIONS, most), maximum_concurrent_rpcs=MOST_CALLS)
-        unfinished = Unfinished()
+        unfinished = self._unfinished = Unfinished()
         serving.add(server, grpcdoor.servicer(self._doors, self._calls, self._callers), unfinished=unfinished)
         serving.add(server, self.health, health.SERVICE, unfinished=unfinished)
         names = (table.EXITD.full_name, health.SERVICE.full_name, REFLECTION.full_name)
@@ -109,7 +125,10 @@ class ApiServer:
                 server.add_insecure_port(f"unix:{quote(self.path)}")
             await server.start()
             sockets.admit_group(self.path)
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, asyncio.CancelledError) as error:
+            await _discard(server)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise CannotStart(f"cannot listen on {self.path}: {error}") from error
         return server
 
@@ -121,6 +140,12 @@ class ApiServer:
             sockets.admit_group(path)
         except OSError as error:
             raise CannotStart(f"cannot listen on {path}: {error.strerror or error}") from error
+
+
+async def _discard(server: grpc.aio.Server) -> None:
+    """Stop a server, started or not: one that never was started would keep its threads and memory."""
+    await server.start()
+    await server.stop(0)
 
 
 def _check(path: str) -> None:

@@ -4,9 +4,13 @@ import pathlib
 import time
 from collections.abc import Iterator
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # ships no py.typed
 
 from supervisor.api import unfinished
+from supervisor.api.client import Client
+from supervisor.errors import ExitdError
 from tests.system import lives
 from tests.system.daemonrig import Daemon, private_kb, until
 from tests.system.slowclients import MESSAGE_BYTES, crowd
@@ -66,6 +70,38 @@ def test_a_method_that_is_no_text_ends_its_call_alone(daemon: Daemon, method: by
         until(lambda: not clients.turn(), "no answer")
     until(daemon.answers, "gRPC is gone")
     assert daemon.process is not None and daemon.process.poll() is None
+
+
+def test_a_method_that_is_no_text_is_survived_also_while_another_call_waits(daemon: Daemon) -> None:
+    """grpc.aio's server does not come to its end by itself while a call lives."""
+    path = f"{daemon.state}/exitd.sock"
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        with crowd(path, 1, 1, b"/\xff\xfe") as clients:
+            until(lambda: not clients.turn(), "no answer")
+        with pytest.raises(grpc.RpcError):
+            next(watch)
+    until(daemon.answers, "gRPC is gone")
+
+
+def test_a_client_that_reads_no_answer_and_ends_no_request_keeps_no_other_from_exitd(daemon: Daemon) -> None:
+    """It fills its socket with answers, so that the refusals of its requests cannot be written."""
+    with daemon.client() as client, crowd(f"{daemon.state}/exitd.sock", 1, 0, WAIT) as clients:
+        (deaf,) = clients.connections
+        deaf.fill()
+        for _ in range(4):
+            deaf.begin_unread(2 * unfinished.MOST, WAIT)
+            until(lambda: _served(client, seconds=5), "no other is served")
+
+
+def _served(client: Client, seconds: float) -> bool:
+    begin = time.monotonic()
+    try:
+        client.version()
+    except ExitdError:
+        return False
+    return time.monotonic() - begin < seconds
 
 
 def test_the_page_says_what_is_measured_here() -> None:

@@ -12,16 +12,21 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untyped]
 
+from structlog.testing import capture_logs
+
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import errors
 from supervisor.api import rpc
+from supervisor.api import server as server_module
+from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
 from supervisor.facts import By
 from supervisor.inotify import Inotify
 from supervisor.logs import Wanted
-from tests.supervisor.api.fake_node import AT_NS, FakeNode
+from tests.supervisor.api.fake_node import AT_NS, FakeNode, until
 from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run
+from tests.system.slowclients import crowd
 
 
 def test_a_container_goes_through_its_life(tmp_path: Path) -> None:
@@ -146,6 +151,82 @@ def test_reflection_names_the_services(tmp_path: Path) -> None:
         await call.done_writing()
 
     run(tmp_path, test)
+
+
+def test_a_later_reflection_request_that_is_none_is_refused(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        request = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
+        call = rig.channel.stream_stream(method)(iter([request, b"\xff\xff"]))
+        assert await call.read()
+        assert (await refused(call.read())).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    run(tmp_path, test)
+
+
+class Counted(Doors):
+    """Counts the gRPC servers that are made of it."""
+
+    made = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "Version":
+            Counted.made += 1
+        return super().__getattribute__(name)
+
+
+def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_AGAIN_SECONDS", 0.01)
+    folder, aside = tmp_path / "s", tmp_path / "aside"
+    folder.mkdir()
+
+    async def main() -> None:
+        changes, node = Inotify(), FakeNode()
+        doors = doors_of(node, changes)
+        doors.__class__ = Counted
+        server = ApiServer(str(folder / "exitd.sock"), doors)
+        await server.start()
+        with crowd(server.path, 1, 1, b"/\xff\xfe") as clients:
+            folder.rename(aside)
+            before = Counted.made
+            await until(lambda: clients.turn() == 0 and Counted.made >= before + 4)
+        aside.rename(folder)
+        await until((folder / "exitd.sock").exists)
+        async with grpc.aio.insecure_channel(f"unix:{server.path}") as channel:
+            stub: Any = rpc.Stub(channel)
+            await stub.Version(pb.VersionRequest(), wait_for_ready=True)
+        await server.stop(0)
+        changes.close()
+
+    with capture_logs() as logs:
+        asyncio.run(main())
+    assert [line["event"] for line in logs].count("gRPC cannot begin anew") == 1
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_stop_while_grpc_begins_anew_leaves_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    monkeypatch.setattr(server_module, "_AGAIN_SECONDS", 0)
+
+    async def main() -> None:
+        changes, node = Inotify(), FakeNode()
+        doors = doors_of(node, changes)
+        doors.__class__ = Counted
+        server = ApiServer(str(tmp_path / "exitd.sock"), doors)
+        await server.start()
+        with crowd(server.path, 1, 1, b"/\xff\xfe") as clients:
+            before = Counted.made
+            await until(lambda: bool(clients.turn() == 0 and Counted.made > before))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop(0)
+        assert os.listdir(tmp_path) == []
+        changes.close()
+
+    asyncio.run(main())
 
 
 def test_the_socket_is_not_for_everybody(tmp_path: Path) -> None:
