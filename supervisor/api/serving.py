@@ -12,8 +12,9 @@ import grpc
 import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from supervisor.api import table
-from supervisor.api.unfinished import Context, Unfinished, read
+from supervisor.api import details, table
+from supervisor.api.unfinished import Context, Unfinished, later, refuse
+from supervisor.errors import BadRequest
 
 Behaviour = Callable[[Any, Context], Any]  # the descriptor knows which messages it takes and gives
 
@@ -57,6 +58,8 @@ def _streamed(behaviour: Behaviour, unfinished: Unfinished) -> Callable[[object,
                 return
             async for reply in behaviour(requests, context):
                 await context.write(reply)
+        except BadRequest as error:  # of a behaviour that does not refuse by itself
+            await refuse(context, details.refusal(error))
         finally:
             unfinished.streamed()
 
@@ -64,10 +67,15 @@ def _streamed(behaviour: Behaviour, unfinished: Unfinished) -> Callable[[object,
 
 
 async def _requests(context: Context, unfinished: Unfinished) -> AsyncIterator[Any]:
+    """Give the requests of a call, none where the first does not come: then the call has its answer.
+
+    Raises:
+        BadRequest: a later one is no message of its kind. Who has begun with the first ends that, and refuses.
+    """
     try:
         request = await unfinished.first(context)
-        while request is not grpc.aio.EOF:
-            yield request
-            request = await read(context)
-    except grpc.aio.AbortError:  # the call has its answer
+    except grpc.aio.AbortError:
         return
+    while request is not grpc.aio.EOF:
+        yield request
+        request = await later(context)

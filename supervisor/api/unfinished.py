@@ -49,9 +49,17 @@ async def refuse(context: Context, refusal: details.Refusal) -> Never:
 async def read(context: Context) -> Any:
     """Return the next request of a call, or EOF after the last. Raises AbortError: it is no message of its kind."""
     try:
+        return await later(context)
+    except BadRequest as error:
+        await _refused(context, error)
+
+
+async def later(context: Context) -> Any:
+    """Return the next request of a call that has begun, or EOF. Raises BadRequest: it is no message of its kind."""
+    try:
         return await context.read()
     except DecodeError as error:
-        await _refused(context, BadRequest(f"the request is no message of its kind: {error}"))
+        raise BadRequest(f"the request is no message of its kind: {error}") from error
 
 
 async def _refused(context: Context, error: ExitdError) -> Never:

@@ -324,6 +324,21 @@ def test_a_second_start_is_refused(tmp_path: Path) -> None:
     attached(tmp_path, test)
 
 
+def test_a_later_request_that_is_none_ends_the_session_and_leaves_nothing(tmp_path: Path) -> None:
+    async def test(ends: Ends) -> None:
+        start = pb.AttachRequest(start=pb.AttachStart(id="c1", stdout=True)).SerializeToString()
+        attach = ends.rig.channel.stream_stream(
+            "/exitd.v1.Exitd/Attach", response_deserializer=pb.AttachReply.FromString
+        )
+        call = attach(iter([start, b"\xff\xff"]))
+        assert (await call.read()).HasField("started")
+        told = await refused(call.read())
+        assert told.code() is grpc.StatusCode.INVALID_ARGUMENT and "no message of its kind" in str(told.details())
+        await until(lambda: ends.shim.open_connections == 0)
+
+    attached(tmp_path, test)
+
+
 def test_a_client_that_says_nothing_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "START_SECONDS", 0.05)
 
