@@ -52,7 +52,7 @@ class Control:
         """
         try:
             async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
-                await room.wait_for(FOR_A_LINE, f"a line to the shim in {directory}")
+                await room.wait_for(FOR_A_LINE, f"a line to the shim in {directory}", "the shim was not asked")
                 connection = socket.socket(socket.AF_UNIX, _KIND)
                 with undone_on_failure(connection.close):
                     await _connect(connection, directory)

@@ -22,16 +22,19 @@ def is_used_up(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in USED_UP
 
 
-def busy(what: str, why: object) -> Busy:
-    """Return the refusal of `what`, of which nothing was begun."""
-    return Busy(f"out of descriptors, no room for {what}: {why}; nothing was begun, try again")
+NOTHING = "nothing was begun"
 
 
-async def patiently(attempt: Callable[[], T], what: str) -> T:
+def busy(what: str, why: object, so: str = NOTHING) -> Busy:
+    """Return the refusal of `what`. `so` says what the caller may rely on."""
+    return Busy(f"out of descriptors, no room for {what}: {why}; {so}, try again")
+
+
+async def patiently(attempt: Callable[[], T], what: str, so: str = NOTHING) -> T:
     """Return what `attempt` returns; it is tried again while there is no room for it.
 
     Raises:
-        Busy: there was none for PATIENCE_SECONDS. `what` names what was to be made.
+        Busy: there was none for PATIENCE_SECONDS. `what` names what was to be made, `so` what the caller may rely on.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + PATIENCE_SECONDS
@@ -42,7 +45,7 @@ async def patiently(attempt: Callable[[], T], what: str) -> T:
             if not is_used_up(error):
                 raise
             if loop.time() >= end:
-                raise busy(what, error.strerror) from error
+                raise busy(what, error.strerror, so) from error
         await asyncio.sleep(AGAIN_SECONDS)
 
 
@@ -58,9 +61,9 @@ async def surely(attempt: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def wait_for(count: int, what: str) -> None:
+async def wait_for(count: int, what: str, so: str = NOTHING) -> None:
     """Return when this process could open `count` descriptors. Raises Busy as `patiently` does."""
-    await patiently(lambda: _try(count), what)
+    await patiently(lambda: _try(count), what, so)
 
 
 def _try(count: int) -> None:
