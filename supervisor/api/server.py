@@ -91,7 +91,9 @@ class ApiServer:
         while True:
             try:
                 while await server.wait_for_termination(_LOOK_SECONDS):
-                    pass
+                    if self._unfinished.is_choked():
+                        log.error("gRPC begins anew: a client does not read the refusals of its unfinished requests")
+                        break
             except Exception as error:  # anything that its loop has not caught
                 log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
             await asyncio.shield(server.stop(0))  # a stop that is cancelled cannot be repeated

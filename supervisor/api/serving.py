@@ -73,7 +73,7 @@ async def _requests(context: Context, unfinished: Unfinished) -> AsyncIterator[A
         BadRequest: a later one is no message of its kind. Who has begun with the first ends that, and refuses.
     """
     try:
-        request = await unfinished.first(context)
+        request = await unfinished.start(context)
     except grpc.aio.AbortError:
         return
     while request is not grpc.aio.EOF:

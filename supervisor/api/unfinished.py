@@ -9,7 +9,7 @@ Time is counted in looks: a loop that stood still finds what has come meanwhile 
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import Any, Never, TypeAlias
 
 import grpc
@@ -27,6 +27,9 @@ PATIENCE_SECONDS = 0.5  # that a message may take while others wait
 LONGEST_SECONDS = 60.0  # that it may take at all
 LOOK_SECONDS = 0.05
 REST_SECONDS = 1.0  # between looks while no call waits
+MOST_STUCK = 8  # refused calls whose answer cannot be written, beside the MOST; each keeps what has come of its message
+STUCK_SECONDS = 2.0  # that an answer may take before it counts as stuck
+PLACE_SECONDS = 8.0  # that the first of a stream of requests waits for a place: less than `start` may take
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # generic only in its stubs
 
@@ -75,15 +78,17 @@ class Unfinished:
         patience_seconds: float = PATIENCE_SECONDS,
         longest_seconds: float = LONGEST_SECONDS,
         most_streams: int = MOST_STREAMS,
+        place_seconds: float = PLACE_SECONDS,
     ) -> None:
         self._most, self._most_streams = most, most_streams
         self._patience, self._longest = patience_seconds, longest_seconds
+        self._place_seconds = place_seconds
         self._receiving: OrderedDict[Context, float] = OrderedDict()  # seconds so far, in looks
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._woken = 0  # that have a place and have not run since
         self._look: asyncio.TimerHandle | None = None
         self._pause = 0.0  # until that look
-        self._ending: set[asyncio.Task[Never]] = set()
+        self._ending: dict[asyncio.Task[Never], float] = {}  # seconds so far, in looks
         self._streams = 0
 
     async def request(self, context: Context) -> Any:
@@ -93,9 +98,22 @@ class Unfinished:
             await _refused(context, BadRequest("the call has no request"))
         return found
 
+    async def start(self, context: Context) -> Any:
+        """Return the first request of a stream, or EOF. Raises AbortError: it finds no place, or does not come."""
+        try:
+            async with asyncio.timeout(self._place_seconds):
+                await self._place()
+        except TimeoutError:
+            text = f"found no place to send its first request in {self._place_seconds:g} s; try again"
+            await _refused(context, Busy(text))
+        return await self._received(context)
+
     async def first(self, context: Context) -> Any:
         """Return the first of several requests, or EOF where there is none. Raises AbortError: it does not come."""
         await self._place()
+        return await self._received(context)
+
+    async def _received(self, context: Context) -> Any:
         self._receiving[context] = 0.0
         self._look_in(LOOK_SECONDS if self._waiting else REST_SECONDS)
         try:
@@ -114,14 +132,15 @@ class Unfinished:
         self._streams -= 1
 
     async def _place(self) -> None:
-        if len(self._receiving) + self._woken < self._most and not self._waiting:
+        if self._has_place() and not self._waiting:
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting[turn] = None
         self._look_in(LOOK_SECONDS)
         try:
             await turn
         except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
             if turn.done() and not turn.cancelled():
                 self._woken -= 1
                 self._next()
@@ -131,11 +150,20 @@ class Unfinished:
     def _next(self) -> None:
         """Wake the next calls, as many as there are places. Each takes its own when it runs, in this turn of the loop
         or the next."""
-        while self._waiting and len(self._receiving) + self._woken < self._most:
-            turn = self._waiting.popleft()
+        while self._waiting and self._has_place():
+            turn, _ = self._waiting.popitem(last=False)
             if not turn.done():
                 turn.set_result(None)
                 self._woken += 1
+
+    def _has_place(self) -> bool:
+        """Return whether one more message may be received. Refused ones beyond MOST_STUCK take places, too."""
+        kept = max(0, len(self._ending) - MOST_STUCK)
+        return len(self._receiving) + self._woken + kept < self._most
+
+    def is_choked(self) -> bool:
+        """Return whether more than MOST_STUCK answers cannot be written: their clients do not read."""
+        return sum(seconds > STUCK_SECONDS for seconds in self._ending.values()) > MOST_STUCK
 
     def _look_in(self, seconds: float) -> None:
         if self._look is not None:
@@ -149,23 +177,28 @@ class Unfinished:
         self._look = None
         for context in self._receiving:
             self._receiving[context] += self._pause
+        for ending in self._ending:
+            self._ending[ending] += self._pause
         for context, seconds in tuple(self._receiving.items()):
             if seconds > self._longest:
                 self._end(context, TimedOut(f"the request was not complete after {self._longest:g} s"))
             elif self._waiting and seconds > self._patience:
                 text = f"the request was not complete after {seconds:.2g} s, and others wait to send theirs; try again"
                 self._end(context, Busy(text))
-        if self._receiving or self._waiting:
+        if self._receiving or self._waiting or self._ending:
             self._look_in(LOOK_SECONDS if self._waiting else REST_SECONDS)
 
     def _end(self, context: Context, error: ExitdError) -> None:
-        """Refuse a call under way. The coroutine that reads it gets the AbortError, and gives its place away."""
+        """Refuse a call under way, and give its place away: its reader may never return, where the refusal cannot be
+        written because the client does not read."""
         del self._receiving[context]  # judged once
         ending = asyncio.create_task(_refused(context, error))
-        self._ending.add(ending)
+        self._ending[ending] = 0.0
         ending.add_done_callback(self._ended)
+        self._next()
 
     def _ended(self, ending: asyncio.Task[Never]) -> None:
-        self._ending.discard(ending)
+        del self._ending[ending]
+        self._next()
         if not ending.cancelled():
             ending.exception()  # AbortError, or the peer has gone

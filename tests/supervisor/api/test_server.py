@@ -11,7 +11,6 @@ import grpc.aio
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untyped]
-
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
