@@ -1,12 +1,9 @@
 """gRPC clients that send nearly all of each message and wait: HTTP/2 by hand, as no library would do it."""
 
-import array
 import contextlib
-import fcntl
 import select
 import socket
 import struct
-import termios
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,9 +13,6 @@ FRAME_BYTES = 16_384
 FIRST_WINDOW = 65_535
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 ACK = END_HEADERS = 0x4
-END_STREAM = 0x1
-CALLS = 200  # sent at once by a client that reads no answer
-STILL_LOOKS = 20  # without another byte: the socket is full
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -54,39 +48,12 @@ class Connection:
     streams: dict[int, Sending] = field(default_factory=dict)
     answers: dict[int, bytes] = field(default_factory=dict)  # header blocks of streams that were answered
     is_over: bool = False
-    _next: int = 1  # stream of one that reads nothing
     _came: bytes = b""
     _going: bytearray = field(default_factory=bytearray)
 
     def begin(self, stream: int, path: bytes) -> None:
         self._going += frame(HEADERS, END_HEADERS, stream, headers(path))
         self.streams[stream] = Sending(self.first)
-
-    def fill(self) -> None:
-        """Call without reading until the peer can write no more answers."""
-        self._next, still, before = 1, 0, -1
-        while still < STILL_LOOKS:
-            self._send(b"".join(self._whole() for _ in range(CALLS)))
-            select.select([], [], [], 0.01)
-            unread = _unread(self.line)
-            still, before = (still + 1 if unread == before else 0), unread
-
-    def begin_unread(self, count: int, path: bytes) -> None:
-        """Begin that many requests, of which the first bytes are sent, and read nothing."""
-        for _ in range(count):
-            prefix = struct.pack(">BI", 0, MESSAGE_BYTES - 5) + bytes(100)
-            self._send(frame(HEADERS, END_HEADERS, self._next, headers(path)) + frame(DATA, 0, self._next, prefix))
-            self._next += 2
-
-    def _whole(self) -> bytes:
-        call = frame(HEADERS, END_HEADERS | END_STREAM, self._next, headers(b"/none/None"))
-        self._next += 2
-        return call
-
-    def _send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # the peer has closed the connection, or reads no more of it
-            while data and select.select([], [self.line], [], 1)[1]:
-                data = data[self.line.send(data) :]
 
     def turn(self) -> None:
         """Read and send what can be read and sent now."""
@@ -174,12 +141,6 @@ class Crowd:
     def close(self) -> None:
         for connection in self.connections:
             connection.line.close()
-
-
-def _unread(line: socket.socket) -> int:
-    count = array.array("i", [0])
-    fcntl.ioctl(line, termios.FIONREAD, count)
-    return count[0]
 
 
 def _connected(path: str) -> socket.socket:

@@ -9,8 +9,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # ships no py.typed
 
 from supervisor.api import unfinished
-from supervisor.api.client import Client
-from supervisor.errors import ExitdError
 from tests.system import lives
 from tests.system.daemonrig import Daemon, private_kb, until
 from tests.system.slowclients import MESSAGE_BYTES, crowd
@@ -83,25 +81,6 @@ def test_a_method_that_is_no_text_is_survived_also_while_another_call_waits(daem
         with pytest.raises(grpc.RpcError):
             next(watch)
     until(daemon.answers, "gRPC is gone")
-
-
-def test_a_client_that_reads_no_answer_and_ends_no_request_keeps_no_other_from_exitd(daemon: Daemon) -> None:
-    """It fills its socket with answers, so that the refusals of its requests cannot be written."""
-    with daemon.client() as client, crowd(f"{daemon.state}/exitd.sock", 1, 0, WAIT) as clients:
-        (deaf,) = clients.connections
-        deaf.fill()
-        for _ in range(4):
-            deaf.begin_unread(2 * unfinished.MOST, WAIT)
-            until(lambda: _served(client, seconds=5), "no other is served")
-
-
-def _served(client: Client, seconds: float) -> bool:
-    begin = time.monotonic()
-    try:
-        client.version()
-    except ExitdError:
-        return False
-    return time.monotonic() - begin < seconds
 
 
 def test_the_page_says_what_is_measured_here() -> None:

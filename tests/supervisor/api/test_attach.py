@@ -327,7 +327,7 @@ def test_a_second_start_is_refused(tmp_path: Path) -> None:
 def test_a_later_request_that_is_none_ends_the_session_and_leaves_nothing(tmp_path: Path) -> None:
     async def test(ends: Ends) -> None:
         start = pb.AttachRequest(start=pb.AttachStart(id="c1", stdout=True)).SerializeToString()
-        attach = ends.rig.channel.stream_stream(
+        attach: Any = ends.rig.channel.stream_stream(
             "/exitd.v1.Exitd/Attach", response_deserializer=pb.AttachReply.FromString
         )
         call = attach(iter([start, b"\xff\xff"]))

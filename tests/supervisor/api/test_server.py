@@ -156,7 +156,7 @@ def test_a_later_reflection_request_that_is_none_is_refused(tmp_path: Path) -> N
     async def test(rig: Rig) -> None:
         method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
         request = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
-        call = rig.channel.stream_stream(method)(iter([request, b"\xff\xff"]))
+        call: Any = rig.channel.stream_stream(method)(iter([request, b"\xff\xff"]))
         assert await call.read()
         assert (await refused(call.read())).code() is grpc.StatusCode.INVALID_ARGUMENT
 
