@@ -122,12 +122,16 @@ class ApiServer:
         serving.add(server, self.health, health.SERVICE, unfinished=unfinished)
         names = (table.EXITD.full_name, health.SERVICE.full_name, REFLECTION.full_name)
         serving.add(server, reflection.aio.ReflectionServicer(names), REFLECTION, unfinished=unfinished)
+        starting = None
         try:
             with sockets.nobody_else():
                 server.add_insecure_port(f"unix:{quote(self.path)}")
-            await server.start()
+            starting = asyncio.create_task(server.start())
+            await asyncio.shield(starting)  # a start that is cancelled fails in grpc.aio
             sockets.admit_group(self.path)
         except (RuntimeError, OSError, asyncio.CancelledError) as error:
+            if starting is not None:
+                await asyncio.wait((starting,))
             await _discard(server)
             if isinstance(error, asyncio.CancelledError):
                 raise
