@@ -275,10 +275,18 @@ def join(cgroups_path: str, process: Process, root: str = ROOT) -> None:
             file.write(str(process.pid))
 
 
-def remove_if_empty(cgroups_path: str, root: str = ROOT) -> None:
-    """What may be others' too: taken away where nobody is in it. OSError if the kernel refuses for another reason."""
-    for top in paths(cgroups_path, root).values():
-        _remove_tree(top)
+def remove_if_empty(cgroups_path: str, *, limit_seconds: float = 3.0, root: str = ROOT) -> None:
+    """Remove a cgroup that may be others' too from every hierarchy in which nobody is in it. Repeatable.
+
+    Blocks for at most about `limit_seconds`: a process that is about to end keeps its cgroup busy when it is listed in
+    it no more. Raises OSError if the kernel refuses for another reason.
+    """
+    tops = paths(cgroups_path, root).values()
+    deadline = time.monotonic() + limit_seconds
+    while not all([_remove_tree(top) for top in tops]):
+        if pids(cgroups_path, root) or time.monotonic() >= deadline:
+            return
+        time.sleep(RETRY_SECONDS)
 
 
 def _kill_all(tops: dict[str, str], deadline: float) -> bool:

@@ -1,11 +1,13 @@
 """Cgroups by the file system: made-up trees for every layout, the kernel's own where there is one."""
 
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -161,6 +163,32 @@ def test_v2_kills_all_at_once_and_gives_up_in_time(v2: pathlib.Path) -> None:
     with pytest.raises(TimedOut, match="still busy"):
         cgroups.remove("/exitd/x", limit_seconds=0.05, root=str(v2))
     assert (v2 / "exitd/x/cgroup.kill").read_text() == "1"
+
+
+def test_a_cgroup_that_is_busy_for_a_moment_with_nobody_in_it_is_removed_if_it_is_empty(tmp_path: pathlib.Path) -> None:
+    """As the kernel has it with a process that is ending: no rmdir, and no member. The list is read after that."""
+    put(tmp_path / "cgroup.controllers")
+    (top := tmp_path / "x/y").mkdir(parents=True)
+    os.mkfifo(top / "cgroup.procs")
+
+    def end() -> None:
+        with (top / "cgroup.procs").open("w"):  # waits for the reader
+            (top / "cgroup.procs").unlink()
+
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(end)
+        cgroups.remove_if_empty("/x/y", limit_seconds=30, root=str(tmp_path))
+        with contextlib.suppress(FileNotFoundError):  # nobody has looked
+            os.close(os.open(top / "cgroup.procs", os.O_RDONLY))
+        ending.result()
+    assert not top.exists()
+
+
+def test_a_cgroup_with_somebody_in_it_is_left_at_once_and_a_busy_one_in_time(v2: pathlib.Path) -> None:
+    cgroups.remove_if_empty("/exitd/x", limit_seconds=1000, root=str(v2))
+    put(v2 / "exitd/x/cgroup.procs", "")
+    cgroups.remove_if_empty("/exitd/x", limit_seconds=0.05, root=str(v2))
+    assert (v2 / "exitd/x").is_dir()
 
 
 @needs_cgroups
