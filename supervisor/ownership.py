@@ -1,7 +1,8 @@
-"""Whose a cgroup is: an exitd marks what it makes with the instance of its root, and sweeps only what has that mark.
+"""Whose a cgroup or a state directory is: an exitd marks it with the instance of its root, and sweeps only its own.
 
 The instance is a random word in ROOT/instance, made at the first start. Beside it stand the state directories that
-exitds of this root have had: a run's directory is looked for in those, too, before it is called lost.
+exitds of this root have had: a run's directory is looked for in those, too, before it is called lost. STATE/instance
+has the instance of the exitd whose run directories are there, and its root. An earlier version has left none.
 """
 
 import contextlib
@@ -10,12 +11,16 @@ import re
 import uuid
 from dataclasses import dataclass
 
+import structlog
+
 from supervisor.errors import CannotStart
 
 FILE = "instance"
 MARK = "trusted.exitd.instance"  # an extended attribute of a cgroup's directory; only root can set one (xattr(7))
 WORD = re.compile(r"[0-9a-f]{32}")
 MOST_BYTES = 64 << 10
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +44,83 @@ class Owner:
 
     def owns(self, directory: str) -> bool:
         """Whether a cgroup's directory has this exitd's mark."""
-        try:
-            return os.getxattr(directory, MARK) == self.instance.encode()
-        except OSError:
-            return False
+        return _mark_of(directory) == self.instance.encode()
+
+    def is_anothers(self, directory: str) -> bool:
+        """Whether a cgroup's directory has the mark of an exitd with another root."""
+        return _mark_of(directory) not in (b"", self.instance.encode())
+
+
+def _mark_of(directory: str) -> bytes:
+    """Empty: it has none, or has gone."""
+    try:
+        return os.getxattr(directory, MARK)
+    except OSError:
+        return b""
 
 
 def owner(root: str, state: str) -> Owner:
-    """Read ROOT/instance, or make it, and note `state` in it. Raises CannotStart when it cannot be read or written."""
-    path = f"{root}/{FILE}"
+    """Read ROOT/instance, or make it, note `state` in it, and take the state directory.
+
+    A root that was lost gets the instance back that its state directory has. Raises CannotStart when a file cannot be
+    read, ROOT/instance cannot be written, or the state directory has run directories of another instance.
+    """
+    path, found = f"{root}/{FILE}", _lines(f"{state}/{FILE}")
+    taken = found[0] if found else ""
+    new = taken if found[1:] == [root] else uuid.uuid4().hex
+    instance, *states = _lines(path) or [new]
+    if taken not in ("", instance) and _has_runs(state):
+        raise CannotStart(_of_another(root, state, *found[1:2]))
     try:
-        instance, *states = _lines(path) or [uuid.uuid4().hex]
-        if not WORD.fullmatch(instance):
-            raise CannotStart(
-                f"{path}: {instance[:40]!r} is no instance of exitd's; move the file away to make a new one"
-            )
         states = [each for each in states if each != state and os.path.isdir(f"{each}/c")]
         _write(path, [instance, *states, state])
-    except (OSError, ValueError) as error:
-        raise CannotStart(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise CannotStart(f"{path}: {error.strerror}") from error
+    if found != [instance, root]:
+        _take(state, [instance, root])
     return Owner(instance, tuple(states))
 
 
+def _has_runs(state: str) -> bool:
+    """Raises CannotStart: nobody can tell."""
+    try:
+        return bool(os.listdir(f"{state}/c"))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise CannotStart(f"{state}/c: {error.strerror}") from error
+
+
+def _of_another(root: str, state: str, other: str = "another root") -> str:
+    given = f"--root {other}" if other.startswith("/") else other
+    if other == root:
+        given = f"the former content of --root {root}"
+    return (
+        f"{state} has the containers of an exitd with {given}, and this exitd has --root {root}; start that one, or"
+        f" choose another --state. To end what runs there instead, remove {state}/{FILE}"
+    )
+
+
+def _take(state: str, lines: list[str]) -> None:
+    """A state directory without room is nobody's new one: exitd can start nothing there, and has to run."""
+    try:
+        _write(f"{state}/{FILE}", lines)
+    except OSError as error:
+        log.warning("state directory not marked", path=f"{state}/{FILE}", why=error.strerror)
+
+
 def _lines(path: str) -> list[str]:
+    """Of a file whose first line is an instance; none without a file. Raises CannotStart: it is no such file."""
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read(MOST_BYTES).splitlines()
+            lines = file.read(MOST_BYTES).splitlines()
     except FileNotFoundError:
         return []
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if lines and not WORD.fullmatch(lines[0]):
+        raise CannotStart(f"{path}: {lines[0][:40]!r} is no instance of exitd's; move the file away to make a new one")
+    return lines
 
 
 def _write(path: str, lines: list[str]) -> None:

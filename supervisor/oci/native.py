@@ -283,6 +283,7 @@ class NativeContainers:
             watch = self._watching.find(key, directory, init, executes=executes)
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
+        self._mark(container, self._cgroup(container))  # its exitd was killed before it could, or was an earlier one
         return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
 
     def _unnamed(self, container: Container) -> Found:
@@ -425,13 +426,16 @@ class NativeContainers:
 
     async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
         """A run directory that belongs to no run of ours: its shim, itself, and what runs in its cgroup if that is a
-        stranger's (the cgroup of a container that we know may be in use by its next run)."""
+        stranger's (the cgroup of a container that we know may be in use by its next run) and not another exitd's."""
         key, path = RunKey(container_id, run), rundir.path_of(self._place.state, container_id, run)
         await self._watching.shims.leave(self._watching.get(key))
         async with self._watching.shims.locked(path):
             if stranger:
                 for cgroup in bundle.stray_cgroups(container_id):
-                    await self._clear_cgroup(cgroup)
+                    if any(self._owner.is_anothers(each) for each in cgroups.existing(cgroup)):
+                        log.warning("another exitd's cgroup is left alone", cgroup=cgroup)
+                    else:
+                        await self._clear_cgroup(cgroup)
             rundir.remove(path)
 
     async def sweep_cgroups(self, known: Collection[str]) -> None:

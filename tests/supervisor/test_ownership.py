@@ -1,6 +1,8 @@
 """supervisor/ownership.py: the instance of a root, and the states it has had."""
 
+import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -40,8 +42,57 @@ def test_a_file_that_is_none_of_exitds_is_named_and_left_alone(tmp_path: pathlib
     assert (tmp_path / "instance").read_bytes() == content
 
 
+@pytest.fixture
+def taken(tmp_path: pathlib.Path) -> tuple[str, str, str]:
+    """A state directory with a run, the root of its exitd, and another root."""
+    made = [tmp_path / name for name in ("s", "r", "r2")]
+    for path in made:
+        path.mkdir()
+    (made[0] / "c/id/1").mkdir(parents=True)
+    ownership.owner(str(made[1]), str(made[0]))
+    return str(made[0]), str(made[1]), str(made[2])
+
+
+def test_a_state_with_runs_is_its_roots_alone(taken: tuple[str, str, str]) -> None:
+    state, root, other = taken
+    with pytest.raises(CannotStart, match=f"--root {root}, and this exitd has --root {other}; .*remove {state}/inst"):
+        ownership.owner(other, state)
+    assert not (pathlib.Path(other) / "instance").exists()
+    assert ownership.owner(root, state).instance
+
+
+@pytest.mark.parametrize("how", ["without runs", "of an earlier version"])
+def test_a_state_that_nobody_needs_or_has_marked_is_taken_over(taken: tuple[str, str, str], how: str) -> None:
+    state, root, other = taken
+    shutil.rmtree(f"{state}/c/id") if how == "without runs" else os.unlink(f"{state}/instance")
+    found = ownership.owner(other, state)
+    assert pathlib.Path(state, "instance").read_text() == f"{found.instance}\n{other}\n"
+    assert pathlib.Path(state, "instance").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_root_that_was_lost_has_its_instance_again_and_one_that_was_replaced_is_refused(
+    taken: tuple[str, str, str],
+) -> None:
+    state, root, other = taken
+    first = ownership.owner(root, state)
+    os.unlink(f"{root}/instance")
+    assert ownership.owner(root, state).instance == first.instance
+    pathlib.Path(root, "instance").write_text(f"{'0' * 32}\n")
+    with pytest.raises(CannotStart, match=f"former content of --root {root}"):
+        ownership.owner(root, state)
+
+
+@pytest.mark.parametrize("content", [b"not an instance\n", b"\xff\xfe", b"\n"])
+def test_a_states_file_that_is_none_of_exitds_is_named(taken: tuple[str, str, str], content: bytes) -> None:
+    state, root, _ = taken
+    pathlib.Path(state, "instance").write_bytes(content)
+    with pytest.raises(CannotStart, match=f"{state}/instance"):
+        ownership.owner(root, state)
+
+
 def test_what_has_no_mark_or_has_gone_is_not_owned(tmp_path: pathlib.Path) -> None:
     owner = ownership.Owner("0" * 32)
     owner.mark((str(tmp_path / "gone"),))
     assert not owner.owns(str(tmp_path))
     assert not owner.owns(str(tmp_path / "gone"))
+    assert not owner.is_anothers(str(tmp_path))

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.ownership import MARK
 from tests.system import lives
-from tests.system.daemonrig import Daemon, cgroups, left, spec, until
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, cgroups, left, spec, until
 from tests.system.lives import ledger, up
 from tests.system.shimrig import end_process
 
@@ -114,3 +115,54 @@ def test_containers_of_another_state_directory_of_this_root_are_not_ended(daemon
     with daemon.client() as client:
         found = client.inspect(container.id)
         assert (found.phase, found.init.pid) == (pb.PHASE_RUNNING, container.init.pid)
+
+
+class OfAnotherRoot(Daemon):
+    """On the same state directory."""
+
+    @property
+    def root(self) -> pathlib.Path:
+        return self.base / "r2"
+
+
+def test_an_exitd_with_another_root_is_refused_on_this_state_directory_and_nothing_ends(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        container = up(client)
+    daemon.kill()
+    other = OfAnotherRoot(daemon.base, extra=QUICK).start(wait=False)
+    assert other.process is not None
+    try:
+        assert other.process.wait(LIMIT_SECONDS) == 1
+    finally:
+        other.process.kill()
+        other.process.wait()
+    assert f"--root {daemon.root}, and this exitd has --root {other.root}" in daemon.log.read_text()
+    daemon.start()
+    with daemon.client() as client:
+        found = client.inspect(container.id)
+        assert (found.phase, found.init.pid) == (pb.PHASE_RUNNING, container.init.pid)
+
+
+def test_a_run_directory_without_a_container_costs_no_container_of_another_exitd_of_this_id(
+    daemon: Daemon, other: Daemon
+) -> None:
+    with other.client() as client:
+        container = up(client)
+        stray = daemon.state / "c" / container.id
+        (stray / "1").mkdir(parents=True, mode=0o700)
+        until(lambda: not (stray / "1").exists(), "the leftover is not removed")
+        found = client.inspect(container.id)
+        assert (found.phase, found.init.pid) == (pb.PHASE_RUNNING, container.init.pid)
+
+
+def test_a_container_whose_cgroup_was_never_marked_is_marked_when_it_is_found_again(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        container = up(client)
+    daemon.kill()
+    (own,) = {path.name: path for path in of({container.id: 0}, "")}.values()
+    directories = [each for each in of({container.id: 0}, "") if MARK in os.listxattr(each)]
+    assert own in directories
+    for path in directories:
+        os.removexattr(path, MARK)
+    daemon.start()
+    until(lambda: all(MARK in os.listxattr(path) for path in directories), "it has no mark")
