@@ -111,8 +111,9 @@ class RuncRoot:
         new = frozenset(names)
         if everything:
             names, before = await self._names(), self._listed
-            new = self._listed = frozenset(names)
-            new -= before
+            new = frozenset(names) - before
+            if not self.trouble:  # what could not be listed has not gone, and is not new when it can be
+                self._listed = frozenset(names)
         names = list(filter(ID.fullmatch, names))
         for start in range(0, len(names), SLICE):
             for name, state in (await self._states(names[start : start + SLICE])).items():
@@ -192,14 +193,15 @@ class RuncRoot:
         longest: its file comes at once, or the directory is no container's."""
         if name in self._empty or (len(self._empty) >= MOST_WATCHES and not is_new):
             return False
+        listener, mask = _Listener(name, self._changed_below), IN_MOVED_TO | IN_CLOSE_WRITE
+        try:
+            watch = self._changes.watch(f"{self._root}/{name}", mask, listener)
+        except OSError:  # no directory, gone again, or no watch for one more
+            return False
         if len(self._empty) >= MOST_WATCHES:
             self._empty.pop(next(iter(self._empty))).close()
-        with contextlib.suppress(OSError):  # no directory, or gone again
-            listener = _Listener(name, self._changed_below)
-            mask = IN_MOVED_TO | IN_CLOSE_WRITE
-            self._empty[name] = self._changes.watch(f"{self._root}/{name}", mask, listener)
-            return True
-        return False
+        self._empty[name] = watch
+        return True
 
     def _changed_below(self, name: str, item: Item) -> None:
         if isinstance(item, Change) and item.name and item.name not in foreign.STATE_FILES:

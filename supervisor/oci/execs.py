@@ -189,10 +189,11 @@ class NativeExecs:
 
     async def delete_exec(self, container: Container, e: Exec) -> None:
         path, shims = self.directory_of(e.key), self._watching.shims
+        word = await self._watching.keepers_word(e.key) if e.init is None else None  # `leave` has it forgotten
         await self._watching.leave(e.key, path, runplan.leaves_seconds(e.spec.foreign))
         async with shims.locked(path):
             if e.init is None:
-                await asyncio.to_thread(self._end_abandoned, container, path)
+                await asyncio.to_thread(self._end_abandoned, container, path, word)
             self._watching.drop(e.key)
             rundir.remove(path)
 
@@ -263,12 +264,14 @@ class NativeExecs:
         )
         return plan.encode(runplan.with_foreign(wanted, e.spec.foreign))
 
-    def _end_abandoned(self, container: Container, path: str) -> None:
+    def _end_abandoned(self, container: Container, path: str, word: Process | NoProcess | None) -> None:
         """End what a shim or daemon that was killed in the middle had made, and reported to no caller. There is a pid
-        file where the shim had no file system in memory for it; a process that has none, and that no shim has
-        registered, ends with its container."""
+        file where the shim had no file system in memory for it; elsewhere the keeper's word names what the shim had
+        registered. A process that none of them names ends with its container."""
         cgroup = self._watching.cgroup_of(container, self._place.root)
         process = rundir.created(path) or _in_pid_file(f"{path}/{names.PID_FILE}", cgroup)
+        if process is None and isinstance(word, Process):
+            process = word
         if process is not None:
             proctree.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
 

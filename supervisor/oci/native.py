@@ -73,7 +73,8 @@ class NativeContainers:
     async def create_container(self, container: Container) -> Made:
         own = await self.prepared(container)
         if container.spec.security.seccomp not in ("", UNCONFINED):  # a bundle's own is not exitd's to promise
-            await self._unfiltered.refuse(self._runtime(container).path)
+            rt = runplan.runtime_of(container, self._place, own.cgroups_path)  # its cgroup is not known yet elsewhere
+            await self._unfiltered.refuse(rt.path)
         self._watching.cgroups[container.id] = own.cgroups_path
         self._name_shim_cgroup(container)
         podlimits.set_limits(container)
@@ -343,10 +344,12 @@ class NativeContainers:
         return self._watching.cgroup_of(container, self._place.root)
 
     async def end_rest(self, container: Container) -> int:
-        """The shim has done it, if it saw init's end. What its plan does not name is left alone, and what is shared."""
+        """The shim has done it, if it saw init's end and nobody had shared the cgroup. What its plan does not name is
+        left alone, and what is still shared."""
         if not container.spec.pid and not container.spec.bundle:  # its pid namespace is its own
             return 0
-        directories = rest.to_end(rundir.path_of(self._place.state, container.id, container.run))
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        directories = await asyncio.to_thread(rest.to_end, path, self._place.state)
         if not directories or not rest.members(directories):
             return 0
         left = await asyncio.to_thread(rest.end, directories)

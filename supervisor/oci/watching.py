@@ -91,17 +91,21 @@ class Watching:
 
     def mark_shared(self, new: Watch) -> None:
         """Before its cgroup has anybody of the new run in it: where one run's cgroup has another's in it, or strangers,
-        the end of its init is not theirs."""
-        own = self.cgroups[new.key.container]
+        the end of its init is not theirs. OSError: an earlier mark cannot be read."""
+        own, known = self.cgroups[new.key.container], set[int]()
+        has_strangers = False
         for watch in [*self._watches.values()]:
             other = self.cgroups.get(watch.key.container)
             if other is None or watch.key.exec_id or watch.reported or watch.key.container == new.key.container:
                 continue
             if cgroups.includes(other, own):
-                rest.mark_shared(watch.directory.path)
+                rest.mark_shared(watch.directory.path, new.key.container)
             if cgroups.includes(own, other):
-                rest.mark_shared(new.directory.path)
-        if not bundle.is_ours(own) and cgroups.pids(own):
+                rest.mark_shared(new.directory.path, watch.key.container)
+            if cgroups.includes(other, own) or cgroups.includes(own, other):
+                known.update(cgroups.pids(other))
+                has_strangers = has_strangers or rest.STRANGERS in rest.sharers(watch.directory.path)
+        if not bundle.is_ours(own) and (has_strangers or not known.issuperset(cgroups.pids(own))):
             rest.mark_shared(new.directory.path)
 
     def hold(self, watch: Watch, created: launch.Created) -> Process:

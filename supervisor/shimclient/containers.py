@@ -21,7 +21,7 @@ from supervisor.facts import Container, Phase, Process, RunKey, Winsize
 from supervisor.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
-from supervisor.shimclient import options, place, process, pumps, strays
+from supervisor.shimclient import binary, options, place, process, pumps, strays
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import CALL_SECONDS, Link
 from supervisor.shimclient.logfifo import LogFifo
@@ -35,6 +35,13 @@ MONITORED_BY, SILENT = "shim-v2", "unresponsive"
 SIGKILL = 9
 
 log = structlog.get_logger(__name__)
+
+
+def set_pod_limits(container: Container) -> None:
+    """Set a pod's own limits where its containers are in its cgroup. An earlier exitd stored such limits, without any
+    effect, also for shims that run them elsewhere. Raises ShimFailed."""
+    if binary.is_of_runc(container.spec.runtime_type):
+        podlimits.set_limits(container)
 
 
 class ShimV2Containers:
@@ -53,7 +60,7 @@ class ShimV2Containers:
 
     async def create_container(self, container: Container) -> Made:
         own = await self._prepared(container)
-        podlimits.set_limits(container)
+        set_pod_limits(container)
         key, path = RunKey(container.id, container.run), self._path(container)
         with self._joins(container) as joins:
             plan = pumps.plan_of(container, self._place)

@@ -63,7 +63,7 @@ def test_a_state_with_runs_is_its_roots_alone(taken: tuple[str, str, str]) -> No
 
 @pytest.mark.parametrize("how", ["without runs", "of an earlier version"])
 def test_a_state_that_nobody_needs_or_has_marked_is_taken_over(taken: tuple[str, str, str], how: str) -> None:
-    state, root, other = taken
+    state, _root, other = taken
     shutil.rmtree(f"{state}/c/id") if how == "without runs" else os.unlink(f"{state}/instance")
     found = ownership.owner(other, state)
     assert pathlib.Path(state, "instance").read_text() == f"{found.instance}\n{other}\n"
@@ -73,7 +73,7 @@ def test_a_state_that_nobody_needs_or_has_marked_is_taken_over(taken: tuple[str,
 def test_a_root_that_was_lost_has_its_instance_again_and_one_that_was_replaced_is_refused(
     taken: tuple[str, str, str],
 ) -> None:
-    state, root, other = taken
+    state, root, _other = taken
     first = ownership.owner(root, state)
     os.unlink(f"{root}/instance")
     assert ownership.owner(root, state).instance == first.instance
