@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -134,8 +135,8 @@ def test_an_exitd_with_another_root_is_refused_on_this_state_directory_and_nothi
     try:
         assert other.process.wait(LIMIT_SECONDS) == 1
     finally:
-        other.process.kill()
-        other.process.wait()
+        other.process.send_signal(signal.SIGKILL)
+        other.process.wait(LIMIT_SECONDS)
     assert f"--root {daemon.root}, and this exitd has --root {other.root}" in daemon.log.read_text()
     daemon.start()
     with daemon.client() as client:
