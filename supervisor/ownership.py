@@ -68,12 +68,14 @@ def owner(root: str, state: str) -> Owner:
     path, found = f"{root}/{FILE}", _lines(f"{state}/{FILE}")
     taken = found[0] if found else ""
     new = taken if found[1:] == [root] else uuid.uuid4().hex
-    instance, *states = _lines(path) or [new]
+    before = _lines(path)
+    instance, *states = before or [new]
     if taken not in ("", instance) and _has_runs(state):
         raise CannotStart(_of_another(root, state, *found[1:2]))
     try:
         states = [each for each in states if each != state and os.path.isdir(f"{each}/c")]
-        _write(path, [instance, *states, state])
+        if (lines := [instance, *states, state]) != before:  # a full disk keeps no exitd from its next start
+            _write(path, lines)
     except OSError as error:
         raise CannotStart(f"{path}: {error.strerror}") from error
     if found != [instance, root]:

@@ -19,6 +19,15 @@ def test_a_root_keeps_its_instance_and_another_root_has_another(tmp_path: pathli
     assert first.earlier_states == ()
 
 
+def test_a_start_that_has_nothing_new_to_note_writes_nothing(tmp_path: pathlib.Path) -> None:
+    """A root directory without room keeps no exitd from its next start."""
+    first = ownership.owner(str(tmp_path), "/s")
+    before = (tmp_path / "instance").stat()
+    assert ownership.owner(str(tmp_path), "/s") == first
+    after = (tmp_path / "instance").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
 def test_a_run_is_looked_for_in_the_states_that_the_root_has_had(tmp_path: pathlib.Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     (old / "c/id/1").mkdir(parents=True)
