@@ -280,9 +280,7 @@ def _differing(ledger: Iterable[Row], others: Iterable[Row], what: str) -> list[
 def _misheard(seen: Seen) -> list[str]:
     """containerd hears what the ledger says. Of a task whose relay, or containerd itself, was killed it may hear that
     nobody knows: 255."""
-    said = defaultdict[tuple[str, bool], set[int]](set)
-    for row in seen.ledger:
-        said[row.life, bool(row.exec_id)].add(_folded(row))
+    said = _numbers(seen)
     return [
         f"{each}, the ledger {said[each.life, bool(each.token)]}"
         for each in seen.heard
@@ -292,9 +290,7 @@ def _misheard(seen: Seen) -> list[str]:
 
 def _wrong_task_exits(seen: Seen) -> list[str]:
     """containerd publishes the ledger's number, and 255 for what nobody knows any more."""
-    said = defaultdict[tuple[str, bool], set[int]](set)
-    for row in seen.ledger:
-        said[row.life, bool(row.exec_id)].add(_folded(row))
+    said = _numbers(seen)
     return [
         f"{each}, the ledger {said[each.life, each.is_exec]}"
         for each in seen.task_exits
@@ -311,6 +307,14 @@ def _task_exits_twice(seen: Seen) -> list[str]:
         for (life, _, id, pid), count in often.items()
         if count > 1 and not _lost_its_relay(seen, life)
     ]
+
+
+def _numbers(seen: Seen) -> dict[tuple[str, bool], set[int]]:
+    """What the ledger says, as containerd has it: of each life's own ends, and of those of its execs."""
+    said = defaultdict[tuple[str, bool], set[int]](set)
+    for row in seen.ledger:
+        said[row.life, bool(row.exec_id)].add(_folded(row))
+    return said
 
 
 def _folded(row: Row) -> int:
