@@ -289,12 +289,13 @@ def _misheard(seen: Seen) -> list[str]:
 
 
 def _wrong_task_exits(seen: Seen) -> list[str]:
-    """containerd publishes the ledger's number, and 255 for what nobody knows any more."""
+    """containerd publishes the ledger's number, or 255 where it had lost the relay."""
     said = _numbers(seen)
     return [
         f"{each}, the ledger {said[each.life, each.is_exec]}"
         for each in seen.task_exits
-        if each.number not in said[each.life, each.is_exec] | {UNKNOWN_NUMBER}
+        if each.number not in said[each.life, each.is_exec]
+        and not (each.number == UNKNOWN_NUMBER and _lost_its_relay(seen, each.life))
     ]
 
 
