@@ -108,8 +108,9 @@ class Cri:
     def close(self) -> None:
         self._channel.close()
 
-    def pod(self, runtime: str, name: str) -> "Pod":
-        """On the host's network, since there is no other; the rest as kubelet asks for it."""
+    def pod(self, runtime: str, name: str, *, pid: int = CONTAINER) -> "Pod":
+        """On the host's network, since there is no other; the rest as kubelet asks for it. `pid`: whose pid namespace
+        its containers have."""
         if runtime == EXITD:
             self.rig.with_exitd()
         (logs := self.rig.base / "logs" / name).mkdir(parents=True)
@@ -118,7 +119,7 @@ class Cri:
             "log_directory": str(logs),
             "linux": {
                 "cgroup_parent": f"{self.rig.cgroup}/{name}",
-                "security_context": {"namespace_options": NAMESPACES},
+                "security_context": {"namespace_options": {**NAMESPACES, "pid": pid}},
             },
         }
         made = Pod(self, config, logs)
@@ -156,7 +157,7 @@ class Pod:
             "log_path": f"{name}.log",
             "linux": {
                 "resources": {"memory_limit_in_bytes": memory_bytes},
-                "security_context": {"namespace_options": NAMESPACES},
+                "security_context": self.config["linux"]["security_context"],
             },
             **fields,
         }

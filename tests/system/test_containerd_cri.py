@@ -8,8 +8,8 @@ import pytest
 
 from tests.system.containerdrig import RUNC, Containerd, containerd
 from tests.system.containerdverbs import OURS, TRUTH
-from tests.system.criclient import Container, Cri
-from tests.system.daemonrig import until
+from tests.system.criclient import NODE, POD, Container, Cri
+from tests.system.daemonrig import commands, until
 from tests.system.shimrig import end_process, wait_readable
 
 UNTIL_TOLD = "until [ -e /mnt/go ]; do sleep 0.02; done"
@@ -66,6 +66,26 @@ def exec_sync(scene: Scene) -> object:
     assert late == "DEADLINE_EXCEEDED"
     missing = scene.cri.refused("ExecSync", container_id=box.id, cmd=["no-such-program"], timeout=5)
     return said, late, missing, len(box.exec("seq", "100000")[1]), box.exec("true")
+
+
+def whom_init_leaves(scene: Scene, pid: int) -> object:
+    """Without a pid namespace of their own they would outlive it."""
+    pod = scene.cri.pod(scene.runtime, f"{scene.name}-pid", pid=pid)
+    word = f"1000.{int(pod.id[:8], 16)}".encode()  # nobody else on this machine sleeps so long
+    box = pod.run("box", "sh", "-c", f"(sleep {word.decode()} &); echo up; exit 3")
+    ended = box.ended()
+    alive = [command for _, command in commands() if command.split(b"\0")[:2] == [b"sleep", word]]
+    assert alive == []
+    pod.remove()
+    return ended, box.lines()
+
+
+def whom_init_leaves_among_the_hosts_pids(scene: Scene) -> object:
+    return whom_init_leaves(scene, NODE)
+
+
+def whom_init_leaves_among_its_pods_pids(scene: Scene) -> object:
+    return whom_init_leaves(scene, POD)
 
 
 def logs_that_are_rotated(scene: Scene) -> object:
@@ -179,6 +199,7 @@ def the_shim_dies(scene: Scene) -> object:
 SCENES: tuple[Callable[[Scene], object], ...] = (
     *(two_containers, exec_sync, logs_that_are_rotated, stop_with_grace, out_of_memory, statistics),
     *(what_cannot_start, containerd_is_restarted, the_sandbox_dies, the_shim_dies),
+    *(whom_init_leaves_among_the_hosts_pids, whom_init_leaves_among_its_pods_pids),
 )
 
 
