@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -145,6 +147,21 @@ int streams_busy(const struct shim *shim)
 	for (int i = 0; i < s->client_count && !busy; i++)
 		busy = s->client[i].sink[0].used || s->client[i].sink[1].used;
 	return busy;
+}
+
+/* 1: a client's fifo, open at both ends here, has bytes that the client has not read. */
+int streams_unread(const struct shim *shim)
+{
+	int ours = !shim->plan.isulad && shim->streams.logger_fd < 0, unread = 0;
+
+	for (int i = 0; i < 2 && ours; i++) {
+		int fd = shim->streams.source[i].sink.fd, size = 0;
+		struct stat found;
+
+		if (fd >= 0 && !fstat(fd, &found) && S_ISFIFO(found.st_mode) && !ioctl(fd, FIONREAD, &size))
+			unread |= size > 0;
+	}
+	return unread;
 }
 
 /* Whoever held a stream up does so no more: what is in the pipes still goes to the log. Then nobody is attached. */

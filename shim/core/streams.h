@@ -134,6 +134,7 @@ int streams_move(struct shim *shim, int which);
 void streams_end_source(struct shim *shim, struct source *source);
 int streams_wait(const struct shim *shim, int which);
 int streams_busy(const struct shim *shim);
+int streams_unread(const struct shim *shim);
 void streams_close(struct shim *shim);
 
 #endif

@@ -9,6 +9,7 @@
 
 The shim opens both ends of a fifo, without waiting: no client has to be there, and none that goes hurts the container.
 When nobody reads, the fifo fills, then the shim's buffer, and then the container waits.
+What is unread at the end waits a third of the drain limit for its client.
 """
 
 import os

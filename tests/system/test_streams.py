@@ -222,6 +222,18 @@ def test_a_clients_fifos_are_served_and_stay_open_when_it_goes_and_comes(rig: Ri
     finish(rig, keeper, run)
 
 
+def test_a_client_that_opens_its_fifo_when_all_has_ended_still_gets_what_was_written(rig: Rig, keeper: Keeper) -> None:
+    os.mkfifo(path := rig.directory / "out")
+    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", "echo all"), sink_out=str(path), drain_ms=60_000)
+    run.start()
+    assert shimrig.wait_readable(run.fifo_fd)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert os.read(fd, 100) == b"all\n"
+    os.close(fd)
+    assert shimrig.wait_readable(run.shim_pidfd)
+    finish(rig, keeper, run)
+
+
 def test_a_fifo_that_is_not_there_fails_the_create(rig: Rig, keeper: Keeper) -> None:
     run = make(keeper, "box", rig.bundle("/bin/true"), sink_out=str(rig.directory / "nothing"))
     assert (run.failed.stage, run.failed.errno) == ("streams", errno.ENOENT)
