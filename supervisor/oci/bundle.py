@@ -23,6 +23,7 @@ from supervisor.logspecs import LogDriver
 from supervisor.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
 from supervisor.oci.confine import confine
 from supervisor.oci.seccomp import Machine
+from supervisor.oci.users import Ids
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = re.compile(r"exitd-[0-9a-z-]+\.scope")
@@ -283,6 +284,15 @@ def _document(container: Container, merged: str, root: str, joins: dict[str, str
         file = f"{wanted.bundle}/config.json"
         raise BadRequest(f"{file}: linux.cgroupsPath {named!r} must be absolute, or SLICE:PREFIX:NAME for systemd")
     return confine(spec.restrict(adapted, volumes), wanted.security, _machine())
+
+
+def user_of_exec(container: Container, user: str, root: str) -> Ids | None:
+    """Return who an exec runs as that asks for a user of the container's root; None: as the container does. It has the
+    container's groups too, and of the image's what the container may have. BadRequest."""
+    if not user:
+        return None
+    rights, shown = container.spec.rights, f"the container {container.spec.name}"
+    return privileges.with_groups(rights, users.resolve(user, root, shown=shown, image_groups=rights.image_groups))
 
 
 def _machine() -> Machine:

@@ -19,7 +19,7 @@ from supervisor import errnos, monitor, procstate, proctree, room, rundir
 from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
-from supervisor.oci import begun, bundle, cgroups, command, execspec, runplan, runtime, users
+from supervisor.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
 from supervisor.oci.runplan import DRAIN_MS, Place
 from supervisor.oci.spec import Document
 from supervisor.oci.watching import Watching
@@ -232,9 +232,7 @@ class NativeExecs:
             process = execspec.whole(e.spec)
             return process, bundle.command_of(process, root, mounts=())
         document = bundle.configuration(container, self._place.root)
-        shown = f"the container {container.spec.name}"
-        groups = container.spec.rights.image_groups
-        user = users.resolve(e.spec.user, root, shown=shown, image_groups=groups) if e.spec.user else None
+        user = bundle.user_of_exec(container, e.spec.user, root)
         own_env = document_env(document) if container.spec.bundle else container.spec.env
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())

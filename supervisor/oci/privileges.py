@@ -98,5 +98,10 @@ def user_of(rights: Rights, user: Ids) -> Ids:
     """With the groups that were asked for. BadRequest when it must not be root, and is."""
     if rights.not_root and user.uid == 0:
         raise BadRequest(f"its user is root, and {NOT_ROOT} forbids that: choose another, as in 1000", field=NOT_ROOT)
+    return with_groups(rights, user)
+
+
+def with_groups(rights: Rights, user: Ids) -> Ids:
+    """Return the user with the groups that were asked for the container besides its own."""
     groups = tuple(dict.fromkeys((*user.additional_gids, *rights.groups)))
     return Ids(user.uid, user.gid, groups, user.home)

@@ -20,7 +20,7 @@ from supervisor.errors import (
 )
 from supervisor.execs import Exec
 from supervisor.facts import Container, Process, RunKey
-from supervisor.oci import bundle, cgroups, command, execspec, spec, users
+from supervisor.oci import bundle, cgroups, command, execspec, spec
 from supervisor.oci.execs import document_env
 from supervisor.oci.runplan import Place
 from supervisor.oci.spec import Document
@@ -171,8 +171,7 @@ class ShimV2Execs:
         if e.spec.process:
             process = execspec.whole(e.spec)
             return process, bundle.command_of(process, root, mounts=())
-        shown, groups = f"the container {container.spec.name}", container.spec.rights.image_groups
-        user = users.resolve(e.spec.user, root, shown=shown, image_groups=groups) if e.spec.user else None
+        user = bundle.user_of_exec(container, e.spec.user, root)
         own_env = document_env(document) if container.spec.bundle else container.spec.env
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())

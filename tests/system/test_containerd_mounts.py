@@ -190,7 +190,7 @@ def test_a_mount_that_stays_busy_is_detached_in_the_end_and_told_of(place: Place
     [
         (Mount("ext4", "/image", options=("loop",)), "loop device"),
         (Mount("fuse3.fuse-overlayfs", "overlay"), "helper program"),
-        (Mount("tmpfs", "tmpfs", options=("x" * 5000,)), "5000 bytes"),
+        (Mount("tmpfs", "tmpfs", options=("x" * 5000,)), "at most 4095 bytes"),
         (Mount("overlay", "overlay", options=("lowerdir=/a::" + "/b" * 3000,)), "at most 4095"),
     ],
 )
