@@ -19,6 +19,7 @@ from typing import Any
 from supervisor.oci import cgroups
 
 LIMIT_SECONDS = 30.0
+UNMOUNT_SECONDS = 10.0
 BUSY_NICENESS = 10
 BUSY = "import os; os.nice({}); os.sched_setaffinity(0, [{}])\nwhile True: pass"
 ROOT_FOLDERS = ("usr", "bin", "sbin", "lib", "lib64")
@@ -202,11 +203,24 @@ def scratch(state_on: str, root_on: str) -> Iterator[Scratch]:
         yield Scratch(state, root, _config(_made(f"{root}/rootfs"), f"{root}/spec"))
     finally:
         for place in (state, root):
-            if f" {place}/" in pathlib.Path("/proc/self/mountinfo").read_text():
+            if not _unmounted(place):
                 print(f"{place}: something is still mounted below it, it stays", file=sys.stderr)
             else:
                 shutil.rmtree(place)
         _remove_cgroups()
+
+
+def _unmounted(place: str) -> bool:
+    """Wait until nothing is mounted below the place, UNMOUNT_SECONDS at most: what an engine that was ended a moment
+    ago has mounted goes with its last process. The file tells of each change (proc_pid_mountinfo(5))."""
+    deadline, changes = time.monotonic() + UNMOUNT_SECONDS, select.poll()
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        changes.register(file, select.POLLPRI)
+        while f" {place}/" in file.read():
+            if not changes.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return False
+            file.seek(0)
+    return True
 
 
 def memory_place() -> str:
