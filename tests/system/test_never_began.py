@@ -222,7 +222,7 @@ def test_what_was_seen_executed_keeps_its_code_when_shim_and_keeper_are_killed(o
         init = client.start(id).init.pid
         until(lambda: in_mask(init, "SigCgt", signal.SIGTERM), "the trap is not set")
         os.kill(init, signal.SIGTERM)
-        assert word(last_exit(client, id)) in ("exited 43", "unknown monitors-killed")  # by the kernel, if it tells
+        assert word(last_exit(client, id)) == "exited 43"  # by the kernel
 
 
 def test_nor_for_an_exec(own: Daemon, root: str, tmp_path: pathlib.Path) -> None:
