@@ -59,8 +59,8 @@ MIGRATIONS = (
     # The same tables. An exitd of schema 5 would read the rows and, when it writes them back, drop what it does not
     # know: a container's rights and seccomp profile, its runtime's root, and that an end was found late.
     "",
-    # The same tables. An exitd of schema 6 would drop a pod's limit of CPU time, whether a container has the groups that
-    # its image gives its user, and whether anybody saw a program executed when its start counted.
+    # The same tables. An exitd of schema 6 would drop a pod's limit of CPU time, whether a container has the groups
+    # that its image gives its user, and whether anybody saw a program executed when its start counted.
     "",
 )
 VERSION = len(MIGRATIONS)

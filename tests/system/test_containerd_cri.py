@@ -150,8 +150,8 @@ def what_cannot_start(scene: Scene) -> object:
 
 
 def containerd_is_restarted(scene: Scene) -> object:
-    """What ran runs on, what ended meanwhile has its code, and what is said afterwards is in the log. What is said while
-    containerd is away its own shim loses; of exitd's a containerd that comes back soon enough has it."""
+    """What ran runs on, what ended meanwhile has its code, and what is said afterwards is in the log. What is said
+    while containerd is away its own shim loses; of exitd's a containerd that comes back soon enough has it."""
     ends, go = scene.told("ends", "echo late; exit 33")
     stays, go_on = scene.told("stays", "echo after; sleep 1000")
 
