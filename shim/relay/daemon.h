@@ -91,7 +91,7 @@ int version_main(void);
 
 /* cleanup.c: what `delete` asks exitd. fate.c: what it does without. */
 int cleanup_ask(const struct words *w, const char *bundle, char *reply, size_t room);
-void fate_leave_word(const struct words *w, const char *bundle);
+void fate_leave_word(const struct words *w, const char *bundle, const char *socket);
 void fate_settle(const char *bundle, struct seen *out);
 
 /* daemon.c */

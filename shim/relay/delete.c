@@ -33,26 +33,36 @@ static int format(char *out, size_t room, const struct seen *seen)
 	return (int)w.used;
 }
 
-/* A relay that was killed could not remove its socket. One that is alive is left alone. Each `start` on the machine has
- * the lock while its relay begins. */
-static void remove_stale_socket(const char *bundle, int64_t end_ms)
+/* The socket of the relay that had this bundle, in `address`; "" where the bundle names none. */
+static const char *socket_of(const char *bundle, char address[SOCKET_ROOM + 16])
 {
-	char path[PATH_ROOM + 16], address[SOCKET_ROOM + 16] = "";
 	const char *socket = address + sizeof SCHEME - 1;
-	int64_t left_ms;
-	int fd, lock_fd;
+	char path[PATH_ROOM + 16];
+	ssize_t got = -1;
+	int fd;
 
 	snprintf(path, sizeof path, "%s/address", bundle);
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return;
-	if (read(fd, address, sizeof address - 1) < 0)
-		*address = 0;
-	close(fd);
+	if (fd >= 0) {
+		got = read(fd, address, SOCKET_ROOM + 15);
+		close(fd);
+	}
+	address[got > 0 ? got : 0] = 0;
 	address[strcspn(address, "\n")] = 0;
 	if (strncmp(address, SCHEME SOCKETS "/", sizeof SCHEME SOCKETS) || strchr(socket + sizeof SOCKETS, '/'))
+		return "";
+	return socket;
+}
+
+/* A relay that was killed could not remove its socket. One that is alive is left alone. Each `start` on the machine has
+ * the lock while its relay begins. */
+static void remove_stale_socket(const char *socket, int64_t end_ms)
+{
+	int64_t left_ms = end_ms - now_ms();
+	int lock_fd;
+
+	if (!*socket)
 		return;
-	left_ms = end_ms - now_ms();
 	lock_fd = place_lock(left_ms < LOCK_MIN_MS ? LOCK_MIN_MS : left_ms > LOCK_MAX_MS ? LOCK_MAX_MS : (int)left_ms);
 	if (lock_fd < 0)
 		return;
@@ -63,17 +73,18 @@ static void remove_stale_socket(const char *bundle, int64_t end_ms)
 
 int delete_main(const struct words *w)
 {
-	char here[PATH_ROOM], reply[REPLY_ROOM];
+	char here[PATH_ROOM], reply[REPLY_ROOM], address[SOCKET_ROOM + 16];
 	const char *bundle = *w->bundle ? w->bundle : getcwd(here, sizeof here) ? here : ".";
+	const char *socket = socket_of(bundle, address);
 	int64_t end_ms = now_ms() + ALL_MS;
 	int size = cleanup_ask(w, bundle, reply, sizeof reply);
 	struct seen seen;
 
 	if (size < 0) {
-		fate_leave_word(w, bundle);
+		fate_leave_word(w, bundle, socket);
 		fate_settle(bundle, &seen);
 		size = format(reply, sizeof reply, &seen);
 	}
-	remove_stale_socket(bundle, end_ms);
+	remove_stale_socket(socket, end_ms);
 	return write(STDOUT_FILENO, reply, (size_t)size) == size ? 0 : 1;
 }

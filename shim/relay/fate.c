@@ -45,8 +45,8 @@ static int is_short(int error)
 	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
-/* <state>/shimv2/gone/HASH: exitd finds it when it is back, and gives the task up. */
-void fate_leave_word(const struct words *w, const char *bundle)
+/* <state>/shimv2/gone/HASH: exitd finds it when it is back, and gives the task up. `socket`: the dead relay's, or "". */
+void fate_leave_word(const struct words *w, const char *bundle, const char *socket)
 {
 	char text[MESSAGE_MAX], name[512], hash[HASH_SIZE], path[PATH_ROOM], made[PATH_ROOM + 16];
 	struct writer out;
@@ -58,6 +58,7 @@ void fate_leave_word(const struct words *w, const char *bundle)
 	writer_text(&out, "namespace", w->name_space);
 	writer_text(&out, "id", w->id);
 	writer_text(&out, "bundle", bundle);
+	writer_text(&out, "socket", socket);
 	size = writer_close(&out);
 	snprintf(path, sizeof path, "%s/shimv2", w->state);
 	mkdir(path, 0700);

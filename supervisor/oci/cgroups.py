@@ -275,8 +275,9 @@ def join(cgroups_path: str, process: Process, root: str = ROOT) -> None:
             file.write(str(process.pid))
 
 
-def remove_if_empty(cgroups_path: str, *, limit_seconds: float = 3.0, root: str = ROOT) -> None:
-    """Remove a cgroup that may be others' too from every hierarchy in which nobody is in it. Repeatable.
+def remove_if_empty(cgroups_path: str, *, limit_seconds: float = 3.0, root: str = ROOT) -> bool:
+    """Remove a cgroup that may be others' too from every hierarchy in which nobody is in it. False: some of it is left.
+    Repeatable.
 
     Blocks for at most about `limit_seconds`: a process that is about to end keeps its cgroup busy when it is listed in
     it no more. Raises OSError if the kernel refuses for another reason.
@@ -285,8 +286,9 @@ def remove_if_empty(cgroups_path: str, *, limit_seconds: float = 3.0, root: str 
     deadline = time.monotonic() + limit_seconds
     while not all([_remove_tree(top) for top in tops]):
         if pids(cgroups_path, root) or time.monotonic() >= deadline:
-            return
+            return False
         time.sleep(RETRY_SECONDS)
+    return True
 
 
 def _kill_all(tops: dict[str, str], deadline: float) -> bool:

@@ -15,7 +15,7 @@ import structlog
 from shim import launch, native
 from shim.undo import undone_on_failure
 from supervisor import errnos, monitor, procstate, room, rundir
-from supervisor.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, WrongState
+from supervisor.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
 from supervisor.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
 from supervisor.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
 from supervisor.oci.runplan import Place
@@ -28,6 +28,7 @@ from supervisor.witness import Beginning, Watch
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
+BUSY_CGROUP_SECONDS = 60  # after its end a container is not called clean while its cgroup is busy
 LOST_SECONDS = 5.0  # for the end of an init whose state directory was lost
 
 log = structlog.get_logger(__name__)
@@ -376,7 +377,9 @@ class NativeContainers:
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
             if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # its own, as a rule
-                await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
+                is_gone = await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
+                if not is_gone and _has_just_ended(container) and not rest.sharers(path):
+                    raise TimedOut(f"the cgroup of {container.spec.name} is still busy", id=container.id)
             self.forget(container)
             rundir.remove(path)
 
@@ -507,9 +510,14 @@ def _parent_of(pid: int) -> int:
         return 0
 
 
-def _remove_if_empty(path: str) -> None:
+def _has_just_ended(container: Container) -> bool:
+    """Its cgroup may still have a process of its own that is about to end; later whoever is in it is not."""
+    return container.exit is not None and time.time_ns() - container.exit.at_ns < BUSY_CGROUP_SECONDS * 10**9
+
+
+def _remove_if_empty(path: str) -> bool:
     try:
-        cgroups.remove_if_empty(path)
+        return cgroups.remove_if_empty(path)
     except OSError as error:
         raise ShimFailed(f"cgroup {path}: {error.strerror}") from error
 

@@ -35,13 +35,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What a program that could not reach us has left. `written_ns`: a task that was made later is another one."""
+    """What a program that could not reach us has left. `written_ns`: a task that was made later is another one.
+    `socket`: of the relay that is dead; empty from programs of an earlier version."""
 
     path: Path
     namespace: str
     id: str
     bundle: str
     written_ns: int
+    socket: str = ""
 
 
 class Ends:
@@ -89,28 +91,28 @@ class Ends:
         """Whatever word there is of such a task is acted on. To be called in the task's turn."""
         place = self._place(namespace, id)
         if place.exists() and (one := await asyncio.to_thread(_read, place)) is not None:
-            await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns)
+            await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
 
     async def _take_up(self, one: Gone) -> None:
         """Nobody asks for it again."""
 
         async def clean_up() -> Look:
-            return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns)
+            return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
 
         name = (one.namespace, one.id, "")
         await insist(lambda: self._turns.run("", name, clean_up), "ending a task that containerd has given up", one.id)
 
-    async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> Look:
+    async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> Look:
         self._tell_given_up(namespace, id, bundle, before_ns)
+        stale = sockets.of_text(socket) or await asyncio.to_thread(sockets.of_bundle, bundle)
+        if stale:  # `delete` removes it, if it is not killed
+            self._node.spawn(asyncio.to_thread(sockets.remove_stale, stale))
         c = await self._known(namespace, id)
         if c is None or not _same(c, bundle) or c.created_ns > before_ns:
             seen = await making.read_end(bundle, namespace, id) if bundle else None
             seen = seen or await self._ended_before(namespace, id)
         else:
             log.info("task given up by containerd", container=c.id, task=id, namespace=namespace)
-            relays = await asyncio.to_thread(sockets.of_bundle, bundle) if bundle else ""
-            if relays:  # `delete` removes it, if it is not killed
-                self._node.spawn(asyncio.to_thread(sockets.remove_stale, relays))
             seen = await self._service.remove(c, CONTAINERD, CLEANED_UP)
         with contextlib.suppress(FileNotFoundError):
             self._place(namespace, id).unlink()
@@ -159,7 +161,9 @@ def _read(path: Path) -> Gone | None:
     try:
         with path.open("rb") as file:
             message, written_ns = fields.decode(file.read(MOST_BYTES), "gone"), os.fstat(file.fileno()).st_mtime_ns
-        return Gone(path, message.get("namespace"), message.get("id"), message.get("bundle"), written_ns)
+        return Gone(
+            path, message.get("namespace"), message.get("id"), message.get("bundle"), written_ns, message.get("socket")
+        )
     except FileNotFoundError:
         return None
     except fields.BadMessage as error:

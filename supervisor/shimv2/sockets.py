@@ -29,6 +29,11 @@ def of_bundle(bundle: str) -> str:
         text = regular.read(f"{bundle}/address", most_bytes=MOST_BYTES, follow=False).decode(errors="replace")
     except (OSError, regular.NotRegular):
         return ""
+    return of_text(text)
+
+
+def of_text(text: str) -> str:
+    """Return the path of the socket that the text names, with or without its scheme; empty where it names another."""
     directory, _, name = text.strip().removeprefix(SCHEME).rpartition("/")
     return f"{SOCKETS}/{name}" if directory == SOCKETS and name not in ("", ".", "..") else ""
 

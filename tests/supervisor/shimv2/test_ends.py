@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shim import fields
 from supervisor.facts import By, Container, Exited, Phase, Spec
 from supervisor.inotify import Inotify
 from supervisor.lifecycle import RemoveAsked
@@ -86,6 +87,24 @@ async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_giv
         await Ends(w.node, service, Turns(), str(tmp_path)).clean_up("default", "web", str(tmp_path / "b-web"))
         await w.node.background.settled()
         assert service.removed == ["web"] and not path.exists()
+
+
+@in_loop
+async def test_so_it_does_with_a_task_whose_bundle_has_gone_by_the_word_of_the_delete_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "SOCKETS", str(tmp_path / "s"))
+    (tmp_path / "s").mkdir()
+    with socket.socket(socket.AF_UNIX) as relay:
+        relay.bind(str(path := tmp_path / "s" / "abc"))
+    said = [("namespace", "default"), ("id", "web"), ("bundle", str(tmp_path / "b-web")), ("socket", str(path))]
+    (gone := tmp_path / "shimv2" / "gone").mkdir(parents=True)
+    (gone / "word").write_bytes(fields.encode("gone", said))
+    async with world(tmp_path) as w:
+        await ended(w, tmp_path, "web")
+        shutil.rmtree(tmp_path / "b-web")
+        await removed(w, tmp_path)
+        assert not path.exists()
 
 
 @in_loop
