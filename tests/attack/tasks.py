@@ -178,7 +178,8 @@ class TaskBox:
             return True
         state = self.state()
         if state == GONE:
-            self.rig.forget(self.name)
+            if not self.rig.forget(self.name) and (self.rig.bundles / f".{self.name}").exists():
+                self.rig.begin_anew(self.name)
             self.ctr("container", "rm", self.name)
             self.ctr("snapshot", "rm", self.name)
             self.ctr("run", "-d", "--null-io", "--runtime", EXITD, *self.mount, IMAGE, self.name, *self.words)
