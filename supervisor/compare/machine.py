@@ -196,7 +196,7 @@ def facts(scratch: Scratch) -> dict[str, str]:
 
 @contextlib.contextmanager
 def scratch(state_on: str, root_on: str) -> Iterator[Scratch]:
-    """Both directories, removed at the end; whatever is still mounted below keeps them from being so."""
+    """Both directories, removed at the end, unless something stays mounted below them for UNMOUNT_SECONDS."""
     state = tempfile.mkdtemp(prefix="xb", dir=state_on)
     root = tempfile.mkdtemp(prefix="xb", dir=root_on)
     try:

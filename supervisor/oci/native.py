@@ -511,7 +511,7 @@ def _parent_of(pid: int) -> int:
 
 
 def _has_just_ended(container: Container) -> bool:
-    """Its cgroup may still have a process of its own that is about to end; later whoever is in it is not."""
+    """Return whether a process in its cgroup may be one of its own that is about to end. Later it is another's."""
     return container.exit is not None and time.time_ns() - container.exit.at_ns < BUSY_CGROUP_SECONDS * 10**9
 
 

@@ -39,7 +39,7 @@ def of_text(text: str) -> str:
 
 
 def remove_stale(path: str) -> None:
-    """Remove the socket, unless somebody listens there."""
+    """Remove the socket, unless a relay listens there. A failure is logged."""
     try:
         with _lock():
             if not _is_served(path):

@@ -72,14 +72,20 @@ async def test_a_task_that_had_ended_before_a_reboot_is_removed_after_it_and_its
         await ended(w, tmp_path, "web")
 
 
+def stale_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a relay that was killed, in a directory that stands for containerd's."""
+    (directory := tmp_path / "s").mkdir()
+    monkeypatch.setattr(sockets, "SOCKETS", str(directory))
+    with socket.socket(socket.AF_UNIX) as relay:
+        relay.bind(str(directory / "abc"))
+    return directory / "abc"
+
+
 @in_loop
 async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "SOCKETS", str(tmp_path / "s"))
-    (tmp_path / "s").mkdir()
-    with socket.socket(socket.AF_UNIX) as relay:
-        relay.bind(str(path := tmp_path / "s" / "abc"))
+    path = stale_socket(tmp_path, monkeypatch)
     async with world(tmp_path) as w:
         await ended(w, tmp_path, "web")
         (tmp_path / "b-web" / "address").write_text(f"unix://{path}")
@@ -93,10 +99,7 @@ async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_giv
 async def test_so_it_does_with_a_task_whose_bundle_has_gone_by_the_word_of_the_delete_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "SOCKETS", str(tmp_path / "s"))
-    (tmp_path / "s").mkdir()
-    with socket.socket(socket.AF_UNIX) as relay:
-        relay.bind(str(path := tmp_path / "s" / "abc"))
+    path = stale_socket(tmp_path, monkeypatch)
     said = [("namespace", "default"), ("id", "web"), ("bundle", str(tmp_path / "b-web")), ("socket", str(path))]
     (gone := tmp_path / "shimv2" / "gone").mkdir(parents=True)
     (gone / "word").write_bytes(fields.encode("gone", said))
