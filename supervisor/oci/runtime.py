@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shim import programs
+from shim.undo import undone_on_failure
 from supervisor import room
 from supervisor.errors import RuntimeFailed, RuntimeMissing, TimedOut
 
@@ -196,19 +197,16 @@ class _Command:
         )
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._outputs = {pipe.fileno(): bytearray() for pipe in (self._process.stdout, self._process.stderr) if pipe}
-        for output_fd in self._outputs:
-            os.set_blocking(output_fd, False)
-        self._pidfd = _open_or_end(self._process)
-        try:
-            self._loop.add_reader(self._pidfd, self.ended.set)
+        self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
+        self._outputs = {pipe.fileno(): bytearray() for pipe in self._pipes}
+        with undone_on_failure(self._abandon):
             for output_fd in self._outputs:
-                self._loop.add_reader(output_fd, self._read, output_fd)
-        except OSError:
-            self._kill()
-            self._process.wait(DEATH_SECONDS)
-            self._close()
-            raise
+                os.set_blocking(output_fd, False)
+            self._pidfd = os.pidfd_open(self._process.pid)
+            with undone_on_failure(self._unwatch):
+                self._loop.add_reader(self._pidfd, self.ended.set)
+                for output_fd in self._outputs:
+                    self._loop.add_reader(output_fd, self._read, output_fd)
 
     async def finish(self) -> None:
         """Kills what has not ended, reaps it, closes everything. An unkillable command is reaped by a later Popen."""
@@ -220,6 +218,10 @@ class _Command:
         except TimeoutError:
             pass
         finally:
+            self._process.poll()
+            for output_fd in self._outputs:
+                self._read(output_fd)  # a pipe's whole content; more would be another writer's
+            self._unwatch()
             self._close()
 
     def result(self) -> Result:
@@ -228,19 +230,23 @@ class _Command:
 
     def _kill(self) -> None:
         """The group's number is the leader's, and that is not reaped yet, so neither can be a stranger's."""
-        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _close(self) -> None:
-        self._process.poll()
-        self._loop.remove_reader(self._pidfd)
+    def _abandon(self) -> None:
+        """The command cannot be watched: it is ended, and its pipes are closed now, not when the error is forgotten."""
+        self._kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(DEATH_SECONDS)
+        self._close()
+
+    def _unwatch(self) -> None:
+        for watched_fd in (self._pidfd, *self._outputs):
+            self._loop.remove_reader(watched_fd)
         os.close(self._pidfd)
-        for output_fd in self._outputs:
-            self._read(output_fd)  # a pipe's whole content; more would be another writer's
-            self._loop.remove_reader(output_fd)
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe:
-                pipe.close()
+
+    def _close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
 
     def _read(self, output_fd: int) -> None:
         """Takes what is there, keeps the first MOST_OUTPUT_BYTES of it."""
@@ -252,14 +258,3 @@ class _Command:
         if not chunk:
             self._loop.remove_reader(output_fd)
         kept += chunk[: MOST_OUTPUT_BYTES - len(kept)]
-
-
-def _open_or_end(process: subprocess.Popen[bytes]) -> int:
-    """A child's pidfd. Out of descriptors: the child, which nobody could watch, is ended."""
-    try:
-        return os.pidfd_open(process.pid)
-    except OSError:
-        process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(DEATH_SECONDS)
-        raise

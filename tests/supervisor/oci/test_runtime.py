@@ -1,7 +1,9 @@
 """Runtime commands are run with a limit on everything, and told apart by what can be looked at."""
 
 import asyncio
+import errno
 import functools
+import gc
 import os
 import pathlib
 import signal
@@ -206,3 +208,24 @@ async def test_a_command_needs_less_room_than_a_run_that_is_to_begin(monkeypatch
         assert (await run(["true"], timeout_seconds=30)).returncode == 0
     with only(room.FOR_COMMAND - 1), pytest.raises(Busy):
         await run(["true"], timeout_seconds=30)
+
+
+@in_a_loop
+async def test_a_command_that_cannot_be_watched_is_ended_and_closed_while_its_error_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = open_now()
+    gc.disable()  # garbage that closes what it holds would prove nothing
+    try:
+        for place in ("pidfd_open", "set_blocking"):
+            with monkeypatch.context() as patched, pytest.raises(OSError, match="Too many") as caught:
+                patched.setattr(os, place, refuse)
+                await run(["sleep", "1000"], timeout_seconds=30)
+            assert sorted(os.listdir("/proc/self/fd")) == before, place
+            assert not pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text(), place
+            assert caught.value.errno == errno.EMFILE
+    finally:
+        gc.enable()
