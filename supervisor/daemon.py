@@ -237,6 +237,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.callback(monitor.close)
         kernel = kernelword.chosen(settings.now().kernel_witness, monitor, "" if pidfd.works else pidfd.detail)
         stack.callback(kernel.close)
+        executions = kernelword.executions(settings.now().kernel_witness, monitor, kernel)
+        stack.callback(executions.close)
         keeper = Keeper(
             settings.state,
             str(programs.find("exitd-keeper")),
@@ -250,7 +252,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.callback(runs.close)
         pumps = Pumps(settings.state, monitor, keeper)
         stack.callback(pumps.close)
-        hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel)
+        hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel, executions=executions)
         stack.push_async_callback(hub.close)
         native = NativeContainers(place, runs, ownership.owner(settings.root, settings.state))
         manager = Containers(native, ShimV2Containers(place, hub, native.prepared))

@@ -9,18 +9,20 @@ The connector's events come from the kernel's own address: with CAP_NET_ADMIN an
 
 import asyncio
 import errno
+import functools
 import os
 import secrets
 import select
 import socket
 import struct
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from shim import native
-from supervisor import monitor, procevents, procstate
+from supervisor import monitor, procevents, procstate, room
 from supervisor.config import KernelWitness
 from supervisor.facts import Process, Source
 from supervisor.procevents import Answered, Lives, Standing, Threads
@@ -28,6 +30,7 @@ from supervisor.procevents import Answered, Lives, Standing, Threads
 BUFFER_BYTES = 2 << 20  # some five thousand events
 ANSWER_SECONDS = 2.0  # the kernel answers before the request has returned, or never
 EVENTS_AT_ONCE = 1024
+MOST_DRAINS = 8  # as many events as the socket can hold
 REST_SECONDS = 0.05  # after a reading: a wake-up for each event would cost ten times what reading it does
 SEEN_AT_ONCE = 100  # processes whose threads are read in one turn of the loop
 SEE_MORE_SECONDS = 0.01  # until the next of them
@@ -122,6 +125,7 @@ class ByEvents(KernelWord):
             self._filter()
         except OSError as error:
             log.warning("an end may be unknown: no filter for process events", pid=process.pid, why=str(error))
+            self._lives.miss(process)
             return
         if self._drain() and not self._is_behind:
             self._lives.see(process)
@@ -138,12 +142,19 @@ class ByEvents(KernelWord):
     def of(self, process: Process, pidfd: int) -> Word:
         is_all = self._drain()
         standing, status = self._lives.standing(process)
-        executed = self._lives.has_executed(process)
+        executed = bool(self._lives.has_executed(process))
         if not is_all or standing is Standing.GOING_ON:
             return Word(is_coming=standing is not Standing.LOST, executed=executed)
         if standing is Standing.ENDED:
             return Word(status, Source.PROCEVENTS, executed=executed)
         return Word(executed=executed)
+
+    def has_executed(self, process: Process) -> bool | None:
+        """A program, since it was held; None: nobody can tell. execve(2) itself sends the event: of one that has
+        answered, or ended, none is under way."""
+        is_all = any(self._drain() for _ in range(MOST_DRAINS))
+        executed = self._lives.has_executed(process)
+        return executed if executed or is_all else None
 
     def close(self) -> None:
         if self._resting is not None:
@@ -240,6 +251,54 @@ class ByEvents(KernelWord):
         return Threads(frozenset(each.tid for each in found), all(each.is_ending for each in found))
 
 
+class Executions:
+    """Which of the processes that wait for their start have executed a program since: the process events say so, also
+    of one that its parent has reaped. One per daemon.
+
+    Where the kernel's word is not had by those events, they are listened to only while somebody is held here: the
+    kernel makes none for anybody who does not listen."""
+
+    def __init__(self, kernel: KernelWord, listening: Callable[[], ByEvents] | None = None) -> None:
+        """`kernel` holds everybody who is held here, too. `listening` begins to listen; OSError. None: it must not."""
+        self._kernel = kernel if isinstance(kernel, ByEvents) else None
+        self._listening = listening
+        self._own: ByEvents | None = None
+        self._held: dict[Process, int] = {}  # and its pidfd
+
+    def hold(self, process: Process, pidfd: int) -> None:
+        """One that has executed nothing yet. The descriptor stays the caller's, and open until `let_go`."""
+        if self._kernel is None and self._own is None and self._listening is not None:
+            try:
+                self._own = self._listening()
+            except OSError as error:
+                log.info("a program that the kernel refuses under another's shim is not seen", why=str(error))
+                if not room.is_used_up(error):  # else: the next one may have more luck
+                    self._listening = None
+        self._held[process] = pidfd
+        if self._own is not None:
+            self._own.hold(process, pidfd)
+
+    def of(self, process: Process) -> bool | None:
+        """Whether it has executed a program since it was held. None: it is not held, or nobody can tell."""
+        events = self._kernel or self._own
+        return events.has_executed(process) if events is not None and process in self._held else None
+
+    def let_go(self, process: Process) -> None:
+        """Repeatable."""
+        pidfd = self._held.pop(process, None)
+        if self._own is None or pidfd is None:
+            return
+        self._own.let_go(process, pidfd)
+        if not self._held:
+            self._own.close()
+            self._own = None
+
+    def close(self) -> None:
+        """Repeatable."""
+        for process in list(self._held):
+            self.let_go(process)
+
+
 def chosen(wanted: KernelWitness, watcher: monitor.Monitor, pidfd_trouble: str) -> KernelWord:
     """The best way that is there and wanted. `pidfd_trouble`: why pidfds tell nothing here; empty: they do."""
     trouble = [f"the configuration says kernel_witness = {wanted.value}"] if wanted is not KernelWitness.AUTO else []
@@ -255,6 +314,11 @@ def chosen(wanted: KernelWitness, watcher: monitor.Monitor, pidfd_trouble: str) 
     if wanted is not KernelWitness.NONE:
         log.warning("the kernel is no witness of ends here", why="; ".join(trouble))
     return KernelWord("; ".join(trouble))
+
+
+def executions(wanted: KernelWitness, watcher: monitor.Monitor, kernel: KernelWord) -> Executions:
+    """`kernel`: what `chosen` has chosen. A configuration that names a way of hearing of ends names it for starts."""
+    return Executions(kernel, functools.partial(ByEvents, watcher) if wanted is KernelWitness.AUTO else None)
 
 
 # -- the connector's socket

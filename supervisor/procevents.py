@@ -204,6 +204,7 @@ class Life:
     looks: int = 0
     going: int | None = None  # the status of the end that all threads were on their way to at the last look
     executed: bool = False  # a program, since it was added; this stays true whatever is lost
+    missed: bool = False  # events were lost since it was added: one of them may have been its execve(2)
 
 
 class Lives:
@@ -248,8 +249,14 @@ class Lives:
     def lose(self) -> None:
         """Some events were lost. Follow it by `see_some` as soon as later ones come again."""
         for life in self._lives.values():
-            life.is_lost = True
+            life.is_lost = life.missed = True
         self._unseen = dict.fromkeys(self._lives)
+
+    def miss(self, process: Process) -> None:
+        """Not all of its events are heard."""
+        life = self._lives.get(process.pid)
+        if life is not None and life.process == process:
+            life.missed = True
 
     def see_some(self, most: int) -> bool:
         """Do as `see` for at most so many processes that are lost, or were added and not seen. Return whether that was
@@ -283,10 +290,12 @@ class Lives:
         status = _status(life)
         return (Standing.LOST, None) if status is None else (Standing.ENDED, status)
 
-    def has_executed(self, process: Process) -> bool:
-        """A program, since it was added. False also means that nobody can tell."""
+    def has_executed(self, process: Process) -> bool | None:
+        """A program, since it was added. None: that cannot be known. All events that were sent have been taken."""
         life = self._lives.get(process.pid)
-        return life is not None and life.process == process and life.executed
+        if life is None or life.process != process:
+            return None
+        return True if life.executed else None if life.missed else False
 
     def _see(self, life: Life) -> None:
         self._unseen.pop(life.process.pid, None)

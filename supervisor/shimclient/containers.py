@@ -138,7 +138,8 @@ class ShimV2Containers:
     def _watch(self, container: Container, run: Run, init: Process) -> None:
         self._hub.watch_memory(run, container.oom_told)
         watched = self._hub.watching.add(run.key, run.peer)
-        self._hub.watching.hold(watched, init, own=run.peer.is_plain)
+        executes = bundle.executes(container, self._place.root)
+        self._hub.watching.hold(watched, init, own=run.peer.is_plain, executes=executes)
         self._hub.watching.begin(watched)
         self._hub.keep(run)
 
@@ -161,13 +162,24 @@ class ShimV2Containers:
             await link.start(container.id, seconds=self._place.runtime_seconds)
         finally:
             self._starting.discard(key)
+        await self._hub.watching.see_start(key)
+        if self._never_executed(key):
+            argv0, where = next(iter(container.spec.args), "its command"), f"exitctl logs {container.spec.name}"
+            raise command.never_executed(argv0, more=f", and at: {where}")
 
     async def state_process(self, container: Container) -> str:
+        """Of an init that has ended without its program the kernel knows it first."""
+        if self._never_executed(RunKey(container.id, container.run)):
+            return "stopped"
         link = await self._to(container)
         try:
             return (await link.state(container.id)).status
         except NoSuchContainer:
             return "absent"
+
+    def _never_executed(self, key: RunKey) -> bool:
+        watched = self._hub.watching.get(key)
+        return watched is not None and self._hub.watching.has_begun(watched) is False
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         """Through the shim, whatever the pid: it may be a virtual machine's, and others' too. Past a shim that does not

@@ -12,7 +12,7 @@ from supervisor import monitor, rundir
 from supervisor.errors import ExitdError, ShimFailed
 from supervisor.facts import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.inotify import Inotify
-from supervisor.kernelword import KernelWord
+from supervisor.kernelword import Executions, KernelWord
 from supervisor.oci import cgroups
 from supervisor.oci.bundle import cgroups_path
 from supervisor.oci.oomwatch import OomWatch
@@ -70,11 +70,12 @@ class Hub:
         *,
         zombie: bool,
         kernel: KernelWord,
+        executions: Executions,
     ) -> None:
         """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
         self.place = where
         self.pumps = pumps
-        self.watching = Watching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel)
+        self.watching = Watching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions)
         self.on_silence: Callable[[RunKey, bool], None] = lambda key, silent: None
         self._runs: dict[str, Run] = {}
         self._on_exit: ExitListener | None = None

@@ -49,7 +49,8 @@ class Seen:
     for no other reason than that this was the code; others say it of what they have lost, too. `ended_ns`: when the
     kernel reported the end of the process, 0 where exitd did not see it. `forced`: it was killed past its shim,
     which does not answer. `is_zombie`: `kernel_status` is from the process itself. `never_started`: the shim says so.
-    `kernel_source`: by which way the kernel gave the status.
+    `kernel_source`: by which way the kernel gave the status. `began`: whether the program was executed, as the kernel
+    says; None: it does not, or nobody could ask. Where it was not, every number is that of the runtime's init.
     """
 
     process: Process | None
@@ -67,6 +68,7 @@ class Seen:
     is_zombie: bool = False
     never_started: bool = False
     kernel_source: Source = Source.PIDFD
+    began: bool | None = None
 
 
 def judge(seen: Seen) -> Report | Pending:
@@ -95,8 +97,20 @@ def judge(seen: Seen) -> Report | Pending:
 
 def _seen_ended(seen: Seen, status: ExitStatus, source: Source) -> Report:
     """Dated by the kernel's notice, else when it was found."""
-    at_ns = seen.ended_ns or seen.now_ns
-    return Report(status, source, seen.process, at_ns, seen.oom_kills, at_is_found=not seen.ended_ns, counted=False)
+    return _report(seen, status, source, seen.ended_ns or seen.now_ns, at_is_found=not seen.ended_ns)
+
+
+def _report(seen: Seen, status: ExitStatus, source: Source, at_ns: int, *, at_is_found: bool = False) -> Report:
+    return Report(
+        Unknown(NEVER_STARTED) if seen.began is False else status,
+        source,
+        seen.process,
+        at_ns,
+        seen.oom_kills,
+        at_is_found=at_is_found,
+        counted=False,
+        began=seen.began,
+    )
 
 
 def _told(seen: Seen, word: Word, source: Source) -> Report:
@@ -106,7 +120,7 @@ def _told(seen: Seen, word: Word, source: Source) -> Report:
         truth = waited(seen.kernel_status)
         source = source if fold(truth) == word.number else seen.kernel_source
         status = truth
-    return Report(status, source, seen.process, at_ns, seen.oom_kills, counted=False)
+    return _report(seen, status, source, at_ns)
 
 
 def number_status(number: int, *, is_plain: bool) -> ExitStatus:

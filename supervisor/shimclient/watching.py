@@ -15,14 +15,16 @@ from supervisor import monitor, room
 from supervisor.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.evidence import Pending
 from supervisor.facts import Process, Report, RunKey, Source
-from supervisor.kernelword import KernelWord
+from supervisor.kernelword import Executions, KernelWord
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.verdict import NOT_DELETED, Deletion, Seen, Word, judge
+from supervisor.witness import BEGINS_SECONDS
 
 ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed
 AGAIN_SECONDS = 1.0  # between two Waits that came back without an end
 REAPED_SECONDS = 1.0  # for the host's init to reap what a dead shim has left
 LOOK_SECONDS = 0.02
+FIRST_LOOK_SECONDS = 0.001  # after a start, for its execve(2)
 MOST_PID = 1 << 22  # PID_MAX_LIMIT: no machine has more
 
 log = structlog.get_logger(__name__)
@@ -50,17 +52,20 @@ class Watched:
     is_zombie: bool = False  # that status was read from the dead process itself, which nobody has reaped
     forced: bool = False  # SIGKILL was sent past its shim, which does not answer: the kernel's word is enough
     never_started: bool = False  # its shim says so
+    executes: bool = False  # its runtime executes the program, and exitd has seen it wait for that
+    began: bool | None = None  # whether the program was executed; None: nobody knows
     ended_ns: int = 0  # CLOCK_REALTIME at which init's pidfd became readable; 0 where it had ended before it was held
     waiting: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
     holding: asyncio.TimerHandle | None = None  # the next try to hold init
 
-    def close(self, kernel: KernelWord) -> None:
+    def close(self, kernel: KernelWord, executions: Executions) -> None:
         for each in (self.waiting, self.timer, self.holding):
             if each is not None:
                 each.cancel()
         if self.init_fd >= 0:
             if self.init is not None:
+                executions.let_go(self.init)
                 kernel.let_go(self.init, self.init_fd)
             asyncio.get_running_loop().remove_reader(self.init_fd)
             os.close(self.init_fd)
@@ -77,11 +82,13 @@ class Watching:
         *,
         zombie: bool,
         kernel: KernelWord,
+        executions: Executions,
     ) -> None:
         self._tell = tell
         self._oom_kills = oom_kills
         self._zombie = zombie
         self._kernel = kernel
+        self._executions = executions
         self._watched: dict[RunKey, Watched] = {}
 
     def get(self, key: RunKey) -> Watched | None:
@@ -99,7 +106,7 @@ class Watching:
     def drop(self, key: RunKey) -> None:
         watched = self._watched.pop(key, None)
         if watched is not None:
-            watched.close(self._kernel)
+            watched.close(self._kernel, self._executions)
 
     def drop_run(self, key: RunKey) -> None:
         """Init and its execs."""
@@ -110,10 +117,12 @@ class Watching:
         for key in list(self._watched):
             self.drop(key)
 
-    def hold(self, watched: Watched, init: Process, *, own: bool = True) -> None:
+    def hold(self, watched: Watched, init: Process, *, own: bool = True, executes: bool = False) -> None:
         """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there. Without room for one it is
-        opened as soon as there is: that its shim has begun it stays true. A pid of 0 is nobody's."""
+        opened as soon as there is: that its shim has begun it stays true. A pid of 0 is nobody's. `executes`: init
+        becomes the container's program by execve(2), and may wait for that still."""
         watched.init, watched.own = init, own and init.pid > 0
+        watched.executes = executes and watched.own
         if init.pid > 0:
             self._hold(watched)
 
@@ -134,6 +143,45 @@ class Watching:
             watched.init_fd = -1 if fd is None else fd
             if watched.own and fd is not None:
                 self._kernel.hold(watched.init, fd)
+                self._hold_start(watched)
+
+    def _hold_start(self, watched: Watched) -> None:
+        """First held, then looked at: no execve(2) comes between."""
+        if not watched.executes:
+            return
+        assert watched.init is not None
+        self._executions.hold(watched.init, watched.init_fd)
+        if native.has_executed(watched.init.pid, watched.init.started_ticks) is not False:
+            self._executions.let_go(watched.init)  # it runs already, or its end was not seen
+            watched.executes = False
+
+    def has_begun(self, watched: Watched) -> bool | None:
+        """Whether init has executed the program. None: nobody knows yet, or ever will, or it is not to be asked."""
+        if watched.began is not None or not watched.executes or watched.init is None or watched.init_fd < 0:
+            return watched.began
+        is_over = monitor.read_ready(watched.init_fd)  # before the looks: they are the last ones then
+        looked = native.has_executed(watched.init.pid, watched.init.started_ticks)
+        heard = self._executions.of(watched.init)
+        if looked or heard:
+            watched.began = True
+            self._executions.let_go(watched.init)
+        elif is_over and False in (looked, heard):  # a zombie knows as well
+            watched.began = False
+        return watched.began
+
+    async def see_start(self, key: RunKey) -> None:
+        """After a start that has succeeded: until `has_begun` knows it, or nobody will, BEGINS_SECONDS at most."""
+        loop, rest = asyncio.get_running_loop(), FIRST_LOOK_SECONDS
+        end = loop.time() + BEGINS_SECONDS
+        while (watched := self._watched.get(key)) is not None and loop.time() < end:
+            if self.has_begun(watched) is not None or not self._may_begin(watched):
+                return
+            await asyncio.sleep(rest)
+            rest = min(2 * rest, LOOK_SECONDS)
+
+    def _may_begin(self, watched: Watched) -> bool:
+        is_awaited = watched.executes and watched.init_fd >= 0 and not watched.reported
+        return is_awaited and not monitor.read_ready(watched.init_fd)
 
     def _init_ended(self, watched: Watched) -> None:
         watched.ended_ns = time.time_ns()
@@ -250,6 +298,7 @@ class Watching:
                 watched.is_zombie,
                 watched.never_started,
                 watched.kernel_source,
+                self.has_begun(watched),
             )
         )
         if isinstance(found, Pending):

@@ -20,6 +20,7 @@ from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until
 from tests.system.gates import in_mask
 from tests.system.lives import Wrapper, last_exit, ledger, types, word
+from tests.system.shimclientrig import RUNC
 
 REFUSED = {"format": b"\x7fELF of no machine", "bare": b"no interpreter line\n", "interpreter": b"#!/no/such/program\n"}
 TURNS = b"#!/bin/sh\n>/bin/turns; exit 3\n"  # the next run finds an empty file
@@ -117,6 +118,33 @@ def test_an_exec_that_the_kernel_refuses_has_failed_and_exec_returns_126(
     assert types(client, up.id) == ["create", "start", "failed"]
     assert not ledger(client, up.id)
     assert cli("exec", up.id, "sh", "-c", "exit 7").code == 7
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_under_anothers_shim_a_program_that_the_kernel_refuses_never_began_either(
+    client: Client, cli: Cli, root: str, name: str
+) -> None:
+    id = client.create(spec(name, rootfs=root, runtime=RUNC)).id
+    told = refused(client, id)
+    assert told.source == "shimv2-wait"
+    assert cli("start", id).code == 126
+    assert [word(each) for each in ledger(client, id)] == [NEVER, NEVER]
+
+
+def test_what_begins_under_anothers_shim_and_ends_at_once_has_its_code(client: Client, root: str) -> None:
+    for code in (1, 7):
+        id = client.create(spec("sh", "-c", f"exit {code}", rootfs=root, runtime=RUNC)).id
+        client.start(id)
+        assert word(last_exit(client, id)) == f"exited {code}"
+        assert types(client, id) == ["create", "start", "exit"]
+
+
+def test_what_was_made_and_not_started_under_anothers_shim_never_began(client: Client) -> None:
+    removed, killed = (client.create(spec("sh", runtime=RUNC)).id for _ in range(2))
+    client.remove(removed, force=True)
+    assert [(word(each), each.reason) for each in ledger(client, removed)] == [(NEVER, "kill")]
+    os.kill(client.inspect(killed).init.pid, signal.SIGTERM)
+    assert end(client, killed).reason == "unknown"
 
 
 @pytest.fixture

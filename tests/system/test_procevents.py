@@ -2,6 +2,7 @@
 pidfds have to hold as well is tried with both."""
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import shlex
@@ -11,7 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -21,8 +22,9 @@ from supervisor import procevents
 from supervisor.api.client import Client
 from supervisor.errors import CannotWatch
 from supervisor.facts import Process, Source
-from supervisor.kernelword import NO_WORD, ByEvents, Word
+from supervisor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelWord, Word
 from supervisor.monitor import Monitor
+from tests.supervisor.descriptors import open_now
 from tests.system import lives, shimrig
 from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, until
@@ -90,6 +92,25 @@ def daemon() -> Iterator[Daemon]:
 def program(text: str, *args: str) -> str:
     """A line of shell that becomes this Python program."""
     return f"exec {shlex.join([sys.executable, '-Sc', text, *args])}"
+
+
+@contextlib.contextmanager
+def forked(path: str) -> Iterator[tuple[Process, Callable[[], None]]]:
+    """A child that executes the program when it is let go, or ends where it cannot; it is reaped then."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        theirs.recv(1)
+        with contextlib.suppress(OSError):
+            os.execv(path, [path])
+        os._exit(1)
+
+    def go() -> None:
+        ours.send(b"g")
+        os.waitpid(pid, 0)
+
+    with ours, theirs:
+        yield Process(pid, native.process_stat(pid)[2]), go
 
 
 def watch(client: Client, process: Stranger) -> None:
@@ -227,6 +248,60 @@ def test_after_lost_events_an_end_is_unknown_and_what_lives_is_known_again(
         process.go()
         exit_ = told(client, process)
         assert (word(exit_), exit_.source) == ("exited 7", "procevents")
+
+
+@pytest.mark.parametrize("is_witness", [True, False])
+def test_what_a_process_has_executed_is_known_when_it_has_been_reaped(is_witness: bool) -> None:
+    """Whether the kernel is asked by its events anyhow, or these are listened to for the start alone."""
+
+    async def main() -> None:
+        monitor = Monitor()
+        kernel: KernelWord = ByEvents(monitor) if is_witness else BY_PIDFD
+        starts = Executions(kernel, lambda: ByEvents(monitor))
+        for program, has_executed in (("/bin/true", True), ("/no/such/program", False)):
+            with forked(program) as (process, go):
+                pidfd = os.pidfd_open(process.pid)
+                kernel.hold(process, pidfd)
+                assert starts.of(process) is None
+                starts.hold(process, pidfd)
+                assert starts.of(process) is False
+                go()
+                assert starts.of(process) is has_executed
+                starts.let_go(process)
+                assert starts.of(process) is None
+                kernel.let_go(process, pidfd)
+                os.close(pidfd)
+        starts.close()
+        kernel.close()
+        monitor.close()
+
+    before = open_now()
+    asyncio.run(main())
+    assert open_now() == before
+
+
+def test_of_starts_whose_events_were_lost_nothing_is_concluded() -> None:
+    async def main() -> None:
+        monitor = Monitor()
+        starts = Executions(BY_PIDFD, lambda: ByEvents(monitor, buffer_bytes=1))
+        with forked("/no/such/program") as (process, go), forked("/bin/true") as (other, go_other):
+            pidfd = os.pidfd_open(process.pid)
+            starts.hold(process, pidfd)
+            starts.hold(other, pidfd)
+            go_other()
+            assert starts.of(other) is True
+            with stranger(program(STORM, "/dev/null")) as storm:
+                starts.hold(Process(storm.pid, native.process_stat(storm.pid)[2]), pidfd)
+                storm.go()
+                until(lambda: starts.of(process) is None, "no event is lost")
+            go()
+            assert starts.of(process) is None
+            assert starts.of(other) is True
+            os.close(pidfd)
+        starts.close()
+        monitor.close()
+
+    asyncio.run(main())
 
 
 def test_of_more_processes_than_a_filter_has_room_for_every_end_is_known() -> None:

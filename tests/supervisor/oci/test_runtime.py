@@ -210,6 +210,10 @@ async def test_a_command_needs_less_room_than_a_run_that_is_to_begin(monkeypatch
         await run(["true"], timeout_seconds=30)
 
 
+def children() -> str:
+    return pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
 @in_a_loop
 async def test_a_command_that_cannot_be_watched_is_ended_and_closed_while_its_error_lives(
     monkeypatch: pytest.MonkeyPatch,
@@ -225,7 +229,7 @@ async def test_a_command_that_cannot_be_watched_is_ended_and_closed_while_its_er
                 patched.setattr(os, place, refuse)
                 await run(["sleep", "1000"], timeout_seconds=30)
             assert sorted(os.listdir("/proc/self/fd")) == before, place
-            assert not pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text(), place
+            assert not children(), place
             assert caught.value.errno == errno.EMFILE
     finally:
         gc.enable()

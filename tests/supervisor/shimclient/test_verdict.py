@@ -103,6 +103,20 @@ def test_what_its_shim_says_was_never_started_has_no_number() -> None:
     assert (report.status, report.source) == (Unknown(NEVER_STARTED), Source.NONE)
 
 
+def test_where_nothing_was_executed_no_number_is_the_programs_whoever_gave_it() -> None:
+    for source, seen in (
+        (Source.SHIMV2_WAIT, Seen(INIT, wait=Word(1, AT_NS), began=False)),
+        (Source.PIDFD, Seen(INIT, wait=Word(137, AT_NS), kernel_status=1 << 8, began=False)),
+        (Source.SHIMV2_EVENT, Seen(INIT, event=Word(1, AT_NS), lost=True, began=False)),
+        (Source.PIDFD, Seen(INIT, kernel_status=KILLED, lost=True, began=False)),
+        (Source.SHIMV2_DELETE, Seen(INIT, lost=True, deleted=Deletion(Word(137, AT_NS)), began=False)),
+        (Source.NONE, Seen(INIT, lost=True, deleted=Deletion(failed=True), began=False)),
+    ):
+        report = told(seen)
+        assert (report.status, report.source, report.began) == (Unknown(NEVER_STARTED), source, False)
+    assert told(Seen(INIT, wait=Word(1, AT_NS), began=True)).status == Exited(1)
+
+
 def test_of_a_lost_shim_the_kernel_may_know_what_its_process_ended_with() -> None:
     seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Deletion(Word(137, AT_NS)), now_ns=NOW_NS)
     assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True, counted=False)

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimLost
 from supervisor.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
-from supervisor.kernelword import BY_PIDFD
+from supervisor.kernelword import BY_PIDFD, Executions
 from supervisor.shimclient import watching
 from supervisor.shimclient.link import State
 from supervisor.shimclient.verdict import SHIM_LOST, UNDELETED, Deletion, Word
@@ -84,7 +84,7 @@ class Told(dict[RunKey, Report]):
 @contextmanager
 def looking(kills: int = 0) -> Iterator[tuple[Watching, Told]]:
     told = Told()
-    found = Watching(told, lambda key: kills, zombie=True, kernel=BY_PIDFD)
+    found = Watching(told, lambda key: kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
     try:
         yield found, told
     finally:
