@@ -9,13 +9,13 @@ import grpc.aio
 import structlog
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
-from supervisor import listening
+from supervisor import listening, room
 from supervisor.api import grpcdoor, health, serving, sockets, table, ttrpcdoor
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls
 from supervisor.api.doors import Doors
 from supervisor.api.unfinished import FIRST_WINDOW_BYTES, MOST_CALLS, Unfinished
-from supervisor.errors import CannotStart
+from supervisor.errors import Busy, CannotStart
 from supervisor.ttrpc.server import Server
 
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
@@ -23,6 +23,7 @@ SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
 _AGAIN_SECONDS = 0.1  # after gRPC's end; doubled after each try that fails
 _AGAIN_MOST_SECONDS = 5.0
 _LOOK_SECONDS = 0.5  # a wait for gRPC's end raises what has stopped it only when the wait itself has ended
+_FOR_GRPC = 24  # descriptors that it is to find; it took 8 until it served
 _LAST_WORDS_SECONDS = 0.5  # for answers on their way out
 # The defaults refuse what is above 1,000 calls in one burst: the client sees CANCELLED.
 _OPTIONS = (
@@ -114,7 +115,11 @@ class ApiServer:
             pause = min(2 * pause, _AGAIN_MOST_SECONDS)
 
     async def _serve(self) -> grpc.aio.Server:
-        """Return a server that serves on the path. Raises CannotStart."""
+        """Return a server that serves on the path. Raises CannotStart; without descriptors gRPC would crash."""
+        try:
+            await room.wait_for(_FOR_GRPC, "gRPC's server")
+        except Busy as error:
+            raise CannotStart(f"cannot listen on {self.path}: {error}") from error
         most = ("grpc.max_allowed_incoming_connections", listening.grpc_connections(listening.limit()))
         server = grpc.aio.server(options=(*_OPTIONS, most), maximum_concurrent_rpcs=MOST_CALLS)
         unfinished = self._unfinished = Unfinished()

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +267,44 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
     with pytest.raises(errors.CannotStart, match=r"exitd\.sock|file"):
         asyncio.run(main())
     assert (tmp_path / "file").read_text() == "a regular file"
+
+
+START_WITH_FEW = """
+import asyncio, sys
+from supervisor import errors, room
+from supervisor.api.server import ApiServer
+from supervisor.inotify import Inotify
+from tests.supervisor.api.fake_node import FakeNode
+from tests.supervisor.api.rig import doors_of
+from tests.supervisor.descriptors import only
+
+async def main():
+    changes = Inotify()
+    server = ApiServer(sys.argv[1], doors_of(FakeNode(), changes))
+    with only(int(sys.argv[2])):
+        try:
+            await server.start()
+            print("serves")
+        except errors.CannotStart as error:
+            print(error)
+    await server.stop(0)
+    changes.close()
+
+room.PATIENCE_SECONDS = 0.0
+asyncio.run(main())
+"""
+
+
+def test_without_descriptors_for_grpc_it_is_not_begun_and_crashes_nobody(tmp_path: Path) -> None:
+    path = str(tmp_path / "exitd.sock")
+    counts = (0, 2, 4, 6, 24)
+    words = [[sys.executable, "-c", START_WITH_FEW, path, str(count)] for count in counts]
+    children = [subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for each in words]
+    for count, each in zip(counts, children, strict=True):
+        said, _ = each.communicate(timeout=60)
+        refusal = f"cannot listen on {path}: out of descriptors, no room for gRPC's server"
+        expected = "serves" if count == max(counts) else refusal
+        assert (each.returncode, said.startswith(expected)) == (0, True), said
 
 
 def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
