@@ -75,12 +75,23 @@ def test_an_init_killed_among_many_execs_over_the_relay_has_one_exit_event(rig: 
 
 
 def test_relays_that_may_not_fork_report_every_end(rig: Containerd) -> None:
-    boxes = [rig.box(EXITD, "forkless").started("--null-io", "--", "sleep", "1000") for _ in range(5)]
+    """Fifty containers, ten to a relay."""
+    groups = [f"forkless-{number}" for number in range(5)]
+    rig.keys.update(groups)
+    flags = [("--null-io", "--annotation", f"io.containerd.runc.v2.group={group}") for group in groups]
+    firsts = [(rig.box(EXITD, "forkless"), flag) for flag in flags]
+    for box, flag in firsts:  # the first of each group begins the relay
+        box.started(*flag, "--", "sleep", "1000")
+    more = [(rig.box(EXITD, "forkless"), flag) for flag in flags for _ in range(9)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda each: each[0].started(*each[1], "--", "sleep", "1000"), more))
+    boxes = [box for box, _ in [*firsts, *more]]
     top = pathlib.Path(cgroups.paths(f"/exitd-forkless-{os.getpid()}")["pids"])
     top.mkdir()
     try:
-        for box in boxes:
-            (relay,) = rig.shims(box.id)
+        relays = rig.shims()
+        assert len(relays) == len(groups)
+        for relay in relays:
             (top / "cgroup.procs").write_text(str(relay))
         (top / "pids.max").write_text("0")
         with rig.events() as events:
@@ -88,9 +99,12 @@ def test_relays_that_may_not_fork_report_every_end(rig: Containerd) -> None:
                 os.kill(box.pid, signal.SIGKILL)
             for box in boxes:
                 told = events.wait(box.id, "/tasks/exit")
-                assert [event.fields["exit_status"] for event in told if event.topic == "/tasks/exit"] == [137]
-        for box in boxes:
-            box.end()
+                exits = [
+                    each.fields for each in told if each.topic == "/tasks/exit" and each.fields.get("id") == box.id
+                ]
+                assert [fields["exit_status"] for fields in exits] == [137]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda box: box.end(), boxes))
         rig.left_is()
     finally:
         until(lambda: not (top / "cgroup.procs").read_text(), "a relay stays")
