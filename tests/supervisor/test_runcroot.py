@@ -1,0 +1,139 @@
+"""A runtime's directory with more directories that have no state file than may be watched: real files, real inotify.
+
+Which of them are watched is read where the kernel tells it, in fdinfo of proc(5)."""
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from supervisor import runcroot
+from supervisor.inotify import Inotify, Listener, Watch
+from supervisor.runcroot import RuncRoot
+from supervisor.watched import Found, Kind, Target
+from tests.supervisor.fakes import in_loop, until
+
+MOST = 2
+WATCHED = re.compile(r"^inotify wd:\w+ ino:(\w+)", re.MULTILINE)
+
+
+class Runtime:
+    """Its state directory, and what is found in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.found: list[str] = []
+        self.changes = Inotify()
+
+    async def observe(self, found: Found) -> None:
+        self.found.append(found.name)
+
+    def make(self, *names: str) -> None:
+        for name in names:
+            (self.root / name).mkdir()
+
+    def write_state(self, name: str) -> None:
+        (new := self.root.parent / "new").write_text('{"init_process_pid": 1, "init_process_start": 1}')
+        new.rename(self.root / name / "state.json")
+
+    def watched(self) -> set[str]:
+        """The containers' directories that the kernel watches for this process."""
+        text = ""
+        for path in Path("/proc/self/fdinfo").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the listing's own
+                text += path.read_text()
+        inodes = {int(number, 16) for number in WATCHED.findall(text)}
+        return {path.name for path in self.root.iterdir() if path.stat().st_ino in inodes}
+
+    async def until_watched(self, *names: str) -> None:
+        await until(lambda: self.watched() == set(names), f"the watch of {names}, beside {self.watched()},")
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runcroot, "MOST_WATCHES", MOST)
+    monkeypatch.setattr(runcroot, "AGAIN_SECONDS", 3600)  # nothing is found by chance
+
+
+@contextlib.asynccontextmanager
+async def looked_at(tmp_path: Path, *names: str) -> AsyncIterator[tuple[Runtime, RuncRoot]]:
+    """A directory that has these empty ones from before."""
+    (root := tmp_path / "root").mkdir()
+    runtime = Runtime(root)
+    runtime.make(*names)
+    runtime.changes.start()
+    made = RuncRoot(Target(Kind.RUNC_ROOT, str(root)), runtime.changes, runtime.observe, runtime.observe)
+    try:
+        await made.begin()
+        yield runtime, made
+    finally:
+        await made.close()
+        runtime.changes.close()
+
+
+@in_loop
+async def test_a_new_directory_takes_the_place_of_the_one_that_was_watched_longest(tmp_path: Path) -> None:
+    async with looked_at(tmp_path) as (runtime, _):
+        for new, watched in (("a", "a"), ("b", "ab"), ("c", "bc"), ("d", "cd")):
+            runtime.make(new)
+            await runtime.until_watched(*watched)
+        runtime.write_state("a")  # of which nobody hears
+        runtime.write_state("c")
+        await until(lambda: runtime.found, "the state of c")
+        await runtime.until_watched("d")
+        assert runtime.found == ["c"]
+
+
+@in_loop
+async def test_a_new_directory_that_cannot_be_watched_takes_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the user's watches are used up, or it has gone again."""
+    watch, refused = Inotify.watch, list[str]()
+
+    def watch_all_but_c(self: Inotify, path: str, mask: int, listener: Listener) -> Watch:
+        if path.endswith("/c"):
+            refused.append(path)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return watch(self, path, mask, listener)
+
+    monkeypatch.setattr(Inotify, "watch", watch_all_but_c)
+    async with looked_at(tmp_path) as (runtime, _):
+        for new, watched in (("a", "a"), ("b", "ab")):
+            runtime.make(new)
+            await runtime.until_watched(*watched)
+        runtime.make("c")
+        await until(lambda: refused, "the look at c")
+        assert runtime.watched() == {"a", "b"}
+        runtime.write_state("a")
+        await until(lambda: runtime.found == ["a"], "the state of a")
+
+
+@in_loop
+async def test_what_was_known_before_a_listing_that_failed_is_not_new_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the places of those that are new."""
+    watch, listdir, fails = Inotify.watch, os.listdir, True
+
+    def watch_in_vain(self: Inotify, path: str, mask: int, listener: Listener) -> Watch:
+        if path == str(tmp_path / "root") and fails:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return watch(self, path, mask, listener)
+
+    monkeypatch.setattr(os, "listdir", lambda path: sorted(listdir(path), reverse=True))
+    async with looked_at(tmp_path, "a", "b", "c") as (runtime, root):
+        await runtime.until_watched("a", "b")  # the last two of the list
+        monkeypatch.setattr(Inotify, "watch", watch_in_vain)
+        root._everything()
+        await until(lambda: "No space left" in root.trouble, "the listing that fails")
+        fails = False
+        runtime.make("d", "0")
+        runtime.write_state("0")
+        root._everything()
+        await until(lambda: runtime.found == ["0"], "the last of the list")
+        assert runtime.watched() == {"c", "d"}  # there was room for c
