@@ -82,7 +82,7 @@ class ApiServer:
         await self._calls.close(grace_seconds)
         await self._ttrpc.stop(_LAST_WORDS_SECONDS)
         if self._server is not None:
-            await self._server.stop(_LAST_WORDS_SECONDS)
+            await _end(self._server, self.path, _LAST_WORDS_SECONDS)
 
     async def _keep(self, server: grpc.aio.Server) -> None:
         """Start another server whenever grpc.aio's has stopped serving: it does at a method whose name is no UTF-8.
@@ -97,7 +97,7 @@ class ApiServer:
                         break
             except Exception as error:  # anything that its loop has not caught
                 log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
-            await asyncio.shield(server.stop(0))  # a stop that is cancelled cannot be repeated
+            await asyncio.shield(_end(server, self.path, 0))  # a stop that is cancelled cannot be repeated
             self._server = server = await self._again()
 
     async def _again(self) -> grpc.aio.Server:
@@ -137,7 +137,7 @@ class ApiServer:
         except (RuntimeError, OSError, asyncio.CancelledError) as error:
             if starting is not None:
                 await asyncio.wait((starting,))
-            await _discard(server)
+            await _discard(server, self.path)
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise CannotStart(f"cannot listen on {self.path}: {error}") from error
@@ -153,10 +153,27 @@ class ApiServer:
             raise CannotStart(f"cannot listen on {path}: {error.strerror or error}") from error
 
 
-async def _discard(server: grpc.aio.Server) -> None:
+async def _discard(server: grpc.aio.Server, path: str) -> None:
     """Stop a server, started or not: one that never was started would keep its threads and memory."""
     await server.start()
-    await server.stop(0)
+    await _end(server, path, 0)
+
+
+async def _end(server: grpc.aio.Server, path: str, grace_seconds: float) -> None:
+    """Stop a server, and end every connection at its path.
+
+    gRPC does not close a connection while it has bytes to write there, however long its client reads none of them, and
+    its server has not stopped before: such connections are hung up.
+    """
+    stopping = asyncio.create_task(server.stop(grace_seconds))
+    seconds = grace_seconds + _LAST_WORDS_SECONDS
+    while not (await asyncio.wait((stopping,), timeout=seconds))[0]:
+        try:
+            count = sockets.hang_up(path)
+            log.warning("hung up on clients that do not read", connections=count)
+        except OSError as error:
+            log.warning("cannot look for clients that do not read", why=error.strerror or str(error))
+    await stopping
 
 
 def _check(path: str) -> None:

@@ -1,9 +1,13 @@
-"""gRPC clients that send nearly all of each message and wait: HTTP/2 by hand, as no library would do it."""
+"""gRPC clients that send nearly all of each message and wait, or read nothing: HTTP/2 by hand, as no library would do
+it."""
 
+import array
 import contextlib
+import fcntl
 import select
 import socket
 import struct
+import termios
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +17,10 @@ FRAME_BYTES = 16_384
 FIRST_WINDOW = 65_535
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 ACK = END_HEADERS = 0x4
+END_STREAM = 0x1
+INITIAL_WINDOW_SIZE, MOST_WINDOW = 4, (1 << 31) - 1
+REFLECT = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+FILE_OF_SYMBOL = 4  # the field of a reflection's request
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -158,3 +166,42 @@ def crowd(path: str, count: int, streams: int, method: bytes) -> Iterator[Crowd]
         yield made
     finally:
         made.close()
+
+
+class Deaf:
+    """A connection that reads nothing of what it is sent, and whose windows let the server send as much as it likes."""
+
+    def __init__(self, path: str) -> None:
+        self.line = socket.socket(socket.AF_UNIX)
+        self.line.connect(path)
+        settings = struct.pack(">HI", INITIAL_WINDOW_SIZE, MOST_WINDOW)
+        more = struct.pack(">I", MOST_WINDOW - FIRST_WINDOW)
+        self.line.sendall(PREFACE + frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, more))
+        self._streams = iter(range(1, MOST_WINDOW, 2))
+
+    def ask(self, symbol: bytes, times: int) -> None:
+        """Ask as often for the file that has the symbol, all in one stream: small questions with large answers."""
+        question = bytes((FILE_OF_SYMBOL << 3 | 2, len(symbol))) + symbol
+        messages = (struct.pack(">BI", 0, len(question)) + question) * times
+        stream = next(self._streams)
+        self.line.sendall(frame(HEADERS, END_HEADERS, stream, headers(REFLECT)))
+        self.line.sendall(frame(DATA, END_STREAM, stream, messages))
+
+    def begin(self, method: bytes, streams: int) -> None:
+        """Begin so many calls whose messages lack their ends."""
+        for stream in (next(self._streams) for _ in range(streams)):
+            message = struct.pack(">BI", 0, WITHHELD_BYTES)
+            self.line.sendall(frame(HEADERS, END_HEADERS, stream, headers(method)) + frame(DATA, 0, stream, message))
+
+    def unread_bytes(self) -> int:
+        """How much there is to be read."""
+        fcntl.ioctl(self.line, termios.FIONREAD, size := array.array("i", [0]))
+        return size[0]
+
+    def is_over(self) -> bool:
+        """Return whether the server has ended the connection; nothing is read for that."""
+        (looks := select.poll()).register(self.line, 0)
+        return any(events & select.POLLHUP for _, events in looks.poll(0))
+
+    def close(self) -> None:
+        self.line.close()

@@ -1,6 +1,8 @@
 """gRPC's messages that have begun and do not come to their end: the memory of a real exitd is counted from outside."""
 
+import contextlib
 import pathlib
+import signal
 import time
 from collections.abc import Iterator
 
@@ -10,14 +12,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 
 from supervisor.api import unfinished
 from tests.system import lives
-from tests.system.daemonrig import Daemon, private_kb, until
-from tests.system.slowclients import MESSAGE_BYTES, crowd
+from tests.system.daemonrig import Daemon, descriptors_of, private_kb, until
+from tests.system.slowclients import MESSAGE_BYTES, REFLECT, Deaf, crowd
 
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
 MOST_KB = 160 << 10  # what docs/security.md promises
 WAIT, ATTACH = b"/exitd.v1.Exitd/Wait", b"/exitd.v1.Exitd/Attach"
-CHECK, REFLECT = b"/grpc.health.v1.Health/Check", b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+CHECK = b"/grpc.health.v1.Health/Check"
 LOOKS_SECONDS = 0.2
+ANSWERS, LEAST_BYTES = 200, 100_000  # of more megabytes than a socket holds, and what of them shows that it is full
 
 
 @pytest.fixture
@@ -29,6 +32,15 @@ def daemon() -> Iterator[Daemon]:
             yield made
         finally:
             made.end()
+
+
+@contextlib.contextmanager
+def deafened(daemon: Daemon) -> Iterator[Deaf]:
+    """A connection in which nothing more can be written to its client."""
+    with contextlib.closing(Deaf(f"{daemon.state}/exitd.sock")) as deaf:
+        deaf.ask(b"exitd.v1.Exitd", ANSWERS)
+        until(lambda: deaf.unread_bytes() > LEAST_BYTES, "the answers fill no socket")
+        yield deaf
 
 
 @pytest.mark.parametrize(("method", "count", "streams"), [(WAIT, 150, 1), (WAIT, 2, 100), (ATTACH, 60, 1)])
@@ -60,6 +72,27 @@ def test_the_services_beside_exitds_own_have_that_bound_too(daemon: Daemon, meth
     with crowd(f"{daemon.state}/exitd.sock", 60, 1, method) as clients:
         until(lambda: clients.turn() <= unfinished.MOST, "no room is made", 60)
         assert private_kb(daemon.pid) - before < MOST_KB
+
+
+def test_a_client_that_does_not_read_its_refusals_costs_the_others_their_connections_and_no_more(
+    daemon: Daemon,
+) -> None:
+    """What each such call holds is given back."""
+    before = descriptors_of(daemon.pid)
+    with daemon.client() as other, deafened(daemon) as deaf:
+        other.version()
+        deaf.begin(WAIT, 2 * unfinished.MOST + 2 * unfinished.MOST_STUCK)
+        until(deaf.is_over, "the connection of a client that reads nothing goes on")
+        until(daemon.answers, "gRPC is gone")
+        other.version()
+    until(lambda: descriptors_of(daemon.pid) <= before, "descriptors are left")
+    assert "internal error" not in daemon.log.read_text()
+
+
+def test_a_client_that_does_not_read_keeps_exitd_from_no_end(daemon: Daemon) -> None:
+    with deafened(daemon):
+        daemon.kill(signal.SIGTERM)
+    assert daemon.process is not None and daemon.process.poll() == 0
 
 
 @pytest.mark.parametrize("method", [b"/\xff\xfe", b"\xff", b"/", b"", b"/exitd.v1.Exitd/\xed\xa0\x80", b"/a/b/c\0d"])
