@@ -1,13 +1,14 @@
 """Pods on real containers: what members share, what becomes of them with their pause container, and what is left."""
 
 import os
+import pathlib
 import signal
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest, NoSuchContainer, WrongState
+from supervisor.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
 from tests.system.gates import in_mask
@@ -227,6 +228,18 @@ def test_a_pods_memory_limit_is_that_of_all_its_containers_together(client: Clie
     _, exit_ = run(client, "python3", "-c", hungry, sandbox=made.id, memory_bytes=512 << 20)
     assert (word(exit_), exit_.reason, exit_.oom.init) == ("signaled 9", "oom", True)
     assert client.inspect_pod(made.id).state == "SANDBOX_READY"
+
+
+def test_a_pod_that_its_runtime_refuses_leaves_no_cgroup_of_its_limits(daemon: Daemon, client: Client) -> None:
+    """The cgroup is there when the runtime is called, and nobody removes the pod: there never was one."""
+    runtime, found = lives.Wrapper.make(daemon.base), daemon.base / "found"
+    tops = "/sys/fs/cgroup/exitd /sys/fs/cgroup/*/exitd"
+    runtime.on("create", f"for id; do :; done; for top in {tops}; do ls -d $top/pod-$id; done >{found}; exit 1")
+    with pytest.raises(RuntimeFailed, match="could not create"):
+        pod(client, runtime=runtime.name, pod=pb.PodSpec(memory_bytes=48 << 20, pids_limit=60))
+    limited = [pathlib.Path(line) for line in found.read_text().splitlines()]
+    until(lambda: limited and not [path for path in limited if path.exists()], f"one of {limited} is left")
+    assert not client.list(all_of_them=True)
 
 
 def test_a_pod_whose_members_shim_is_stopped_can_be_killed_all_the_same(client: Client) -> None:
