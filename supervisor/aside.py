@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
+from shim.undo import undone_on_failure
 from supervisor.errors import Busy, TimedOut
 
 MOST_AT_ONCE = 8
@@ -21,26 +23,37 @@ class Aside:
     def __init__(self, most_at_once: int = MOST_AT_ONCE, limit_seconds: float = LIMIT_SECONDS) -> None:
         self._places = asyncio.Semaphore(most_at_once)
         self._limit_seconds = limit_seconds
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of those who are at it, or wait
 
-    async def run(self, what: str, work: Callable[[], T]) -> T:
-        """What `work` returns or raises. Raises TimedOut, naming `what`, when it has not come to its end within the
-        limit, the time for which it waited for a place included; it goes on by itself then, and nobody looks at it."""
+    async def run(self, what: str, work: Callable[[], T], whose: str = "") -> T:
+        """Return what `work` returns, or raise what it raises.
+
+        `whose`: works of one name run one after the other, also behind one that was given up, so that what is tried
+        again and again on one file system that hangs takes one place. Empty: it stands for itself.
+
+        Raises TimedOut, naming `what`, when it has not come to its end within the limit, the time for which it waited
+        for its turn and for a place included; it goes on by itself then, and nobody looks at it. Busy: no thread.
+        """
+        turn = self._turns.setdefault(whose, asyncio.Lock()) if whose else asyncio.Lock()
         try:
             async with asyncio.timeout(self._limit_seconds):
-                await self._places.acquire()
-                return await asyncio.shield(self._begin(work))
+                await turn.acquire()
+                with undone_on_failure(turn.release):
+                    await self._places.acquire()
+                return await asyncio.shield(self._begin(work, turn))
         except TimeoutError as error:
             raise TimedOut(
                 f"{what} took more than {self._limit_seconds:g} s and was given up; does a file system hang?"
             ) from error
 
-    def _begin(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def _begin(self, work: Callable[[], T], turn: asyncio.Lock) -> "asyncio.Future[T]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         future.add_done_callback(_looked_at)
 
         def done(settle: Callable[[], None]) -> None:
             self._places.release()
+            turn.release()
             if not future.done():
                 settle()
 
@@ -56,6 +69,7 @@ class Aside:
             threading.Thread(target=in_thread, name="aside", daemon=True).start()
         except RuntimeError as error:
             self._places.release()
+            turn.release()
             raise Busy("no thread can be started; try again later") from error
         return future
 

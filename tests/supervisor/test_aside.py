@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from supervisor.aside import Aside
-from supervisor.errors import TimedOut
+from supervisor.errors import Busy, TimedOut
 
 
 def test_the_result_and_the_error_come_back() -> None:
@@ -50,6 +50,43 @@ def test_a_place_is_free_again_when_work_that_was_given_up_has_ended() -> None:
         await asyncio.wait([given_up])
         let_go.set()
         assert await aside.run("the next", ended.is_set)
+
+    asyncio.run(main())
+
+
+def test_what_is_tried_again_behind_one_that_hangs_takes_no_second_place_and_begins_when_that_has_ended() -> None:
+    let_go, order = threading.Event(), list[str]()
+
+    def hung() -> None:
+        let_go.wait()
+        order.append("hung")
+
+    async def main() -> None:
+        aside = Aside(most_at_once=2, limit_seconds=30)
+        for _ in range(3):
+            given_up = asyncio.create_task(aside.run("an unmount", hung, "box"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+        assert await aside.run("another's", lambda: 7, "other") == 7
+        let_go.set()
+        await aside.run("an unmount", lambda: order.append("again"), "box")
+        assert order == ["hung", "again"]
+
+    asyncio.run(main())
+
+
+def test_where_no_thread_can_be_started_the_turn_and_the_place_are_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        aside = Aside(most_at_once=1, limit_seconds=30)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            with pytest.raises(Busy, match="no thread"):
+                await aside.run("a look", lambda: 7, "box")
+        assert await aside.run("a look", lambda: 7, "box") == 7
 
     asyncio.run(main())
 
