@@ -274,7 +274,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         operations.execs = execs
         pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
         _keep_checks(stack, node, execs, operations)
-        adapter.mounting(node, settings.state)
+        asides = adapter.Asides()
+        adapter.mounting(node, settings.state, asides)
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
         await execs.load(settings.state)
@@ -290,7 +291,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(watches.close)
         await watches.load()
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
-        await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state), inotify)
+        await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state, asides), inotify)
         await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))

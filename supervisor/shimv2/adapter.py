@@ -12,13 +12,14 @@ from supervisor.shimv2.door import Door
 from supervisor.shimv2.ends import Ends
 from supervisor.shimv2.execs import TaskExecs
 from supervisor.shimv2.holding import Held
+from supervisor.shimv2.making import Asides
 from supervisor.shimv2.publish import Publisher
 from supervisor.shimv2.service import Parts, TaskService
 
-__all__ = ["Parts", "mounting", "serve"]
+__all__ = ["Asides", "Parts", "mounting", "serve"]
 
 
-def mounting(node: Node, state: str) -> None:
+def mounting(node: Node, state: str, asides: Asides) -> None:
     """Before containers are looked up: what a crash has left of one is removed then."""
     removing, discarded, find, changed, held = (
         node.on_removing,
@@ -39,17 +40,17 @@ def mounting(node: Node, state: str) -> None:
         changed(container)
 
     async def mount(container_id: str) -> None:
-        await making.mount(node.known(container_id))
+        await making.mount(node.known(container_id), asides)
 
     async def leave_end(container_id: str) -> None:
         await removing(container_id)
         if (container := node.containers.get(container_id)) is not None:
-            await making.leave_end(container, state)
+            await making.leave_end(container, state, asides)
 
     async def unmount(container_id: str) -> None:
         container = node.containers.get(container_id)
         if container is not None:
-            await making.unmount(container)
+            await making.unmount(container, asides)
         if container is None or container.spec.task is None:  # a task holds no image
             await discarded(container_id)
 
@@ -62,9 +63,9 @@ async def serve(stack: contextlib.AsyncExitStack, parts: Parts, inotify: Inotify
     known which of them it has given up."""
     publisher = Publisher(parts.node.events, parts.state, parts.node.clock.boot_id())
     stack.push_async_callback(publisher.close)
-    turns, execs = Turns(), TaskExecs(parts.node, parts.operations)
+    turns, execs = Turns(), TaskExecs(parts.node, parts.operations, parts.asides)
     service = TaskService(parts, execs)
-    ends = Ends(parts.node, service, turns, parts.state)
+    ends = Ends(parts.node, service, turns, parts.state, parts.asides)
     door = Door(parts.node, service, ends, turns, publisher, parts.state)
     discarded = parts.node.on_discarded
 

@@ -49,10 +49,11 @@ class Gone:
 class Ends:
     """`on_given_up` is told of a task before it is ended: containerd tells its clients of the end by itself."""
 
-    def __init__(self, node: Node, service: TaskService, turns: Turns, state: str) -> None:
+    def __init__(self, node: Node, service: TaskService, turns: Turns, state: str, asides: making.Asides) -> None:
         self._node = node
         self._service = service
         self._turns = turns
+        self._asides = asides
         self._places = Path(state) / "shimv2" / "gone"
         self.on_given_up: Callable[[Container], None] = lambda container: None
 
@@ -104,12 +105,12 @@ class Ends:
 
     async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> Look:
         self._tell_given_up(namespace, id, bundle, before_ns)
-        stale = sockets.of_text(socket) or await asyncio.to_thread(sockets.of_bundle, bundle)
+        stale = sockets.of_text(socket) or await self._socket_of(bundle)
         if stale:  # `delete` removes it, if it is not killed
-            self._node.spawn(asyncio.to_thread(sockets.remove_stale, stale))
+            self._node.spawn(self._remove_stale(stale))
         c = await self._known(namespace, id)
         if c is None or not _same(c, bundle) or c.created_ns > before_ns:
-            seen = await making.read_end(bundle, namespace, id) if bundle else None
+            seen = await making.read_end(bundle, namespace, id, self._asides) if bundle else None
             seen = seen or await self._ended_before(namespace, id)
         else:
             log.info("task given up by containerd", container=c.id, task=id, namespace=namespace)
@@ -117,6 +118,18 @@ class Ends:
         with contextlib.suppress(FileNotFoundError):
             self._place(namespace, id).unlink()
         return seen
+
+    async def _socket_of(self, bundle: str) -> str:
+        """TimedOut."""
+        what = f"reading the address in {bundle}"
+        return await self._asides.bundles.run(what, lambda: sockets.of_bundle(bundle), bundle)
+
+    async def _remove_stale(self, path: str) -> None:
+        """What fails is logged."""
+        try:
+            await self._asides.bundles.run(f"removing {path}", lambda: sockets.remove_stale(path), path)
+        except ExitdError as error:
+            log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
 
     def _tell_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
         """At once, and not when it has been looked up: its end may be in the log already."""
@@ -143,7 +156,7 @@ class Ends:
         with contextlib.suppress(ExitdError):
             c = await self._node.get(container_id)
             # Earlier versions gave a task that had ended the boot in which they first saw it.
-            if tasks.is_of_another_boot(c, self._node.clock.boot_id()) or await making.is_forgotten(c):
+            if tasks.is_of_another_boot(c, self._node.clock.boot_id()) or await making.is_forgotten(c, self._asides):
                 await self._service.remove(c, CONTAINERD, CLEANED_UP)
 
     def _place(self, namespace: str, id: str) -> Path:
@@ -151,9 +164,10 @@ class Ends:
 
 
 def _same(c: Container, bundle: str) -> bool:
-    """Two containerds may have tasks of one name."""
+    """Two containerds may have tasks of one name. Links are followed only where the names differ: a bundle may hang."""
     assert c.spec.task is not None
-    return not bundle or os.path.realpath(bundle) == os.path.realpath(c.spec.task.bundle)
+    own = c.spec.task.bundle
+    return bundle in ("", own) or os.path.realpath(bundle) == os.path.realpath(own)
 
 
 def _read(path: Path) -> Gone | None:

@@ -40,9 +40,10 @@ class Kept:
 class TaskExecs:
     """Of all tasks; belongs to the node's event loop."""
 
-    def __init__(self, node: Node, operations: ExecOperations) -> None:
+    def __init__(self, node: Node, operations: ExecOperations, asides: making.Asides) -> None:
         self._node = node
         self._operations = operations
+        self._asides = asides
         self._of: dict[str, dict[str, Kept]] = {}  # by container
 
     async def load(self) -> None:
@@ -108,7 +109,7 @@ class TaskExecs:
         process = options.document(request.spec if request.HasField("spec") else None, "Process")
         _check(process)
         stdio = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)
-        await making.settled(stdio, caller.namespace, request.exec_id)
+        await making.settled(self._asides, stdio, caller.namespace, request.exec_id)
         fact = TaskExec(c.id, request.exec_id, json.dumps(process), stdio, caller.key)
         told = lifecycle.events(c, self._node.moment(), "exec_added", exec_name=fact.name)
         await self._put(fact, Change(events=told))
@@ -152,7 +153,7 @@ class TaskExecs:
         process: Document = json.loads(fact.process)
         assert c.spec.task is not None
         owner = (c.spec.foreign.uid, c.spec.foreign.gid)
-        streams = await making.settled(fact.stdio, c.spec.namespace, fact.name, owner)
+        streams = await making.settled(self._asides, fact.stdio, c.spec.namespace, fact.name, owner)
         return ExecSpec(
             args=tuple(documents.strings(process, "args")),
             tty=fact.stdio.terminal,

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import os
 import re
+from dataclasses import dataclass, field
 
 import structlog
 
 from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor import regular
-from supervisor.errors import BadRequest, Code, ShimFailed
+from supervisor.aside import Aside
+from supervisor.errors import BadRequest, Code, ShimFailed, TimedOut
 from supervisor.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
 from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.oci import cgroups
@@ -24,23 +26,34 @@ from supervisor.ttrpc.faults import CallFailed
 WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by
 MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
 MOST_PATH_BYTES = 4095
+MOST_AT_ONCE = 32  # tasks of one hung file system have a place each, and leave some to the others
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than containerd's own 76 characters
 
 log = structlog.get_logger(__name__)
 
 
-async def spec_of(request: pb.CreateTaskRequest, caller: Caller) -> Spec:
-    """BadRequest; CallFailed for what exitd does not do."""
+@dataclass(frozen=True, slots=True)
+class Asides:
+    """Where the file systems behind containerd's paths are waited for: by task, and apart from each other, so that a
+    source that hangs in a mount keeps no bundle from being read, and a file of options that hangs keeps neither."""
+
+    asked: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # what a Create or an Exec names
+    mounts: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # root file systems
+    bundles: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # the words in them
+
+
+async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> Spec:
+    """BadRequest; CallFailed for what exitd does not do; TimedOut where a file that it names hangs."""
     checked_id(request.id, "a task")
     _checked_path(request.bundle, "the bundle of a task")
     mounts.check(request.rootfs)
     if request.checkpoint:
         raise CallFailed(Code.UNIMPLEMENTED, "restore from a checkpoint is not implemented")
-    asked = await _options(request)
+    asked = await _options(request, caller, asides)
     for note in asked.notes:
         log.warning("option not understood", task=request.id, namespace=caller.namespace, note=note)
     words = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)
-    streams = await settled(words, caller.namespace, request.id, (asked.io_uid, asked.io_gid))
+    streams = await settled(asides, words, caller.namespace, request.id, (asked.io_uid, asked.io_gid))
     root = tuple(RootMount(m.type, m.source, m.target, tuple(m.options)) for m in request.rootfs)
     return Spec(
         name=request.id,
@@ -118,16 +131,22 @@ def oom_score_of(relay: int) -> int:
         raise ShimFailed(f"the OOM score of the relay, process {relay}: {error.strerror}") from error
 
 
-async def settled(words: Stdio, namespace: str, id: str, owner: tuple[int, int] = (0, 0)) -> ForeignStreams:
-    """`id`: of the container, or of the exec. BadRequest."""
+async def settled(
+    asides: Asides, words: Stdio, namespace: str, id: str, owner: tuple[int, int] = (0, 0)
+) -> ForeignStreams:
+    """`id`: of the container, or of the exec. BadRequest, TimedOut."""
     asked = stdio.Words(namespace, id, words.stdin, words.stdout, words.stderr, words.terminal)
-    return await asyncio.to_thread(stdio.settle, stdio.parse(asked, owner))
+    wanted = stdio.parse(asked, owner)
+    return await asides.asked.run(f"the look at the streams of {id}", lambda: stdio.settle(wanted), f"{namespace}/{id}")
 
 
-async def _options(request: pb.CreateTaskRequest) -> options.Options:
+async def _options(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> options.Options:
     """In a thread: TOML takes its time, and a file its own."""
     asked = await asyncio.to_thread(options.parse, request.options if request.HasField("options") else None)
-    return await asyncio.to_thread(_with_file, asked) if asked.config_path else asked
+    if not asked.config_path:
+        return asked
+    what, whose = f"runtime options: reading {asked.config_path}", f"{caller.namespace}/{request.id}"
+    return await asides.asked.run(what, lambda: _with_file(asked), whose)
 
 
 def _with_file(asked: options.Options) -> options.Options:
@@ -142,17 +161,22 @@ def _with_file(asked: options.Options) -> options.Options:
 # -- the root file system
 
 
-async def mount(container: Container) -> None:
-    """Before its create. What stands there is of a create that a crash has ended."""
-    if container.spec.task is not None and container.spec.task.rootfs:
-        asked = [mounts.Mount(m.type, m.source, m.target, m.options) for m in container.spec.task.rootfs]
-        await asyncio.to_thread(mounts.mount_all, asked, _rootfs(container.spec.task))
+async def mount(container: Container, asides: Asides) -> None:
+    """Before its create. What stands there is of a create that a crash has ended. BadRequest, ShimFailed; TimedOut:
+    what is mounted hangs. `unmount` takes its turn behind a mount that was given up."""
+    task = container.spec.task
+    if task is not None and task.rootfs:
+        asked, where = [mounts.Mount(m.type, m.source, m.target, m.options) for m in task.rootfs], _rootfs(task)
+        await asides.mounts.run(f"mounting {where}", lambda: mounts.mount_all(asked, where), container.id)
 
 
-async def unmount(container: Container) -> None:
-    """When nothing of it runs. Repeatable."""
-    if container.spec.task is not None and container.spec.task.rootfs:
-        for point in await asyncio.to_thread(mounts.unmount_all, _rootfs(container.spec.task)):
+async def unmount(container: Container, asides: Asides) -> None:
+    """When nothing of it runs. Repeatable. ShimFailed, TimedOut."""
+    task = container.spec.task
+    if task is not None and task.rootfs:
+        where = _rootfs(task)
+        points = await asides.mounts.run(f"unmounting {where}", lambda: mounts.unmount_all(where), container.id)
+        for point in points:
             log.warning("mount was busy, detached", container=container.id, point=point)
 
 
@@ -163,26 +187,27 @@ def _rootfs(task: Task) -> str:
 # -- the word in the bundle
 
 
-async def leave_word(container: Container, state: str) -> None:
-    """Write who the task's init is. ShimFailed when it cannot be written."""
+async def leave_word(container: Container, state: str, asides: Asides) -> None:
+    """Write who the task's init is. ShimFailed when it cannot be written, TimedOut when its bundle hangs."""
     pairs = _word(container, state)
     if pairs:
-        await _leave(container, pairs)
+        await _leave(container, pairs, asides)
 
 
-async def leave_end(container: Container, state: str) -> None:
+async def leave_end(container: Container, state: str, asides: Asides) -> None:
     """Add how the task ended, before its record and its row are removed: a containerd that dies before it has the
     answer to its Delete calls `delete` of the relay afterwards. Only beside the word of this very run: a bundle that
-    has gone, or is another task's by now, needs none. What fails is logged."""
+    has gone, or is another task's by now, needs none. What fails is logged, a bundle that hangs too. Busy: there was no
+    thread, and it is to be tried again."""
     task, exit_, pairs = container.spec.task, container.exit, _word(container, state)
     if task is None or exit_ is None or not pairs:
         return
     name = (("namespace", container.spec.namespace), ("id", container.spec.name))
     end = (("code", fold(exit_.status)), ("at_ns", exit_.at_ns))
     try:
-        if await asyncio.to_thread(_word_in, task.bundle) == path_of(state, container.id, container.run):
-            await _leave(container, (*pairs, *name, *end))
-    except (ShimFailed, OSError, fields.BadMessage) as error:
+        if await _word_of(task, asides) == path_of(state, container.id, container.run):
+            await _leave(container, (*pairs, *name, *end), asides)
+    except (ShimFailed, TimedOut, OSError, fields.BadMessage) as error:
         log.warning("the end is not in the bundle", container=container.id, why=str(error))
 
 
@@ -194,37 +219,50 @@ def _word(container: Container, state: str) -> tuple[tuple[str, str | int], ...]
     return (("directory", directory), ("pid", known.pid), ("started", known.started_ticks))
 
 
-async def _leave(container: Container, pairs: tuple[tuple[str, str | int], ...]) -> None:
+async def _leave(container: Container, pairs: tuple[tuple[str, str | int], ...], asides: Asides) -> None:
     assert container.spec.task is not None
-    path = f"{container.spec.task.bundle}/{WORD}"
+    bundle, data = container.spec.task.bundle, fields.encode("task", pairs)
+    path = f"{bundle}/{WORD}"
     try:
-        await asyncio.to_thread(_write, path, fields.encode("task", pairs))
+        await asides.bundles.run(f"writing {path}", lambda: _write(path, data), bundle)
     except OSError as error:
         raise ShimFailed(f"{path}: {error.strerror}") from error
 
 
-async def is_forgotten(container: Container, new_bundle: str = "") -> bool:
+async def is_forgotten(container: Container, asides: Asides, new_bundle: str = "") -> bool:
     """Return whether containerd cannot know this task, which has ended, any more.
 
     containerd makes a task's bundle before it asks for the task, and removes it after it has deleted the task; on most
     hosts a reboot takes the bundle away. So a bundle that is not there, or has the word of another run in it, is proof.
     Where the namespace's directory of bundles is not there either, its mount may be missing: that proves nothing.
     `new_bundle`: of a task that is asked for now. If it has the same path and no word, containerd has just made it.
-    What cannot be read proves nothing.
+    What cannot be read proves nothing, nor does what hangs.
     """
     task = container.spec.task
     if task is None or container.phase is not Phase.EXITED:
         return False
     try:
-        found = await asyncio.to_thread(_word_in, task.bundle)
-    except (OSError, fields.BadMessage):
+        found = await _word_of(task, asides)
+        is_gone = found is None and await _is_gone_alone(task, asides)
+    except (TimedOut, OSError, fields.BadMessage):
         return False
     is_made_anew = new_bundle.rstrip("/") == task.bundle.rstrip("/")
     if found is None:
-        return is_made_anew or await asyncio.to_thread(_is_listed, os.path.dirname(task.bundle.rstrip("/")))
+        return is_made_anew or is_gone
     if not found:
         return is_made_anew
     return not found.endswith(f"/c/{container.id}/{container.run}")
+
+
+async def _word_of(task: Task, asides: Asides) -> str | None:
+    """TimedOut, and as `_word_in`."""
+    return await asides.bundles.run(f"reading {task.bundle}/{WORD}", lambda: _word_in(task.bundle), task.bundle)
+
+
+async def _is_gone_alone(task: Task, asides: Asides) -> bool:
+    """Whether the directory around the bundle, which has gone, is there. TimedOut."""
+    around = os.path.dirname(task.bundle.rstrip("/"))
+    return await asides.bundles.run(f"listing {around}", lambda: _is_listed(around), task.bundle)
 
 
 def _word_in(bundle: str) -> str | None:
@@ -263,10 +301,14 @@ def _write(path: str, data: bytes) -> None:
     os.rename(made, path)
 
 
-async def read_end(bundle: str, namespace: str, id: str) -> Look | None:
-    """What `leave_end` has left of this task in its bundle. None: nothing, or nothing that is understood."""
+async def read_end(bundle: str, namespace: str, id: str, asides: Asides) -> Look | None:
+    """What `leave_end` has left of this task in its bundle. None: nothing, or nothing that is understood. TimedOut when
+    the bundle hangs: the end may be in it."""
+    path = f"{bundle}/{WORD}"
     try:
-        data = await asyncio.to_thread(regular.read, f"{bundle}/{WORD}", most_bytes=MOST_BYTES, follow=False)
+        data = await asides.bundles.run(
+            f"reading {path}", lambda: regular.read(path, most_bytes=MOST_BYTES, follow=False), bundle
+        )
         word = fields.decode(data, "task")
         pid, code, at_ns = (word.number(key) for key in ("pid", "code", "at_ns"))
     except (OSError, fields.BadMessage):

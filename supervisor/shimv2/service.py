@@ -38,6 +38,7 @@ class Parts:
     operations: ExecOperations
     streams: StreamDesk
     state: str
+    asides: making.Asides
 
 
 class TaskService:
@@ -49,6 +50,7 @@ class TaskService:
         self._operations = parts.operations
         self._streams = parts.streams
         self._state = parts.state
+        self._asides = parts.asides
         self.execs = execs
         self._making: dict[str, int] = {}  # creates under way, by relay
         self._last: dict[str, bytes] = {}  # readings of who runs, for when it does not any more
@@ -104,9 +106,9 @@ class TaskService:
         try:
             c = await self._created_before(request, caller)
             if c is None:
-                c = await self._operations.create(await making.spec_of(request, caller), caller.by)
+                c = await self._operations.create(await making.spec_of(request, caller, self._asides), caller.by)
                 await making.put_shims(c, caller)
-            await making.leave_word(c, self._state)
+            await making.leave_word(c, self._state, self._asides)
             return pb.CreateTaskResponse(pid=look(c).pid)
         finally:
             self._making[relay] -= 1
@@ -125,7 +127,7 @@ class TaskService:
             if tasks.is_there(c):
                 return c
             await self._gone(c)
-        elif await making.is_forgotten(c, request.bundle):
+        elif await making.is_forgotten(c, self._asides, request.bundle):
             await self.remove(c, caller.by, "")
         return None
 

@@ -23,6 +23,8 @@ from supervisor.taskfacts import Task
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 
 __all__ = ["hasty"]
+ASIDES = making.Asides()
+
 pytestmark = pytest.mark.usefixtures("hasty")
 
 
@@ -42,7 +44,7 @@ async def ended(w: World, directory: Path, name: str) -> str:
     """A task that has ended, its bundle as it was when it began. Its container's id."""
     (bundle := directory / f"b-{name}").mkdir(exist_ok=True)
     id = await w.running(Spec(name=name, task=Task(str(bundle))))
-    await making.leave_word(w.node.containers[id], "/state")
+    await making.leave_word(w.node.containers[id], "/state", ASIDES)
     w.manager.ends(id, status=Exited(7))
     await until(lambda: w.node.containers[id].phase is Phase.EXITED and w.node.containers[id].clean)
     return id
@@ -53,7 +55,7 @@ async def removed(w: World, directory: Path) -> list[str]:
     changes = Inotify()
     changes.start()
     try:
-        Ends(w.node, service, Turns(), str(directory)).begin(changes)
+        Ends(w.node, service, Turns(), str(directory), ASIDES).begin(changes)
         await w.node.background.settled()
     finally:
         changes.close()
@@ -90,7 +92,7 @@ async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_giv
         await ended(w, tmp_path, "web")
         (tmp_path / "b-web" / "address").write_text(f"unix://{path}")
         service: Any = Service(w)
-        await Ends(w.node, service, Turns(), str(tmp_path)).clean_up("default", "web", str(tmp_path / "b-web"))
+        await Ends(w.node, service, Turns(), str(tmp_path), ASIDES).clean_up("default", "web", str(tmp_path / "b-web"))
         await w.node.background.settled()
         assert service.removed == ["web"] and not path.exists()
 
@@ -150,16 +152,16 @@ async def test_containerd_has_forgotten_a_task_whose_bundle_it_has_made_anew(tmp
     async with world(tmp_path) as w:
         id = await ended(w, tmp_path, "web")
         c = w.node.containers[id]
-        assert not await making.is_forgotten(c, str(bundle))
-        assert not await making.is_forgotten(replace(c, phase=Phase.RUNNING), str(bundle))
+        assert not await making.is_forgotten(c, ASIDES, str(bundle))
+        assert not await making.is_forgotten(replace(c, phase=Phase.RUNNING), ASIDES, str(bundle))
         (bundle / making.WORD).unlink()
-        assert await making.is_forgotten(c, str(bundle))
-        assert not await making.is_forgotten(c)  # exitd may have been killed before it left word
-        assert not await making.is_forgotten(c, "/b/another")
-        await making.leave_word(replace(c, id="another"), "/state")
-        assert await making.is_forgotten(c)
+        assert await making.is_forgotten(c, ASIDES, str(bundle))
+        assert not await making.is_forgotten(c, ASIDES)  # exitd may have been killed before it left word
+        assert not await making.is_forgotten(c, ASIDES, "/b/another")
+        await making.leave_word(replace(c, id="another"), "/state", ASIDES)
+        assert await making.is_forgotten(c, ASIDES)
         (bundle / making.WORD).write_bytes(b"no word")
-        assert not await making.is_forgotten(c, str(bundle))
+        assert not await making.is_forgotten(c, ASIDES, str(bundle))
 
 
 @in_loop
@@ -172,8 +174,8 @@ async def test_a_bundle_that_is_gone_with_all_around_it_proves_nothing_when_exit
         bundles.rename(away := tmp_path / "away")
         assert await removed(w, tmp_path) == []
         (c,) = w.node.containers.values()
-        assert await making.is_forgotten(c, str(bundles / "b-web"))  # containerd asks for it anew
-        assert not await making.is_forgotten(c, "/b/another")
+        assert await making.is_forgotten(c, ASIDES, str(bundles / "b-web"))  # containerd asks for it anew
+        assert not await making.is_forgotten(c, ASIDES, "/b/another")
         shutil.rmtree(away / "b-web")
         away.rename(bundles)
         assert await removed(w, tmp_path) == ["web"]
@@ -191,4 +193,4 @@ async def test_a_bundle_that_cannot_be_looked_at_proves_nothing(
         (tmp_path / "b-web" / making.WORD).unlink()
         with monkeypatch.context() as patched:
             patched.setattr(os, "stat", refused)
-            assert not await making.is_forgotten(c)
+            assert not await making.is_forgotten(c, ASIDES)
