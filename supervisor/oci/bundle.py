@@ -29,6 +29,7 @@ CGROUP_PARENT = "/exitd"
 SCOPE_NAME = re.compile(r"exitd-[0-9a-z-]+\.scope")
 SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
 SHM = "shm"
+MOST_STORED_BYTES = 64 << 20  # a caller's of the largest size, each of its characters escaped, and what exitd adds
 LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
 
 # What crun does other things for than execve(2), and the names it is installed under to do them.
@@ -75,15 +76,17 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         if document is None:
             document = _document(container, merged, root, joins)
             _write(directory, document)
-        elif joins or container.spec.mounts:
-            spec.join(document, joins)
-            spec.restrict(document, f"{volumes_of(container, root)}/")
-            _write(directory, document)
+        else:
+            if joins or container.spec.mounts:
+                spec.join(document, joins)
+                spec.restrict(document, f"{volumes_of(container, root)}/")
+                _write(directory, document)
+            spec.readable(document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
     path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
     executed = _executes(document, container.spec)
-    return Bundle(path, spec.cgroups_path_of(document), _command(document), own_pids, executed)
+    return Bundle(path, _cgroup_in(document) or default_cgroup(container), _command(document), own_pids, executed)
 
 
 def executes(container: Container, root: str) -> bool:
@@ -104,29 +107,26 @@ def _executes(document: spec.Document, wanted: Spec) -> bool:
 def cgroups_path(container: Container, root: str) -> str:
     """Where the container's cgroup is, from its config.json; the default when there is none (any more). One that was
     adopted has the caller's own config.json, which may name no cgroup."""
-    document = _read(directory_of(root, container.id))
-    if document is None and container.spec.bundle:
-        return _named_in(container.spec.bundle) or default_cgroup(container)
-    return spec.cgroups_path_of(document) if document is not None else default_cgroup(container)
+    try:
+        return _cgroup_in(configuration(container, root)) or default_cgroup(container)
+    except (BadRequest, ShimFailed):
+        return default_cgroup(container)
 
 
 def configuration(container: Container, root: str) -> spec.Document:
-    """Its config.json, or its caller's if it was adopted. ShimFailed, BadRequest."""
+    """Its config.json, or its caller's if it was adopted, without what cannot be read in it. ShimFailed, BadRequest."""
     document = _read(directory_of(root, container.id))
-    if document is not None:
-        return document
-    if not container.spec.bundle:
+    if document is None and not container.spec.bundle:
         raise ShimFailed(f"{directory_of(root, container.id)}/bundle/config.json is gone")
-    return spec.parse_bundle(*rootfs.read_bundle(container.spec.bundle))
+    if document is None:
+        document = spec.parse_stored(*rootfs.read_bundle(container.spec.bundle))
+    return spec.readable(document)
 
 
-def _named_in(bundle: str) -> str:
-    """The cgroup that a caller's bundle names; empty when it names none."""
-    try:
-        path = spec.cgroups_path_of(spec.parse_bundle(*rootfs.read_bundle(bundle)))
-    except (BadRequest, KeyError):
-        return ""
-    return path if _is_possible(path) else ""
+def _cgroup_in(document: spec.Document) -> str:
+    """The cgroup that a configuration names; empty when it names none that can be found."""
+    path = spec.named_cgroup(document)
+    return path if path and _is_possible(path) else ""
 
 
 def _is_possible(cgroups_path: str) -> bool:
@@ -331,10 +331,12 @@ def _is_over(mount: dict[str, Any]) -> bool:
 
 
 def _read(directory: str) -> spec.Document | None:
+    """As an exitd has written it. None: there is none, or it is no configuration."""
     path = f"{directory}/bundle/config.json"
     try:
         with open(path, "rb") as file:
-            return spec.parse_bundle(file.read(), path)
+            text = file.read(MOST_STORED_BYTES + 1)
+        return spec.parse_stored(text, path) if len(text) <= MOST_STORED_BYTES else None
     except (FileNotFoundError, BadRequest):
         return None
 

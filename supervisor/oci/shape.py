@@ -89,6 +89,31 @@ def check(value: object, shape: Shape, place: str) -> None:
         _is(value, dict, place, "an object")
 
 
+def trim(value: object, shape: Shape) -> bool:
+    """Take out what `check` would refuse: members, and those elements of a list that are objects; a list of texts or
+    numbers with another type in it goes as a whole. False: the value itself is of another type."""
+    if isinstance(shape, Mapping | Texts):
+        if not isinstance(value, dict):
+            return False
+        inner: Mapping[str, Any] = dict.fromkeys(value, str) if isinstance(shape, Texts) else shape
+        for name in [name for name in value.keys() & inner.keys() if not trim(value[name], inner[name])]:
+            del value[name]
+        return True
+    if isinstance(shape, list) and _of_objects(shape):
+        if isinstance(value, list):
+            value[:] = [each for each in value if trim(each, shape[0])]
+        return isinstance(value, list)
+    try:
+        check(value, shape, "")
+    except BadRequest:
+        return False
+    return True
+
+
+def _of_objects(shape: list[Any]) -> bool:
+    return shape[0] is dict or isinstance(shape[0], Mapping)
+
+
 def check_depth(value: object, place: str) -> None:
     """Refuse what could not be written again: json's limit is the stack. Raises BadRequest."""
     level = [value]

@@ -102,7 +102,21 @@ def config(
 
 
 def parse_bundle(text: bytes, file: str) -> Document:
-    """A bundle's config.json. Raises BadRequest naming the file, and the line where it is no JSON."""
+    """A bundle's config.json, of which a container is to be made. Raises BadRequest naming the file, and the line where
+    it is no JSON."""
+    document = parse_stored(text, file)
+    try:
+        shape.check_depth(document, "the whole")
+        shape.check(document, shape.CONFIG, "")
+    except BadRequest as error:
+        raise BadRequest(f"{file}: {error}", file=file) from error
+    return document
+
+
+def parse_stored(text: bytes, file: str) -> Document:
+    """A config.json of which a container has been made, by an earlier exitd or by hand: another version's check is not
+    this one's, and what it let pass must not lose its container. Read it as `readable`. Raises BadRequest where it is
+    no configuration."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -116,11 +130,14 @@ def parse_bundle(text: bytes, file: str) -> Document:
             raise BadRequest(f"{file}: {path!r} must be there and be an object", file=file)
     if not isinstance(document["root"].get("path"), str):
         raise BadRequest(f"{file}: root.path must be there and be a string", file=file)
-    try:
-        shape.check_depth(document, "the whole")
-        shape.check(document, shape.CONFIG, "")
-    except BadRequest as error:
-        raise BadRequest(f"{file}: {error}", file=file) from error
+    if not shape.trim(document["root"]["path"], str):
+        raise BadRequest(f"{file}: root.path has a zero byte or a lone surrogate in it", file=file)
+    return document
+
+
+def readable(document: Document) -> Document:
+    """The same document, without what parse_bundle would refuse. It is for reading, and not to be written."""
+    shape.trim(document, shape.CONFIG)
     return document
 
 
@@ -179,6 +196,13 @@ def rootfs_of(document: Document) -> str:
 def cgroups_path_of(document: Document) -> str:
     """linux.cgroupsPath: exitd's own choice unless a bundle names one."""
     return str(_section(document, "linux")["cgroupsPath"])
+
+
+def named_cgroup(document: Document) -> str:
+    """The same; empty where it names none."""
+    linux = document.get("linux")
+    path = linux.get("cgroupsPath") if isinstance(linux, dict) else None
+    return path if isinstance(path, str) else ""
 
 
 def has_own_pids(document: Document) -> bool:

@@ -98,3 +98,53 @@ def test_a_members_volume_is_nosuid_and_nodev_also_where_an_earlier_version_wrot
     file.write_text(json.dumps(written))
     bundle.prepare(made, *places, Limits())
     assert json.loads(file.read_text())["mounts"][0]["options"] == ["rbind", "rprivate", "rw", "nosuid", "nodev"]
+
+
+ODD: tuple[dict[str, object], ...] = (
+    {"annotations": {"a": 1, "run.oci.handler": "krun"}},
+    {"annotations": []},
+    {"process": {"args": ["x", None], "env": [1], "user": {"uid": "root"}, "oomScoreAdj": 5000}},
+    {"mounts": [None, {"destination": 7}]},
+    {"mounts": "none", "hostname": 7},
+    {"linux": {"cgroupsPath": "/mine/c", "namespaces": [None, {"type": "pid"}], "sysctl": {"a": 1}, "devices": 7}},
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: ",".join(odd))
+def test_a_configuration_that_an_earlier_exitd_has_stored_is_read_whatever_is_checked_today(
+    tmp_path: pathlib.Path, odd: dict[str, object]
+) -> None:
+    """Its container may run: without its configuration its cgroup would be another one's, or nobody's."""
+    made, places = given(tmp_path, {"cgroupsPath": "/mine/c"}), (str(tmp_path / "r"), str(tmp_path / "s"))
+    bundle.prepare(made, *places, Limits())
+    file = tmp_path / "r/c" / ID / "bundle/config.json"
+    stored = json.loads(file.read_text()) | odd
+    file.write_text(json.dumps(stored))
+    (tmp_path / "given/config.json").unlink()
+    assert bundle.cgroups_path(made, places[0]) == "/mine/c"
+    assert bundle.executes(made, places[0]) is ("run.oci.handler" not in str(odd))
+    assert bundle.configuration(made, places[0])["process"] == ({"user": {}} if "process" in odd else stored["process"])
+    again = bundle.prepare(made, *places, Limits())
+    assert again.cgroups_path == "/mine/c" and again.own_pids is ("namespaces" in str(odd))
+    assert json.loads(file.read_text()) == stored
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "", '{"process": {}, "root": {"path": "\\u0000"}}', "{" * 10**6])
+def test_what_is_no_configuration_at_all_is_as_if_nothing_were_stored(tmp_path: pathlib.Path, text: str) -> None:
+    made, places = given(tmp_path, {"cgroupsPath": "/mine/c"}), (str(tmp_path / "r"), str(tmp_path / "s"))
+    bundle.prepare(made, *places, Limits())
+    (tmp_path / "r/c" / ID / "bundle/config.json").write_text(text)
+    assert bundle.cgroups_path(made, places[0]) == "/mine/c"  # as the caller's bundle says
+    assert bundle.prepare(made, *places, Limits()).cgroups_path == "/mine/c"
+
+
+def test_a_stored_configuration_without_a_bound_is_none(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, places = container(), (str(tmp_path / "r"), str(tmp_path / "s"))
+    (directory := tmp_path / "r/c" / ID / "bundle").mkdir(parents=True)
+    text = json.dumps({"process": {}, "root": {"path": "/r"}, "linux": {"cgroupsPath": "/mine/c"}})
+    (directory / "config.json").write_text(text)
+    assert bundle.cgroups_path(made, places[0]) == "/mine/c"
+    monkeypatch.setattr(bundle, "MOST_STORED_BYTES", len(text) - 1)
+    assert bundle.cgroups_path(made, places[0]) == f"/exitd/{ID}"
