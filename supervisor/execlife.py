@@ -377,7 +377,7 @@ class Execs:
         elif e.init is None:
             await self._end(live, self._unseen())
         else:
-            self._manager.connect_exec(live.container, e)
+            await self._manager.connect_exec(live.container, e)
             await self._go_on(live)
 
     async def _settle_making(self, live: Live, *, rebooted: bool) -> None:

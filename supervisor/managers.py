@@ -151,8 +151,8 @@ class ExecProcesses:
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
         return await self._of(container).begun_exec(container, e)
 
-    def connect_exec(self, container: Container, e: Exec) -> None:
-        self._of(container).connect_exec(container, e)
+    async def connect_exec(self, container: Container, e: Exec) -> None:
+        await self._of(container).connect_exec(container, e)
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
         await self._of(container).signal_exec(container, e, number, everyone=everyone)

@@ -126,7 +126,7 @@ class ExecManager(Protocol):
         """Of one whose making an earlier daemon did not see the end of: its process, which may have ended. Waits for a
         shim that is at it."""
 
-    def connect_exec(self, container: Container, e: Exec) -> None:
+    async def connect_exec(self, container: Container, e: Exec) -> None:
         """Finds an exec that ran when an earlier daemon ended. Its end, past or to come, will be reported."""
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:

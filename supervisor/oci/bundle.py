@@ -89,6 +89,11 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
     return Bundle(path, _cgroup_in(document) or default_cgroup(container), _command(document), own_pids, executed)
 
 
+def is_adopted(container: Container, root: str) -> bool:
+    """Whether exitd has no config.json of its own for it, and looks at its caller's, where a file system may hang."""
+    return bool(container.spec.bundle) and not os.path.exists(f"{directory_of(root, container.id)}/bundle/config.json")
+
+
 def executes(container: Container, root: str) -> bool:
     """Whether its init becomes the program by execve(2). Some runtimes run it themselves, a WebAssembly module or
     a virtual machine: that such an init has executed nothing says nothing. True when the bundle cannot be read."""

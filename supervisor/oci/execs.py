@@ -45,11 +45,12 @@ class NativeExecs:
         self._watching = watching
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec:
+        await self._watching.learn(container, self._place)
         with self._root(container) as root:
             where, looking = f"the look into the root of {container.spec.name}", self._place.looking
             process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
             directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
-            watch = self._watching.add(e.key, directory, executes=self._executes(container))
+            watch = self._watching.add(e.key, directory, executes=self._watching.executes_of(container))
             _write(f"{directory.path}/{PROCESS}", process)
             kills = self._watching.oom_kills(e.key)
             status = await self._shims_word(watch, e)
@@ -99,6 +100,7 @@ class NativeExecs:
             return None
 
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
+        await self._watching.learn(container, self._place)
         path, loop = self.directory_of(e.key), asyncio.get_running_loop()
         end = loop.time() + self._place.create_seconds + SHIM_SECONDS
         while (made := rundir.named(path)) is None:
@@ -150,17 +152,14 @@ class NativeExecs:
         others = [f"{path}/{rundir.EXECS}/{id}" for id in rundir.execs(path) if id != key.exec_id]
         return not any(rundir.named(each) is None and not _is_at_it(each) for each in others)
 
-    def connect_exec(self, container: Container, e: Exec) -> None:
+    async def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
-        self._watching.cgroup_of(container, self._place.root)
+        await self._watching.learn(container, self._place)
         self._find(container, e.key, e.init)
-
-    def _executes(self, container: Container) -> bool:
-        return bundle.executes(container, self._place.root)
 
     def _find(self, container: Container, key: RunKey, init: Process) -> None:
         self._watching.drop(key)
-        executes = self._executes(container)
+        executes = self._watching.executes_of(container)
         directory = rundir.reopen(self._place.state, key.container, key.run, key.exec_id)
         with undone_on_failure(lambda: self._watching.drop(key)):
             self._watching.find(key, directory, init, executes=executes)
@@ -188,6 +187,7 @@ class NativeExecs:
         await self._watching.settle(key, self.directory_of(key))
 
     async def delete_exec(self, container: Container, e: Exec) -> None:
+        await self._watching.learn(container, self._place)
         path, shims = self.directory_of(e.key), self._watching.shims
         word = await self._watching.keepers_word(e.key) if e.init is None else None  # `leave` has it forgotten
         await self._watching.leave(e.key, path, runplan.leaves_seconds(e.spec.foreign))
@@ -254,7 +254,7 @@ class NativeExecs:
             keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
             create_ms=int(self._place.create_seconds * 1000),
             drain_ms=DRAIN_MS,
-            handled=not self._executes(container),
+            handled=not self._watching.executes_of(container),
             tty=e.spec.tty,
             rows=e.spec.size.rows if e.spec.size else 0,
             cols=e.spec.size.cols if e.spec.size else 0,

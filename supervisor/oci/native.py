@@ -77,6 +77,7 @@ class NativeContainers:
             rt = runplan.runtime_of(container, self._place, own.cgroups_path)  # its cgroup is not known yet elsewhere
             await self._unfiltered.refuse(rt.path)
         self._watching.cgroups[container.id] = own.cgroups_path
+        self._watching.executes[container.id] = own.executes
         self._name_shim_cgroup(container)
         podlimits.set_limits(container)
         self._refuse_a_taken_name(container)
@@ -267,7 +268,7 @@ class NativeContainers:
 
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
         key = RunKey(container.id, container.run)
-        self._cgroup(container)
+        await self._watching.learn(container, self._place)
         self._name_shim_cgroup(container)
         if await self._is_lost(container):
             if container.damaged:
@@ -280,9 +281,8 @@ class NativeContainers:
             if init is None:
                 directory.close()
                 return self._unnamed(container) if container.damaged else Found.NOTHING, None
-            executes = await asyncio.to_thread(bundle.executes, container, self._place.root)
         with undone_on_failure(lambda: self._watching.drop(key)):
-            watch = self._watching.find(key, directory, init, executes=executes)
+            watch = self._watching.find(key, directory, init, executes=self._watching.executes_of(container))
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         self._mark(container, self._cgroup(container))  # its exitd was killed before it could, or was an earlier one
@@ -367,6 +367,7 @@ class NativeContainers:
         a shim that a stopped keeper starts only now must not find a run to begin."""
         key = RunKey(container.id, container.run)
         path = rundir.path_of(self._place.state, container.id, container.run)
+        await self._watching.learn(container, self._place)
         await self._watching.leave(key, path, runplan.leaves_seconds(container.spec.foreign))
         is_unmade = container.init is None and container.exit is None
         async with self._watching.shims.locked(path, is_unmade=is_unmade):
@@ -403,8 +404,7 @@ class NativeContainers:
 
     def forget(self, container: Container) -> None:
         self._watching.drop(RunKey(container.id, container.run))
-        self._watching.cgroups.pop(container.id, None)
-        self._watching.shim_cgroups.pop(container.id, None)
+        self._watching.forget(container.id)
 
     def monitored_by(self, key: RunKey) -> str:
         """Whose child init is: shim | keeper | other; empty when there is no init."""

@@ -16,6 +16,7 @@ from supervisor.inotify import Inotify
 from supervisor.kernelword import KernelWord
 from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
+from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, NoProcess, OomListener
 from supervisor.shims import Shims
 from supervisor.witness import Senses, ShimWatch, Watch
@@ -27,8 +28,8 @@ log = structlog.get_logger(__name__)
 
 
 class Watching:
-    """One per daemon; belongs to its event loop. `cgroups` says where each container's is; `shim_cgroups`, where the
-    shims of a container belong whose client named a cgroup for them."""
+    """One per daemon; belongs to its event loop. `cgroups` says where each container's is; `executes`, whether its init
+    becomes the program; `shim_cgroups`, where the shims of a container belong whose client named a cgroup for them."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Watching:
     ) -> None:
         """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
         self.cgroups: dict[str, str] = {}
+        self.executes: dict[str, bool] = {}
         self.shim_cgroups: dict[str, str] = {}
         self.keeper = keeper_line
         self.shims = Shims(watcher, keeper_line, self._move_shim)
@@ -333,10 +335,37 @@ class Watching:
         except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage) as error:
             raise ShimFailed(f"the keeper does not say whether it knows {key.container}: {error}") from error
 
+    async def learn(self, container: Container, place: Place) -> None:
+        """Read its configuration, where that is not known yet, so that `cgroup_of` need not: an adopted container's is
+        its caller's, whose file system may hang. TimedOut, Busy."""
+        if container.id in self.cgroups and container.id in self.executes:
+            return
+
+        def read() -> tuple[str, bool]:
+            return bundle.cgroups_path(container, place.root), bundle.executes(container, place.root)
+
+        if bundle.is_adopted(container, place.root):
+            what = f"reading {container.spec.bundle}/config.json"
+            cgroup, executes = await place.looking.run(what, read, container.id)
+        else:
+            cgroup, executes = await asyncio.to_thread(read)
+        self.cgroups.setdefault(container.id, cgroup)
+        self.executes.setdefault(container.id, executes)
+
     def cgroup_of(self, container: Container, root: str) -> str:
+        """What `learn` has found; of a container that exitd has made itself, also without that."""
         if container.id not in self.cgroups:
             self.cgroups[container.id] = bundle.cgroups_path(container, root)
         return self.cgroups[container.id]
+
+    def executes_of(self, container: Container) -> bool:
+        """Likewise: whether its init becomes the program by execve(2). True where that is not known."""
+        return self.executes.get(container.id, True)
+
+    def forget(self, container_id: str) -> None:
+        """What was known of it beside its runs."""
+        for known in (self.cgroups, self.executes, self.shim_cgroups):
+            known.pop(container_id, None)
 
     def oom_kills(self, key: RunKey) -> int:
         """In the container's cgroup, by now."""

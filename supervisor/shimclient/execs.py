@@ -107,7 +107,7 @@ class ShimV2Execs:
             return NoProcess.NEVER_BEGAN
         return as_named(state.pid)
 
-    def connect_exec(self, container: Container, e: Exec) -> None:
+    async def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
         key, run = e.key, self._hub.find(container)
         self._hub.pumps.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id))

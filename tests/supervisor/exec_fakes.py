@@ -57,7 +57,7 @@ class FakeExecManager:
         await self._call("begun", e.key)
         return self.begun
 
-    def connect_exec(self, container: Container, e: Exec) -> None:
+    async def connect_exec(self, container: Container, e: Exec) -> None:
         self._note("connect", e.key)
         if self.fails["connect"]:
             raise self.fails["connect"].pop(0)

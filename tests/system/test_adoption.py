@@ -20,6 +20,7 @@ from supervisor import rundir
 from tests.system import byhandrig, lives, oracle
 from tests.system.byhandrig import adopted, begun, by_hand, refusals, run_directory
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, until
+from tests.system.faultyfs import mounted
 from tests.system.gates import gone, killed
 from tests.system.oracle import AT_ONCE, BY_KERNEL, Revived, Subject, down, end_and_judge, inspect
 from tests.system.shimrig import cgroup_directories
@@ -63,6 +64,32 @@ def test_one_started_beside_exitd_is_adopted_at_once_and_stands_under_the_keeper
         oracle.over(Revived(daemon), subject)
         assert set(oracle.judge(client, subject)) == {"exited by keeper"}
         oracle.removed(Revived(daemon), subject)
+        no_cgroup(daemon, subject)
+
+
+def test_a_bundle_whose_file_system_hangs_holds_up_its_own_container_alone() -> None:
+    with lives.directory() as base, mounted(base) as disk, lives.daemon() as daemon:
+        subject, made = byhandrig.observed(daemon)
+        (bundle := disk.path / "bundle").mkdir()
+        config = json.loads((made / "config.json").read_text())
+        config["root"]["path"] = str(made / "rootfs")
+        (bundle / "config.json").write_text(json.dumps(config))
+        done = by_hand(daemon, "--name", subject.name, str(bundle))
+        assert done.returncode == 0, done.stderr
+        subject.id = done.stdout.strip()
+        adopted(daemon, subject)
+        with disk.failing("read config.json stall"):
+            with down(daemon):
+                pass
+            with daemon.client() as client:
+                other, exit_ = lives.run(client, "sh", "-c", "exit 44")
+                client.remove(other, force=False)
+                assert lives.word(exit_) == "exited 44"
+                (waiting,) = [c for c in client.list(all_of_them=True) if c.id == subject.id]
+                assert waiting.recovering
+        adopted(daemon, subject)
+        subject.go()
+        assert end_and_judge(daemon, subject) == ["exited by record"]
         no_cgroup(daemon, subject)
 
 

@@ -1,6 +1,7 @@
 """A look-up of what an earlier daemon has begun that fails halfway: it is tried again, and keeps no descriptor."""
 
 import errno
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 import pytest
 
 from supervisor import rundir
-from supervisor.facts import Process, RunKey, Spec
+from supervisor.aside import Aside
+from supervisor.errors import TimedOut
+from supervisor.facts import Container, Phase, Process, RunKey, Spec
+from supervisor.oci import rootfs, watching
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place
@@ -21,6 +25,11 @@ class Watching:
 
     def __init__(self) -> None:
         self.taken: list[rundir.RunDirectory] = []
+
+    async def learn(self, *_: object) -> None: ...
+
+    def executes_of(self, *_: object) -> bool:
+        return True
 
     def cgroup_of(self, *_: object) -> str:
         return "/exitd-test/none"
@@ -60,3 +69,39 @@ async def test_a_look_up_that_fails_keeps_no_descriptor(tmp_path: Path, monkeypa
 
 
 KINDS: tuple[tuple[Any, tuple[Any, ...]], ...] = ((NativeContainers, (None,)), (NativeExecs, ()))
+
+
+class Learned(watching.Watching):
+    """Without anything else that is watched."""
+
+    def __init__(self) -> None:
+        self.cgroups, self.executes, self.shim_cgroups = {}, {}, {}
+
+
+@in_loop
+async def test_what_an_adopted_container_is_made_of_is_read_once_and_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bundle is its caller's: where that hangs, the loop and the threads that all share go on."""
+    hung, readers = threading.Event(), list[str]()
+    text = b'{"process": {}, "root": {"path": "/r"}, "linux": {"cgroupsPath": "/mine/c"}}'
+
+    def read_bundle(bundle: str) -> tuple[bytes, str]:
+        readers.append(threading.current_thread().name)
+        hung.wait()
+        return text, "config.json"
+
+    monkeypatch.setattr(rootfs, "read_bundle", read_bundle)
+    places, known = (str(tmp_path), str(tmp_path)), Learned()
+    adopted = Container("mine", Spec(name="mine", bundle="/hung/b", runtime="runc"), Phase.RUNNING, 1, 1)
+    with pytest.raises(TimedOut, match=r"reading /hung/b/config\.json took more than"):
+        await known.learn(adopted, Place(*places, looking=Aside(limit_seconds=0.05)))
+    hung.set()
+    await known.learn(adopted, Place(*places))
+    assert known.cgroup_of(adopted, str(tmp_path)) == "/mine/c" and known.executes_of(adopted)
+    before = len(readers)
+    await known.learn(adopted, Place(*places))
+    assert {*readers} == {"aside"} and len(readers) == before
+    known.forget("mine")
+    await known.learn(adopted, Place(*places))
+    assert len(readers) > before
