@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import queue
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from shim.undo import undone_on_failure
+from supervisor import threads
 from supervisor.errors import Busy, TimedOut
 
 MOST_AT_ONCE = 8
@@ -20,7 +22,14 @@ T = TypeVar("T")
 class Aside:
     """One kind of such work. A thread that never comes back keeps its place, and keeps the daemon from nothing else."""
 
-    def __init__(self, most_at_once: int = MOST_AT_ONCE, limit_seconds: float = LIMIT_SECONDS) -> None:
+    def __init__(
+        self, most_at_once: int = MOST_AT_ONCE, limit_seconds: float = LIMIT_SECONDS, *, reserve: bool = False
+    ) -> None:
+        """`reserve`: one thread begins now, for work that must be done also where no other can be started (EAGAIN), one
+        after the other. CannotStart: there is no room for it."""
+        self._reserve: queue.SimpleQueue[Callable[[], None]] | None = queue.SimpleQueue() if reserve else None
+        if self._reserve is not None:
+            threads.start(threading.Thread(target=_forever, args=(self._reserve,), name="aside", daemon=True))
         self._places = asyncio.Semaphore(most_at_once)
         self._limit_seconds = limit_seconds
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of those who are at it, or wait
@@ -32,7 +41,8 @@ class Aside:
         again and again on one file system that hangs takes one place. Empty: it stands for itself.
 
         Raises TimedOut, naming `what`, when it has not come to its end within the limit, the time for which it waited
-        for its turn and for a place included; it goes on by itself then, and nobody looks at it. Busy: no thread.
+        for its turn and for a place included; it goes on by itself then, and nobody looks at it. Busy: no thread can be
+        started, and there is none in reserve.
         """
         turn = self._turns.setdefault(whose, asyncio.Lock()) if whose else asyncio.Lock()
         try:
@@ -68,10 +78,17 @@ class Aside:
         try:
             threading.Thread(target=in_thread, name="aside", daemon=True).start()
         except RuntimeError as error:
-            self._places.release()
-            turn.release()
-            raise Busy("no thread can be started; try again later") from error
+            if self._reserve is None:
+                self._places.release()
+                turn.release()
+                raise Busy("no thread can be started; try again later") from error
+            self._reserve.put(in_thread)
         return future
+
+
+def _forever(works: "queue.SimpleQueue[Callable[[], None]]") -> None:
+    while True:
+        works.get()()
 
 
 def _looked_at(future: "asyncio.Future[T]") -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import structlog
 
 from supervisor import threads
+from supervisor.aside import Aside
 from supervisor.errors import CannotStart
 from supervisor.facts import Spec
 from supervisor.images import merge
@@ -58,11 +59,13 @@ class ImageDesk:
     nothing, the work goes on to its end.
     """
 
-    def __init__(self, images: Images) -> None:
+    def __init__(self, images: Images, looks: Aside | None = None) -> None:
+        """`looks`: for directories of callers', which may hang."""
         self._images = images
         self._loads = threads.pool(LOADS, "image-load")
         self._pulls = threads.pool(PULLS, "image-pull")
         self._removals = threads.pool(REMOVALS, "image-rm")
+        self._looks = looks or Aside()
         self._under_way: set[asyncio.Future[object]] = set()
 
     async def resolve(self, spec: Spec, container_id: str) -> Spec:
@@ -79,6 +82,10 @@ class ImageDesk:
     async def _resolved(self, spec: Spec) -> Resolved:
         if spec.image == "pause":
             return self._images.resolve(spec.image)
+        if not spec.image_id and spec.image.startswith("/"):  # a directory of the caller's
+            return await self._looks.run(
+                f"looking at {spec.image}", lambda: self._images.resolve(spec.image), spec.image
+            )
         if spec.image_id or not spec.image.startswith(("docker://", "oci:", "docker-archive:")):
             return await asyncio.to_thread(self._images.resolve, spec.image, spec.image_id)
         pool = self._pulls if spec.image.startswith("docker://") else self._loads

@@ -48,12 +48,14 @@ class NativeContainers:
         self._watching.listen(on_exit, on_oom)
 
     async def discard(self, container_id: str) -> None:
-        """The container's files. Repeatable. A preparation that is under way comes to its end first."""
+        """The container's files. Repeatable. A preparation that is under way comes to its end first. ShimFailed,
+        TimedOut, Busy."""
         preparing = self._preparing.pop(container_id, None)
         if preparing is not None:
             await asyncio.wait([preparing])
             preparing.exception()  # looked at: nobody else will
-        await asyncio.to_thread(bundle.remove, container_id, self._place.root)
+        what = f"removing the files of {container_id[:12]}"
+        await self._place.clearing.run(what, lambda: bundle.remove(container_id, self._place.root), container_id)
         await self._clear_cgroup(bundle.pod_cgroup(container_id))  # nothing, unless it was a pod
 
     # -- a run begins

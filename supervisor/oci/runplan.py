@@ -17,7 +17,12 @@ from supervisor.oci import bundle, cgroups, command, runtime
 DRAIN_MS = 1_000
 FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine are slow readers; containerd gives a delete 10 s
 LOGGER_DRAIN_MS = 10_000  # and a program of its own, to write that down
+CLEAR_SECONDS = 120.0  # a volume of many files takes its time
 REST_MS = 6  # the runtime's delete would take the cores from those who are being told of the exit
+
+
+def _clearing() -> Aside:
+    return Aside(limit_seconds=CLEAR_SECONDS, reserve=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class Place:
     limits: Callable[[], Limits] = Limits
     making: Aside = field(default_factory=Aside)  # what is read and mounted before a run
     looking: Aside = field(default_factory=Aside)  # what is read in containers that run
+    clearing: Aside = field(default_factory=_clearing)  # what is taken down after a run
 
     @property
     def runtime_seconds(self) -> float:

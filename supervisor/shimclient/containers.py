@@ -343,8 +343,12 @@ class ShimV2Containers:
         cgroup = bundle.cgroups_path(container, self._place.root)
         if bundle.is_ours(cgroup):
             await asyncio.to_thread(_remove_cgroup, cgroup)
-        await asyncio.to_thread(place.clear, path)
+        await self._release(container.id, path)
         await self._hub.pumps.remove(key)
+
+    async def _release(self, container_id: str, path: str) -> None:
+        """What a shim has mounted below the run directory. ShimFailed, TimedOut."""
+        await self._place.clearing.run(f"unmounting what is below {path}", lambda: place.clear(path), container_id)
 
     async def delete_stray(self, container_id: str, run: int) -> None:
         """A run directory that belongs to no run of ours."""
@@ -356,7 +360,7 @@ class ShimV2Containers:
                 deletion, init = await self._hub.delete(path, container_id, contact.program), rundir.created(path)
                 if deletion.failed and init is not None and self._hub.is_alone(path, contact.address):
                     await strays.ended(init, 0)
-            await asyncio.to_thread(place.clear, path)
+            await self._release(container_id, path)
             await self._hub.pumps.remove(RunKey(container_id, run))
 
     # -- what is shown of it

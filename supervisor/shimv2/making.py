@@ -38,8 +38,8 @@ class Asides:
     source that hangs in a mount keeps no bundle from being read, and a file of options that hangs keeps neither."""
 
     asked: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # what a Create or an Exec names
-    mounts: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # root file systems
-    bundles: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # the words in them
+    mounts: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE, reserve=True))  # root file systems
+    bundles: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE, reserve=True))  # the words in them
 
 
 async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> Spec:
@@ -197,8 +197,7 @@ async def leave_word(container: Container, state: str, asides: Asides) -> None:
 async def leave_end(container: Container, state: str, asides: Asides) -> None:
     """Add how the task ended, before its record and its row are removed: a containerd that dies before it has the
     answer to its Delete calls `delete` of the relay afterwards. Only beside the word of this very run: a bundle that
-    has gone, or is another task's by now, needs none. What fails is logged, a bundle that hangs too. Busy: there was no
-    thread, and it is to be tried again."""
+    has gone, or is another task's by now, needs none. What fails is logged, a bundle that hangs too."""
     task, exit_, pairs = container.spec.task, container.exit, _word(container, state)
     if task is None or exit_ is None or not pairs:
         return

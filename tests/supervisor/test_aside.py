@@ -4,6 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+from functools import partial
+from typing import NoReturn
 
 import pytest
 
@@ -76,10 +78,28 @@ def test_what_is_tried_again_behind_one_that_hangs_takes_no_second_place_and_beg
     asyncio.run(main())
 
 
-def test_where_no_thread_can_be_started_the_turn_and_the_place_are_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def test_what_must_be_done_is_done_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        aside, failures = Aside(reserve=True), [ZeroDivisionError(), ValueError()]
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            assert await asyncio.gather(*(aside.run("an unmount", partial(int, n)) for n in range(20))) == [*range(20)]
+            for failure in failures:
+                with pytest.raises(type(failure)):
+                    await aside.run("an unmount", partial(_raise, failure))
 
+    asyncio.run(main())
+
+
+def refused(thread: threading.Thread) -> NoReturn:
+    raise RuntimeError("can't start new thread")
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def test_where_no_thread_can_be_started_the_turn_and_the_place_are_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         aside = Aside(most_at_once=1, limit_seconds=30)
         with monkeypatch.context() as patched:

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from supervisor.errors import CannotStart, ImageInUse, NoSuchImage, ShuttingDown
+from supervisor.aside import Aside
+from supervisor.errors import CannotStart, ImageInUse, NoSuchImage, ShuttingDown, TimedOut
 from supervisor.facts import Spec
 from supervisor.imagedesk import LOADS, PULLS, ImageDesk, pause_root
 from supervisor.images.facts import Resolved
@@ -185,3 +186,25 @@ def test_a_pause_root_that_cannot_be_made_stops_the_daemon_by_name(tmp_path: pat
     (tmp_path / "pause").write_text("a file")
     with pytest.raises(CannotStart, match="pause"):
         pause_root(str(tmp_path), "/bin/sh")
+
+
+def test_a_directory_of_the_callers_that_hangs_holds_no_thread_that_others_need(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung, names = threading.Event(), list[str]()
+
+    def hang(path: str) -> bool:
+        names.append(threading.current_thread().name)
+        return hung.wait()
+
+    async def main() -> None:
+        desk = ImageDesk(Images(str(tmp_path / "r")), Aside(limit_seconds=0.05))
+        with monkeypatch.context() as patched:
+            patched.setattr(os.path, "isdir", hang)
+            with pytest.raises(TimedOut, match="looking at /hung/root took more than"):
+                await desk.resolve(asked("/hung/root"), "c1")
+        hung.set()
+        await desk.close()
+
+    asyncio.run(main())
+    assert names == ["aside"]

@@ -16,7 +16,7 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor import regular
 from supervisor.aside import Aside
-from supervisor.errors import BadRequest, Busy, ShimFailed, TimedOut
+from supervisor.errors import BadRequest, ShimFailed, TimedOut
 from supervisor.facts import (
     By,
     Container,
@@ -210,18 +210,18 @@ async def test_a_bundle_that_hangs_proves_nothing_and_keeps_no_task_from_its_rem
 
 
 @in_loop
-async def test_the_end_is_left_later_where_no_thread_can_be_had_for_it_now(
+async def test_the_end_is_left_also_where_no_thread_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(thread: threading.Thread) -> NoReturn:
         raise RuntimeError("can't start new thread")
 
+    spec, asides = Spec("box", namespace="ns", task=Task(str(tmp_path))), making.Asides()
+    c = Container("c1", spec, Phase.EXITED, 1, 1, exit=EXIT, init=Process(40, 4))
     monkeypatch.setattr(threading.Thread, "start", refused)
-    spec = Spec("box", namespace="ns", task=Task(str(tmp_path)))
-    with pytest.raises(Busy):
-        await making.leave_end(
-            Container("c1", spec, Phase.EXITED, 1, 1, exit=EXIT, init=Process(40, 4)), "/state", brief()
-        )
+    await making.leave_word(c, "/state", asides)
+    await making.leave_end(c, "/state", asides)
+    assert await making.read_end(str(tmp_path), "ns", "box", asides) == Look(STOPPED, 40, 7, 77)
 
 
 @in_loop
