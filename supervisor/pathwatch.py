@@ -59,6 +59,14 @@ def steps(path: str) -> tuple[Step, ...]:
     return tuple(found)
 
 
+def walk(path: str) -> None:
+    """Look at all that `renew` and a watch of the path itself look at. In a thread, before them: it comes back when no
+    file system on the way hangs, and what it has found the kernel has at hand then."""
+    steps(path)
+    with suppress(OSError):  # whoever opens it will see
+        os.stat(path)
+
+
 class PathWatch:
     """Calls `on_change` in the event loop, now and then once too often. `renew` after each call, then look."""
 

@@ -20,7 +20,7 @@ from supervisor import foreign, regular, whose
 from supervisor.aside import Aside
 from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, Change, Inotify, Item, Watch
-from supervisor.pathwatch import PathWatch
+from supervisor.pathwatch import PathWatch, walk
 from supervisor.watched import Found, Target
 
 AGAIN_SECONDS = 30.0
@@ -131,7 +131,13 @@ class RuncRoot:
             return {}
 
     async def _names(self) -> list[str]:
-        """Watched first, listed second: nothing comes in between."""
+        """Watched first, listed second: nothing comes in between. The way there is looked at before that, in a thread:
+        while it hangs, the watches that there are stay as they are."""
+        try:
+            await self._aside.run(f"looking at {self._root}", lambda: walk(self._root))
+        except TimedOut as error:
+            self.trouble, self._all = str(error), True
+            return [*self._read]
         before, self._top = self._top, None
         try:
             self._path.renew()

@@ -10,6 +10,7 @@ from typing import Protocol
 import structlog
 
 from supervisor import foreign, observe
+from supervisor.aside import Aside
 from supervisor.clock import Clock
 from supervisor.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
 from supervisor.facts import By
@@ -51,8 +52,9 @@ class WatchDesk:
         clock: Clock,
         sources: Mapping[Kind, Callable[[Target], Source]],
         blind: str = "",
+        looks: Aside | None = None,
     ) -> None:
-        """`blind`: why the kernel does not tell how processes end; empty: it does."""
+        """`blind`: why the kernel does not tell how processes end; empty: it does. `looks`: for what callers name."""
         self._observer = observer
         self._store = store
         self._clock = clock
@@ -60,6 +62,7 @@ class WatchDesk:
         self._blind = f"{blind}; {NEEDS}" if blind else ""
         self._watches: dict[str, Watch] = {}
         self._turn = asyncio.Lock()
+        self._looks = looks or Aside()
         self._beginning: asyncio.Task[None] | None = None
         observer.ends_with = self._ends_with
         observer.on_exit = self._ended
@@ -82,9 +85,11 @@ class WatchDesk:
         """Asked for twice, it is the same one.
 
         CannotWatch: this kernel does not tell. BadRequest, NoSuchProcess, NotPermitted, WrongState: no such thing to
-        watch, or one that is watched otherwise. Busy: enough is watched.
+        watch, or one that is watched otherwise. Busy: enough is watched. TimedOut: it is on a file system that hangs.
         """
         self._check_kernel()
+        if kind is not Kind.PID and where not in self._watches:
+            await self._looks.run(f"looking at {where}", lambda: _check_path(kind, where), where)
         async with self._turn:
             known = self._watches.get(where)
             if known is None:
@@ -150,7 +155,6 @@ class WatchDesk:
         return watch
 
     async def _begin(self, target: Target) -> Watch:
-        _check_path(target)
         self._room(MOST_TARGETS, pids=False)
         await self._observer.note(target)
         watch = self._watches[target.where] = Watch(target)
@@ -204,17 +208,17 @@ async def _close(watch: Watch) -> None:
         await source.close()
 
 
-def _check_path(target: Target) -> None:
-    where = target.where
+def _check_path(kind: Kind, where: str) -> None:
+    """BadRequest. In a thread: it is a caller's."""
     if not os.path.isabs(where) or len(os.fsencode(where)) > MOST_PATH or os.path.normpath(where) != where:
         raise BadRequest(f"{where!r} must be an absolute path without . and ..")
     try:
         mode = os.stat(where).st_mode
     except OSError as error:
         raise BadRequest(f"{where}: {error.strerror}") from error
-    if target.kind is Kind.CONTAINERD and not stat.S_ISSOCK(mode):
+    if kind is Kind.CONTAINERD and not stat.S_ISSOCK(mode):
         raise BadRequest(
             f"{where} is no socket; containerd's is /run/containerd/containerd.sock, unless it is told else"
         )
-    if target.kind is Kind.RUNC_ROOT and not stat.S_ISDIR(mode):
+    if kind is Kind.RUNC_ROOT and not stat.S_ISDIR(mode):
         raise BadRequest(f"{where} is no directory; runc's own is /run/runc, crun's /run/crun")

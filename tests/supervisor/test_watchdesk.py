@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from shim import native
 from supervisor import rows
-from supervisor.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, WrongState
+from supervisor.aside import Aside
+from supervisor.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.events import EventLog
 from supervisor.facts import By, Process
 from supervisor.inotify import Inotify
@@ -139,4 +141,28 @@ def test_there_is_a_most_of_everything(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("supervisor.watchdesk.MOST_TARGETS", 0)
     monkeypatch.setattr("supervisor.observer.MOST_PROCESSES", 0)
+    asyncio.run(main())
+
+
+def test_a_directory_that_hangs_is_looked_at_aside_and_holds_up_no_other_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung, real = threading.Event(), os.stat
+
+    def hangs(path: str, **more: bool) -> os.stat_result:
+        if path == "/hung/runc":
+            hung.wait()
+        return real(path, **more)
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+            watches._looks = Aside(limit_seconds=0.05)
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "stat", hangs)
+                with pytest.raises(TimedOut, match="looking at /hung/runc took more than"):
+                    await watches.watch(Kind.RUNC_ROOT, "/hung/runc", BY)
+            watches._looks = Aside()
+            assert (await watches.watch(Kind.RUNC_ROOT, str(tmp_path), BY)).target.where == str(tmp_path)
+            hung.set()
+
     asyncio.run(main())
