@@ -8,8 +8,8 @@ import time
 
 from bench.figures import EXITD, Figure
 from bench.rows import Bench
-from supervisor.facts import Process
 from supervisor.kernelword import ByEvents
+from supervisor.model.facts import Process
 from supervisor.monitor import Monitor
 from supervisor.procevents import MOST_EXACT
 

@@ -15,8 +15,8 @@ import structlog
 from supervisor import __version__, configfile
 from supervisor.config import FLAG, CgroupDriver, Config, Given, Values
 from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
-from supervisor.errors import CannotStart, ExitdError
 from supervisor.inotify import Inotify
+from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.operations import Settings
 from supervisor.reload import Configuration
 

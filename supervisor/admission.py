@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor import logplaces, pods
-from supervisor.errors import BadRequest, NoSuchContainer, WrongState
-from supervisor.facts import Container, OnPauseExit, Phase, Pod, Spec
+from supervisor import logplaces
 from supervisor.imagedesk import ImageDesk
+from supervisor.model import pods
+from supervisor.model.errors import BadRequest, NoSuchContainer, WrongState
+from supervisor.model.facts import Container, OnPauseExit, Phase, Pod, Spec
+from supervisor.model.pods import Place, Role
 from supervisor.node import Node
-from supervisor.pods import Place, Role
 
 NAME_CHARACTERS = 63
 

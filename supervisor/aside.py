@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from shim.undo import undone_on_failure
 from supervisor import threads
-from supervisor.errors import Busy, TimedOut
+from supervisor.model.errors import Busy, TimedOut
 
 MOST_AT_ONCE = 8
 LIMIT_SECONDS = 30.0

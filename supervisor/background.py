@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 
 RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)  # the last one for ever
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from supervisor.facts import Container
+from supervisor.model.facts import Container
 
 Test = Callable[[Container | None], bool]  # None: it is gone
 

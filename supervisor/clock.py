@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from supervisor.facts import BootTime
+from supervisor.model.facts import BootTime
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

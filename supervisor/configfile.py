@@ -9,10 +9,11 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import cast
 
-from supervisor import sizes, tomllines
+from supervisor import tomllines
 from supervisor.config import SHIM_V2, CgroupDriver, Given, KernelWitness, Values, shown_path
-from supervisor.errors import BadConfig
-from supervisor.logspecs import LogDriver
+from supervisor.model import sizes
+from supervisor.model.errors import BadConfig
+from supervisor.model.logspecs import LogDriver
 from supervisor.tomllines import Path, Table
 
 FILE = "/etc/exitd/config.toml"

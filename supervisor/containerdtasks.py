@@ -14,9 +14,9 @@ from typing import Protocol, Self
 
 import structlog
 
-from supervisor import foreign, whose
-from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
-from supervisor.watched import Found, Target
+from supervisor.model import foreign, whose
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
+from supervisor.model.watched import Found, Target
 
 LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one for ever
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next try, likewise

@@ -24,7 +24,6 @@ from shim.names import STATE_PATH_LIMIT
 from supervisor import (
     __version__,
     kernelword,
-    lifecycle,
     logplaces,
     ownership,
     probe,
@@ -45,11 +44,9 @@ from supervisor.background import insist
 from supervisor.clock import SystemClock
 from supervisor.config import Config, Limits
 from supervisor.containerdtasks import ContainerdTasks
-from supervisor.errors import CannotStart, ExitdError
 from supervisor.events import EventLog
 from supervisor.execlife import Execs
 from supervisor.execops import ExecOperations
-from supervisor.facts import Container, Phase, Report, RunKey, Source, Spec
 from supervisor.foundlings import Foundlings
 from supervisor.groupcommit import ROOM_BYTES
 from supervisor.imagedesk import ImageDesk, pause_root
@@ -61,6 +58,12 @@ from supervisor.kernellog import Known
 from supervisor.kernelword import KernelWord
 from supervisor.kmsg import KernelLog
 from supervisor.managers import Containers, ExecProcesses
+from supervisor.model import lifecycle
+from supervisor.model.errors import CannotStart, ExitdError
+from supervisor.model.facts import Container, Phase, Report, RunKey, Source, Spec
+from supervisor.model.restart import Backoff
+from supervisor.model.views import Info
+from supervisor.model.watched import Kind, Target
 from supervisor.monitor import Monitor
 from supervisor.node import Node
 from supervisor.observer import Observer
@@ -75,7 +78,6 @@ from supervisor.prober import Prober
 from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.reload import Configuration, Reloads
-from supervisor.restart import Backoff
 from supervisor.runcroot import RuncRoot
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs
@@ -84,9 +86,7 @@ from supervisor.shimclient.pumps import Pumps
 from supervisor.shimv2 import adapter
 from supervisor.store import Store
 from supervisor.streamdesk import StreamDesk
-from supervisor.views import Info
 from supervisor.watchdesk import WatchDesk
-from supervisor.watched import Kind, Target
 
 LOCK_SECONDS = 5.0  # for the lock of a child that a killed exitd has left, which is about to execute its program
 LOCK_RETRY_SECONDS = 0.02

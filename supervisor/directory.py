@@ -4,8 +4,8 @@ import asyncio
 from typing import TypeVar
 
 from supervisor.changes import Changes, Test
-from supervisor.errors import AmbiguousId, BadRequest, NoSuchContainer, Recovering, TimedOut
-from supervisor.facts import LIVE, Container, Exit, Phase, RunKey, Spec
+from supervisor.model.errors import AmbiguousId, BadRequest, NoSuchContainer, Recovering, TimedOut
+from supervisor.model.facts import LIVE, Container, Exit, Phase, RunKey, Spec
 
 Key = TypeVar("Key")
 RECOVERY_SECONDS = 60.0  # how long a call waits for a container that is being looked up

@@ -15,9 +15,9 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
 from supervisor.clock import Clock
-from supervisor.errors import BadRequest, Compacted, StoreFailed
-from supervisor.facts import Event
-from supervisor.filters import EVERYTHING, Filter
+from supervisor.model.errors import BadRequest, Compacted, StoreFailed
+from supervisor.model.facts import Event
+from supervisor.model.filters import EVERYTHING, Filter
 from supervisor.store import Store
 
 BATCH = 500  # events read at a time

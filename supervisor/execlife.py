@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from supervisor import evidence, execs, lifecycle, remains, room, salvage
+from supervisor import remains, room, salvage
 from supervisor.background import insist
 from supervisor.clock import boot_now
-from supervisor.errors import ExitdError, NoSuchExec, TimedOut, WrongState
-from supervisor.execs import Exec, ExecHappening, ExecPhase, ExecSpec
-from supervisor.facts import (
+from supervisor.kernellog import Known
+from supervisor.model import evidence, execs, lifecycle
+from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
+from supervisor.model.execs import Exec, ExecHappening, ExecPhase, ExecSpec
+from supervisor.model.facts import (
     LIVE,
     Asked,
     By,
@@ -32,8 +34,7 @@ from supervisor.facts import (
     Source,
     Unknown,
 )
-from supervisor.kernellog import Known
-from supervisor.lifecycle import SIGKILL, refuse_damaged
+from supervisor.model.lifecycle import SIGKILL, refuse_damaged
 from supervisor.node import Node
 from supervisor.sandbox import ExecManager, NoProcess
 from supervisor.store import AlreadyStored, Change

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from supervisor.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.execlife import NOTHING_ELSE, Execs, Live
-from supervisor.execs import Exec, ExecSpec
-from supervisor.facts import By, Container, Exit, Phase
+from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
+from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.facts import By, Container, Exit, Phase
+from supervisor.model.views import View
 from supervisor.node import GONE_SECONDS
 from supervisor.podkeeper import members_of
 from supervisor.podlife import PodOperations
 from supervisor.store import Change
 from supervisor.streams import Target
-from supervisor.views import View
 
 BEGINNING = (Phase.CREATING, Phase.STARTING)
 

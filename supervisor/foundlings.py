@@ -10,10 +10,7 @@ from collections.abc import Iterable
 import structlog
 
 from shim.mark import EXITDS_OWN_ID, RUN
-from supervisor import adoption, recovery, rundir, survey
-from supervisor.adoption import Adopt, Foundling, Known, Leave, Refuse, Remove, Verdict
-from supervisor.errors import ExitdError
-from supervisor.facts import LIVE, Container, RunKey
+from supervisor import recovery, rundir, survey
 from supervisor.inotify import (
     IN_CLOSE_WRITE,
     IN_CREATE,
@@ -26,6 +23,10 @@ from supervisor.inotify import (
     Overflow,
     Watch,
 )
+from supervisor.model import adoption
+from supervisor.model.adoption import Adopt, Foundling, Known, Leave, Refuse, Remove, Verdict
+from supervisor.model.errors import ExitdError
+from supervisor.model.facts import LIVE, Container, RunKey
 from supervisor.node import Node
 
 AGAIN_SECONDS = 1.0  # after a refused commit

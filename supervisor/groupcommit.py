@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from supervisor import schema, threads
-from supervisor.errors import StoreFailed
+from supervisor.model.errors import StoreFailed
 
 log = structlog.get_logger(__name__)
 

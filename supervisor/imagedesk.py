@@ -12,11 +12,11 @@ import structlog
 
 from supervisor import threads
 from supervisor.aside import Aside
-from supervisor.errors import CannotStart
-from supervisor.facts import Spec
 from supervisor.images import merge
 from supervisor.images.facts import Config, Image, Removed, Resolved
 from supervisor.images.store import Images
+from supervisor.model.errors import CannotStart
+from supervisor.model.facts import Spec
 
 LOADS, PULLS, REMOVALS = 4, 4, 2  # at once; more wait for their turn
 CLOSE_SECONDS = 10.0

@@ -15,9 +15,9 @@ import structlog
 from shim import fields, journal, launch, prepare
 from shim.record import Record
 from supervisor import room
-from supervisor.errnos import USED_UP
-from supervisor.errors import ShimFailed
-from supervisor.facts import Process
+from supervisor.model.errnos import USED_UP
+from supervisor.model.errors import ShimFailed
+from supervisor.model.facts import Process
 
 ANSWER_SECONDS = 2.0
 AT_ONCE = 32  # requests under way: more would overflow the socket, whose loss would look like the keeper's death

@@ -24,7 +24,7 @@ import structlog
 from shim import native
 from supervisor import monitor, procevents, procstate, room
 from supervisor.config import KernelWitness
-from supervisor.facts import Process, Source
+from supervisor.model.facts import Process, Source
 from supervisor.procevents import Answered, Lives, Standing, Threads
 
 BUFFER_BYTES = 2 << 20  # some five thousand events

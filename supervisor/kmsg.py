@@ -9,7 +9,7 @@ from collections import deque
 import structlog
 
 from supervisor import kernellog, threads
-from supervisor.facts import Process, Report
+from supervisor.model.facts import Process, Report
 
 PATH = "/dev/kmsg"
 FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO: the log has the numbers of this one

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import structlog
 
-from supervisor.errors import Busy
+from supervisor.model.errors import Busy
 
 PAUSE_SECONDS = 0.25
 LOG_SECONDS = 60.0  # between two lines about the same socket

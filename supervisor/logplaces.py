@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from supervisor.config import Config
-from supervisor.errors import BadRequest, WrongState
-from supervisor.facts import Container, Spec
-from supervisor.logspecs import LogDriver, LogSpec
+from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.facts import Container, Spec
+from supervisor.model.logspecs import LogDriver, LogSpec
 
 JOURNAL = "/run/systemd/journal/socket"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH

@@ -11,7 +11,7 @@ from shim.undo import undone_on_failure
 from supervisor import inotify
 from supervisor.logfiles import Chain
 from supervisor.logline import READERS, Item, Stamps, Tail, Window
-from supervisor.logspecs import LogDriver
+from supervisor.model.logspecs import LogDriver
 
 
 @dataclass(frozen=True, slots=True)

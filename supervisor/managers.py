@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Collection
 
-from supervisor.execs import Exec
-from supervisor.facts import Container, Process, RunKey
+from supervisor.model.execs import Exec
+from supervisor.model.facts import Container, Process, RunKey
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
 from supervisor.sandbox import ExitListener, Found, Made, MadeExec, NoProcess, OomListener

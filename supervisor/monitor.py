@@ -14,7 +14,7 @@ from collections.abc import Callable
 import structlog
 
 from shim import native
-from supervisor.errnos import NO_PROCESS
+from supervisor.model.errnos import NO_PROCESS
 
 SLICE = 256  # events taken in one loop turn
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import structlog
 
-from supervisor import lifecycle, room
+from supervisor import room
 from supervisor.background import Background, insist
 from supervisor.clock import Clock, boot_now
 from supervisor.directory import Directory, is_ended, is_over
-from supervisor.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.events import EventLog
-from supervisor.facts import (
+from supervisor.kernellog import Known
+from supervisor.model import lifecycle
+from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
+from supervisor.model.facts import (
     LIVE,
     NEVER_STARTED,
     Asked,
@@ -32,9 +34,8 @@ from supervisor.facts import (
     Spec,
     Unknown,
 )
-from supervisor.kernellog import Known
-from supervisor.lifecycle import Happening, Moment, Step
-from supervisor.restart import Backoff
+from supervisor.model.lifecycle import Happening, Moment, Step
+from supervisor.model.restart import Backoff
 from supervisor.sandbox import ContainerManager
 from supervisor.store import AlreadyStored, Change, Store
 from supervisor.storing import Storing, in_turn

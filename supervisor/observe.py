@@ -21,13 +21,14 @@ from typing import Self
 
 from shim import native
 from shim.undo import undone_on_failure
-from supervisor import evidence, foreign, monitor
-from supervisor.errors import BadRequest, Busy, NoSuchProcess, NotPermitted
-from supervisor.evidence import Init, Look, Pending
-from supervisor.facts import Process, Report, Source, Unknown
+from supervisor import monitor
 from supervisor.kernelword import BY_PIDFD, NO_WORD, KernelWord, Word
+from supervisor.model import evidence, foreign
+from supervisor.model.errors import BadRequest, Busy, NoSuchProcess, NotPermitted
+from supervisor.model.evidence import Init, Look, Pending
+from supervisor.model.facts import Process, Report, Source, Unknown
+from supervisor.model.whose import Owners
 from supervisor.oci import cgroups
-from supervisor.whose import Owners
 
 COMMAND_BYTES = 16  # TASK_COMM_LEN
 NS_GET_OWNER_UID = 0xB704  # ioctl_ns(2)

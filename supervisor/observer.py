@@ -14,23 +14,24 @@ from functools import partial
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import evidence, foreign, monitor, observe, procstate, watchrows, whose
+from supervisor import monitor, observe, procstate, watchrows
 from supervisor.background import Background
 from supervisor.clock import Clock
-from supervisor.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.events import EventLog
-from supervisor.evidence import Pending
-from supervisor.facts import Process, Report, RunKey, Source, Unknown
 from supervisor.inotify import Inotify
 from supervisor.kernellog import Known
 from supervisor.kernelword import KernelWord
+from supervisor.model import evidence, foreign, whose
+from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
+from supervisor.model.evidence import Pending
+from supervisor.model.facts import Process, Report, RunKey, Source, Unknown
+from supervisor.model.watched import Found, Observed, Target
+from supervisor.model.whose import Owners
 from supervisor.observe import Sight
 from supervisor.oci import cgroups
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.store import AlreadyStored, Change, Store
 from supervisor.storing import Storing
-from supervisor.watched import Found, Observed, Target
-from supervisor.whose import Owners
 
 MOST_PROCESSES = 20_000
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup

@@ -9,21 +9,22 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from supervisor import filters, lifecycle, logs, room
+from supervisor import logs, room
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_made, is_over
-from supervisor.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
 from supervisor.events import Item
-from supervisor.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
-from supervisor.health import Health
 from supervisor.logline import READERS
-from supervisor.logspecs import LogDriver
 from supervisor.managers import Containers
+from supervisor.model import filters, lifecycle
+from supervisor.model.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
+from supervisor.model.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
+from supervisor.model.health import Health
+from supervisor.model.logspecs import LogDriver
+from supervisor.model.views import Info, View
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
 from supervisor.rundir import path_of
-from supervisor.views import Info, View
 
 STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying
 DEATH_SECONDS = 10.0  # from then to the stored exit

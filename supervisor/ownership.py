@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 
 FILE = "instance"
 MARK = "trusted.exitd.instance"  # an extended attribute of a cgroup's directory; only root can set one (xattr(7))

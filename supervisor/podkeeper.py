@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from supervisor import lifecycle, pods
-from supervisor.errors import ExitdError, NoSuchContainer
-from supervisor.facts import LIVE, By, Container, Reason
+from supervisor.model import lifecycle, pods
+from supervisor.model.errors import ExitdError, NoSuchContainer
+from supervisor.model.facts import LIVE, By, Container, Reason
+from supervisor.model.pods import Duty
 from supervisor.node import GONE_SECONDS, Node
-from supervisor.pods import Duty
 
 PAUSE_EXIT = By(policy="pause-exit")
 NEW_SANDBOX = By(policy="new-sandbox")

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import structlog
 
-from supervisor import filters, pods
 from supervisor.directory import is_over
-from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
-from supervisor.facts import By, Container, Exit, Phase, Pod, RunKey, Spec
+from supervisor.model import filters, pods
+from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
+from supervisor.model.facts import By, Container, Exit, Phase, Pod, RunKey, Spec
+from supervisor.model.pods import State
+from supervisor.model.views import PodView
 from supervisor.node import START_FAILED
 from supervisor.operations import DEATH_SECONDS, Operations
 from supervisor.podkeeper import members_of
-from supervisor.pods import State
-from supervisor.views import PodView
 
 log = structlog.get_logger(__name__)
 

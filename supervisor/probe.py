@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shim import native, programs
 from supervisor import kernelword, monitor, procevents
-from supervisor.facts import Source
+from supervisor.model.facts import Source
 from supervisor.procevents import Ended
 
 TEST_CODE = 43

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor import health, lifecycle
-from supervisor.checks import HealthSpec, HealthStatus, OnUnhealthy
-from supervisor.errors import ExitdError, NoSuchContainer, StoreFailed, WrongState
-from supervisor.facts import By, Container, Phase, Reason
-from supervisor.health import DropProbe, Froze, Happening, Health, Probe, Probed, Result, Skipped, Thawed, Tick
+from supervisor.model import health, lifecycle
+from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.model.errors import ExitdError, NoSuchContainer, StoreFailed, WrongState
+from supervisor.model.facts import By, Container, Phase, Reason
+from supervisor.model.health import DropProbe, Froze, Happening, Health, Probe, Probed, Result, Skipped, Thawed, Tick
 from supervisor.node import Node
 from supervisor.probing import HEALTH
 

@@ -5,9 +5,10 @@ import contextlib
 
 import structlog
 
-from supervisor.checks import SECOND_NS, HealthSpec
 from supervisor.clock import Clock
-from supervisor.errors import (
+from supervisor.execlife import Execs, Live
+from supervisor.model.checks import SECOND_NS, HealthSpec
+from supervisor.model.errors import (
     CommandNotExecutable,
     CommandNotFound,
     ExitdError,
@@ -16,10 +17,9 @@ from supervisor.errors import (
     TimedOut,
     WrongState,
 )
-from supervisor.execlife import Execs, Live
-from supervisor.execs import CONTAINER_EXIT, Exec, ExecSpec
-from supervisor.facts import By, Container, Exit, Exited, Reason, Unknown
-from supervisor.health import OUTPUT_MAX, Result
+from supervisor.model.execs import CONTAINER_EXIT, Exec, ExecSpec
+from supervisor.model.facts import By, Container, Exit, Exited, Reason, Unknown
+from supervisor.model.health import OUTPUT_MAX, Result
 from supervisor.node import Node
 from supervisor.streams import Output, Session, Target, Wanted
 

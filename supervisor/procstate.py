@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 
 SIGKILL_BIT = 1 << (9 - 1)  # in the masks of proc_pid_status(5)
 PF_EXITING = 0x4  # include/linux/sched.h; set at the beginning of do_exit, long before the pidfd tells

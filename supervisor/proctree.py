@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from supervisor import monitor
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 
 ROUNDS = 20  # of looking for those who were started meanwhile
 PARENT, SESSION, STARTED = 1, 3, 19  # fields 4, 6 and 22 of proc_pid_stat(5), counted from behind the name

@@ -13,10 +13,10 @@ from shim.mark import EXITDS_OWN_ID, RUN
 from shim.record import Record
 from supervisor import monitor, recovery, survey
 from supervisor.config import Retention
-from supervisor.errors import ExitdError
-from supervisor.facts import LIVE, Phase, RunKey
 from supervisor.foundlings import Foundlings
 from supervisor.managers import Containers
+from supervisor.model.errors import ExitdError
+from supervisor.model.facts import LIVE, Phase, RunKey
 from supervisor.node import Node
 from supervisor.operations import Settings, retained_since
 from supervisor.orphans import Orphans

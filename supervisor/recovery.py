@@ -9,9 +9,10 @@ from dataclasses import replace
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import evidence, lifecycle, remains, salvage
-from supervisor.errors import ExitdError, StoreFailed
-from supervisor.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
+from supervisor import remains, salvage
+from supervisor.model import evidence, lifecycle
+from supervisor.model.errors import ExitdError, StoreFailed
+from supervisor.model.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.node import Node
 from supervisor.rows import Damaged
 from supervisor.sandbox import Found

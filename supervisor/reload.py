@@ -8,10 +8,10 @@ import structlog
 
 from supervisor import config, configfile, sdnotify
 from supervisor.config import Config, Values
-from supervisor.errors import BadConfig
 from supervisor.inotify import Inotify
+from supervisor.model.errors import BadConfig
+from supervisor.model.views import Setting
 from supervisor.pathwatch import PathWatch
-from supervisor.views import Setting
 
 READ_SECONDS = 10.0
 

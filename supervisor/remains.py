@@ -1,7 +1,7 @@
 """What the disk still says of a container or an exec whose row cannot be read: its directories in STATE/c. Blocks."""
 
 from supervisor import rundir
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 from supervisor.rows import Damaged
 from supervisor.salvage import Remains
 from supervisor.shimclient import place

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
-from supervisor.errnos import USED_UP
-from supervisor.errors import Busy
+from supervisor.model.errnos import USED_UP
+from supervisor.model.errors import Busy
 
 FOR_ONE = 24  # descriptors that one run or exec takes at most while it is made; it keeps four of them
 FOR_COMMAND = 8  # that a command of the runtime takes at most: its outputs, its pidfd, what starts it

@@ -12,9 +12,9 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from supervisor.checks import HealthStatus, OnUnhealthy
-from supervisor.execs import Exec
-from supervisor.facts import (
+from supervisor.model.checks import HealthStatus, OnUnhealthy
+from supervisor.model.execs import Exec
+from supervisor.model.facts import (
     ROW_DAMAGED,
     By,
     Container,
@@ -30,7 +30,7 @@ from supervisor.facts import (
     Source,
     Unknown,
 )
-from supervisor.logspecs import LogDriver, LogMode
+from supervisor.model.logspecs import LogDriver, LogMode
 
 T = TypeVar("T")
 MOST = 2**63  # of a number in a column, and of a time in ns

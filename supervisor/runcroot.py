@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor import foreign, regular, whose
+from supervisor import regular
 from supervisor.aside import Aside
-from supervisor.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, Change, Inotify, Item, Watch
+from supervisor.model import foreign, whose
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
+from supervisor.model.watched import Found, Target
 from supervisor.pathwatch import PathWatch, walk
-from supervisor.watched import Found, Target
 
 AGAIN_SECONDS = 30.0
 FIRST_SECONDS = 10.0

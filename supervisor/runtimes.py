@@ -9,8 +9,8 @@ import os
 from dataclasses import replace
 
 from supervisor.config import CgroupDriver, Config, Runtime
-from supervisor.errors import BadRequest, RuntimeMissing
-from supervisor.facts import Spec
+from supervisor.model.errors import BadRequest, RuntimeMissing
+from supervisor.model.facts import Spec
 from supervisor.oci import runtime
 from supervisor.shimclient import binary
 

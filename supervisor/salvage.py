@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor import rows
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import Container, Exit, Phase, Pod, Process, RunKey, Spec
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import Container, Exit, Phase, Pod, Process, RunKey, Spec
 from supervisor.rows import Damaged
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from supervisor.execs import Exec
-from supervisor.facts import Container, Process, Report, RunKey
+from supervisor.model.execs import Exec
+from supervisor.model.facts import Container, Process, Report, RunKey
 
 ExitListener = Callable[[RunKey, Report], None]
 OomListener = Callable[[RunKey, int], None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 
 APPLICATION_ID = 0x65786974  # "exit", in the file's header: tells exitd's file from any other SQLite database
 

@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import MutableMapping
 
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 
 FIRST_FD = 3
 VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")

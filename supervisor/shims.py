@@ -14,9 +14,9 @@ import structlog
 from shim import fields, launch, native, prepare, programs
 from shim.undo import undone_on_failure
 from supervisor import keeper, monitor, procstate, room, rundir
-from supervisor.errnos import USED_UP
-from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut
-from supervisor.facts import Process
+from supervisor.model.errnos import USED_UP
+from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
+from supervisor.model.facts import Process
 from supervisor.witness import ShimWatch, Watch
 
 # Where a shim finds its descriptors (shim/core/shim.h).

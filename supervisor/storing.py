@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 
-from supervisor.errors import ExitdError, StoreFailed
+from supervisor.model.errors import ExitdError, StoreFailed
 
 RETRY_SECONDS = 1.0
 SLOW_SECONDS = 30.0  # a commit that takes longer is no reason to begin another, and one for health to hear of it

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from supervisor import control
 from supervisor.directory import is_made, is_over
-from supervisor.errors import WrongState
-from supervisor.facts import LIVE, Container, Counters, RunKey, Winsize
+from supervisor.model.errors import WrongState
+from supervisor.model.facts import LIVE, Container, Counters, RunKey, Winsize
 from supervisor.node import GONE_SECONDS, Node
 from supervisor.rundir import path_of
 from supervisor.streams import Orders, Session, Target, Wanted

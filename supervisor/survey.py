@@ -12,8 +12,8 @@ from shim import fields, record
 from shim.mark import MARK, STARTED, decode_mark, decode_started
 from shim.names import CREATED, LOCK, PLAN
 from supervisor import monitor
-from supervisor.adoption import Entry, Foundling, Kind
-from supervisor.facts import Process
+from supervisor.model.adoption import Entry, Foundling, Kind
+from supervisor.model.facts import Process
 from supervisor.rundir import decode_process
 
 T = TypeVar("T")

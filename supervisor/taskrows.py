@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from supervisor import rows
-from supervisor.taskfacts import TaskExec, Tombstone
+from supervisor.model.taskfacts import TaskExec, Tombstone
 
 KEPT_NS = 3600 * 10**9  # of a tombstone whose client has never said that it has the answer
 EXPIRED = "boot_id <> ? OR boot_ns < ?"

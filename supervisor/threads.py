@@ -8,7 +8,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 
 BEGIN_SECONDS = 30.0
 CURE = "raise TasksMax= of its unit, pids.max of its cgroup, or the limit of processes (ulimit -u)"

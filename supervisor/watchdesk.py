@@ -9,14 +9,15 @@ from typing import Protocol
 
 import structlog
 
-from supervisor import foreign, observe
+from supervisor import observe
 from supervisor.aside import Aside
 from supervisor.clock import Clock
-from supervisor.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
-from supervisor.facts import By
+from supervisor.model import foreign
+from supervisor.model.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
+from supervisor.model.facts import By
+from supervisor.model.watched import Kind, Target, WatchView
 from supervisor.observer import Observer
 from supervisor.store import Store
-from supervisor.watched import Kind, Target, WatchView
 
 MOST_TARGETS = 64
 MOST_PIDS = 10_000

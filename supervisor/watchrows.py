@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from supervisor import rows
+from supervisor.model.watched import Observed, Target
 from supervisor.taskrows import Statement
-from supervisor.watched import Observed, Target
 
 
 def begun(targets: Iterable[Target] = (), observed: Iterable[Observed] = ()) -> Iterator[Statement]:

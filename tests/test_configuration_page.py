@@ -8,7 +8,7 @@ import pytest
 from supervisor import config, configfile
 from supervisor.__main__ import KEYS
 from supervisor.config import Config, config_of, in_force
-from supervisor.errors import BadConfig
+from supervisor.model.errors import BadConfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/configuration.md").read_text()

@@ -25,7 +25,7 @@ def test_what_the_page_names_is_there(name: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_seen() -> None:
-    assert not is_there("supervisor/bounds.py::NOTHING") and not is_there("supervisor/nothing.py")
+    assert not is_there("supervisor/model/bounds.py::NOTHING") and not is_there("supervisor/nothing.py")
 
 
 def test_each_door_has_its_place_and_its_test() -> None:

@@ -12,38 +12,39 @@ ORDER = (
     "shim",  # facts of the programs beside each container; imports nothing of the daemon
     # facts
     "supervisor",
-    "supervisor.checks",
-    "supervisor.logspecs",
-    "supervisor.security",
-    "supervisor.taskfacts",
-    "supervisor.rights",
-    "supervisor.facts",
-    "supervisor.errors",
-    "supervisor.errnos",
+    "supervisor.model",
+    "supervisor.model.checks",
+    "supervisor.model.logspecs",
+    "supervisor.model.security",
+    "supervisor.model.taskfacts",
+    "supervisor.model.rights",
+    "supervisor.model.facts",
+    "supervisor.model.errors",
+    "supervisor.model.errnos",
     # rules: pure, no clock, no descriptor
-    "supervisor.signals",
-    "supervisor.sizes",
-    "supervisor.bounds",
-    "supervisor.happenings",
-    "supervisor.notices",
-    "supervisor.health",
-    "supervisor.restart",
-    "supervisor.lifecycle",
-    "supervisor.execs",
-    "supervisor.adoption",
-    "supervisor.pods",
-    "supervisor.views",
-    "supervisor.evidence",
+    "supervisor.model.signals",
+    "supervisor.model.sizes",
+    "supervisor.model.bounds",
+    "supervisor.model.happenings",
+    "supervisor.model.notices",
+    "supervisor.model.health",
+    "supervisor.model.restart",
+    "supervisor.model.lifecycle",
+    "supervisor.model.execs",
+    "supervisor.model.adoption",
+    "supervisor.model.pods",
+    "supervisor.model.views",
+    "supervisor.model.evidence",
     "supervisor.kernellog",
-    "supervisor.filters",
+    "supervisor.model.filters",
     "supervisor.logline",
     "supervisor.rows",
     "supervisor.salvage",
     "supervisor.taskrows",
-    "supervisor.watched",
-    "supervisor.whose",
+    "supervisor.model.watched",
+    "supervisor.model.whose",
     "supervisor.watchrows",
-    "supervisor.foreign",
+    "supervisor.model.foreign",
     "supervisor.sandbox",
     "supervisor.tomllines",
     "supervisor.config",
@@ -232,15 +233,17 @@ def planted(root: pathlib.Path, module: str, text: str) -> pathlib.Path:
 
 def test_a_planted_upward_import_is_found(tmp_path: pathlib.Path) -> None:
     planted(tmp_path, "supervisor.node", "import os\n")
-    planted(tmp_path, "supervisor.facts", "def late() -> None:\n    from supervisor import node\n    print(node)\n")
+    planted(
+        tmp_path, "supervisor.model.facts", "def late() -> None:\n    from supervisor import node\n    print(node)\n"
+    )
     assert upward(tmp_path) == ["supervisor.facts imports supervisor.node"]
 
 
 def test_a_planted_import_of_the_daemon_in_the_shim_is_found_twice(tmp_path: pathlib.Path) -> None:
-    planted(tmp_path, "supervisor.facts", "")
-    planted(tmp_path, "shim.plan", "from supervisor.facts import Exited\n")
-    assert upward(tmp_path) == ["shim.plan imports supervisor.facts"]
-    assert trespassing(tmp_path) == ["shim.plan imports supervisor.facts.Exited"]
+    planted(tmp_path, "supervisor.model.facts", "")
+    planted(tmp_path, "shim.plan", "from supervisor.model.facts import Exited\n")
+    assert upward(tmp_path) == ["shim.plan imports supervisor.model.facts"]
+    assert trespassing(tmp_path) == ["shim.plan imports supervisor.model.facts.Exited"]
 
 
 def test_a_planted_import_of_grpc_outside_the_api_is_found(tmp_path: pathlib.Path) -> None:

@@ -301,7 +301,8 @@ def assert_complete(python: pathlib.Path, package_root: pathlib.Path) -> None:
     for name in PROGRAMS:
         assert (bin_directory / name).read_bytes().startswith(b"\x7fELF")
     where = (
-        "import shim.native, supervisor.facts, protos.exitd.v1.exitd_pb2 as pb, shim._native as n, shim.programs as p;"
+        "import shim.native, supervisor.model.facts, protos.exitd.v1.exitd_pb2 as pb, shim._native as n;"
+        "import shim.programs as p;"
         "print(n.__file__, pb.__file__, supervisor.__file__, p.find('exitd-shim'), sep='\\n')"
     )
     *loaded, program = run(python, "-c", where, cwd=pathlib.Path("/")).splitlines()

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
-from supervisor.errors import ExitdError
-from supervisor.facts import Exited, ExitStatus, Signaled, Unknown
+from supervisor.model import errors
+from supervisor.model.errors import ExitdError
+from supervisor.model.facts import Exited, ExitStatus, Signaled, Unknown
 
 
 class Source(Protocol):

@@ -12,9 +12,9 @@ from typing import Any
 import structlog
 
 from supervisor.api import details
-from supervisor.errnos import USED_UP
-from supervisor.errors import Busy, ExitdError, ShuttingDown
-from supervisor.facts import By
+from supervisor.model.errnos import USED_UP
+from supervisor.model.errors import Busy, ExitdError, ShuttingDown
+from supervisor.model.facts import By
 
 MAX_WORK = 4096  # mutating calls under way at once
 Method = Callable[[Any, By], Any]  # which messages it takes and gives is known to the descriptor

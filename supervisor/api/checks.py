@@ -2,10 +2,10 @@
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, clean, timestamp
-from supervisor.checks import MAX_NS, MIN_NS, RETRIES_MAX, HealthSpec, HealthStatus, OnUnhealthy
-from supervisor.errors import BadRequest
-from supervisor.facts import Exited, Signaled, Unknown
-from supervisor.health import Health, Result
+from supervisor.model.checks import MAX_NS, MIN_NS, RETRIES_MAX, HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Exited, Signaled, Unknown
+from supervisor.model.health import Health, Result
 
 
 def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:

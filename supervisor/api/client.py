@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
 from supervisor.api.answers import Answer, Source, Stream, Waiting
 from supervisor.api.attachment import Attachment, Line
 from supervisor.api.failures import REASONS as REASONS  # whoever has a client gets its errors here, too
 from supervisor.api.failures import Unreachable as Unreachable
+from supervisor.model import errors
 
 DEFAULT_STATE = "/run/exitd"
 CALL_SECONDS = 30.0  # a call that only looks

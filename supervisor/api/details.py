@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from google.protobuf.any_pb2 import Any
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
-from supervisor.errors import Code, ExitdError, code_of
+from supervisor.model.errors import Code, ExitdError, code_of
 
 KEY = "grpc-status-details-bin"
 DOMAIN = "exitd"

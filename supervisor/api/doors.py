@@ -11,12 +11,12 @@ from supervisor import events, logs
 from supervisor.api import execrequests, replies, requests
 from supervisor.api.streams import StreamDoors, Streams
 from supervisor.api.watches import WatchDoors, Watches
-from supervisor.execs import Exec, ExecSpec
-from supervisor.facts import By, Container, Exit, Spec
 from supervisor.images.facts import Image, Removed
 from supervisor.inotify import Inotify
 from supervisor.listening import check_room
-from supervisor.views import Info, PodView, View
+from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.facts import By, Container, Exit, Spec
+from supervisor.model.views import Info, PodView, View
 
 API = "exitd.v1"
 LOG_REPLY_BYTES = 64 * 1024

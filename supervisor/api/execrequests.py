@@ -3,10 +3,10 @@
 import math
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import bounds
 from supervisor.api import requests, values
-from supervisor.errors import BadRequest
-from supervisor.execs import ExecSpec
+from supervisor.model import bounds
+from supervisor.model.errors import BadRequest
+from supervisor.model.execs import ExecSpec
 
 MOST_SECONDS = 10 * 365 * 24 * 3600.0
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError
 
-from supervisor import errors
-from supervisor.errors import Code, ExitdError
+from supervisor.model import errors
+from supervisor.model.errors import Code, ExitdError
 
 REASONS: Mapping[str, type[ExitdError]] = {cls.reason: cls for cls in errors.CODES}
 

@@ -9,8 +9,8 @@ from supervisor.api.callers import METADATA_KEY, Callers
 from supervisor.api.calls import Calls, Method, Refused
 from supervisor.api.table import EXITD, MUTATING
 from supervisor.api.unfinished import Context, refuse
-from supervisor.errors import NotPermitted
-from supervisor.facts import By
+from supervisor.model.errors import NotPermitted
+from supervisor.model.facts import By
 
 
 def servicer(doors: object, calls: Calls, callers: Callers | None) -> SimpleNamespace:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.failures import translate
 from supervisor.api.rpc import Stub
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 
 GREETING_SECONDS = 2.0
 DETAILS_KEY = "grpc-status-details-bin"

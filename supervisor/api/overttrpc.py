@@ -10,7 +10,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim.undo import undone_on_failure
 from supervisor.api.failures import translate
 from supervisor.api.table import EXITD, MUTATING, classes
-from supervisor.errors import Code, ExitdError, ShuttingDown
+from supervisor.model.errors import Code, ExitdError, ShuttingDown
 from supervisor.ttrpc.blocking import BlockingClient
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.services import Kind

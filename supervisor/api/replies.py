@@ -5,14 +5,16 @@ from collections.abc import Iterable, Iterator
 import structlog
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import events, logline, restart, signals
+from supervisor import events, logline
 from supervisor.api.checks import check_message, health_message
 from supervisor.api.logspecs import log_message
 from supervisor.api.rights import rights_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
-from supervisor.execs import Exec, ExecSpec
-from supervisor.facts import (
+from supervisor.images.facts import Image
+from supervisor.model import restart, signals
+from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.facts import (
     ROW_DAMAGED,
     By,
     Counters,
@@ -27,9 +29,8 @@ from supervisor.facts import (
     Spec,
     Unknown,
 )
-from supervisor.images.facts import Image
-from supervisor.pods import State
-from supervisor.views import Info, PodView, View
+from supervisor.model.pods import State
+from supervisor.model.views import Info, PodView, View
 
 log = structlog.get_logger(__name__)
 

@@ -8,16 +8,16 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import bounds, restart, signals
 from supervisor.api.checks import check_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.rights import MOST_PIDS, group_of, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
-from supervisor.errors import BadRequest
-from supervisor.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.logs import Wanted
-from supervisor.watched import FOREIGN
+from supervisor.model import bounds, restart, signals
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
+from supervisor.model.watched import FOREIGN
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms

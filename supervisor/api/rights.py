@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, one_of
-from supervisor.errors import BadRequest
-from supervisor.rights import ALWAYS, DEFAULT_PIDS, LIMITS, NEVER, UNLIMITED, Rights, Ulimit, capability
+from supervisor.model.errors import BadRequest
+from supervisor.model.rights import ALWAYS, DEFAULT_PIDS, LIMITS, NEVER, UNLIMITED, Rights, Ulimit, capability
 
 MOST_PIDS = 1 << 22  # PID_MAX_LIMIT: no machine has more
 MOST_GROUPS = 65_536  # NGROUPS_MAX

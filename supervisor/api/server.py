@@ -15,7 +15,7 @@ from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls
 from supervisor.api.doors import Doors
 from supervisor.api.unfinished import FIRST_WINDOW_BYTES, MOST_CALLS, Unfinished
-from supervisor.errors import Busy, CannotStart
+from supervisor.model.errors import Busy, CannotStart
 from supervisor.ttrpc.server import Server
 
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]

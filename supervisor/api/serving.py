@@ -14,7 +14,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from supervisor.api import details, table
 from supervisor.api.unfinished import Context, Unfinished, later, refuse
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 Behaviour = Callable[[Any, Context], Any]  # the descriptor knows which messages it takes and gives
 

@@ -8,9 +8,9 @@ from typing import Protocol
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import requests
 from supervisor.api.values import size_of
-from supervisor.errors import BadRequest, TimedOut
-from supervisor.facts import By, Container, Counters, Winsize
 from supervisor.listening import check_room
+from supervisor.model.errors import BadRequest, TimedOut
+from supervisor.model.facts import By, Container, Counters, Winsize
 from supervisor.streams import Dropped, Item, Output, Session, Wanted
 
 START_SECONDS = 10.0  # for the first request of an attach

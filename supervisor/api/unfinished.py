@@ -17,7 +17,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from supervisor.api import details
-from supervisor.errors import BadRequest, Busy, ExitdError, TimedOut
+from supervisor.model.errors import BadRequest, Busy, ExitdError, TimedOut
 
 FIRST_WINDOW_BYTES = 16 << 10
 MOST = 16  # messages that are received at once; of 4 MiB each

@@ -5,9 +5,9 @@ from typing import Protocol
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, requests
 from supervisor.api.values import clean, timestamp
-from supervisor.errors import BadRequest
-from supervisor.facts import By
-from supervisor.watched import Kind, WatchView
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import By
+from supervisor.model.watched import Kind, WatchView
 
 
 class Watches(Protocol):

@@ -10,7 +10,7 @@ from typing import Never
 import click
 
 from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exit_code
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 
 INTERRUPTED = 130  # 128 + SIGINT
 COLLECT_AFTER = 100_000  # new objects; imports make tens of thousands, and no garbage

@@ -10,7 +10,7 @@ from supervisor import __version__
 from supervisor.cli import output, table
 from supervisor.cli.app import complain, connect, exit_code
 from supervisor.cli.shape import Document
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 
 API = pb.DESCRIPTOR.package
 

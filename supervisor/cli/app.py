@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 
 if TYPE_CHECKING:
     from supervisor.api.client import Client

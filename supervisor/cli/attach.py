@@ -6,7 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import keys, session
 from supervisor.cli.app import connect
 from supervisor.cli.session import Manner, Session, Target
-from supervisor.errors import WrongState
+from supervisor.model.errors import WrongState
 
 ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import checks
 from supervisor.cli import parse
-from supervisor.errors import BadRequest
+from supervisor.model import checks
+from supervisor.model.errors import BadRequest
 
 NONE = "none"  # podman's other way to say --no-healthcheck
 OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (

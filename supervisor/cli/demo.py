@@ -24,8 +24,8 @@ from supervisor.cli import spoken, table
 from supervisor.cli.shape import number_of, time_text
 from supervisor.cli.stage import INTERRUPTS, Stage, StageFailed
 from supervisor.cli.watch import event_line
-from supervisor.errors import ExitdError, ShuttingDown
-from supervisor.facts import Exited, ExitStatus, Signaled
+from supervisor.model.errors import ExitdError, ShuttingDown
+from supervisor.model.facts import Exited, ExitStatus, Signaled
 
 STEP_SECONDS = 15.0
 PAYLOAD_BYTES = 1 << 20

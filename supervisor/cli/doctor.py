@@ -15,7 +15,7 @@ from shim import programs
 from supervisor import probe
 from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
-from supervisor.errors import BadRequest, ExitdError
+from supervisor.model.errors import BadRequest, ExitdError
 from supervisor.probe import Result
 
 DEFAULT_STATE = "/run/exitd"

@@ -15,8 +15,8 @@ from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.fetch import FETCHED, patience
 from supervisor.cli.shape import Document
 from supervisor.cli.spec import here
-from supervisor.errors import BadRequest, ExitdError, NoSuchImage
 from supervisor.images import reference
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchImage
 
 HEADINGS = ("REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE")
 NONE = "<none>"

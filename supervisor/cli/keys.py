@@ -2,7 +2,7 @@
 
 import string
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 DEFAULT = "ctrl-p,ctrl-q"
 CONTROL = "@" + string.ascii_lowercase + "[\\]^_"  # ctrl- and one of these is its place here: 0 to 31

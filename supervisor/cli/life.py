@@ -3,7 +3,7 @@
 import click
 
 from supervisor.cli.app import connect, each
-from supervisor.errors import NoSuchContainer
+from supervisor.model.errors import NoSuchContainer
 
 containers = click.argument("containers", nargs=-1, required=True, metavar="ID...")
 grace = click.option(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import parse
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 NO_LIMIT = ("0", "-1", "unlimited")
 

@@ -8,7 +8,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import output, spoken
 from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 
 COLUMNS = {
     "CONTAINER ID": "ID",

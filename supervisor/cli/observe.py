@@ -10,7 +10,7 @@ from supervisor.cli import output
 from supervisor.cli.app import OWN_FAILURE, complain, connect
 from supervisor.cli.shape import Document, event_document, lost_document, time_text
 from supervisor.cli.watch import event_line
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 HEADINGS = ("TARGET", "KIND", "SINCE", "PROCESSES", "EXITS", "TROUBLE")
 TOLD = "exit"

@@ -8,7 +8,7 @@ import click
 
 from supervisor.cli import table, template
 from supervisor.cli.shape import Document
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 
 @dataclass(frozen=True, slots=True)

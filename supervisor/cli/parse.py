@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from supervisor import sizes
-from supervisor.errors import BadRequest
+from supervisor.model import sizes
+from supervisor.model.errors import BadRequest
 
 SECOND_NS = 1_000_000_000
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")

@@ -9,8 +9,8 @@ from supervisor.api.client import Client
 from supervisor.cli import output, parse, spoken, story, table
 from supervisor.cli.app import connect, now_ns
 from supervisor.cli.shape import Document, ledger_document, time_text
-from supervisor.errors import ExitdError, NoSuchContainer
-from supervisor.watched import FOREIGN
+from supervisor.model.errors import ExitdError, NoSuchContainer
+from supervisor.model.watched import FOREIGN
 
 LOG_LINES = 5
 LOG_BYTES = 16 * 1024

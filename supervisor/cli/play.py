@@ -17,7 +17,7 @@ from supervisor.cli.securitywords import read_profile
 from supervisor.cli.shape import number_of
 from supervisor.cli.spec import here
 from supervisor.cli.spoken import member_line
-from supervisor.errors import BadRequest, ExitdError, NoSuchContainer
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 INIT_SECONDS = 600
 

@@ -19,10 +19,10 @@ from supervisor.cli.manifest.container import Member, Pull
 from supervisor.cli.manifest.kube import HostPath, Play, PodPlan
 from supervisor.cli.past import last_words
 from supervisor.cli.spoken import SHORT_ID, outcome
-from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, NoSuchImage, ShuttingDown, TimedOut
-from supervisor.facts import Exited
 from supervisor.images import index, reference
 from supervisor.images.facts import Image
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, NoSuchImage, ShuttingDown, TimedOut
+from supervisor.model.facts import Exited
 
 BREAKING_OFF = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NO_ANSWER = (Unreachable, TimedOut, ShuttingDown)  # what was asked may have been done

@@ -18,7 +18,7 @@ from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.manifest.sandboxconfig import read_config
 from supervisor.cli.shape import Document
 from supervisor.cli.spoken import nanoseconds
-from supervisor.errors import BadRequest, ExitdError
+from supervisor.model.errors import BadRequest, ExitdError
 
 Command = Callable[..., int]
 

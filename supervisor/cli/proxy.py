@@ -8,7 +8,7 @@ from types import FrameType
 
 from supervisor.cli.app import complain
 from supervisor.cli.terminal import Handlers
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.errors import BadRequest
-from supervisor.rights import LIMITS, UNLIMITED
+from supervisor.model.errors import BadRequest
+from supervisor.model.rights import LIMITS, UNLIMITED
 
 MOST_GROUP = 2**32 - 2
 _NUMBER = re.compile(r"\d{1,19}")

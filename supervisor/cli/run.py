@@ -16,7 +16,7 @@ from supervisor.cli.app import complain, connect
 from supervisor.cli.fetch import fetch_image
 from supervisor.cli.session import Manner, Session, Target
 from supervisor.cli.spec import Options, container_spec
-from supervisor.errors import BadRequest, ExitdError, NoSuchContainer
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
 LOGS_OF_OURS = ("", "cri", "json-file")  # the drivers whose log the daemon can show; the others' output is not kept

@@ -21,8 +21,8 @@ from supervisor.cli.proxy import SignalProxy
 from supervisor.cli.shape import number_of
 from supervisor.cli.spoken import SHORT_ID
 from supervisor.cli.terminal import Raw, Resizes, size_of
-from supervisor.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown
-from supervisor.facts import Unknown
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown
+from supervisor.model.facts import Unknown
 
 GONE = (Unreachable, ShuttingDown)
 STDOUT = 1

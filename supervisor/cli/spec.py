@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import pods
 from supervisor.cli import parse
 from supervisor.cli.checks import CheckWords, check_spec
 from supervisor.cli.logwords import log_spec
 from supervisor.cli.rightswords import RightsWords, rights_spec
 from supervisor.cli.securitywords import security_spec
-from supervisor.errors import BadRequest
 from supervisor.images import reference
+from supervisor.model import pods
+from supervisor.model.errors import BadRequest
 
 NO_IMAGE = """which IMAGE? The first word after the options is one of
   pause                  exitd's own program that does nothing

@@ -16,7 +16,7 @@ from pathlib import Path
 from shim import native
 from supervisor.api.client import Client, Unreachable
 from supervisor.compare import descent
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from supervisor.oci import bundle, cgroups, rootfs
 
 ANSWER_SECONDS = 30.0

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 Value = object
 Piece = Callable[[Value], str]

@@ -9,8 +9,8 @@ from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
 from supervisor.cli.copying import copy_log
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
-from supervisor.errors import BadRequest, ExitdError, TimedOut
-from supervisor.facts import Unknown
+from supervisor.model.errors import BadRequest, ExitdError, TimedOut
+from supervisor.model.facts import Unknown
 
 CONDITIONS = ("exited", "next-exit", "removed")
 

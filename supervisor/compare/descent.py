@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shim import native
 from supervisor import monitor
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 
 LEAVE_SECONDS = 10.0
 

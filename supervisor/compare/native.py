@@ -14,7 +14,7 @@ from supervisor.compare.daemon import Daemon
 from supervisor.compare.group import Group
 from supervisor.compare.machine import Scratch, Work, parent_of, until
 from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, words_of
-from supervisor.errors import NoSuchContainer, ShuttingDown, TimedOut
+from supervisor.model.errors import NoSuchContainer, ShuttingDown, TimedOut
 
 
 @dataclass(frozen=True, slots=True)

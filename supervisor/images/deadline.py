@@ -5,7 +5,7 @@ import select
 import subprocess
 import time
 
-from supervisor.errors import ShuttingDown, TimedOut
+from supervisor.model.errors import ShuttingDown, TimedOut
 
 
 class Halt:

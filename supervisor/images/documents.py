@@ -9,10 +9,10 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from supervisor import bounds, checks
-from supervisor.checks import HealthSpec
-from supervisor.errors import BadImage
 from supervisor.images.facts import DIGEST, Config
+from supervisor.model import bounds, checks
+from supervisor.model.checks import HealthSpec
+from supervisor.model.errors import BadImage
 
 MOST_ITEMS = 10_000
 MOST_LAYERS = 500  # as many as overlay takes

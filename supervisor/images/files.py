@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
 from supervisor import regular
-from supervisor.errors import BadImage, BadRequest
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import BadTar, Kind, TarReader
+from supervisor.model.errors import BadImage, BadRequest
 from supervisor.oci.inroot import open_in_root
 
 MOST_DOCUMENT_BYTES = 4 << 20

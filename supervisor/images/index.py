@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from supervisor.errors import AmbiguousImage, BadImage, NoSuchImage
 from supervisor.images import documents
 from supervisor.images.facts import DIGEST, Image, Layer, Removed
 from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with
+from supervisor.model.errors import AmbiguousImage, BadImage, NoSuchImage
 
 VERSION = 1
 LEAST_ID_DIGITS = 4

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from supervisor.errors import AmbiguousImage, BadImage, NoSuchImage, WrongDigest
 from supervisor.images import documents
 from supervisor.images.documents import Descriptor, ImageConfig, Index, Platform
 from supervisor.images.files import Files, read_document
 from supervisor.images.reference import as_name
+from supervisor.model.errors import AmbiguousImage, BadImage, NoSuchImage, WrongDigest
 
 ARCHIVE_DOCUMENT = "manifest.json"
 LAYOUT_DOCUMENT = "index.json"

@@ -14,11 +14,11 @@ The rules are docker's and Kubernetes' ("Define a Command and Arguments for a Co
 import posixpath
 from dataclasses import replace
 
-from supervisor import checks, signals
-from supervisor.checks import HealthSpec
-from supervisor.errors import BadImage, BadRequest
-from supervisor.facts import Spec
 from supervisor.images.facts import Config, Resolved
+from supervisor.model import checks, signals
+from supervisor.model.checks import HealthSpec
+from supervisor.model.errors import BadImage, BadRequest
+from supervisor.model.facts import Spec
 
 DEFAULT_STOP_SIGNAL = 15
 

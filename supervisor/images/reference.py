@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from supervisor.errors import BadRequest
 from supervisor.images.facts import DIGEST
+from supervisor.model.errors import BadRequest
 
 WAYS = (
     "an IMAGE is `pause`, a directory (/DIR or ./DIR), `oci:DIR[:TAG]`, `docker-archive:FILE`, `docker://NAME`, "

@@ -16,7 +16,6 @@ from dataclasses import replace
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor.errors import BadRequest, ImageInUse, ImageStoreFailed, WrongDigest, WrongState
 from supervisor.images import documents, files, index, layout, reference, tools
 from supervisor.images.deadline import Deadline, Halt
 from supervisor.images.disk import Disk, write_durably
@@ -26,6 +25,7 @@ from supervisor.images.reference import Archive, Directory, Layout, Pause, Refer
 from supervisor.images.streams import Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import TarReader
 from supervisor.images.unpack import OPAQUE_XATTR, unpack
+from supervisor.model.errors import BadRequest, ImageInUse, ImageStoreFailed, WrongDigest, WrongState
 
 log = structlog.get_logger()
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from supervisor.errors import BadImage, ImageTooLarge
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline
 from supervisor.images.facts import Limits
 from supervisor.images.tar import Source
+from supervisor.model.errors import BadImage, ImageTooLarge
 
 CHUNK_BYTES = 1 << 18
 KEPT_NAME_BYTES = 128  # what a name takes beside its characters

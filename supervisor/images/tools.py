@@ -9,8 +9,8 @@ from typing import IO
 import structlog
 
 from shim import programs
-from supervisor.errors import ImageStoreFailed, ToolFailed, ToolMissing
 from supervisor.images.deadline import Deadline
+from supervisor.model.errors import ImageStoreFailed, ToolFailed, ToolMissing
 
 PULL_SECONDS = 600.0
 SYNC_SECONDS = 300.0

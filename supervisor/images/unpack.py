@@ -25,9 +25,9 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from supervisor.errors import BadImage, ImageStoreFailed
 from supervisor.images.streams import CHUNK_BYTES, Budget
 from supervisor.images.tar import BadTar, Entry, Kind, TarReader
+from supervisor.model.errors import BadImage, ImageStoreFailed
 
 MOST_DEPTH = 256
 MOST_PART_BYTES = 255

@@ -21,9 +21,9 @@ from functools import partial
 
 from shim.undo import undone_on_failure
 from supervisor import monitor, procstate
-from supervisor.errnos import USED_UP
-from supervisor.errors import ShimFailed, TimedOut
-from supervisor.facts import Process
+from supervisor.model.errnos import USED_UP
+from supervisor.model.errors import ShimFailed, TimedOut
+from supervisor.model.facts import Process
 
 ROOT = "/sys/fs/cgroup"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none

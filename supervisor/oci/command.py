@@ -21,7 +21,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from supervisor.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
+from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
 from supervisor.oci.inroot import open_in_root
 from supervisor.oci.users import Ids
 

@@ -3,10 +3,10 @@
 import json
 from typing import cast
 
+from supervisor.model.security import BUILTIN, UNCONFINED, Security
 from supervisor.oci import seccomp, seccompfile
 from supervisor.oci.seccomp import Document, Machine
 from supervisor.oci.spec import strings
-from supervisor.security import BUILTIN, UNCONFINED, Security
 
 
 def confine(document: Document, security: Security, machine: Machine) -> Document:

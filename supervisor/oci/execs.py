@@ -15,10 +15,11 @@ import structlog
 
 from shim import launch, names, native, plan, prepare
 from shim.undo import undone_on_failure
-from supervisor import errnos, monitor, procstate, proctree, room, rundir
-from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
-from supervisor.execs import Exec
-from supervisor.facts import Container, Process, RunKey
+from supervisor import monitor, procstate, proctree, room, rundir
+from supervisor.model import errnos
+from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
+from supervisor.model.execs import Exec
+from supervisor.model.facts import Container, Process, RunKey
 from supervisor.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
 from supervisor.oci.runplan import DRAIN_MS, Place
 from supervisor.oci.spec import Document

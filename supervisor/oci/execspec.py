@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterable
 
-from supervisor.errors import BadRequest
-from supervisor.execs import ExecSpec
+from supervisor.model.errors import BadRequest
+from supervisor.model.execs import ExecSpec
 from supervisor.oci import spec
 from supervisor.oci.spec import Document
 from supervisor.oci.users import Ids

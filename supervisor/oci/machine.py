@@ -6,8 +6,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 
+from supervisor.model.rights import NAMES
 from supervisor.oci.privileges import Device
-from supervisor.rights import NAMES
 
 # File systems of their own in every container, and nodes that a runtime makes itself.
 OWN = frozenset({"pts", "shm", "fd", "mqueue", "console", "ptmx", "null", "zero", "full", "tty", "random", "urandom"})

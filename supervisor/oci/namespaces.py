@@ -6,8 +6,8 @@ namespaces(7), proc_pid_ns(5).
 import os
 
 from supervisor import monitor
-from supervisor.errors import WrongState
-from supervisor.facts import Process, Spec
+from supervisor.model.errors import WrongState
+from supervisor.model.facts import Process, Spec
 
 FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # the OCI configuration's word → the kernel's
 

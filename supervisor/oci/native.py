@@ -14,16 +14,17 @@ import structlog
 
 from shim import launch, native
 from shim.undo import undone_on_failure
-from supervisor import errnos, monitor, procstate, room, rundir
-from supervisor.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
-from supervisor.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
+from supervisor import monitor, procstate, room, rundir
+from supervisor.model import errnos
+from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
+from supervisor.model.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
+from supervisor.model.security import UNCONFINED
 from supervisor.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
 from supervisor.oci.runplan import Place
 from supervisor.oci.unfiltered import Unfiltered
 from supervisor.oci.watching import Watching, pidfd_of
 from supervisor.ownership import Owner
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
-from supervisor.security import UNCONFINED
 from supervisor.witness import Beginning, Watch
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import structlog
 
 from supervisor import inotify, monitor
-from supervisor.facts import RunKey
+from supervisor.model.facts import RunKey
 from supervisor.oci import cgroups
 
 PATIENCE_SECONDS = 0.5

@@ -1,6 +1,6 @@
 """Sets a pod's own limits, on the cgroup around those of its containers."""
 
-from supervisor.facts import Container
+from supervisor.model.facts import Container
 from supervisor.oci import bundle, cgroups
 
 

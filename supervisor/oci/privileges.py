@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
+from supervisor.model.rights import DEFAULT_PIDS, NOT_ROOT, Rights, capabilities
 from supervisor.oci.users import Ids
-from supervisor.rights import DEFAULT_PIDS, NOT_ROOT, Rights, capabilities
 
 # docker's, of 2025; those of the machine's processors are added to them.
 MASKED_PATHS = (

@@ -7,8 +7,9 @@ import contextlib
 import os
 
 from shim import fields, names, native
-from supervisor import errnos, monitor, procstate, rundir
-from supervisor.errors import ShimFailed
+from supervisor import monitor, procstate, rundir
+from supervisor.model import errnos
+from supervisor.model.errors import ShimFailed
 from supervisor.oci import cgroups
 
 LIMIT_MS = 500

@@ -15,8 +15,8 @@ from contextlib import suppress
 from shim import native
 from supervisor import regular
 from supervisor.config import Limits
-from supervisor.errors import BadRequest
-from supervisor.facts import Spec
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Spec
 from supervisor.oci.lower import escape_layer, lowerdir
 
 MS_NOSUID = 2

@@ -9,9 +9,9 @@ from shim import launch, names, plan, programs
 from supervisor import kmsg, rundir
 from supervisor.aside import Aside
 from supervisor.config import Limits
-from supervisor.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
-from supervisor.facts import Container
-from supervisor.logspecs import ForeignStreams, LogDriver
+from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
+from supervisor.model.facts import Container
+from supervisor.model.logspecs import ForeignStreams, LogDriver
 from supervisor.oci import bundle, cgroups, command, runtime
 
 DRAIN_MS = 1_000

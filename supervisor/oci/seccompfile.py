@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from supervisor.oci.seccomp import Document, Machine
 
 MOST_BYTES = 256 << 10  # docker's own has some 20 KiB

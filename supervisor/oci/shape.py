@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 MOST_DEPTH = 100
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from supervisor.errors import BadRequest
-from supervisor.facts import Mount, Spec
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Mount, Spec
+from supervisor.model.rights import NAMES
+from supervisor.model.security import UNCONFINED, Security
 from supervisor.oci import privileges, shape
 from supervisor.oci.command import DEFAULT_PATH
 from supervisor.oci.privileges import Device
 from supervisor.oci.users import Ids
-from supervisor.rights import NAMES
-from supervisor.security import UNCONFINED, Security
 
 Document = dict[str, object]
 

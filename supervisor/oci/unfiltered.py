@@ -5,7 +5,7 @@ import asyncio
 import os
 
 from supervisor import room
-from supervisor.errors import RuntimeFailed, TimedOut
+from supervisor.model.errors import RuntimeFailed, TimedOut
 from supervisor.oci import runtime
 
 LIMIT_SECONDS = 5.0

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
+from supervisor.model.rights import ALWAYS, NEVER
 from supervisor.oci.inroot import read_in_root
-from supervisor.rights import ALWAYS, NEVER
 
 MOST_BYTES = 4 << 20  # of a passwd or group file
 MOST_ID = 2**32 - 2  # -1 means "leave it" to setuid(2)

@@ -10,10 +10,10 @@ import structlog
 from shim import fields, launch
 from shim.record import Record
 from supervisor import control, keeper, monitor, rundir
-from supervisor.errors import ExitdError, ShimFailed, TimedOut
-from supervisor.facts import Container, Process, Report, RunKey
 from supervisor.inotify import Inotify
 from supervisor.kernelword import KernelWord
+from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
+from supervisor.model.facts import Container, Process, Report, RunKey
 from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.oci.runplan import Place

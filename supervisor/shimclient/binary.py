@@ -17,7 +17,7 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import DecodeError
 
 from protos.containerd import bootstrap_pb2, task_pb2
-from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed
+from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
 from supervisor.shimclient.verdict import instant_ns
 

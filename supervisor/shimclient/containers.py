@@ -16,8 +16,17 @@ import structlog
 from shim.undo import undone_on_failure
 from supervisor import procstate, proctree, room, rundir
 from supervisor.control import Control
-from supervisor.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimFailed, ShimLost, TimedOut, WrongState
-from supervisor.facts import Container, Phase, Process, RunKey, Winsize
+from supervisor.model.errors import (
+    ExitdError,
+    NoSuchContainer,
+    RuntimeFailed,
+    ShimFailed,
+    ShimLost,
+    TimedOut,
+    WrongState,
+)
+from supervisor.model.facts import Container, Phase, Process, RunKey, Winsize
+from supervisor.model.taskfacts import Stdio
 from supervisor.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
@@ -29,7 +38,6 @@ from supervisor.shimclient.parting import SILENT_SECONDS, part, part_from_namele
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.watching import process_of
 from supervisor.streams import Orders
-from supervisor.taskfacts import Stdio
 
 MONITORED_BY, SILENT = "shim-v2", "unresponsive"
 SIGKILL = 9

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import structlog
 
 from supervisor import proctree, room, rundir
-from supervisor.errors import (
+from supervisor.model.errors import (
     Busy,
     ExitdError,
     NoSuchContainer,
@@ -18,8 +18,9 @@ from supervisor.errors import (
     TimedOut,
     WrongState,
 )
-from supervisor.execs import Exec
-from supervisor.facts import Container, Process, RunKey
+from supervisor.model.execs import Exec
+from supervisor.model.facts import Container, Process, RunKey
+from supervisor.model.taskfacts import Stdio
 from supervisor.oci import bundle, cgroups, command, execspec, spec
 from supervisor.oci.execs import document_env
 from supervisor.oci.runplan import Place
@@ -29,7 +30,6 @@ from supervisor.shimclient import place, pumps
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import Link
 from supervisor.shimclient.watching import as_named
-from supervisor.taskfacts import Stdio
 
 SIGKILL = 9
 

@@ -9,10 +9,10 @@ import structlog
 
 from protos.containerd import events_pb2
 from supervisor import monitor, rundir
-from supervisor.errors import ExitdError, ShimFailed
-from supervisor.facts import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.inotify import Inotify
 from supervisor.kernelword import Executions, KernelWord
+from supervisor.model.errors import ExitdError, ShimFailed
+from supervisor.model.facts import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.oci import cgroups
 from supervisor.oci.bundle import cgroups_path
 from supervisor.oci.oomwatch import OomWatch

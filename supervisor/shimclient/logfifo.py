@@ -12,7 +12,7 @@ from contextlib import suppress
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor.errors import ShimFailed
+from supervisor.model.errors import ShimFailed
 
 NAME = "log"
 MODE = 0o700

@@ -8,8 +8,8 @@ import contextlib
 
 import structlog
 
-from supervisor.errors import ExitdError, NoSuchContainer, ShimFailed, Unsupported
-from supervisor.facts import Container, Process
+from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, Unsupported
+from supervisor.model.facts import Container, Process
 from supervisor.shimclient import place, strays
 from supervisor.shimclient.hub import Hub, Run
 

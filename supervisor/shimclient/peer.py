@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from supervisor.errors import ExitdError, ShimLost, TimedOut
+from supervisor.model.errors import ExitdError, ShimLost, TimedOut
 from supervisor.shimclient.binary import Address
 from supervisor.shimclient.link import Link
 from supervisor.shimclient.place import Contact

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from shim import fields, native, prepare
 from shim.names import CREATED
-from supervisor import errnos
-from supervisor.errors import ShimFailed
-from supervisor.facts import Process
+from supervisor.model import errnos
+from supervisor.model.errors import ShimFailed
+from supervisor.model.facts import Process
 from supervisor.oci import rootfs
 
 BUNDLES, CONFIG, ROOTFS, CONTACT = "b", "config.json", "rootfs", "shim"

@@ -12,7 +12,7 @@ import structlog
 
 from shim import programs
 from shim.undo import undone_on_failure
-from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed, TimedOut
+from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed, TimedOut
 from supervisor.shimclient.binary import (
     Address,
     Deleted,

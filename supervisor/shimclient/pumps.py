@@ -16,10 +16,11 @@ from typing import Protocol
 import structlog
 
 from shim import launch, plan
-from supervisor import control, errnos, keeper, monitor, rundir
-from supervisor.errors import ShimFailed, TimedOut
-from supervisor.execs import Exec
-from supervisor.facts import Container, Process, RunKey
+from supervisor import control, keeper, monitor, rundir
+from supervisor.model import errnos
+from supervisor.model.errors import ShimFailed, TimedOut
+from supervisor.model.execs import Exec
+from supervisor.model.facts import Container, Process, RunKey
 from supervisor.oci import runplan
 from supervisor.oci.execs import HOLD_MS
 from supervisor.oci.runplan import Place

@@ -1,6 +1,6 @@
 """What a shim's refusal means, by its code alone: texts differ from shim to shim. Pure."""
 
-from supervisor.errors import (
+from supervisor.model.errors import (
     BadRequest,
     Busy,
     Code,

@@ -9,8 +9,8 @@ import structlog
 
 from shim import native
 from supervisor import monitor, regular
-from supervisor.errors import ExitdError, ShimFailed
-from supervisor.facts import Process
+from supervisor.model.errors import ExitdError, ShimFailed
+from supervisor.model.facts import Process
 from supervisor.shimclient.binary import Address, read_start_output
 from supervisor.shimclient.link import Link, remove_dead_socket
 

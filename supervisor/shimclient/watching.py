@@ -12,10 +12,10 @@ import structlog
 
 from shim import native
 from supervisor import monitor, room
-from supervisor.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
-from supervisor.evidence import Pending
-from supervisor.facts import Process, Report, RunKey, Source
 from supervisor.kernelword import Executions, KernelWord
+from supervisor.model.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
+from supervisor.model.evidence import Pending
+from supervisor.model.facts import Process, Report, RunKey, Source
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.verdict import NOT_DELETED, Deletion, Seen, Word, judge
 from supervisor.witness import BEGINS_SECONDS

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 import structlog
 
 from shim import fields
-from supervisor.errors import BadRequest, ShuttingDown
-from supervisor.facts import By
+from supervisor.model.errors import BadRequest, ShuttingDown
+from supervisor.model.facts import By
 
 T = TypeVar("T")
 Name = tuple[str, str, str]  # namespace, task, exec

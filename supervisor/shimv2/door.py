@@ -26,10 +26,10 @@ from google.protobuf.message import Message
 from protos.containerd import task_pb2 as pb
 from protos.exitd.shimv2 import relay_pb2
 from supervisor.background import insist
-from supervisor.errors import BadRequest, CannotStart, Code
-from supervisor.facts import By
 from supervisor.inotify import Inotify
 from supervisor.listening import peer_ceiling
+from supervisor.model.errors import BadRequest, CannotStart, Code
+from supervisor.model.facts import By
 from supervisor.node import Node
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.callers import Caller, Hello, Turns, key_of, read_hello

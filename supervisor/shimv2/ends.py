@@ -16,15 +16,15 @@ import structlog
 
 from shim import fields
 from supervisor.background import insist
-from supervisor.errors import CannotStart, ExitdError, NoSuchContainer
-from supervisor.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.inotify import IN_MOVED_TO, Inotify
+from supervisor.model.errors import CannotStart, ExitdError, NoSuchContainer
+from supervisor.model.facts import UNKNOWN_NUMBER, By, Container
+from supervisor.model.taskfacts import CLEANED_UP
 from supervisor.node import Node
 from supervisor.shimv2 import making, sockets, tasks
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.service import TaskService
 from supervisor.shimv2.tasks import Look
-from supervisor.taskfacts import CLEANED_UP
 from supervisor.taskrows import TOMBSTONE_OF
 
 CONTAINERD = By(policy="containerd-cleanup")

@@ -7,11 +7,12 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from protos.containerd import task_pb2 as pb
-from supervisor import lifecycle
-from supervisor.errors import BadRequest, Code, ExitdError, NameTaken, NoSuchExec, TimedOut, WrongState
 from supervisor.execops import ExecOperations
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import By, Container, Exit
+from supervisor.model import lifecycle
+from supervisor.model.errors import BadRequest, Code, ExitdError, NameTaken, NoSuchExec, TimedOut, WrongState
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import By, Container, Exit
+from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.node import Node
 from supervisor.oci import shape
 from supervisor.oci import spec as documents
@@ -19,7 +20,6 @@ from supervisor.shimv2 import making, options, tasks
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.tasks import CREATED, Look, Op, check
 from supervisor.store import Change
-from supervisor.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.ttrpc.faults import CallFailed
 
 GONE_SECONDS = 10.0  # for the rest of an exec's output and its shim

@@ -12,15 +12,15 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor import regular
 from supervisor.aside import Aside
-from supervisor.errors import BadRequest, Code, ShimFailed, TimedOut
-from supervisor.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
-from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.model.errors import BadRequest, Code, ShimFailed, TimedOut
+from supervisor.model.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
+from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.oci import cgroups
 from supervisor.rundir import path_of
 from supervisor.shimv2 import mounts, options, stdio
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.tasks import STOPPED, Look
-from supervisor.taskfacts import RootMount, Stdio, Task
 from supervisor.ttrpc.faults import CallFailed
 
 WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from protos.containerd import types_pb2
 from shim import native
-from supervisor.errors import BadRequest, ShimFailed
+from supervisor.model.errors import BadRequest, ShimFailed
 from supervisor.oci.inroot import open_in_root
 from supervisor.oci.lower import lowerdir
 from supervisor.oci.rootfs import MNT_DETACH, MOST_LOOKS, UMOUNT_NOFOLLOW, mounts_under

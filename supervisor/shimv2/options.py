@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from protos.containerd import linux_runc_pb2 as older
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import runtimeoptions_pb2 as custom
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # before Process, LinuxResources and the like
 MAX_ID = 2**32 - 2

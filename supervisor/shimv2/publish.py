@@ -15,9 +15,9 @@ from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd.forward_pb2 import ForwardRequest
 from supervisor.background import Background
-from supervisor.errors import CannotStart, Code, Compacted, StoreFailed
 from supervisor.events import Bookmark, EventLog, Lost
-from supervisor.facts import Container, Event
+from supervisor.model.errors import CannotStart, Code, Compacted, StoreFailed
+from supervisor.model.facts import Container, Event
 from supervisor.shimv2.callers import Hello
 from supervisor.shimv2.couriers import Couriers, packed
 from supervisor.shimv2.envelopes import FORWARD, request

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shim.plan import COMMAND_MAX_WORDS
-from supervisor.errors import BadRequest
-from supervisor.logspecs import ForeignStreams
+from supervisor.model.errors import BadRequest
+from supervisor.model.logspecs import ForeignStreams
 
 NULL = "/dev/null"
 OUTPUT = ("fifo", "file", "binary", "binary-v2")  # the last must say when it is ready, which ours waits for in both

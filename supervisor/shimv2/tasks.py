@@ -10,10 +10,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.containerd import process_pb2 as process
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import task_pb2 as pb
-from supervisor.errors import Code, ExitdError, WrongState, code_of
-from supervisor.execs import Exec, ExecPhase
-from supervisor.facts import Container, Exit, Phase, Unknown, fold
-from supervisor.taskfacts import Stdio, TaskExec, Tombstone
+from supervisor.model.errors import Code, ExitdError, WrongState, code_of
+from supervisor.model.execs import Exec, ExecPhase
+from supervisor.model.facts import Container, Exit, Phase, Unknown, fold
+from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.ttrpc.faults import CallFailed
 
 REBOOTED = Unknown("host-rebooted")

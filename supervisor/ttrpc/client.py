@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 from google.protobuf.message import Message
 
 from shim.undo import undone_on_failure
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
 from supervisor.ttrpc.happenings import ClientEvent, Ended, Failed, Metadata, Received, Replied, nanoseconds

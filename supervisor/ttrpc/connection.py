@@ -11,7 +11,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from protos.ttrpc.v1.ttrpc_pb2 import KeyValue, Request, Response, Status
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc import frames
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.frames import Decoder, Frame, Oversize

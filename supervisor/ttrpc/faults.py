@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from google.protobuf.any_pb2 import Any
 
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 
 
 class CallFailed(Exception):

@@ -3,7 +3,7 @@
 import struct
 from typing import NamedTuple
 
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc.faults import CallFailed
 
 REQUEST, RESPONSE, DATA = 1, 2, 3

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
-from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, TimedOut
+from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, TimedOut
 from tests.attack.judge import Failed, Heard, Truth
 from tests.system.daemonrig import spec
 

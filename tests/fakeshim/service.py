@@ -18,7 +18,7 @@ from protos.containerd import cgroups2_pb2, process_pb2, runc_pb2
 from protos.containerd import events_pb2 as events
 from protos.containerd import task_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Response, Status
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc import connection, frames
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame

@@ -14,9 +14,9 @@ import pytest
 
 from supervisor import background, storing
 from supervisor import node as node_module
-from supervisor.errors import StoreFailed
 from supervisor.events import EventLog
-from supervisor.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
+from supervisor.model.errors import StoreFailed
+from supervisor.model.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
 from supervisor.node import Node
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.store import Change, Store

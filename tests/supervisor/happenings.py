@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from supervisor import lifecycle as life
-from supervisor import restart
-from supervisor.checks import HealthStatus
-from supervisor.facts import (
+from supervisor.model import lifecycle as life
+from supervisor.model import restart
+from supervisor.model.checks import HealthStatus
+from supervisor.model.facts import (
     LIVE,
     Asked,
     BootTime,
@@ -24,7 +24,7 @@ from supervisor.facts import (
     Source,
     Spec,
 )
-from supervisor.lifecycle import Happening, Moment
+from supervisor.model.lifecycle import Happening, Moment
 
 MS = 10**6
 SECOND = 10**9

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import (
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import (
     By,
     Container,
     Event,

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from supervisor.changes import Changes, Test
-from supervisor.facts import Container, Phase
+from supervisor.model.facts import Container, Phase
 from tests.supervisor.happenings import container
 
 RUNNING, EXITED = container(Phase.RUNNING), container(Phase.EXITED)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from supervisor import config, configfile
 from supervisor.config import CgroupDriver, Given, config_of, in_force
 from supervisor.configfile import MOST_BYTES, parse, read_file
-from supervisor.errors import BadConfig
-from supervisor.logspecs import LogDriver
+from supervisor.model.errors import BadConfig
+from supervisor.model.logspecs import LogDriver
 
 WHOLE = b"""\
 root = "/srv/exitd/"

@@ -9,8 +9,8 @@ import pytest
 
 from supervisor import containerdtasks
 from supervisor.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
-from supervisor.errors import Busy, NoSuchProcess
-from supervisor.watched import Found, Kind, Target
+from supervisor.model.errors import Busy, NoSuchProcess
+from supervisor.model.watched import Found, Kind, Target
 
 TARGET = Target(Kind.CONTAINERD, "/c.sock")
 LIMIT_SECONDS = 30.0

@@ -12,8 +12,8 @@ import pytest
 from shim import fields
 from supervisor import control, room
 from supervisor.control import Control
-from supervisor.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
-from supervisor.facts import Counters, Winsize
+from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
+from supervisor.model.facts import Counters, Winsize
 from tests.supervisor.descriptors import only, open_now
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim, shim

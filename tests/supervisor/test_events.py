@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import filters
-from supervisor.errors import BadRequest, Compacted
 from supervisor.events import Bookmark, EventLog, Item, Lost
-from supervisor.facts import Event
+from supervisor.model import filters
+from supervisor.model.errors import BadRequest, Compacted
+from supervisor.model.facts import Event
 from supervisor.store import Change, Keep, Store
 
 FOREVER = Keep(events=10**9, events_age_ns=10**18, exits=10**9, exits_age_ns=10**18)

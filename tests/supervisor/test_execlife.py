@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 from supervisor import execlife, storing
-from supervisor.errors import Busy, CommandNotFound, NoSuchExec, RuntimeFailed, ShimFailed, StoreFailed, WrongState
-from supervisor.execs import CONTAINER_EXIT, ExecPhase
-from supervisor.facts import Exited, Phase, Reason, RunKey, Signaled, Unknown
-from supervisor.lifecycle import Paused
+from supervisor.model.errors import (
+    Busy,
+    CommandNotFound,
+    NoSuchExec,
+    RuntimeFailed,
+    ShimFailed,
+    StoreFailed,
+    WrongState,
+)
+from supervisor.model.execs import CONTAINER_EXIT, ExecPhase
+from supervisor.model.facts import Exited, Phase, Reason, RunKey, Signaled, Unknown
+from supervisor.model.lifecycle import Paused
 from tests.supervisor.exec_fakes import SPEC, at_once, running, settled
 from tests.supervisor.fakes import hasty, in_loop, until
 from tests.supervisor.happenings import USER

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.errors import ShimFailed
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import Exited, Phase, Process, Unknown
+from supervisor.model.errors import ShimFailed
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import Exited, Phase, Process, Unknown
 from supervisor.sandbox import NoProcess
 from supervisor.store import Change
 from tests.supervisor.exec_fakes import SPEC, again, at_once, looked_up, running, settled

@@ -9,11 +9,11 @@ import pytest
 
 from supervisor import operations
 from supervisor.admission import Admission
-from supervisor.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.execops import ExecOperations
-from supervisor.facts import Exited, Phase, Reason, RunKey, Signaled
-from supervisor.lifecycle import StartAsked, Started
 from supervisor.managers import Containers
+from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
+from supervisor.model.facts import Exited, Phase, Reason, RunKey, Signaled
+from supervisor.model.lifecycle import StartAsked, Started
 from supervisor.operations import Settings
 from tests.supervisor.exec_fakes import SPEC, WEB, ExecWorld, at_once, exec_world, settled
 from tests.supervisor.fakes import hasty, in_loop, until

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import structlog
 
-from supervisor import adoption, foundlings
-from supervisor.errors import RuntimeFailed
-from supervisor.facts import Exited, Phase, Process
+from supervisor import foundlings
 from supervisor.foundlings import Foundlings
 from supervisor.inotify import Inotify, Overflow
+from supervisor.model import adoption
+from supervisor.model.errors import RuntimeFailed
+from supervisor.model.facts import Exited, Phase, Process
 from supervisor.sandbox import Found
 from supervisor.store import Change
 from tests.supervisor.children import child, name_of

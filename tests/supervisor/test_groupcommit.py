@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.errors import StoreFailed
 from supervisor.groupcommit import Writer
+from supervisor.model.errors import StoreFailed
 from supervisor.store import AlreadyStored, Change, Store
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
@@ -176,7 +176,7 @@ PROGRAM = """
 import asyncio, resource, sys
 from dataclasses import replace
 from pathlib import Path
-from supervisor.errors import StoreFailed
+from supervisor.model.errors import StoreFailed
 from supervisor.store import Change, Store
 from tests.supervisor.stored import container, ended, event
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor import kernellog
-from supervisor.facts import Exited, ExitStatus, Process, Report, Signaled, Source
 from supervisor.kernellog import Kill, Known, Reader, Since
+from supervisor.model.facts import Exited, ExitStatus, Process, Report, Signaled, Source
 
 INNER = "system.slice/exitd-box.scope"
 INIT = Process(28900, 74_000)

@@ -9,8 +9,8 @@ import pytest
 
 from supervisor import kernelword
 from supervisor.config import KernelWitness
-from supervisor.facts import Source
 from supervisor.kernelword import BY_PIDFD, NO_WORD, KernelWord, chosen
+from supervisor.model.facts import Source
 from supervisor.monitor import Monitor
 from tests.supervisor.children import child, name_of
 

@@ -10,9 +10,9 @@ from signal import SIGKILL
 import pytest
 
 from supervisor import kmsg
-from supervisor.facts import Exited, Process, Report, Signaled, Source
 from supervisor.kernellog import Kill, Known
 from supervisor.kmsg import KernelLog
+from supervisor.model.facts import Exited, Process, Report, Signaled, Source
 from tests.supervisor.children import descriptors
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.test_kernellog import INNER, chosen, killed, record

@@ -11,9 +11,9 @@ import pytest
 
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
-from supervisor.errors import AmbiguousId, NoSuchContainer
-from supervisor.facts import Exit, Exited, Spec
 from supervisor.managers import Containers
+from supervisor.model.errors import AmbiguousId, NoSuchContainer
+from supervisor.model.facts import Exit, Exited, Spec
 from supervisor.operations import Operations, Settings
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor import logfiles, logline
-from supervisor.errors import WrongState
 from supervisor.logfiles import Chain
 from supervisor.logline import Tail, Window
+from supervisor.model.errors import WrongState
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.test_logline import PIECES, line, text
 

@@ -11,10 +11,10 @@ from shim import plan, programs
 from supervisor import logplaces
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.config import Config
-from supervisor.errors import BadRequest, ShimFailed, WrongState
-from supervisor.facts import Container, Phase, Spec
 from supervisor.logs import Wanted
-from supervisor.logspecs import LogDriver, LogMode, LogSpec
+from supervisor.model.errors import BadRequest, ShimFailed, WrongState
+from supervisor.model.facts import Container, Phase, Spec
+from supervisor.model.logspecs import LogDriver, LogMode, LogSpec
 from supervisor.oci import runplan
 from tests.supervisor.happenings import USER
 from tests.supervisor.test_operations import WEB, obeys, running, serving

@@ -12,7 +12,7 @@ from supervisor import logs
 from supervisor.inotify import Inotify
 from supervisor.logline import Item, stamp
 from supervisor.logs import Wanted
-from supervisor.logspecs import LogDriver
+from supervisor.model.logspecs import LogDriver
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.test_logline import TIME_NS, json_line, line, text
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from supervisor.__main__ import KEYS, _given, _inotify, main
 from supervisor.config import PLAIN, Given
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 from tests.supervisor.descriptors import only
 
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import directory, lifecycle
+from supervisor import directory
 from supervisor.directory import is_ended
-from supervisor.errors import AmbiguousId, NameTaken, NoSuchContainer, Recovering, StoreFailed, TimedOut
-from supervisor.facts import Spec
-from supervisor.taskfacts import Task
+from supervisor.model import lifecycle
+from supervisor.model.errors import AmbiguousId, NameTaken, NoSuchContainer, Recovering, StoreFailed, TimedOut
+from supervisor.model.facts import Spec
+from supervisor.model.taskfacts import Task
 from tests.supervisor.fakes import hasty, until, world
 
 __all__ = ["hasty"]

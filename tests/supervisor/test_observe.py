@@ -12,10 +12,10 @@ import pytest
 
 from shim import native
 from supervisor import observe, probe
-from supervisor.errors import BadRequest, NoSuchProcess
-from supervisor.evidence import Pending
-from supervisor.facts import Exited, ExitStatus, Process, Signaled, Source, Unknown
-from supervisor.foreign import UNTOLD
+from supervisor.model.errors import BadRequest, NoSuchProcess
+from supervisor.model.evidence import Pending
+from supervisor.model.facts import Exited, ExitStatus, Process, Signaled, Source, Unknown
+from supervisor.model.foreign import UNTOLD
 from supervisor.observe import Sight
 
 SECONDS = 30.0

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor import foreign, monitor, observer, probe, storing
-from supervisor.errors import Busy, StoreFailed
+from supervisor import monitor, observer, probe, storing
 from supervisor.events import EventLog
-from supervisor.facts import Exited, Process, RunKey, Signaled, Unknown
 from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
+from supervisor.model import foreign
+from supervisor.model.errors import Busy, StoreFailed
+from supervisor.model.facts import Exited, Process, RunKey, Signaled, Unknown
+from supervisor.model.watched import Found, Observed
 from supervisor.observer import ENDED_UNSEEN, Observer
 from supervisor.store import Change, Store
 from supervisor.storing import Storing
-from supervisor.watched import Found, Observed
 from supervisor.watchrows import begun
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.errors import WrongState
-from supervisor.taskfacts import Task
+from supervisor.model.errors import WrongState
+from supervisor.model.taskfacts import Task
 from tests.supervisor.happenings import USER
 from tests.supervisor.test_operations import WEB, obeys, running, serving
 

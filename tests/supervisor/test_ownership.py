@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from supervisor import ownership
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 
 
 def test_a_root_keeps_its_instance_and_another_root_has_another(tmp_path: pathlib.Path) -> None:

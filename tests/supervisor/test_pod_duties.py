@@ -3,8 +3,8 @@
 from dataclasses import replace
 from itertools import product
 
-from supervisor import pods
-from supervisor.facts import (
+from supervisor.model import pods
+from supervisor.model.facts import (
     LIVE,
     By,
     Container,
@@ -22,7 +22,7 @@ from supervisor.facts import (
     Source,
     Spec,
 )
-from supervisor.pods import Duty
+from supervisor.model.pods import Duty
 
 PLAIN = Pod()
 OVER = (Phase.EXITED, Phase.RESTARTING, Phase.REMOVING)

@@ -12,8 +12,10 @@ import pytest
 
 from supervisor import node
 from supervisor.admission import Admission
-from supervisor.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
-from supervisor.facts import (
+from supervisor.imagedesk import ImageDesk
+from supervisor.managers import Containers
+from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
+from supervisor.model.facts import (
     Container,
     ExitPolicy,
     OnPauseExit,
@@ -29,14 +31,12 @@ from supervisor.facts import (
     Source,
     Spec,
 )
-from supervisor.imagedesk import ImageDesk
-from supervisor.logspecs import LogSpec
-from supervisor.managers import Containers
+from supervisor.model.logspecs import LogSpec
+from supervisor.model.pods import State
+from supervisor.model.views import Info
 from supervisor.operations import Settings
 from supervisor.podkeeper import PodKeeper
 from supervisor.podlife import PodOperations
-from supervisor.pods import State
-from supervisor.views import Info
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 

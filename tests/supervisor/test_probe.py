@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from supervisor import probe
-from supervisor.facts import Source
+from supervisor.model.facts import Source
 
 MOUNTINFO = """22 1 8:1 / / rw - ext4 /dev/root rw
 23 22 0:5 / /run rw,nosuid - tmpfs tmpfs rw

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import lifecycle as life
-from supervisor.checks import HealthSpec, HealthStatus, OnUnhealthy
-from supervisor.errors import ExitdError, RuntimeFailed, StoreFailed, WrongState
-from supervisor.facts import Asked, By, Container, Event, Exited, Phase, Reason, RunKey, Signaled, Spec
-from supervisor.health import Result
+from supervisor.model import lifecycle as life
+from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.model.errors import ExitdError, RuntimeFailed, StoreFailed, WrongState
+from supervisor.model.facts import Asked, By, Container, Event, Exited, Phase, Reason, RunKey, Signaled, Spec
+from supervisor.model.health import Result
 from supervisor.prober import Prober
 from supervisor.probing import HEALTH
 from tests.supervisor.fakes import World, in_loop, until, world

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor import probing
-from supervisor.checks import HealthSpec
-from supervisor.errors import (
+from supervisor.model.checks import HealthSpec
+from supervisor.model.errors import (
     CommandNotExecutable,
     CommandNotFound,
     ExitdError,
@@ -20,10 +20,10 @@ from supervisor.errors import (
     TimedOut,
     WrongState,
 )
-from supervisor.execs import Exec
-from supervisor.facts import Exited, ExitStatus, Signaled, Unknown
-from supervisor.health import OUTPUT_MAX, Result
-from supervisor.lifecycle import Paused
+from supervisor.model.execs import Exec
+from supervisor.model.facts import Exited, ExitStatus, Signaled, Unknown
+from supervisor.model.health import OUTPUT_MAX, Result
+from supervisor.model.lifecycle import Paused
 from supervisor.probing import Probing
 from tests.supervisor import fakeshim
 from tests.supervisor.exec_fakes import ExecWorld, at_once, running, settled

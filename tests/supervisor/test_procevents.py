@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor import procevents
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 from supervisor.procevents import Answered, Ended, Executed, Forked, Lives, Message, Standing, Threads
 
 NONE, FORK, EXEC, COMM, EXIT = 0, 1, 2, 0x200, 0x80000000

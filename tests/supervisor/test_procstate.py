@@ -10,7 +10,7 @@ import pytest
 
 from shim import native
 from supervisor import procstate
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 from tests.system.daemonrig import until
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor import procstate, proctree
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 from supervisor.proctree import Kin, family, look
 from tests.supervisor.children import name_of
 from tests.supervisor.descriptors import only

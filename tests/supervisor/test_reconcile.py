@@ -12,10 +12,10 @@ import pytest
 from shim import fields, record
 from supervisor import monitor, reconcile, rundir
 from supervisor.config import Config, Limits
-from supervisor.errors import ShimFailed
-from supervisor.facts import Phase, RunKey
 from supervisor.foundlings import Foundlings
 from supervisor.managers import Containers
+from supervisor.model.errors import ShimFailed
+from supervisor.model.facts import Phase, RunKey
 from supervisor.operations import Settings
 from supervisor.reconcile import Parts
 from tests.shim.test_record import PLAIN, written

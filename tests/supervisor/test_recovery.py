@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from supervisor import recovery
-from supervisor.errors import RuntimeFailed, ShimFailed
-from supervisor.facts import LIVE, Container, Exited, Phase, Reason, Source, Unknown
+from supervisor.model.errors import RuntimeFailed, ShimFailed
+from supervisor.model.facts import LIVE, Container, Exited, Phase, Reason, Source, Unknown
 from supervisor.recovery import recover
 from supervisor.sandbox import Found
 from supervisor.store import Change

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from supervisor.config import Given, Values
-from supervisor.errors import BadConfig
 from supervisor.inotify import Inotify
+from supervisor.model.errors import BadConfig
 from supervisor.reload import Configuration, Reloads
 
 LIMIT_SECONDS = 20

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from supervisor import room
-from supervisor.errors import Busy
+from supervisor.model.errors import Busy
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop
 

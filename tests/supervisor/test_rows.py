@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor import rows
-from supervisor.execs import Exec, ExecSpec
-from supervisor.facts import (
+from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.facts import (
     By,
     Container,
     Event,
@@ -24,7 +24,7 @@ from supervisor.facts import (
     Spec,
     Unknown,
 )
-from supervisor.logspecs import LogDriver, LogSpec
+from supervisor.model.logspecs import LogDriver, LogSpec
 
 EXIT = Exit(RunKey("c1", 3), "web", "default", Exited(43), Source.KEEPER, Reason.SELF, By(), Oom(), 7, None, None)
 WEB = Container("c1", Spec(name="web", args=("sh", "-c", "exit 43")), Phase.EXITED, 3, 1, exit=EXIT)

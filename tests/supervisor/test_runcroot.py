@@ -13,8 +13,8 @@ import pytest
 
 from supervisor import runcroot
 from supervisor.inotify import Inotify, Listener, Watch
+from supervisor.model.watched import Found, Kind, Target
 from supervisor.runcroot import RuncRoot
-from supervisor.watched import Found, Kind, Target
 from tests.supervisor.fakes import in_loop, until
 
 MOST = 2

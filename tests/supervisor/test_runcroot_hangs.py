@@ -9,10 +9,10 @@ import pytest
 
 from supervisor import runcroot
 from supervisor.aside import Aside
-from supervisor.facts import By
 from supervisor.inotify import Inotify
+from supervisor.model.facts import By
+from supervisor.model.watched import Found, Kind, Target
 from supervisor.runcroot import RuncRoot
-from supervisor.watched import Found, Kind, Target
 from tests.supervisor.fakes import in_loop
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from shim import fields, record
 from supervisor import rundir
-from supervisor.errors import ShimFailed
-from supervisor.facts import Process
+from supervisor.model.errors import ShimFailed
+from supervisor.model.facts import Process
 from supervisor.rundir import RunDirectory, path_of
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.descriptors import only, open_now

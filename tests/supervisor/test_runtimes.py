@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import pods
 from supervisor.config import CgroupDriver, Config, Runtime
-from supervisor.errors import BadRequest, RuntimeMissing
-from supervisor.facts import Container, Phase, Pod, Spec
+from supervisor.model import pods
+from supervisor.model.errors import BadRequest, RuntimeMissing
+from supervisor.model.facts import Container, Phase, Pod, Spec
+from supervisor.model.taskfacts import Task
 from supervisor.runtimes import chosen, uses_systemd
-from supervisor.taskfacts import Task
 
 PLAIN = Spec(name="c", runtime="")
 GLOBS = Runtime("r", path="/bin/true", pod_annotations=("p.*",), container_annotations=("c.*",))

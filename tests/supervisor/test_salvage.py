@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor import lifecycle, rows, salvage
+from supervisor import rows, salvage
 from supervisor.api import replies
-from supervisor.errors import WrongState
-from supervisor.execs import Exec, ExecSpec
-from supervisor.facts import (
+from supervisor.model import lifecycle
+from supervisor.model.errors import WrongState
+from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.facts import (
     BootTime,
     By,
     Container,
@@ -28,10 +29,10 @@ from supervisor.facts import (
     Source,
     Spec,
 )
+from supervisor.model.taskfacts import Task
+from supervisor.model.views import View
 from supervisor.rows import Damaged
 from supervisor.salvage import Remains
-from supervisor.taskfacts import Task
-from supervisor.views import View
 from tests.supervisor.stored import exec_of
 
 INIT = Process(77, 7)

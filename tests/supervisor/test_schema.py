@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from supervisor import rows, schema
-from supervisor.errors import CannotStart
-from supervisor.facts import BootTime, Retained
+from supervisor.model.errors import CannotStart
+from supervisor.model.facts import BootTime, Retained
 from supervisor.store import Change, Store
 from tests.supervisor.stored import ended, event, opened
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor import sdlisten
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 
 KNOWN = frozenset({"ttrpc"})
 

@@ -8,8 +8,8 @@ import pytest
 
 from shim import launch
 from supervisor import rundir, shims
-from supervisor.errors import Busy
-from supervisor.facts import RunKey
+from supervisor.model.errors import Busy
+from supervisor.model.facts import RunKey
 from supervisor.shims import Shims
 from supervisor.witness import Watch
 from tests.supervisor.fakes import in_loop, until

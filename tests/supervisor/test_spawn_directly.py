@@ -10,8 +10,8 @@ import pytest
 
 from shim import prepare
 from supervisor import keeper
-from supervisor.errors import ShimFailed
-from supervisor.facts import RunKey
+from supervisor.model.errors import ShimFailed
+from supervisor.model.facts import RunKey
 from supervisor.shims import Shims
 from tests.supervisor.children import descriptors
 from tests.supervisor.descriptors import only

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from supervisor import storing as module
-from supervisor.errors import NameTaken, StoreFailed
+from supervisor.model.errors import NameTaken, StoreFailed
 from supervisor.storing import Storing, in_turn
 from tests.supervisor.fakes import hasty, in_loop, until
 

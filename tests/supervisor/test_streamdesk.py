@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.control import Control
-from supervisor.errors import NoSuchContainer, ShimFailed, WrongState
-from supervisor.facts import Container, Phase, RunKey, Spec, Winsize
+from supervisor.model.errors import NoSuchContainer, ShimFailed, WrongState
+from supervisor.model.facts import Container, Phase, RunKey, Spec, Winsize
 from supervisor.rundir import path_of
 from supervisor.streamdesk import StreamDesk
 from supervisor.streams import Orders, Output, Session, Target, Wanted

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor import streams
-from supervisor.errors import ShimFailed, WrongState
-from supervisor.facts import Winsize
+from supervisor.model.errors import ShimFailed, WrongState
+from supervisor.model.facts import Winsize
 from supervisor.streams import Dropped, Item, Output, Session, Target, Wanted
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until

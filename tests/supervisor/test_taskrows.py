@@ -4,11 +4,12 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor import lifecycle, rows
-from supervisor.facts import By, Container, Exited, Phase, Process, Spec
-from supervisor.lifecycle import RemoveAsked, StartAsked
+from supervisor import rows
+from supervisor.model import lifecycle
+from supervisor.model.facts import By, Container, Exited, Phase, Process, Spec
+from supervisor.model.lifecycle import RemoveAsked, StartAsked
+from supervisor.model.taskfacts import RootMount, Stdio, Task, TaskExec, Tombstone
 from supervisor.store import Change
-from supervisor.taskfacts import RootMount, Stdio, Task, TaskExec, Tombstone
 from supervisor.taskrows import KEPT_NS, key_parts
 from tests.supervisor.happenings import moment
 from tests.supervisor.stored import container, ended, opened

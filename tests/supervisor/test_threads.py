@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from supervisor import threads
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 
 
 def room_for(threads: int) -> Callable[[threading.Thread], None]:

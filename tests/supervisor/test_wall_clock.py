@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import lifecycle, restart
-from supervisor.facts import Exited, Phase, Policy, RestartPolicy, Spec
-from supervisor.lifecycle import Moment
+from supervisor.model import lifecycle, restart
+from supervisor.model.facts import Exited, Phase, Policy, RestartPolicy, Spec
+from supervisor.model.lifecycle import Moment
 from tests.supervisor.fakes import FakeClock, World, until, world
 from tests.supervisor.happenings import SECOND, container, ended, moment
 

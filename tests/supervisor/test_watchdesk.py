@@ -12,17 +12,17 @@ import pytest
 from shim import native
 from supervisor import rows
 from supervisor.aside import Aside
-from supervisor.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.events import EventLog
-from supervisor.facts import By, Process
 from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
+from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
+from supervisor.model.facts import By, Process
+from supervisor.model.watched import Kind, Target
 from supervisor.monitor import Monitor
 from supervisor.observer import Observer
 from supervisor.store import Store
 from supervisor.storing import Storing
 from supervisor.watchdesk import WatchDesk
-from supervisor.watched import Kind, Target
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock
 from tests.supervisor.stored import all_exits, opened

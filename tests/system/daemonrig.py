@@ -17,7 +17,7 @@ from typing import TypeVar
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client, Unreachable
-from supervisor.errors import NoSuchContainer
+from supervisor.model.errors import NoSuchContainer
 from tests.system.warm import Forked
 
 LIMIT_SECONDS = 30.0

@@ -11,7 +11,7 @@ from typing import Any
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError, NameTaken
+from supervisor.model.errors import ExitdError, NameTaken
 from supervisor.rundir import created, lock_holder
 from tests.system import oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from shim import programs
 from supervisor import keeper, monitor, rundir
-from supervisor.facts import Container, Phase, RunKey, Spec
-from supervisor.logspecs import LogSpec
+from supervisor.model.facts import Container, Phase, RunKey, Spec
+from supervisor.model.logspecs import LogSpec
 from supervisor.oci import bundle
 from supervisor.oci.runplan import Place
 from supervisor.shimclient import pumps

@@ -8,7 +8,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import WrongState
+from supervisor.model.errors import WrongState
 from tests.system import lives
 from tests.system.attachrig import Reader, attached, created, taken
 from tests.system.daemonrig import scaled, until

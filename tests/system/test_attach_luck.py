@@ -10,7 +10,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
-from supervisor.errors import ShuttingDown
+from supervisor.model.errors import ShuttingDown
 from tests.system import lives
 from tests.system.attachrig import Reader, attached, created, kill_shim, taken
 from tests.system.daemonrig import scaled, until

@@ -12,7 +12,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import journal, programs
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest, ExitdError
+from supervisor.model.errors import BadRequest, ExitdError
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
 from tests.system.lives import last_exit, ledger, types, up, word

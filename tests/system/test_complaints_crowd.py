@@ -10,7 +10,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from supervisor.oci import cgroups
 from tests.system import execrig
 from tests.system.containerdrig import EXITD, Containerd, containerd

@@ -14,7 +14,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, left, spec, until, warm_up
 from tests.system.lives import last_exit, up
 

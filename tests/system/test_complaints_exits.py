@@ -14,7 +14,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import Waiting
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system import shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, spec, until, warm_up
 from tests.system.gates import in_mask, killed

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from supervisor.errors import WrongState
+from supervisor.model.errors import WrongState
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, spec, until, warm_up, zombies_of
 from tests.system.lives import last_exit
 from tests.system.shimrig import wait_readable

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd import task_pb2 as pb
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc.blocking import BlockingClient
 from supervisor.ttrpc.faults import CallFailed
 from tests.system import crun

@@ -11,7 +11,7 @@ import pytest
 
 from protos.containerd import types_pb2
 from shim import native
-from supervisor.errors import BadRequest, ShimFailed
+from supervisor.model.errors import BadRequest, ShimFailed
 from supervisor.oci.rootfs import MNT_DETACH, mounts_under
 from supervisor.shimv2 import mounts
 from supervisor.shimv2.mounts import Mount

@@ -14,11 +14,11 @@ import pytest
 from shim import programs
 from supervisor import keeper, monitor
 from supervisor.control import Control
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import Container, Phase, Report, RunKey, Spec
 from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
-from supervisor.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import Container, Phase, Report, RunKey, Spec
+from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place

@@ -14,7 +14,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import WrongState
+from supervisor.model.errors import WrongState
 from tests.system import execrig, lives
 from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, spec, until, warm_up

@@ -9,7 +9,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest, NoSuchContainer, WrongState
+from supervisor.model.errors import BadRequest, NoSuchContainer, WrongState
 from tests.system import lives, tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, spec, until
 from tests.system.lives import last_exit, ledger, types, word

@@ -11,7 +11,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client
-from supervisor.errors import (
+from supervisor.model.errors import (
     BadRequest,
     CommandNotExecutable,
     CommandNotFound,

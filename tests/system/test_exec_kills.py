@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, until
 from tests.system.execrig import exec_directories, shims_of
 from tests.system.gates import killed

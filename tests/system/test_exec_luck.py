@@ -13,7 +13,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Unreachable
-from supervisor.errors import ShimFailed
+from supervisor.model.errors import ShimFailed
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, left, scaled, until
 from tests.system.execrig import UNTIL_LET_GO, begin, end_of, exec_directories, let_go, run, shim_of, shims_of
 from tests.system.lives import Wrapper, daemon, events, last_exit, ledger, up, word

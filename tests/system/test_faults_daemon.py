@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system import lives
 from tests.system.daemonrig import SCALE, Daemon, spec, until
 from tests.system.lives import ledger, types, word

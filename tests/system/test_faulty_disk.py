@@ -10,7 +10,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system import lives
 from tests.system.daemonrig import Daemon, spec, until
 from tests.system.faultyfs import Faulty, mounted

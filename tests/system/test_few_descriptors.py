@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.errors import Busy
+from supervisor.model.errors import Busy
 from tests.system import lives
 from tests.system.between import Between, between
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from shim import native
-from supervisor.errors import ImageStoreFailed
 from supervisor.images import store as store_module
 from supervisor.images.facts import Image, Resolved
 from supervisor.images.store import Images
+from supervisor.model.errors import ImageStoreFailed
 from supervisor.oci.lower import lowerdir
 from tests.supervisor.images.building import Made, docker_archive, entry, folder, hard, link, tar, tree, write_layout
 from tests.system.daemonrig import scaled

@@ -13,7 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from supervisor.api.client import Client, Unreachable
-from supervisor.errors import ExitdError, ImageInUse, NameTaken, NoSuchContainer, NoSuchImage, RuntimeFailed, WrongState
+from supervisor.model.errors import (
+    ExitdError,
+    ImageInUse,
+    NameTaken,
+    NoSuchContainer,
+    NoSuchImage,
+    RuntimeFailed,
+    WrongState,
+)
 from tests.system import imagerig, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled
 from tests.system.imagerig import SMALL_IMAGES, check, on, small

@@ -15,12 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from supervisor.api.client import Unreachable
-from supervisor.errors import (
-    BadImage,
-    BadRequest,
-    ImageStoreFailed,
-    ShuttingDown,
-)
+from supervisor.model.errors import BadImage, BadRequest, ImageStoreFailed, ShuttingDown
 from tests.supervisor.images.building import Made, entry, folder, hard, link, tar
 from tests.system import imagerig, lives, oracle
 from tests.system.clirig import Cli

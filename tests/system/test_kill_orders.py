@@ -23,7 +23,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields, launch, programs
 from supervisor import monitor, procstate, rundir
 from supervisor.api.client import Client
-from supervisor.facts import Process
+from supervisor.model.facts import Process
 from tests.system import execrig, lives, shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
 from tests.system.lives import last_exit, word

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.api.client import Client
-from supervisor.errors import NoSuchContainer
+from supervisor.model.errors import NoSuchContainer
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, spec
 from tests.system.lives import ended, word

@@ -14,7 +14,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
-from supervisor.errors import CommandNotExecutable, ExitdError
+from supervisor.model.errors import CommandNotExecutable, ExitdError
 from tests.system import crun, execrig, lives, tinyroot
 from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until

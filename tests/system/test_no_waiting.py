@@ -8,7 +8,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from tests.system import lives
 from tests.system.daemonrig import Daemon, spec, until
 from tests.system.lives import word

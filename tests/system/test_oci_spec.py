@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
-from supervisor.facts import Mount, Spec
+from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
+from supervisor.model.facts import Mount, Spec
 from supervisor.oci import cgroups, rootfs, runtime, spec, users
 from supervisor.oci.command import Command, blame
 from supervisor.oci.runtime import Runtime

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from supervisor.api.client import Client
+from supervisor.model.rights import DEFAULT, NAMES
 from supervisor.oci import machine
-from supervisor.rights import DEFAULT, NAMES
 from tests.system import crun, tinyroot
 from tests.system.clirig import Cli, Said
 from tests.system.daemonrig import Daemon

@@ -8,7 +8,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
+from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
 from tests.system.gates import in_mask

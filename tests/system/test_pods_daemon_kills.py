@@ -12,7 +12,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system import lives, oracle, podluck
 from tests.system import test_daemon_kills as kills
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, until

@@ -10,7 +10,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
+from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
 from tests.system import oracle, podluck
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
 from tests.system.gates import Gates, killed

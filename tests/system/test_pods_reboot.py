@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system import lives, oracle, podluck
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.lives import ledger, word

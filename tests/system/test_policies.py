@@ -11,7 +11,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest, NoSuchContainer, WrongState
+from supervisor.model.errors import BadRequest, NoSuchContainer, WrongState
 from tests.system import lives, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
 from tests.system.lives import backing_off, ended, events, last_exit, ledger, types, word

@@ -20,9 +20,9 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor import procevents
 from supervisor.api.client import Client
-from supervisor.errors import CannotWatch
-from supervisor.facts import Process, Source
 from supervisor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelWord, Word
+from supervisor.model.errors import CannotWatch
+from supervisor.model.facts import Process, Source
 from supervisor.monitor import Monitor
 from tests.supervisor.descriptors import open_now
 from tests.system import lives, shimrig

@@ -9,10 +9,10 @@ import pytest
 
 from supervisor import rundir, shims
 from supervisor.control import Control
-from supervisor.errors import ShimFailed
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import RunKey, Winsize
-from supervisor.logspecs import LogDriver, LogSpec
+from supervisor.model.errors import ShimFailed
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import RunKey, Winsize
+from supervisor.model.logspecs import LogDriver, LogSpec
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
 from supervisor.streams import Orders, Output, Wanted

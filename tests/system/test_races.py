@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
+from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scaled, spec, until, warm_up
 from tests.system.lives import ended, events, last_exit, ledger, types, word

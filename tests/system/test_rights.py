@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
+from supervisor.model.rights import DEFAULT, NAMES
 from supervisor.oci import machine
-from supervisor.rights import DEFAULT, NAMES
 from tests.system import crun
 from tests.system.clirig import Cli
 

@@ -9,7 +9,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError, RuntimeFailed, RuntimeMissing, TimedOut
+from supervisor.model.errors import ExitdError, RuntimeFailed, RuntimeMissing, TimedOut
 from tests.system import lives
 from tests.system.daemonrig import Daemon, Left, left, remove_all, scaled, spec, until
 from tests.system.lives import Wrapper, last_exit, types, word

@@ -10,7 +10,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.rights import DEFAULT, NAMES
+from supervisor.model.rights import DEFAULT, NAMES
 from tests.system import crun, execrig, imagerig, lives, shimclientrig
 from tests.system.clirig import Cli
 from tests.system.containerdrig import EXITD, containerd

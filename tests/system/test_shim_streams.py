@@ -16,8 +16,8 @@ import pytest
 from shim import launch, plan, programs
 from supervisor import keeper, monitor, rundir
 from supervisor.control import Control
-from supervisor.facts import Process, RunKey
 from supervisor.kernelword import BY_PIDFD
+from supervisor.model.facts import Process, RunKey
 from supervisor.shims import Shims
 from supervisor.witness import Senses, Watch
 from tests.shim.test_journald import Journal

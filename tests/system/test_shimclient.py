@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from protos.containerd import events_pb2 as pb
-from supervisor.errors import NameTaken, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimLost, WrongState
+from supervisor.model.errors import NameTaken, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimLost, WrongState
+from supervisor.model.taskfacts import Stdio
 from supervisor.shimclient.binary import find
 from supervisor.shimclient.link import Member, remove_dead_socket, socket_path
-from supervisor.taskfacts import Stdio
 from tests.supervisor.shimclient import rig
 from tests.supervisor.shimclient.fakerig import SANDBOX, start_of
 from tests.supervisor.shimclient.rig import LIMIT_SECONDS, Place, Task

@@ -14,7 +14,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import monitor
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import story
-from supervisor.errors import ExitdError, RuntimeFailed, TimedOut
+from supervisor.model.errors import ExitdError, RuntimeFailed, TimedOut
 from tests.fakeshim.making import RUNTIME, FakeShim, make
 from tests.system import execrig, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, private_kb, spec, until

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.errors import ShimLost
+from supervisor.model.errors import ShimLost
 from tests.fakeshim.making import RUNTIME, FakeShim, make
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.shimrig import end_process, processes_of

@@ -10,7 +10,7 @@ import pytest
 
 from shim import launch, plan, programs
 from supervisor import keeper, monitor, rundir
-from supervisor.facts import Process, RunKey
+from supervisor.model.facts import Process, RunKey
 from supervisor.shims import Shims
 from supervisor.witness import Watch
 from tests.system import shimrig

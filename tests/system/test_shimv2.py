@@ -14,7 +14,7 @@ from protos.exitd.v1 import exitd_pb2 as pb_exitd
 from protos.ttrpc.v1.ttrpc_pb2 import Request
 from shim import fields
 from supervisor.api.client import Client
-from supervisor.errors import AmbiguousId
+from supervisor.model.errors import AmbiguousId
 from supervisor.ttrpc.faults import CallFailed
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left

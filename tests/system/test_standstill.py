@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from supervisor.errors import ExitdError
+from supervisor.model.errors import ExitdError
 from tests.system import lives, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import Gates, gone, killed, stopped

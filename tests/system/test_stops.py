@@ -13,7 +13,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import WrongState
+from supervisor.model.errors import WrongState
 from supervisor.oci import cgroups
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, until

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]  # ships n
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health
 from supervisor.api.rpc import Stub
-from supervisor.errors import NoSuchContainer, ShimFailed, StoreFailed
+from supervisor.model.errors import NoSuchContainer, ShimFailed, StoreFailed
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, cgroups, left, spec, until, warm_up
 from tests.system.lives import ended, last_exit, ledger, types, word

@@ -12,7 +12,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest, Compacted, NoSuchContainer, TimedOut
+from supervisor.model.errors import BadRequest, Compacted, NoSuchContainer, TimedOut
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, scaled, spec, until, warm_up
 from tests.system.lives import ended, events, last_exit, types, word

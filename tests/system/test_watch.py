@@ -9,7 +9,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.errors import BadRequest, NoSuchProcess, NoSuchWatch, WrongState
+from supervisor.model.errors import BadRequest, NoSuchProcess, NoSuchWatch, WrongState
 from tests.system import lives
 from tests.system.clirig import Cli, Said
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until

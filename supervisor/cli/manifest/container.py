@@ -14,10 +14,10 @@ from supervisor.cli.manifest.expand import expand
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.podshape import amount, signal_number
 from supervisor.cli.manifest.rights import is_privileged, not_root, refuse_contradictions, rights_of
-from supervisor.errors import BadRequest
 from supervisor.images import reference
-from supervisor.rights import NOT_ROOT
-from supervisor.security import BUILTIN, UNCONFINED
+from supervisor.model.errors import BadRequest
+from supervisor.model.rights import NOT_ROOT
+from supervisor.model.security import BUILTIN, UNCONFINED
 
 MOST_NAME = 63
 POLICIES = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}

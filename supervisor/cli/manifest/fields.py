@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from supervisor.cli.manifest.marks import Mark, Number
 from supervisor.cli.manifest.tree import Node, kind_of
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 
 @dataclass(slots=True)

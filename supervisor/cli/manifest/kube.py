@@ -23,8 +23,8 @@ from supervisor.cli.manifest.container import (
 from supervisor.cli.manifest.fields import Field, Notes, Wrong, flag_of, text_of
 from supervisor.cli.manifest.podshape import POD
 from supervisor.cli.manifest.rights import fs_group
-from supervisor.errors import BadRequest
-from supervisor.pods import FAMILY_KEYS
+from supervisor.model.errors import BadRequest
+from supervisor.model.pods import FAMILY_KEYS
 
 DEFAULT_GRACE_SECONDS = 30  # Kubernetes' own
 NAMESPACE = "default"

@@ -6,7 +6,6 @@ services, name resolution, probes) is ignored, and told.
 
 from fractions import Fraction
 
-from supervisor import signals
 from supervisor.cli.manifest import quantity
 from supervisor.cli.manifest.fields import Field, Notes
 from supervisor.cli.manifest.marks import Number
@@ -30,6 +29,7 @@ from supervisor.cli.manifest.shape import (
     unless,
     within,
 )
+from supervisor.model import signals
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 MOST_ID = (1 << 32) - 2  # of users and groups: the last one means none to the kernel

@@ -2,7 +2,7 @@
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
-from supervisor.rights import ALWAYS, NEVER, capability
+from supervisor.model.rights import ALWAYS, NEVER, capability
 
 
 def capability_name(field: Field) -> str:

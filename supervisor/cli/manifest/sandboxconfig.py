@@ -28,8 +28,8 @@ from supervisor.cli.manifest.shape import (
     unless,
     within,
 )
-from supervisor.errors import BadRequest
-from supervisor.security import BUILTIN, UNCONFINED
+from supervisor.model.errors import BadRequest
+from supervisor.model.security import BUILTIN, UNCONFINED
 
 CPU_PERIOD_US = 100_000
 MODES = ("POD", "CONTAINER", "NODE", "TARGET")  # NamespaceMode, by its numbers

@@ -13,7 +13,7 @@ import yaml
 
 from supervisor.cli.manifest import jsontext
 from supervisor.cli.manifest.marks import Alias, BadText, End, Event, Mark, Number, Scalar, Start, Value
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 MOST_CHARACTERS = 1 << 20
 MOST_DEPTH = 100

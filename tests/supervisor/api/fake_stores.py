@@ -1,9 +1,9 @@
 """Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
 
-from supervisor.facts import By, Container, Exit, Phase, Pod, Spec
 from supervisor.images.facts import Image, Removed
-from supervisor.pods import State
-from supervisor.views import PodView, View
+from supervisor.model.facts import By, Container, Exit, Phase, Pod, Spec
+from supervisor.model.pods import State
+from supervisor.model.views import PodView, View
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
 
 IMAGE = Image("sha256:1", "sha256:2", ("localhost/a:latest",), (), "2026-11-20T12:00:00Z")

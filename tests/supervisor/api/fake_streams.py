@@ -2,7 +2,7 @@
 
 import asyncio
 
-from supervisor.facts import Container, Counters, Winsize
+from supervisor.model.facts import Container, Counters, Winsize
 from supervisor.streams import Session, Target, Wanted
 from tests.supervisor.api.fake_node import FakeNode
 

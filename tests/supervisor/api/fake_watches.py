@@ -1,7 +1,7 @@
 """Watches that keep their word in memory, beside the fake node: they note and fail as it does."""
 
-from supervisor.facts import By
-from supervisor.watched import Kind, Target, WatchView
+from supervisor.model.facts import By
+from supervisor.model.watched import Kind, Target, WatchView
 from tests.supervisor.api.fake_node import AT_NS, FakeNode
 
 VIEW = WatchView(Target(Kind.PID, "70", AT_NS, By(uid=0)), 1, 2, "trouble")

@@ -18,8 +18,8 @@ from supervisor import streams
 from supervisor.api import streams as doors
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client, ttrpc_beside
-from supervisor.errors import BadRequest, NoSuchContainer, ShimFailed, WrongState
-from supervisor.facts import Winsize
+from supervisor.model.errors import BadRequest, NoSuchContainer, ShimFailed, WrongState
+from supervisor.model.facts import Winsize
 from supervisor.streams import Wanted
 from tests.supervisor.api.fake_node import until
 from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, refused, run, serving

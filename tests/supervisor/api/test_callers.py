@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.api.callers import Callers
-from supervisor.errors import CannotStart
-from supervisor.facts import By
+from supervisor.model.errors import CannotStart
+from supervisor.model.facts import By
 from tests.supervisor.api.fake_node import until
 
 LIMIT_SECONDS = 20

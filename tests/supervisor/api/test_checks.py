@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import checks as of_facts
 from supervisor.api import checks, requests
-from supervisor.checks import HealthSpec, HealthStatus, OnUnhealthy
-from supervisor.errors import BadRequest
-from supervisor.facts import Exited, Signaled, Spec, Unknown
-from supervisor.health import Health, Result
+from supervisor.model import checks as of_facts
+from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Exited, Signaled, Spec, Unknown
+from supervisor.model.health import Health, Result
 
 NS = st.just(0) | st.integers(of_facts.MIN_NS, of_facts.MAX_NS)
 SPECS = st.builds(

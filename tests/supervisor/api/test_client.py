@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
 from supervisor.api.client import REASONS, Client, Unreachable, socket_path, ttrpc_beside
 from supervisor.cli.__main__ import run
+from supervisor.model import errors
 from supervisor.ttrpc.frames import MAX_DATA
 from tests.supervisor.cli.fake_daemon import FakeDaemon, nobody
 from tests.supervisor.descriptors import open_now

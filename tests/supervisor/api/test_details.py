@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.api import details
-from supervisor.errors import CODES, BadRequest, Code, ExitdError, RuntimeFailed
+from supervisor.model.errors import CODES, BadRequest, Code, ExitdError, RuntimeFailed
 
 
 def info(refusal: details.Refusal) -> error_details_pb2.ErrorInfo:

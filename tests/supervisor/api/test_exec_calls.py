@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.errors import WrongState
-from supervisor.execs import ExecSpec
+from supervisor.model.errors import WrongState
+from supervisor.model.execs import ExecSpec
 from tests.supervisor.api.rig import Rig, reason, refused, run
 
 

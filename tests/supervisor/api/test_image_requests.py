@@ -4,7 +4,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.requests import spec_of
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 DIGEST = "sha256:" + "a" * 64
 

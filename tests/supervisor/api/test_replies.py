@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor import events, logline
 from supervisor.api import replies, values
-from supervisor.checks import HealthSpec
-from supervisor.facts import (
+from supervisor.model.checks import HealthSpec
+from supervisor.model.facts import (
     By,
     Container,
     Event,
@@ -26,7 +26,7 @@ from supervisor.facts import (
     Spec,
     Unknown,
 )
-from supervisor.views import Info, View
+from supervisor.model.views import Info, View
 
 AT_NS = 1_795_176_000_000_000_001
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, requests, values
 from supervisor.api.logspecs import LEFT_OPEN
-from supervisor.errors import BadRequest
-from supervisor.facts import Mount, Policy, RestartPolicy, Spec
-from supervisor.logspecs import LogDriver, LogMode, LogSpec
-from supervisor.rights import Rights
-from supervisor.security import Security
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Mount, Policy, RestartPolicy, Spec
+from supervisor.model.logspecs import LogDriver, LogMode, LogSpec
+from supervisor.model.rights import Rights
+from supervisor.model.security import Security
 
 MOUNT = pb.Mount(source="/a", destination="/b")
 

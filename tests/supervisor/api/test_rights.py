@@ -5,8 +5,8 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.requests import spec_of
 from supervisor.api.rights import rights_message, rights_of
-from supervisor.errors import BadRequest
-from supervisor.rights import DEFAULT_PIDS, UNLIMITED, Rights, Ulimit
+from supervisor.model.errors import BadRequest
+from supervisor.model.rights import DEFAULT_PIDS, UNLIMITED, Rights, Ulimit
 
 ALL = Rights(
     privileged=True,

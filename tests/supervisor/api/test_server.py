@@ -16,15 +16,15 @@ from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untype
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
 from supervisor.api import rpc
 from supervisor.api import server as server_module
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
-from supervisor.facts import By
 from supervisor.inotify import Inotify
 from supervisor.logs import Wanted
+from supervisor.model import errors
+from supervisor.model.facts import By
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, until
 from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run
 from tests.system.slowclients import crowd
@@ -271,7 +271,7 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
 
 START_WITH_FEW = """
 import asyncio, sys
-from supervisor import errors, room
+from supervisor.model import errors; from supervisor import room
 from supervisor.api.server import ApiServer
 from supervisor.inotify import Inotify
 from tests.supervisor.api.fake_node import FakeNode

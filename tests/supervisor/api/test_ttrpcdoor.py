@@ -15,14 +15,14 @@ from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]  # ships n
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
 from supervisor.api import health
 from supervisor.api.server import ApiServer
 from supervisor.api.table import EXITD, classes
 from supervisor.api.ttrpcdoor import KINDS
-from supervisor.errors import CannotStart, Code
-from supervisor.facts import By
 from supervisor.inotify import Inotify
+from supervisor.model import errors
+from supervisor.model.errors import CannotStart, Code
+from supervisor.model.facts import By
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.services import Kind

@@ -6,8 +6,8 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.watches import target_of
-from supervisor.errors import BadRequest
-from supervisor.watched import Kind
+from supervisor.model.errors import BadRequest
+from supervisor.model.watched import Kind
 from tests.supervisor.api.rig import Rig, run
 
 

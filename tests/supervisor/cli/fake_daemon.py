@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import details, table
 from supervisor.api.client import Client
-from supervisor.errors import ExitdError, NoSuchContainer
+from supervisor.model.errors import ExitdError, NoSuchContainer
 from tests.supervisor.cli.ttrpc_front import Front
 
 ID = "c0ffee" + "0" * 58

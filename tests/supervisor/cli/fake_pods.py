@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.errors import ExitdError, NameTaken, NoSuchContainer
+from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer
 from tests.supervisor.cli.fake_daemon import LIMIT_SECONDS, FakeDaemon
 
 READY, NOT_READY = "SANDBOX_READY", "SANDBOX_NOTREADY"

@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import shape, spoken
 from supervisor.cli.checks import CheckWords, check_spec
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_daemon import FakeDaemon
 

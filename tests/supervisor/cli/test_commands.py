@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
+from supervisor.model import errors
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_daemon import AT, ID, FakeDaemon, container, exit_of, nobody
 

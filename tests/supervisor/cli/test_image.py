@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
 from supervisor.cli import fetch
 from supervisor.cli.image import image_documents
+from supervisor.model import errors
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_daemon import FakeDaemon
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.cli import keys
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 FEW = st.lists(st.sampled_from(b"pq"), max_size=12).map(bytes)  # few letters: near misses and overlaps are the rule
 SEQUENCE = st.lists(st.sampled_from(b"pq"), min_size=1, max_size=5).map(bytes)

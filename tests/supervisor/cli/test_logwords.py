@@ -7,7 +7,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.logwords import log_options, log_spec
 from supervisor.cli.shape import container_document
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 
 def test_what_was_not_said_is_left_to_the_daemon() -> None:

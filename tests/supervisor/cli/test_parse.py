@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.cli import parse
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 NOW = 1_800_000_000_000_000_000
 

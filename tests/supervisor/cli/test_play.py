@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
 from supervisor.cli import playing
 from supervisor.cli.manifest.kube import HostPath
+from supervisor.model import errors
 from tests.supervisor.cli.conftest import Exitctl, Outcome
 from tests.supervisor.cli.fake_daemon import FakeDaemon, exit_of
 from tests.supervisor.cli.fake_pods import FakePods, failing

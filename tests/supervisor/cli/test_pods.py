@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
+from supervisor.model import errors
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_daemon import AT, FakeDaemon, exit_of
 from tests.supervisor.cli.fake_pods import NOT_READY, FakePods, failing

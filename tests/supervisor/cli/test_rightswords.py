@@ -6,8 +6,8 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.rightswords import RightsWords, rights_spec, ulimit_words
 from supervisor.cli.shape import container_document
 from supervisor.cli.spec import Options, container_spec
-from supervisor.errors import BadRequest
-from supervisor.rights import UNLIMITED
+from supervisor.model.errors import BadRequest
+from supervisor.model.rights import UNLIMITED
 
 
 def test_nothing_is_asked_where_nothing_is_said() -> None:

@@ -7,7 +7,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.run import run
 from supervisor.cli.securitywords import security_options, security_spec
 from supervisor.cli.spec import Options, container_spec
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 
 def test_no_word_asks_for_nothing() -> None:

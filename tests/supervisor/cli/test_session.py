@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import errors
+from supervisor.model import errors
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_attach import LIMIT_SECONDS, Child, FakeAttach, Pty
 from tests.supervisor.cli.fake_daemon import ID, FakeDaemon

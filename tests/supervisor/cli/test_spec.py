@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from supervisor.cli.spec import Options, container_spec
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 
 def test_without_an_image_the_ways_are_shown() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.cli import template
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 DOCUMENT: dict[str, object] = {
     "ID": "abc",

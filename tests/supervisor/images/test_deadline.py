@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.errors import ShuttingDown, TimedOut
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline, Halt
+from supervisor.model.errors import ShuttingDown, TimedOut
 from tests.supervisor.descriptors import open_now
 
 LIMIT_SECONDS = 20.0

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.api.replies import spec_message
-from supervisor.errors import BadImage, BadRequest
-from supervisor.facts import Spec
 from supervisor.images import documents, merge
 from supervisor.images.documents import Platform
 from supervisor.images.facts import Config, Resolved
+from supervisor.model.errors import BadImage, BadRequest
+from supervisor.model.facts import Spec
 
 DIGEST = "sha256:" + "ab" * 32
 POINTER = {"digest": DIGEST, "size": 1}

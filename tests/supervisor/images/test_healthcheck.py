@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.checks import INTERVAL_NS, RETRIES, TIMEOUT_NS, HealthSpec, OnUnhealthy
-from supervisor.errors import BadImage, BadRequest
-from supervisor.facts import Spec
 from supervisor.images import documents
 from supervisor.images.facts import Config, Resolved
 from supervisor.images.merge import complete
+from supervisor.model.checks import INTERVAL_NS, RETRIES, TIMEOUT_NS, HealthSpec, OnUnhealthy
+from supervisor.model.errors import BadImage, BadRequest
+from supervisor.model.facts import Spec
 
 OWN = HealthSpec(("probe", "-q"), 1, 2, 3, 4)
 

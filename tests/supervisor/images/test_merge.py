@@ -2,10 +2,10 @@
 
 import pytest
 
-from supervisor.errors import BadImage, BadRequest
-from supervisor.facts import Spec
 from supervisor.images.facts import Config, Resolved
 from supervisor.images.merge import complete
+from supervisor.model.errors import BadImage, BadRequest
+from supervisor.model.facts import Spec
 
 IMAGE = Config(
     entrypoint=("/e", "-x"),

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.errors import BadRequest
 from supervisor.images import reference
 from supervisor.images.reference import Archive, Directory, Layout, Name, Pause, Registry, Stored, parse
+from supervisor.model.errors import BadRequest
 
 HEX = "0123456789abcdef" * 4
 

@@ -9,14 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.errors import (
-    BadImage,
-    BadRequest,
-    ImageTooLarge,
-    WrongDigest,
-)
 from supervisor.images.facts import Limits
 from supervisor.images.store import Images
+from supervisor.model.errors import BadImage, BadRequest, ImageTooLarge, WrongDigest
 from tests.supervisor.images.building import Made, docker_archive, hard, link, tar, write_layout
 from tests.supervisor.images.stores import ABOVE, BASE, PLAIN, TALL, layers_on_disk, opened, written
 

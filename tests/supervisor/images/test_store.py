@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from supervisor import regular
-from supervisor.errors import (
+from supervisor.images import tools
+from supervisor.images.facts import Config, Resolved
+from supervisor.images.store import Images
+from supervisor.model.errors import (
     AmbiguousImage,
     BadRequest,
     CannotStart,
@@ -24,9 +27,6 @@ from supervisor.errors import (
     ToolMissing,
     WrongState,
 )
-from supervisor.images import tools
-from supervisor.images.facts import Config, Resolved
-from supervisor.images.store import Images
 from tests.supervisor.images.building import Made, docker_archive, link, tar, tree, write_layout
 from tests.supervisor.images.stores import ABOVE, ABOVE_HEX, BASE, PLAIN, TALL, layers_on_disk, opened, written
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.errors import BadImage, NoSuchImage
 from supervisor.images.facts import Image, Layer
 from supervisor.images.store import Images
+from supervisor.model.errors import BadImage, NoSuchImage
 from tests.supervisor.images.building import Made, tar, write_layout
 from tests.supervisor.images.stores import BASE, PLAIN, TALL, layers_on_disk, opened
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.errors import BadImage, ImageTooLarge
 from supervisor.images.facts import Limits
 from supervisor.images.streams import Budget, Hashed
 from supervisor.images.tar import BadTar, TarReader
 from supervisor.images.unpack import MOST_DEPTH, OPAQUE_XATTR, safe_path, unpack
+from supervisor.model.errors import BadImage, ImageTooLarge
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.images.building import entry, folder, hard, link, tar, tree
 from tests.supervisor.images.test_tar import Trickle

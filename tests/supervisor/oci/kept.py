@@ -6,9 +6,9 @@ from typing import Any
 
 from shim import fields, launch
 from supervisor import monitor
-from supervisor.facts import Process, RunKey
 from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
+from supervisor.model.facts import Process, RunKey
 from supervisor.oci.watching import Watching
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from supervisor.config import Limits
-from supervisor.errors import BadRequest
-from supervisor.facts import Container, Mount, Phase, Pod, Spec
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Container, Mount, Phase, Pod, Spec
 from supervisor.oci import bundle, rootfs
 
 ID, POD = "a" * 64, "b" * 64

@@ -13,8 +13,8 @@ import pytest
 
 from shim import native
 from supervisor import procstate
-from supervisor.errors import ShimFailed, TimedOut
-from supervisor.facts import Process
+from supervisor.model.errors import ShimFailed, TimedOut
+from supervisor.model.facts import Process
 from supervisor.oci import cgroups
 from tests.supervisor.descriptors import only, open_now
 from tests.system.daemonrig import until

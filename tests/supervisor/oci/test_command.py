@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from supervisor.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
+from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
 from supervisor.oci.command import Command, Found, NotExecutable, NotFound, blame, find_command, path_of
 from supervisor.oci.users import Ids
 

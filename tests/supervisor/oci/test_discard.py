@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.aside import Aside
-from supervisor.errors import TimedOut
+from supervisor.model.errors import TimedOut
 from supervisor.oci import bundle
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place

@@ -6,8 +6,8 @@ import pytest
 
 from shim import native
 from supervisor import rundir
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import Container, Process, RunKey
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import Container, Process, RunKey
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.runplan import Place
 from tests.supervisor.children import child, name_of

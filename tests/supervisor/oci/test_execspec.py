@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.errors import BadRequest
-from supervisor.execs import ExecSpec
-from supervisor.facts import Spec, Winsize
+from supervisor.model.errors import BadRequest
+from supervisor.model.execs import ExecSpec
+from supervisor.model.facts import Spec, Winsize
+from supervisor.model.rights import DEFAULT
 from supervisor.oci.execspec import process
 from supervisor.oci.spec import Document, config
 from supervisor.oci.users import Ids
-from supervisor.rights import DEFAULT
 
 WANTED = ExecSpec(("id", "-u"))
 NOBODY = Ids(65534, 65534, (), "/nowhere")

@@ -10,8 +10,8 @@ import pytest
 
 from supervisor import rundir
 from supervisor.aside import Aside
-from supervisor.errors import TimedOut
-from supervisor.facts import Container, Phase, Process, RunKey, Spec
+from supervisor.model.errors import TimedOut
+from supervisor.model.facts import Container, Phase, Process, RunKey, Spec
 from supervisor.oci import rootfs, watching
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shim import native
-from supervisor.errors import WrongState
-from supervisor.facts import Process, Spec
+from supervisor.model.errors import WrongState
+from supervisor.model.facts import Process, Spec
 from supervisor.oci import namespaces
 from tests.supervisor.descriptors import open_now
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from supervisor.facts import RunKey
 from supervisor.inotify import Inotify, Overflow
+from supervisor.model.facts import RunKey
 from supervisor.monitor import Monitor
 from supervisor.oci import cgroups, oomwatch
 from supervisor.oci.oomwatch import OomWatch

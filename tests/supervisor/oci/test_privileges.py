@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.errors import BadRequest
-from supervisor.facts import Spec
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Spec
+from supervisor.model.rights import DEFAULT, NAMES, Rights, Ulimit
+from supervisor.model.security import Security
 from supervisor.oci import machine
 from supervisor.oci.privileges import Device, user_of
 from supervisor.oci.spec import Document, Host, adapt_bundle, config
 from supervisor.oci.users import Ids
-from supervisor.rights import DEFAULT, NAMES, Rights, Ulimit
-from supervisor.security import Security
 
 SPEC = Spec(name="web", args=("true",), rootfs="/")
 DISK = Device("/dev/sda", "b", 8, 0, 0o660, 0, 6)

@@ -8,8 +8,8 @@ import pytest
 
 from shim import names, native, plan
 from supervisor import rundir
-from supervisor.errors import ShimFailed
-from supervisor.facts import Process
+from supervisor.model.errors import ShimFailed
+from supervisor.model.facts import Process
 from supervisor.oci import rest
 from tests.supervisor.children import child
 

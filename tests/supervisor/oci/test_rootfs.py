@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from shim import native
-from supervisor.errors import BadRequest
-from supervisor.facts import Mount, Spec
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Mount, Spec
 from supervisor.oci import rootfs
 
 needs_root = pytest.mark.root("mounts need root")

@@ -4,7 +4,7 @@ import pytest
 
 from shim import plan
 from supervisor import kmsg
-from supervisor.logspecs import ForeignStreams
+from supervisor.model.logspecs import ForeignStreams
 from supervisor.oci import runplan
 
 WANTED = plan.Plan(id="box", run=1, create=("/runc",), remove=(), drain_ms=runplan.DRAIN_MS, logger=("/journald",))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from supervisor import room
-from supervisor.errors import Busy, RuntimeFailed, RuntimeMissing, TimedOut
+from supervisor.model.errors import Busy, RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.oci import runtime
 from supervisor.oci.runtime import ExecFiles, Runtime, last_error, parse_state, run
 from tests.supervisor.descriptors import only, open_now

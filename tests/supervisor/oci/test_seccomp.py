@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from supervisor.model.security import Security
 from supervisor.oci import seccomp
 from supervisor.oci.confine import confine
 from supervisor.oci.seccomp import ALLOWED, DENIED, GATED, Machine, builtin
-from supervisor.security import Security
 
 AMD64, ARM64 = Machine("x86_64", (6, 1)), Machine("aarch64", (6, 1))
 GATED_CALLS = {(right, name) for right, names in GATED.items() for name in names.split()}

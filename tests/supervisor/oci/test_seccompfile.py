@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from supervisor.oci import seccompfile
 from supervisor.oci.seccomp import Machine
 from supervisor.oci.seccompfile import applied, compact, parse

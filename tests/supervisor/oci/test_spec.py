@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.errors import BadRequest
-from supervisor.facts import Mount, Spec
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Mount, Spec
+from supervisor.model.rights import DEFAULT
+from supervisor.model.security import Security
 from supervisor.oci.spec import Document, Host, Shared, adapt_bundle, config, has_own_pids, parse_bundle, rootfs_of
 from supervisor.oci.users import Ids
-from supervisor.rights import DEFAULT
-from supervisor.security import Security
 
 ID = "0123456789abcdef0123"
 ROOT = Ids()

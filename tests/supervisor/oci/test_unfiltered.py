@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.errors import Busy, RuntimeFailed
+from supervisor.model.errors import Busy, RuntimeFailed
 from supervisor.oci import runtime
 from supervisor.oci.unfiltered import Unfiltered, is_silent
 

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from supervisor.oci.users import Ids, resolve
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh

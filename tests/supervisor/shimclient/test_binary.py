@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protos.containerd.bootstrap_pb2 import BootstrapParams, BootstrapResult
 from protos.containerd.runc_pb2 import Options
 from protos.containerd.task_pb2 import DeleteResponse
-from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed
+from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.shimclient import binary
 from supervisor.shimclient.binary import Address, Deleted, Era, Shim
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.errors import ShimFailed
-from supervisor.facts import Container, Phase, Pod
+from supervisor.model.errors import ShimFailed
+from supervisor.model.facts import Container, Phase, Pod
 from supervisor.oci import bundle, cgroups
 from supervisor.oci.runplan import Place
 from supervisor.shimclient.containers import ShimV2Containers

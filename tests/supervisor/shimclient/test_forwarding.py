@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protos.containerd import events_pb2 as pb
 from protos.containerd.forward_pb2 import Envelope, ForwardRequest
-from supervisor.errors import CannotStart
+from supervisor.model.errors import CannotStart
 from supervisor.shimclient import forwarding
 from supervisor.shimclient.forwarding import Forwarding, Happened, unpacked
 from supervisor.ttrpc.client import Client

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.errors import ShimFailed, ShimLost, TimedOut, Unsupported
+from supervisor.model.errors import ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.shimclient.binary import Address
 from supervisor.shimclient.link import Link, remove_dead_socket, socket_path
 

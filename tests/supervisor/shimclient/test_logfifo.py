@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from supervisor.errors import ShimFailed
+from supervisor.model.errors import ShimFailed
 from supervisor.shimclient import logfifo
 from supervisor.shimclient.logfifo import MOST_LINE_BYTES, MOST_LINES, Lines, LogFifo
 from tests.supervisor.descriptors import open_now

@@ -1,6 +1,6 @@
 import pytest
 
-from supervisor.errors import (
+from supervisor.model.errors import (
     CODES,
     BadRequest,
     Busy,

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.any_pb2 import Any
 
 from protos.containerd.runc_pb2 import Options
-from supervisor.errors import BadRequest, RuntimeMissing, ShimFailed, ShimLost, TimedOut, Unsupported
+from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.shimclient import process
 from supervisor.shimclient.binary import Shim
 from supervisor.shimclient.strays import end_stray

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.evidence import Pending
-from supervisor.facts import NEVER_STARTED, Exited, Process, Report, Signaled, Source, Unknown, fold
+from supervisor.model.evidence import Pending
+from supervisor.model.facts import NEVER_STARTED, Exited, Process, Report, Signaled, Source, Unknown, fold
 from supervisor.shimclient.verdict import (
     EVENT_PATIENCE_SECONDS,
     NO_STATUS,

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from shim import native
-from supervisor.errors import (
+from supervisor.model.errors import (
     NameTaken,
     NoSuchContainer,
     NoSuchExec,
@@ -19,8 +19,8 @@ from supervisor.errors import (
     Unsupported,
     WrongState,
 )
+from supervisor.model.taskfacts import Stdio
 from supervisor.shimclient.link import Link, Member
-from supervisor.taskfacts import Stdio
 from tests.supervisor.shimclient.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.shimclient.rig import LIMIT_SECONDS
 from tests.system.daemonrig import until

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from supervisor.facts import (
+from supervisor.model.facts import (
     By,
     Container,
     Event,
@@ -17,7 +17,7 @@ from supervisor.facts import (
     Source,
     Spec,
 )
-from supervisor.taskfacts import Notice, RootMount, Stdio, Task
+from supervisor.model.taskfacts import Notice, RootMount, Stdio, Task
 
 ADDRESS = "/run/containerd/containerd.sock.ttrpc"
 AT_NS = 1_700_000_000_000_000_005

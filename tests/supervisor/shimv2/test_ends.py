@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from shim import fields
-from supervisor.facts import By, Container, Exited, Phase, Spec
 from supervisor.inotify import Inotify
-from supervisor.lifecycle import RemoveAsked
+from supervisor.model.facts import By, Container, Exited, Phase, Spec
+from supervisor.model.lifecycle import RemoveAsked
+from supervisor.model.taskfacts import Task
 from supervisor.recovery import recover
 from supervisor.shimv2 import making, sockets
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.ends import Ends
 from supervisor.store import Change
-from supervisor.taskfacts import Task
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 
 __all__ = ["hasty"]

@@ -16,8 +16,8 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor import regular
 from supervisor.aside import Aside
-from supervisor.errors import BadRequest, ShimFailed, TimedOut
-from supervisor.facts import (
+from supervisor.model.errors import BadRequest, ShimFailed, TimedOut
+from supervisor.model.facts import (
     By,
     Container,
     Exit,
@@ -33,11 +33,11 @@ from supervisor.facts import (
     Spec,
     Unknown,
 )
-from supervisor.logspecs import LogDriver
+from supervisor.model.logspecs import LogDriver
+from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.shimv2 import making, mounts, stdio
 from supervisor.shimv2.callers import Caller, Hello
 from supervisor.shimv2.tasks import STOPPED, Look
-from supervisor.taskfacts import RootMount, Stdio, Task
 from supervisor.ttrpc.faults import CallFailed
 from tests.supervisor.fakes import in_loop
 

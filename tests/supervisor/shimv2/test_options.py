@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from protos.containerd import linux_runc_pb2 as older
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import runtimeoptions_pb2 as custom
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from supervisor.shimv2 import options
 from supervisor.shimv2.options import CheckpointOptions, Options
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from supervisor.facts import Event, Unknown
+from supervisor.model.facts import Event, Unknown
 from supervisor.shimv2 import outbox
 from supervisor.shimv2.outbox import Outbox, Place
 from tests.supervisor.shimv2.taskevents import ADDRESS, ended, life, told, untold, wanted

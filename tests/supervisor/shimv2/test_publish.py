@@ -12,8 +12,8 @@ from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd import events_pb2
 from protos.containerd.forward_pb2 import Envelope, ForwardRequest
-from supervisor.errors import CannotStart, Code
-from supervisor.facts import Event
+from supervisor.model.errors import CannotStart, Code
+from supervisor.model.facts import Event
 from supervisor.shimv2 import outbox, publish
 from supervisor.shimv2.envelopes import request
 from supervisor.shimv2.publish import Publisher

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from supervisor.errors import BadRequest
-from supervisor.logspecs import ForeignStreams
+from supervisor.model.errors import BadRequest
+from supervisor.model.logspecs import ForeignStreams
 from supervisor.shimv2 import stdio
 from supervisor.shimv2.stdio import Wanted, Words
 

@@ -3,10 +3,10 @@
 import pytest
 
 from protos.containerd import runc_pb2
-from supervisor import errors
-from supervisor.errors import Code, ExitdError
-from supervisor.execs import Exec, ExecPhase, ExecSpec
-from supervisor.facts import (
+from supervisor.model import errors
+from supervisor.model.errors import Code, ExitdError
+from supervisor.model.execs import Exec, ExecPhase, ExecSpec
+from supervisor.model.facts import (
     By,
     Container,
     Exit,
@@ -22,9 +22,9 @@ from supervisor.facts import (
     Spec,
     Unknown,
 )
+from supervisor.model.taskfacts import Stdio, Task, TaskExec, Tombstone
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.tasks import CREATED, PAUSED, RUNNING, STOPPED, Look, Op
-from supervisor.taskfacts import Stdio, Task, TaskExec, Tombstone
 from supervisor.ttrpc.faults import CallFailed
 
 INIT = Process(40, 4)

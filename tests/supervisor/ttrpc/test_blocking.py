@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
-from supervisor.errors import Code, NotPermitted
+from supervisor.model.errors import Code, NotPermitted
 from supervisor.ttrpc.blocking import BlockingClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.frames import MAX_DATA

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
-from supervisor.errors import Code, NotPermitted
+from supervisor.model.errors import Code, NotPermitted
 from supervisor.ttrpc import wire
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed, Closed

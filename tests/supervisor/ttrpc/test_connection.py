@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.ttrpc.v1.ttrpc_pb2 import Request, Response, Status
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc import frames
 from supervisor.ttrpc.connection import ClientConnection, ServerConnection
 from supervisor.ttrpc.faults import CallFailed, Closed

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from protos.ttrpc.v1.ttrpc_pb2 import Response, Status
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc import frames
 from supervisor.ttrpc.connection import ClientConnection, ServerConnection
 from supervisor.ttrpc.faults import CallFailed

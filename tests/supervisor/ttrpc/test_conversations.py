@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc.connection import ClientConnection, ServerConnection
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.happenings import Aborted, Ended, Failed, Foreign, Opened, Received, Replied, Send

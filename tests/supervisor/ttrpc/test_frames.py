@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import DATA, MAX_DATA, NO_DATA, REMOTE_CLOSED, REQUEST, Decoder, Frame, Oversize, encode
 from tests.supervisor.ttrpc.rig import header

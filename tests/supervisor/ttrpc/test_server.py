@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.errors import Code, NoSuchContainer
+from supervisor.model.errors import Code, NoSuchContainer
 from supervisor.ttrpc import frames
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed

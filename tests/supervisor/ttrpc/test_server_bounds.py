@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.errors import Code
+from supervisor.model.errors import Code
 from supervisor.ttrpc import frames, server, wire
 from supervisor.ttrpc.frames import MAX_DATA, REMOTE_CLOSED, REQUEST
 from supervisor.ttrpc.server import Connection

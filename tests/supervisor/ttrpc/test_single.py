@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
-from supervisor.errors import Code, NotPermitted
+from supervisor.model.errors import Code, NotPermitted
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.services import Kind
 from supervisor.ttrpc.single import SingleCall

@@ -9,7 +9,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import kube
 from supervisor.cli.manifest.kube import Play, PodPlan, Source
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 UID = "11111111-2222-3333-4444-555555555555"
 

@@ -11,7 +11,7 @@ from yaml import safe_load
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import kube
 from supervisor.cli.manifest.kube import HostPath, Source
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from tests.supervisor.cli.manifest.broken import broken
 from tests.supervisor.cli.manifest.manifests import (
     UID,

@@ -10,7 +10,7 @@ from hypothesis import given
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import sandboxconfig
 from supervisor.cli.manifest.sandboxconfig import SandboxConfig, read_config
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 from tests.supervisor.cli.manifest.broken import broken
 from tests.supervisor.cli.manifest.manifests import UID
 

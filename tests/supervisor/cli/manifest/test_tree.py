@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.cli.manifest.marks import Mark, Number
 from supervisor.cli.manifest.tree import MOST_CHARACTERS, Node, documents
-from supervisor.errors import BadRequest
+from supervisor.model.errors import BadRequest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 JSON = st.recursive(

@@ -1,0 +1,213 @@
+"""What becomes of a run directory that exitd did not make for a container it knows: a pure decision.
+
+Ids of 64 hexadecimal digits are exitd's own, and `byhand` (shim/mark.py) is what others write. So a directory without
+a mark is provably a leftover of exitd if its id is of that kind, or if it is of an earlier run of a container that
+exitd knows; and only such a one is ever removed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shim import record
+from shim.mark import EXITDS_OWN_ID, ID, MARK, RUN, Mark, Started
+from shim.names import CREATED, FIFO, LOCK, PLAN
+from supervisor.model.facts import Container, Event, Phase, Process, RunKey, Spec
+from supervisor.model.lifecycle import Moment, events
+
+STARTS_SECONDS = 10.0  # how long whoever makes a directory may take for each step, before it counts as half-made
+
+
+class Kind(StrEnum):
+    DIRECTORY = "directory"
+    FILE = "file"
+    FIFO = "fifo"
+    LINK = "link"
+    OTHER = "special file"
+
+
+NEEDED: Mapping[str, Kind] = {
+    MARK: Kind.FILE,
+    PLAN: Kind.FILE,
+    LOCK: Kind.FILE,
+    record.NAME: Kind.FILE,
+    FIFO: Kind.FIFO,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in the file system, looked at and not followed."""
+
+    kind: Kind
+    uid: int
+    open_to_others: bool = False  # group or others may write
+
+
+@dataclass(frozen=True, slots=True)
+class Foundling:
+    """A run directory as it was found. What could not be read is None; `unreadable` says why."""
+
+    id: str
+    run: str  # the directory's name: digits; empty when there is none in the container's
+    way: tuple[tuple[str, Entry], ...]  # `c`, the container's directory, the run's: as far as there is any
+    entries: tuple[tuple[str, Entry], ...] = ()
+    mark: Mark | None = None
+    planned: tuple[str, int] | None = None  # id and run in its plan
+    init: Process | None = None  # as its shim noted it
+    shim: Process | None = None  # alive
+    started: Started | None = None
+    init_alive: bool = False
+    recorded: bool = False  # the exit is written down
+    quiet_seconds: float = 0.0  # since something was last made in it
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.id, int(self.run))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What exitd has about the id: the container, and whose end the ledger holds as the end of this run."""
+
+    container: Container | None = None
+    in_ledger: bool = False
+    told: Process | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    mark: Mark
+    init: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nothing is to be done, or not yet; `again_seconds`: when it is worth another look by itself."""
+
+    again_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """It stays as it is, unwatched. `why` names the thing and the next step."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A leftover of our own."""
+
+
+Verdict = Adopt | Leave | Refuse | Remove
+
+
+def judge(found: Foundling, known: Known, uid: int) -> Verdict:
+    """`uid` is the daemon's own."""
+    c = known.container
+    if c is not None and (str(c.run) == found.run or not c.clean):
+        return Leave()
+    if why := _foreign(found, uid):
+        return Refuse(why)
+    if _is_leftover(found, c):
+        return Remove() if found.run else Leave()
+    if not ID.fullmatch(found.id) or EXITDS_OWN_ID.fullmatch(found.id):
+        return Refuse(f"the id {found.id!a} is none that can be adopted: ids of 64 hex digits are exitd's own")
+    if not found.run:
+        return _unfinished(found, "there is no run directory in it")
+    if found.run != str(RUN):
+        return Refuse(f"run {found.run} cannot be adopted, only run {RUN}")
+    if c is not None:
+        return Refuse(f"the id {found.id} is that of another container; make it anew under another")
+    return _by_content(found, known)
+
+
+def _is_leftover(found: Foundling, container: Container | None) -> bool:
+    if any(name == MARK for name, _ in found.entries):
+        return False
+    earlier = container is not None and found.run != "" and int(found.run) < container.run
+    return earlier or EXITDS_OWN_ID.fullmatch(found.id) is not None
+
+
+def _foreign(found: Foundling, uid: int) -> str:
+    """Why the directory, or something in it, is not to be trusted; empty: it is."""
+    for name, entry in found.way:
+        if entry.kind is not Kind.DIRECTORY:
+            return f"{name!a} is a {entry.kind}, not a directory"
+    for name, entry in (*found.way, *found.entries):
+        if entry.kind is Kind.LINK:
+            return f"{name!a} is a link; nothing here may be one"
+        if entry.uid not in (0, uid):
+            return f"{name!a} belongs to uid {entry.uid}, not to root"
+        if entry.open_to_others:
+            return f"{name!a} can be written by others than its owner"
+    return ""
+
+
+def _by_content(found: Foundling, known: Known) -> Verdict:
+    entries = dict(found.entries)
+    for name, kind in NEEDED.items():
+        if name not in entries:
+            return _unfinished(found, f"{name} is missing: it was made by half, or not for exitd")
+        if entries[name].kind is not kind:
+            return Refuse(f"{name} is a {entries[name].kind}, must be a {kind}")
+    if found.mark is None or found.planned is None:
+        broken = MARK if found.mark is None else PLAN
+        return _unfinished(found, f"{broken} cannot be read: {found.unreadable.get(broken, 'it is empty')}")
+    if found.planned != (found.id, RUN):
+        return Refuse(f"{PLAN} is of run {found.planned[1]} of {found.planned[0]!a}")
+    if found.init is None:
+        if found.shim is not None:  # it is in the middle of the runtime's create
+            return Leave(STARTS_SECONDS)
+        why = found.unreadable.get(CREATED)
+        return _unfinished(found, f"{CREATED} cannot be read: {why}" if why else "no shim has made a container in it")
+    if known.in_ledger:
+        if known.told == found.init:
+            return Remove()
+        return Refuse(f"the ledger has an exit of run {RUN} of {found.id} already; make it anew under another id")
+    if found.started is None and found.init_alive and found.quiet_seconds < STARTS_SECONDS:
+        return Leave(STARTS_SECONDS - found.quiet_seconds)
+    return Adopt(found.mark, found.init)
+
+
+def _unfinished(found: Foundling, why: str) -> Verdict:
+    """Whoever makes it may be at it still."""
+    left = STARTS_SECONDS - found.quiet_seconds
+    return Leave(left) if left > 0 else Refuse(why)
+
+
+def container_of(found: Foundling, adopt: Adopt, name: str, state: str) -> Container:
+    """What it is from now on. `state` is the runtime's word, empty where it cannot be asked any more. A start that
+    nobody noted has no time; one that nobody made leaves a container that can be started."""
+    mark, started = adopt.mark, found.started
+    phase = Phase.CREATED if started is None and state == "created" else Phase.RUNNING
+    phase = Phase.PAUSED if state == "paused" else phase
+    return Container(
+        id=found.id,
+        spec=Spec(name=name, args=mark.args, bundle=mark.bundle, runtime=mark.runtime),
+        phase=phase,
+        run=RUN,
+        created_ns=mark.made_ns,
+        init=adopt.init,
+        shim=found.shim,
+        started_ns=started.realtime_ns if started is not None else None,
+        started_boot_ns=started.boottime_ns if started is not None else None,
+        clean=False,
+        boot_id=mark.boot_id,
+    )
+
+
+def events_of(container: Container, moment: Moment) -> tuple[Event, ...]:
+    """What is told of it besides its exit."""
+    created = events(container, moment, "create", adopted="yes")
+    if container.phase is Phase.CREATED:
+        return created
+    return *created, *events(container, moment, "start", adopted="yes", run=str(container.run))
+
+
+def lost(container: Container, moment: Moment) -> Event:
+    """Somebody else removed the run directory of a container that lives."""
+    (told,) = events(container, moment, "directory-lost", run=str(container.run))
+    return told

@@ -1,0 +1,247 @@
+"""The life of one exec, another command in a running container, as a pure function.
+
+    creating ── Made ──▶ running ── Ended ──▶ exited ── Cleaned ──▶ (gone)
+        └───── MakeFailed ───────────────────────▲
+
+An exec of a policy's (a health check's) leaves no event and no line in the ledger: the policy tells what counts.
+
+An exec runs from the moment it is made: there is no start. Its row is stored before its shim begins and leaves the
+store with its end, which is then in the ledger; what is left until it is gone is the clean-up.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from supervisor.model import facts, notices
+from supervisor.model.errors import WrongState
+from supervisor.model.facts import (
+    START_UNCONFIRMED,
+    Asked,
+    BootTime,
+    By,
+    Container,
+    Event,
+    Exit,
+    Oom,
+    Process,
+    Reason,
+    Report,
+    RunKey,
+    Signaled,
+    Unknown,
+    Winsize,
+    is_death_by,
+    is_own_doing,
+)
+from supervisor.model.lifecycle import ENDING_SIGNALS, SIGKILL, Moment
+from supervisor.model.logspecs import ForeignStreams
+
+TIMEOUT = By(policy="timeout")
+CONTAINER_EXIT = By(policy="container-exit")  # its container ended, and took it along
+
+
+class ExecPhase(StrEnum):
+    CREATING = "creating"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSpec:
+    """What the caller asked for, beside what the container's own process has. Empty: as the container has it."""
+
+    args: tuple[str, ...]
+    env: tuple[str, ...] = ()  # K=V, added to the container's
+    cwd: str = ""
+    user: str = ""
+    tty: bool = False
+    stdin: bool = False
+    timeout_seconds: float = 0.0  # 0: no limit
+    attach: bool = False  # its output waits for whoever attaches first
+    size: Winsize | None = None  # the terminal's first one
+    foreign: ForeignStreams = field(default_factory=ForeignStreams)
+    process: str = ""  # JSON of the whole process as runtime-spec has it: nothing of the container's is taken over
+    name: str = ""  # what a foreign client calls it
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """One exec as the store holds it; `step` makes the next one."""
+
+    key: RunKey
+    spec: ExecSpec
+    phase: ExecPhase
+    name: str  # the container's, for the ledger
+    namespace: str
+    boot_id: str  # the boot under which it began
+    pod: str = ""  # the container's, for events
+    address: str = ""  # where containerd takes the events of the task that the container is
+    courier: str = ""  # who brings them there
+    init: Process | None = None
+    shim: Process | None = None
+    started_ns: int | None = None
+    deadline: BootTime | None = None
+    exit: Exit | None = None
+    asked: Asked | None = None
+    by: By = field(default_factory=By)  # who began it
+    oom_before: int = 0  # memory kills in the container's cgroup before it began
+    error: str = ""
+    start_unseen: bool = False  # when it counted as made, nobody had seen its program executed
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """It has begun. `oom_kills`: how many the container's cgroup has seen by now. `init` None: or it may have, and
+    nobody can tell; the end that follows is as unknown. `unseen`: nobody has seen its program executed yet."""
+
+    init: Process | None
+    shim: Process | None
+    oom_kills: int = 0
+    unseen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFailed:
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndAsked:
+    """Somebody, or its limit, wants it to end; or a signal is sent that may end it."""
+
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The evidence has spoken. `with_container`: the container was ending at that moment."""
+
+    report: Report
+    with_container: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Nothing of it is left on the machine."""
+
+
+ExecHappening = Made | MakeFailed | EndAsked | Ended | Cleaned
+
+
+@dataclass(frozen=True, slots=True)
+class ExecStep:
+    """What comes of it: the exec (None: it is gone), and what is stored together before anybody is told."""
+
+    exec: Exec | None
+    exits: tuple[Exit, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+def born(container: Container, exec_id: str, spec: ExecSpec, by: By, moment: Moment) -> Exec:
+    key, of = RunKey(container.id, container.run, exec_id), container.spec
+    pod, boot_id = container.id if of.pod else of.sandbox, moment.boot.boot_id
+    address, courier = (of.task.address, of.task.courier) if of.task is not None else ("", "")
+    return Exec(key, spec, ExecPhase.CREATING, of.name, of.namespace, boot_id, pod, address, courier, by=by)
+
+
+def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
+    """The one table of transitions."""
+    match e.phase, happening:
+        case ExecPhase.CREATING, Made(init, shim, oom_kills, unseen):
+            made = replace(e, phase=ExecPhase.RUNNING, init=init, shim=shim, oom_before=oom_kills)
+            made = replace(made, start_unseen=unseen)
+            made = replace(made, started_ns=moment.now_ns, deadline=_deadline(e.spec, moment))
+            return ExecStep(made, events=_told(made, _events(made, moment, "exec")))
+        case ExecPhase.CREATING, MakeFailed(error):
+            failed = replace(e, phase=ExecPhase.EXITED, error=error)
+            return ExecStep(failed, events=_events(e, moment, "failed", error=error))
+        case ExecPhase.RUNNING, EndAsked(asked):
+            told = _events(e, moment, asked.reason.value, signal=str(asked.signal))
+            return ExecStep(replace(e, asked=_weightier(e.asked, asked)), events=told)
+        case ExecPhase.RUNNING, Ended():
+            exit_ = _exit_of(e, replace(happening, report=_without_start(e, happening.report)))
+            told = tuple(replace(event, exit=exit_) for event in _events(e, moment, "exit", run=str(e.key.run)))
+            told = _told(e, told)
+            ledger = (exit_,) if not e.by.policy else ()
+            return ExecStep(replace(e, phase=ExecPhase.EXITED, exit=exit_, deadline=None), ledger, told)
+        case ExecPhase.EXITED, Cleaned():
+            return ExecStep(None)
+    text = f"{type(happening).__name__} while exec {e.key.exec_id} of {e.name} is {e.phase.value}"
+    raise WrongState(text, id=e.key.container, exec=e.key.exec_id, phase=e.phase.value)
+
+
+def seconds_left(e: Exec, now: BootTime) -> float | None:
+    """Until its limit, 0 when that has passed; None: it has none."""
+    return e.deadline.seconds_after(now) if e.deadline is not None else None
+
+
+def _deadline(spec: ExecSpec, moment: Moment) -> BootTime | None:
+    if not spec.timeout_seconds:
+        return None
+    return moment.boot.later(round(spec.timeout_seconds * 1e9))
+
+
+def _events(e: Exec, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
+    if e.by.policy:
+        return ()
+    if e.spec.name:
+        attributes["exec_name"] = e.spec.name
+    told, container, id = tuple(sorted(attributes.items())), e.key.container, e.key.exec_id
+    return (Event(kind, container, e.name, e.namespace, moment.now_ns, attributes=told, pod_id=e.pod, exec_id=id),)
+
+
+def _told(e: Exec, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Events that containerd is told of, where the exec is of a task of its."""
+    notice = notices.of_exec(e.address, e.courier, e.spec.name, e.init)
+    return tuple(replace(event, task=notice) for event in events)
+
+
+def _weightier(old: Asked | None, new: Asked) -> Asked:
+    """The newest that is meant to end it; a mere signal gives way to what is more. SIGKILL is the last word."""
+    if old is None or (old.signal != SIGKILL and (_ends(new) or not _ends(old))):
+        return new
+    return old
+
+
+def _ends(asked: Asked) -> bool:
+    return asked.reason is not Reason.KILL or asked.signal in ENDING_SIGNALS
+
+
+def _without_start(e: Exec, report: Report) -> Report:
+    """The report with no number that may be that of the runtime's init."""
+    if e.start_unseen and report.unseen and not isinstance(report.status, Unknown):
+        return replace(report, status=Unknown(START_UNCONFIRMED))
+    return report
+
+
+def _exit_of(e: Exec, ended: Ended) -> Exit:
+    report = ended.report
+    asked_kill = e.asked is not None and e.asked.signal == SIGKILL
+    by_oom = report.oom_kills > e.oom_before and not asked_kill and report.status == Signaled(SIGKILL)
+    reason, by = _reason(e, ended, by_oom)
+    return Exit(
+        key=e.key,
+        name=e.name,
+        namespace=e.namespace,
+        status=report.status,
+        source=report.source,
+        reason=reason,
+        by=by,
+        oom=Oom(by_oom, max(0, report.oom_kills - e.oom_before)),
+        at_ns=report.at_ns,
+        started_ns=facts.no_later_than(e.started_ns, report.at_ns),
+        init=report.init or e.init,
+        decision="ended",
+        at_is_found=report.at_is_found,
+    )
+
+
+def _reason(e: Exec, ended: Ended, by_oom: bool) -> tuple[Reason, By]:
+    status = ended.report.status
+    if by_oom:
+        return Reason.OOM, By()
+    if e.asked is not None and (_ends(e.asked) or is_death_by(e.asked.signal, status)):
+        return e.asked.reason, e.asked.by
+    if ended.with_container and status == Signaled(SIGKILL):
+        return Reason.KILL, CONTAINER_EXIT
+    return (Reason.SELF if is_own_doing(status) else Reason.UNKNOWN), By()

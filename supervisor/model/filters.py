@@ -1,0 +1,135 @@
+"""Which containers and events a caller wants to see: key=value words as docker's, parsed once, matched often.
+
+Several values of one key: any of them. Several keys: all of them. Labels: every one of them.
+
+| key | matches |
+|---|---|
+| id | an id that begins so |
+| name | containers: a name with this part; events: exactly this name |
+| namespace | exactly |
+| status | docker's word (created, running, paused, restarting, removing, exited, dead) or exitd's own phase |
+| health | starting, healthy, unhealthy, or none without a check |
+| pod | containers of the pod whose id begins so, its pause container too |
+| state | pods: Ready or NotReady |
+| label | `label=KEY` or `label=KEY=VALUE` |
+| type | events: exactly this type |
+| watch | events of what this watch has found, by what it was asked for |
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from supervisor.model.checks import HealthStatus
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Container, Event, Phase, Pod
+
+CONTAINER_KEYS = ("id", "name", "status", "label", "namespace", "pod", "health")
+POD_KEYS = ("id", "name", "namespace", "label", "state")
+EVENT_KEYS = ("id", "name", "type", "namespace", "watch")
+
+# docker's State.Status. "dead" (a removal that failed half-way) does not exist here and matches nothing.
+STATUS_WORDS: dict[Phase, str] = {
+    Phase.CREATING: "created",
+    Phase.CREATED: "created",
+    Phase.STARTING: "created",
+    Phase.RUNNING: "running",
+    Phase.PAUSED: "paused",
+    Phase.EXITED: "exited",
+    Phase.RESTARTING: "restarting",
+    Phase.REMOVING: "removing",
+}
+HEALTHS = (*HealthStatus, "none")
+STATUSES = ("created", "running", "paused", "restarting", "removing", "exited", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed filter; without terms it matches everything."""
+
+    terms: tuple[Term, ...] = ()
+
+    def matches_pod(self, pause: Container, pod: Pod, state: str) -> bool:
+        """`name` and `namespace` are the pod's own; `state` is Ready or NotReady, in any case of letters."""
+        return all(_pod_matches(term, pause, pod, state) for term in self.terms)
+
+    def matches_container(self, container: Container) -> bool:
+        return all(_container_matches(term, container) for term in self.terms)
+
+    def matches_event(self, event: Event) -> bool:
+        return all(_event_matches(term, event) for term in self.terms)
+
+
+EVERYTHING = Filter()
+
+
+def parse(words: Iterable[str], allowed_keys: Collection[str]) -> Filter:
+    """Raises BadRequest naming the allowed keys, or the status words."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key not in allowed_keys or not equals or not value:
+            raise BadRequest(f"filter {word!r} is not KEY=VALUE with a key of {', '.join(allowed_keys)}", filter=word)
+        if key == "status" and value not in STATUSES and value not in list(Phase):
+            raise BadRequest(f"status {value!r} does not exist; choose one of {', '.join(STATUSES)}", filter=word)
+        if key == "health" and value not in HEALTHS:
+            raise BadRequest(f"health {value!r} does not exist; choose one of {', '.join(HEALTHS)}", filter=word)
+        found.setdefault(key, []).append(value)
+    return Filter(tuple(Term(key, tuple(values)) for key, values in found.items()))
+
+
+def _container_matches(term: Term, container: Container) -> bool:
+    spec = container.spec
+    match term.key:
+        case "id":
+            return container.id.startswith(term.values)
+        case "name":
+            return any(value in spec.name for value in term.values)
+        case "namespace":
+            return spec.namespace in term.values
+        case "status":
+            return container.phase.value in term.values or STATUS_WORDS[container.phase] in term.values
+        case "health":
+            return (container.health or "none") in term.values
+        case "label":
+            labels = dict(spec.labels)
+            return all(_has_label(labels, value) for value in term.values)
+        case "pod":
+            return (container.id if spec.pod else spec.sandbox or "-").startswith(term.values)
+    return False
+
+
+def _pod_matches(term: Term, pause: Container, pod: Pod, state: str) -> bool:
+    match term.key:
+        case "name":
+            return any(value in pod.name for value in term.values)
+        case "namespace":
+            return pod.namespace in term.values
+        case "state":
+            return state.lower() in map(str.lower, term.values)
+    return _container_matches(term, pause)
+
+
+def _event_matches(term: Term, event: Event) -> bool:
+    match term.key:
+        case "id":
+            return event.id.startswith(term.values)
+        case "name":
+            return event.name in term.values
+        case "namespace":
+            return event.namespace in term.values
+        case "type":
+            return event.type in term.values
+        case "watch":
+            return dict(event.attributes).get("watch") in term.values
+    return False
+
+
+def _has_label(labels: dict[str, str], wanted: str) -> bool:
+    key, equals, value = wanted.partition("=")
+    return key in labels and (not equals or labels[key] == value)

@@ -1,0 +1,145 @@
+"""The health of one run as a pure function: when the next probe is due, what its result means, what follows.
+
+    starting ── success ──▶ healthy ◀── success ── unhealthy
+        │                      │                       ▲
+        └─────── the last of `retries` failures in a row ┘
+
+A probe has failed when it ended with anything but 0, was ended by its time limit, or could not be run. A failure of a
+probe that began in the start period, while there was no success yet, does not count. No probe is under way, and none
+is due, while the container is paused.
+"""
+
+from dataclasses import dataclass, replace
+
+from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.model.errors import WrongState
+from supervisor.model.facts import Exited, ExitStatus
+
+LOG_MAX = 5  # results that are kept, as docker does
+OUTPUT_MAX = 4096  # bytes of a probe's output that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one probe. The times are CLOCK_REALTIME."""
+
+    start_ns: int
+    end_ns: int
+    status: ExitStatus
+    output: bytes = b""  # its beginning; a probe that could not be run: why
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The times are CLOCK_BOOTTIME."""
+
+    spec: HealthSpec
+    began_ns: int  # the run's start
+    due_ns: int  # the next probe
+    status: HealthStatus = HealthStatus.STARTING
+    failing_streak: int = 0
+    log: tuple[Result, ...] = ()  # the newest last
+    probing_since_ns: int | None = None
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The probe that was under way has come to this."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """It has come to nothing that would say anything about the container: the next one will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Froze:
+    """The container is paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """It goes on."""
+
+
+Happening = Tick | Probed | Skipped | Froze | Thawed
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Begin a probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropProbe:
+    """End the probe that is under way; its result counts for nothing."""
+
+
+Action = Probe | DropProbe | OnUnhealthy
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    health: Health
+    action: Action | None = None
+
+
+def begin(spec: HealthSpec, began_ns: int, now_ns: int, status: HealthStatus = HealthStatus.STARTING) -> Health:
+    """At a run's start; or later, by a daemon that finds it with this status."""
+    return Health(spec, began_ns, now_ns + spec.interval_ns, status)
+
+
+def step(health: Health, happening: Happening, now_ns: int) -> Step:
+    """The one table of what follows what."""
+    match happening:
+        case Tick():
+            if health.paused or health.probing_since_ns is not None or now_ns < health.due_ns:
+                return Step(health)
+            return Step(replace(health, probing_since_ns=now_ns), Probe())
+        case Probed(result) if health.probing_since_ns is not None:
+            return _probed(health, result, now_ns)
+        case Skipped() if health.probing_since_ns is not None:
+            return Step(replace(health, probing_since_ns=None, due_ns=now_ns + health.spec.interval_ns))
+        case Froze() if not health.paused:
+            dropped = DropProbe() if health.probing_since_ns is not None else None
+            return Step(replace(health, paused=True, probing_since_ns=None), dropped)
+        case Thawed() if health.paused:
+            return Step(replace(health, paused=False, due_ns=now_ns + health.spec.interval_ns))
+    raise WrongState(f"{type(happening).__name__} while the check is {'paused' if health.paused else 'waiting'}")
+
+
+def _probed(health: Health, result: Result, now_ns: int) -> Step:
+    spec = health.spec
+    result = replace(result, output=result.output[:OUTPUT_MAX])
+    failed = result.timed_out or result.status != Exited(0)
+    streak, status = health.failing_streak, health.status
+    if not failed:
+        streak, status = 0, HealthStatus.HEALTHY
+    elif not _is_forgiven(health):
+        streak += 1
+        status = HealthStatus.UNHEALTHY if streak >= spec.retries else status
+    after = replace(
+        health,
+        status=status,
+        failing_streak=streak,
+        log=(*health.log, result)[-LOG_MAX:],
+        probing_since_ns=None,
+        due_ns=now_ns + spec.interval_ns,
+    )
+    follows = failed and streak >= spec.retries and spec.on_failure is not OnUnhealthy.NONE
+    return Step(after, spec.on_failure if follows else None)
+
+
+def _is_forgiven(health: Health) -> bool:
+    since = health.probing_since_ns
+    in_time = since is not None and since < health.began_ns + health.spec.start_period_ns
+    return in_time and health.status is HealthStatus.STARTING

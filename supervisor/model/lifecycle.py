@@ -1,0 +1,438 @@
+"""The life of one container as a pure function: no clock, no descriptor, no signal is touched here.
+
+    creating ── Made ──▶ created ── StartAsked ──▶ starting ── Started ──▶ running ◀── Paused/Resumed ──▶ paused
+        │                   │                         │                      │
+        └─ MakeFailed       └────────── Ended ────────┴──────────────────────┴──▶ exited | restarting | removing
+                                                                                      │        │           │
+    creating ◀── Again (next run) ────────────────────────────────────────────────────┴────────┘       Removed
+
+What an event may not do in a phase raises WrongState. The effects of a step are performed in their order, after the
+container, its exit and its events are committed together: what a client is told is what is stored.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from shim.mark import EXITDS_OWN_ID
+from supervisor.model import facts, notices, restart
+from supervisor.model.checks import HealthStatus, OnUnhealthy
+from supervisor.model.errors import WrongState
+from supervisor.model.facts import (
+    NEVER_STARTED,
+    START_UNCONFIRMED,
+    Asked,
+    BootTime,
+    By,
+    Container,
+    Event,
+    Exit,
+    Oom,
+    Phase,
+    Reason,
+    Report,
+    RestartRule,
+    Retained,
+    RunKey,
+    Signaled,
+    Source,
+    Spec,
+    Unknown,
+    is_death_by,
+    is_own_doing,
+)
+from supervisor.model.happenings import (
+    Again,
+    ArmTimer,
+    CancelTimer,
+    Cleaned,
+    CleanUp,
+    Discard,
+    Effect,
+    EndAsked,
+    Ended,
+    Forget,
+    Happening,
+    HealthSeen,
+    Made,
+    MakeFailed,
+    OomSeen,
+    Paused,
+    Rebooted,
+    RemoveAsked,
+    Removed,
+    Resumed,
+    SandboxGone,
+    Settle,
+    StartAsked,
+    Started,
+    StartFailed,
+    StopAsked,
+    WakeWaiters,
+)
+from supervisor.model.restart import Backoff
+from supervisor.model.taskfacts import Tombstone
+
+__all__ = [
+    "Again",
+    "ArmTimer",
+    "CancelTimer",
+    "CleanUp",
+    "Cleaned",
+    "Discard",
+    "Effect",
+    "EndAsked",
+    "Ended",
+    "Forget",
+    "Happening",
+    "HealthSeen",
+    "Made",
+    "MakeFailed",
+    "Moment",
+    "OomSeen",
+    "Paused",
+    "Rebooted",
+    "RemoveAsked",
+    "Removed",
+    "Resumed",
+    "SandboxGone",
+    "Settle",
+    "StartAsked",
+    "StartFailed",
+    "Started",
+    "Step",
+    "StopAsked",
+    "WakeWaiters",
+    "born",
+    "events",
+    "had_begun",
+    "refuse_damaged",
+    "step",
+]
+
+SIGKILL = 9
+NOT_KNOWN = "unknown"
+OF_ANY_PROGRAM = frozenset({Source.FIFO, Source.PIDFD, Source.PROCEVENTS, Source.NONE})  # also of the runtime's init
+ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: sent to end, not to inform
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When: wall time for people, boot time for whatever waits; and how long restarts wait at that time."""
+
+    now_ns: int
+    boot: BootTime
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`container` None: it is gone. Everything but the effects is one transaction.
+
+    `ahead`: an intention, of which nobody hears before a later step; it must outlive exitd, not the host.
+    """
+
+    container: Container | None
+    exits: tuple[Exit, ...] = ()
+    events: tuple[Event, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    retained: tuple[Retained, ...] = ()
+    tombstones: tuple[Tombstone, ...] = ()
+    ahead: bool = False
+
+
+def born(container_id: str, spec: Spec, moment: Moment) -> Container:
+    """The first run begins with the container."""
+    return Container(container_id, spec, Phase.CREATING, 1, moment.now_ns, clean=False, boot_id=moment.boot.boot_id)
+
+
+def step(c: Container, happening: Happening, moment: Moment) -> Step:
+    """The one table of transitions."""
+    if isinstance(happening, StartAsked | Again):
+        refuse_damaged(c)
+    match c.phase, happening:
+        case Phase.CREATING, Made(init, shim, sandbox_run, waits_in):
+            made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
+            made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in)
+            return Step(made, events=events(made, moment, "create") if c.run == 1 else ())
+        case Phase.CREATING, MakeFailed(error):
+            return _make_failed(c, error, moment)
+        case Phase.CREATED, StartAsked(_, key):
+            return Step(replace(c, phase=Phase.STARTING, start_key=key), ahead=True)
+        case Phase.STARTING, Started(boot_ns, unseen):
+            running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
+            running = replace(running, start_unseen=unseen)
+            running = replace(running, health=HealthStatus.STARTING if c.spec.health else None)
+            return Step(running, events=events(c, moment, "start", run=str(c.run)))
+        case Phase.STARTING, StartFailed(error):
+            return Step(replace(c, error=error), events=events(c, moment, "failed", error=error))
+        case Phase.RUNNING, Paused():
+            return Step(replace(c, phase=Phase.PAUSED), events=events(c, moment, "pause"))
+        case Phase.PAUSED, Resumed():
+            return Step(replace(c, phase=Phase.RUNNING), events=events(c, moment, "resume"))
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, EndAsked(asked):
+            return _end_asked(c, asked, moment)
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended():
+            return _ended(c, happening, moment)
+        case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills, is_init_seen) if run == c.run and kills > c.oom_told:
+            told = _oom(c, moment, kills, "false" if is_init_seen else NOT_KNOWN)
+            return Step(replace(c, oom_told=kills), events=told)
+        case Phase.RUNNING, HealthSeen(run, status, streak) if run == c.run and status is not c.health:
+            told = events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
+            return Step(replace(c, health=status), events=told)
+        case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
+            return _cleaned(c)
+        case Phase.RESTARTING, Again(by) if c.clean:
+            return _again(c, by, moment)
+        case Phase.EXITED, Again(by) if c.clean and by is not None:  # a timer that a stop was quicker than has no say
+            return _again(c, by, moment)
+        case Phase.RESTARTING, StopAsked(_, reason):
+            stopped = replace(c, phase=Phase.EXITED, stopped_by_user=True, restart_at=None)
+            told = events(c, moment, reason.value, cancelled="restart")
+            return Step(stopped, events=told, effects=(CancelTimer(),))
+        case Phase.RESTARTING, SandboxGone():
+            return Step(replace(c, phase=Phase.EXITED, restart_at=None), effects=(CancelTimer(),))
+        case Phase.EXITED | Phase.RESTARTING, Rebooted():
+            return _rebooted(c, moment)
+        case Phase.EXITED, StopAsked():
+            return Step(replace(c, stopped_by_user=True))
+        case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key):
+            removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key)
+            # What it has on the disk goes before anybody hears of it; what containerd asks for has nothing there.
+            effects = (CancelTimer(), *((Discard(),) if c.clean else ()))
+            return Step(removing, effects=effects, ahead=c.spec.task is not None)
+        case Phase.REMOVING, Removed():
+            told = events(c, moment, "remove")
+            return Step(None, (), told, (Forget(),), _retained(c, moment), _tombstones(c, moment))
+    raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
+
+
+def refuse_damaged(c: Container) -> None:
+    """What would act on a guess. WrongState."""
+    if c.damaged:
+        raise WrongState(f"{c.spec.name} is damaged: {c.damaged}; `exitctl rm -f {c.id[:12]}` removes it", id=c.id)
+
+
+def _retained(c: Container, moment: Moment) -> tuple[Retained, ...]:
+    """Of what removed itself there is an exit to be found by name; what somebody removed is nobody's any more."""
+    kept = c.spec.auto_remove and c.exit is not None
+    return (Retained(c.id, c.spec.namespace, c.spec.name, moment.boot),) if kept else ()
+
+
+def _tombstones(c: Container, moment: Moment) -> tuple[Tombstone, ...]:
+    """Who asked for the removal may ask once more, if the answer got lost."""
+    if not c.delete_key or c.exit is None:
+        return ()
+    at, pid = c.exit.at_ns, c.exit.init.pid if c.exit.init is not None else 0
+    number, boot = facts.fold(c.exit.status), moment.boot
+    return (Tombstone(c.spec.namespace, c.spec.name, "", c.delete_key, pid, number, at, boot.boot_id, boot.ns),)
+
+
+def events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
+    """The one event that tells this of the container."""
+    pod = c.id if c.spec.pod else c.spec.sandbox
+    told = tuple(sorted(attributes.items()))
+    task = notices.of_container(c, kind, attributes.get("exec_name", ""))
+    return (Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=told, pod_id=pod, task=task),)
+
+
+def _oom(c: Container, moment: Moment, kills: int, init: str) -> tuple[Event, ...]:
+    """Told once for each count; the last one is the exit's. `init`, whether it was killed: true | false | unknown."""
+    return events(c, moment, "oom", kills=str(kills), init=init)
+
+
+def _make_failed(c: Container, error: str, moment: Moment) -> Step:
+    """The first run: the caller gets the error and nothing stays. A later one: it counts as a failure of the policy."""
+    failed = events(c, moment, "failed", error=error)
+    if c.run == 1:
+        gone = replace(c, phase=Phase.REMOVING, error=error)
+        return Step(gone, events=failed, effects=(CleanUp(),))
+    decision = restart.decide(c, Unknown(error), moment.boot, None, moment.backoff)
+    after = replace(_decided(c, decision), error=error, clean=False, boot_id=moment.boot.boot_id)
+    return Step(after, events=failed, effects=(CleanUp(),))
+
+
+def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
+    by_user = asked.reason in (Reason.STOP, Reason.KILL) and asked.by.policy == ""
+    stop = c.stopped_by_user or (by_user and (asked.reason is Reason.STOP or stops(c.spec, asked.signal)))
+    stop |= asked.reason is Reason.HEALTH and c.spec.health is not None and c.spec.health.on_failure is OnUnhealthy.STOP
+    changed = replace(c, asked=_weightier(c, asked), stopped_by_user=stop)
+    return Step(changed, events=events(c, moment, asked.reason.value, signal=str(asked.signal)))
+
+
+def stops(spec: Spec, signal: int) -> bool:
+    """A user's signal after which the container is not to be restarted."""
+    return signal in (SIGKILL, spec.stop_signal)
+
+
+def _weightier(c: Container, new: Asked) -> Asked:
+    """The first reason stays: SIGKILL after a stop's grace is still a stop. A mere signal gives way to what is more."""
+    old = c.asked
+    if old is None or (old.reason is Reason.KILL and old.signal != SIGKILL and (_ends(c, new) or not _ends(c, old))):
+        return new
+    return replace(old, signal=SIGKILL) if new.signal == SIGKILL else old
+
+
+def _ends(c: Container, asked: Asked) -> bool:
+    return asked.reason is not Reason.KILL or asked.signal in ENDING_SIGNALS | {c.spec.stop_signal}
+
+
+def had_begun(c: Container, report: Report) -> bool:
+    """Whether an end that came before the start was confirmed is that of the container's program. A witness that does
+    not know is believed only of a program that its runtime does not execute, where it saw that; or where it is
+    another's shim, which knows what it has started."""
+    if report.unseen:
+        return False
+    if report.began is None and report.source in OF_ANY_PROGRAM:
+        return bool(c.spec.runtime_type)
+    return report.began is not False
+
+
+def _without_start(c: Container, report: Report) -> Report:
+    """The report with no number that may be that of the runtime's init. Of a container that was made by hand exitd does
+    not know who else may start it; one that runs was seen to execute its program, unless `start_unseen`."""
+    if isinstance(report.status, Unknown):
+        return report
+    is_ours = EXITDS_OWN_ID.fullmatch(c.id) and not c.spec.runtime_type
+    if c.phase is Phase.CREATED and report.began is None and is_ours:
+        return replace(report, status=Unknown(NEVER_STARTED))
+    is_confirmed = c.phase in (Phase.RUNNING, Phase.PAUSED) and not c.start_unseen
+    if not is_confirmed and (report.unseen or (c.phase is Phase.STARTING and not had_begun(c, report))):
+        return replace(report, status=Unknown(START_UNCONFIRMED))
+    return report
+
+
+def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
+    ended = replace(ended, report=_without_start(c, ended.report))
+    c = replace(c, started_ns=facts.no_later_than(c.started_ns, ended.report.at_ns))
+    exit_ = _exit_of(c, ended)
+    decision, rule = _next(c, exit_, ended.rebooted, moment)
+    exit_ = replace(exit_, decision=_word(decision), rule=restart.format_rule(rule) if rule else "")
+    after = replace(_decided(c, decision), exit=exit_, clean=False, boot_id=moment.boot.boot_id)
+    after = replace(after, init=None, shim=None, asked=None)
+    by_rule = {"rule": exit_.rule} if rule else {}
+    told = [replace(events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
+    if exit_.oom.kills > c.oom_told:
+        init = NOT_KNOWN if isinstance(exit_.status, Unknown) else str(exit_.oom.init).lower()
+        told.insert(0, *_oom(c, moment, exit_.oom.kills, init))
+    return Step(after, (exit_,), tuple(told), (WakeWaiters(exit_), Settle(), CleanUp()))
+
+
+def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[restart.Decision, RestartRule | None]:
+    """What follows this end, and the rule that says so, if one does."""
+    if exit_.reason is Reason.PAUSE_EXIT or (rebooted and c.spec.sandbox):
+        return restart.no_more(c), None  # there is nothing to join; the next sandbox brings it back
+    if rebooted:
+        return restart.after_reboot(c, moment.boot, moment.backoff), None
+    if c.started_ns is None and not c.restart_count:
+        return restart.no_more(c), None
+    ran_ns = None if c.started_boot_ns is None else moment.boot.ns - c.started_boot_ns
+    if exit_.reason is Reason.HEALTH and (by_check := restart.by_health(c, moment.boot, ran_ns, moment.backoff)):
+        return by_check, None
+    decision = restart.decide(c, exit_.status, moment.boot, ran_ns, moment.backoff)
+    return decision, None if c.stopped_by_user else restart.rule_for(c.spec.restart_rules, exit_.status)
+
+
+def _rebooted(c: Container, moment: Moment) -> Step:
+    """A planned restart is planned anew; the policy may also bring back what somebody had stopped."""
+    decision = restart.no_more(c) if c.spec.sandbox else restart.after_reboot(c, moment.boot, moment.backoff)
+    boot_id = moment.boot.boot_id if c.spec.task is None else c.boot_id  # a task runs once, and in this boot it has not
+    after = replace(_decided(c, decision), boot_id=boot_id)
+    return Step(after, effects=(CleanUp(),) if not after.clean else _cleaned(after).effects)
+
+
+def _decided(c: Container, decision: restart.Decision) -> Container:
+    match decision:
+        case restart.RestartAt(at, delay_ns, failures):
+            return replace(c, phase=Phase.RESTARTING, restart_at=at, delay_ns=delay_ns, failures=failures)
+        case restart.RemoveNow():
+            return replace(c, phase=Phase.REMOVING, restart_at=None)
+    return replace(c, phase=Phase.EXITED, restart_at=None)
+
+
+def _word(decision: restart.Decision) -> str:
+    match decision:
+        case restart.RestartAt():
+            return "restart"
+        case restart.RemoveNow():
+            return "remove"
+    return "ended"
+
+
+def asked_kill(asked: Asked | None) -> bool:
+    """Whether somebody had SIGKILL sent: then nothing else is looked for behind it."""
+    return asked is not None and asked.signal == SIGKILL
+
+
+def _exit_of(c: Container, ended: Ended) -> Exit:
+    report = ended.report
+    out_of_memory = report.oom_kills > c.oom_told and not asked_kill(c.asked)
+    by_oom = out_of_memory and report.status == Signaled(SIGKILL)
+    reason, by = _reason(c, report, by_oom or (out_of_memory and _may_be_sigkill(report)))
+    if ended.sandbox_ended and c.asked is None and report.status in (Signaled(SIGKILL), Unknown(NEVER_STARTED)):
+        reason, by = Reason.PAUSE_EXIT, By(policy=str(Reason.PAUSE_EXIT))
+    return Exit(
+        key=RunKey(c.id, c.run),
+        name=c.spec.name,
+        namespace=c.spec.namespace,
+        status=report.status,
+        source=report.source,
+        reason=reason,
+        by=by,
+        oom=Oom(by_oom, max(report.oom_kills, c.oom_told), ended.limit_bytes),
+        at_ns=report.at_ns,
+        started_ns=c.started_ns,
+        init=report.init or c.init,
+        at_is_found=report.at_is_found,
+        left_behind=ended.left_behind,
+    )
+
+
+def _may_be_sigkill(report: Report) -> bool:
+    """Its witness saw a number that SIGKILL has too. What a shim's `delete` prints is no witness's."""
+    number = report.status.number if isinstance(report.status, Unknown) else None
+    return number == 128 + SIGKILL and report.source is not Source.SHIMV2_DELETE
+
+
+def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
+    """Who asked for the end. A signal that somebody sent counts if it is the one that killed, or one meant to end. One
+    that nobody sent through us has a sender whom nobody saw."""
+    if by_oom:
+        return Reason.OOM, By()
+    if c.asked is not None and (_ends(c, c.asked) or is_death_by(c.asked.signal, report.status)):
+        return c.asked.reason, c.asked.by
+    return (Reason.SELF if is_own_doing(report.status) else Reason.UNKNOWN), By()
+
+
+def _cleaned(c: Container) -> Step:
+    cleaned = replace(c, clean=True)
+    match c.phase:
+        case Phase.RESTARTING:
+            assert c.restart_at is not None
+            return Step(cleaned, effects=(ArmTimer(c.restart_at),), ahead=True)
+        case Phase.REMOVING:
+            return Step(cleaned, effects=(Discard(),), ahead=True)
+    return Step(cleaned, ahead=True)
+
+
+def _again(c: Container, by: By | None, moment: Moment) -> Step:
+    """A start by somebody clears what the policy had counted."""
+    fresh = replace(
+        c,
+        phase=Phase.CREATING,
+        run=c.run + 1,
+        init=None,
+        shim=None,
+        started_ns=None,
+        started_boot_ns=None,
+        asked=None,
+        restart_at=None,
+        clean=False,
+        error="",
+        stopped_by_user=False,
+        boot_id=moment.boot.boot_id,
+        oom_told=0,
+        health=None,
+        start_unseen=False,
+    )
+    if by is None:
+        return Step(replace(fresh, restart_count=c.restart_count + 1), ahead=True)
+    return Step(replace(fresh, restart_count=0, failures=0, delay_ns=0), effects=(CancelTimer(),), ahead=True)

@@ -1,0 +1,30 @@
+"""Which events containerd is told of, and with what: pure. Nothing of a create that has failed, nor of a later run."""
+
+from supervisor.model.facts import Container, Process, fold
+from supervisor.model.taskfacts import CLEANED_UP, Notice
+
+TOLD = frozenset({"create", "start", "oom", "pause", "resume", "exec_added", "exit"})
+
+
+def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
+    """`c` is as the event leaves it, but still has the process that the event is of."""
+    task = c.spec.task
+    if task is None:
+        return None
+    if kind == "remove" and c.exit is not None:  # none: it was never made
+        silent, pid = c.delete_key == CLEANED_UP, _pid(c.exit.init)
+        status, at_ns = fold(c.exit.status), c.exit.at_ns
+        return Notice(task.address, pid, status=status, at_ns=at_ns, silent=silent, courier=task.courier)
+    if kind not in TOLD or c.run > 1:
+        return None
+    made = task if kind == "create" else None
+    return Notice(task.address, _pid(c.init), exec_name, made=made, courier=task.courier)
+
+
+def of_exec(address: str, courier: str, name: str, init: Process | None) -> Notice | None:
+    """Of its start and its end. Without an address, or a name of containerd's: it is none of containerd's."""
+    return Notice(address, _pid(init), name, courier=courier) if address and name else None
+
+
+def _pid(process: Process | None) -> int:
+    return process.pid if process is not None else 0

@@ -1,0 +1,159 @@
+"""Pods as annotations tell them: who is a sandbox, who joins one, and which annotations a runtime gets to see.
+
+Three families of names say the same thing: isula's examples, CRI (which Kata reads too), and iSulad's CRI. A container
+may carry several as long as they agree.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from supervisor.model import restart
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Container, ExitPolicy, OnPauseExit, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family's keys, and its word for a pause container; a member is `container` in all of them."""
+
+    type_key: str
+    id_key: str
+    sandbox_word: str
+
+
+FAMILIES = (
+    Family("io.kubernetes.docker.type", "io.kubernetes.sandbox.id", "podsandbox"),
+    Family("io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id", "sandbox"),
+    Family("cri.isulad.type", "cri.sandbox.id", "podsandbox"),
+)
+CRI = FAMILIES[1]
+MEMBER_WORD = "container"
+FAMILY_KEYS = frozenset(key for family in FAMILIES for key in (family.type_key, family.id_key))
+
+
+class Role(StrEnum):
+    SINGLE = "single"  # its own sandbox, no pod
+    SANDBOX = "sandbox"  # the pause container of a pod
+    MEMBER = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a container belongs. `sandbox` is a member's pod, as the annotation names it."""
+
+    role: Role
+    sandbox: str = ""
+
+
+def place(annotations: Mapping[str, str]) -> Place:
+    """Raises BadRequest, naming the keys, for words that are none, for a member of nothing, and for families that
+    contradict each other."""
+    found = [(family, _one(family, annotations)) for family in FAMILIES]
+    told = [(family, each) for family, each in found if each is not None]
+    if not told:
+        return Place(Role.SINGLE)
+    first_family, first = told[0]
+    for family, each in told[1:]:
+        if each != first:
+            raise BadRequest(
+                f"annotations contradict each other: {first_family.type_key} and {first_family.id_key} say "
+                f"{_words(first)}, {family.type_key} and {family.id_key} say {_words(each)}; drop one family"
+            )
+    return first
+
+
+def _one(family: Family, annotations: Mapping[str, str]) -> Place | None:
+    kind, sandbox = annotations.get(family.type_key), annotations.get(family.id_key, "")
+    if kind is None:
+        if sandbox:
+            raise BadRequest(f"{family.id_key} is set without {family.type_key}; add {family.type_key}={MEMBER_WORD}")
+        return None
+    if kind == family.sandbox_word:
+        return Place(Role.SANDBOX)
+    if kind != MEMBER_WORD:
+        raise BadRequest(f"{family.type_key}={kind!r}: must be {family.sandbox_word} or {MEMBER_WORD}")
+    if not sandbox:
+        raise BadRequest(f"{family.type_key}={MEMBER_WORD} needs {family.id_key}=<id of the pod>")
+    return Place(Role.MEMBER, sandbox)
+
+
+def _words(place: Place) -> str:
+    return f"member of {place.sandbox}" if place.role is Role.MEMBER else place.role.value
+
+
+def shown(annotations: Mapping[str, str], allowed: Iterable[str]) -> dict[str, str]:
+    """What reaches the runtime's spec: what a glob of its allow-list matches, and the family keys, which tell a runtime
+    with sandboxes of its own where the container belongs."""
+    globs = tuple(allowed)
+    return {
+        key: value
+        for key, value in annotations.items()
+        if key in FAMILY_KEYS or any(fnmatchcase(key, glob) for glob in globs)
+    }
+
+
+def seen_by_runtime(container: Container) -> dict[str, str]:
+    """The annotations in its configuration: what its runtime's allow-list lets through, and where it belongs. Who came
+    into a pod without annotations gets those of CRI, for runtimes with sandboxes of their own. A shim v2 goes by no
+    others: all of a pod get them."""
+    spec = container.spec
+    seen = shown(dict(spec.annotations), spec.annotation_globs)
+    if not (spec.pod or spec.sandbox) or (FAMILY_KEYS & seen.keys() and not spec.runtime_type):
+        return seen
+    return {
+        **seen,
+        CRI.type_key: CRI.sandbox_word if spec.pod else MEMBER_WORD,
+        CRI.id_key: spec.sandbox or container.id,
+    }
+
+
+class Duty(StrEnum):
+    """What a pod's policies ask for, for one of its containers."""
+
+    STOP = "stop"  # a member whose sandbox has ended, or the pause container after its last member
+    CANCEL = "cancel"  # a member's planned restart: there is nothing to join
+    REVIVE = "revive"  # a member of the sandbox before this one, which its own policy would have restarted
+    REMOVE = "remove"  # a member that has ended, of a pod that is being removed
+
+
+def duties(pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
+    """What is to be done now. Asked again after every change of the pod, so it needs no memory."""
+    assert pause.spec.pod is not None
+    told = [(_duty(pause, member), member) for member in members]
+    kept = pause.spec.pod.on_pause_exit is OnPauseExit.KEEP and pause.phase is not Phase.REMOVING
+    found = [(d, member) for d, member in told if d is Duty.REVIVE or (d is not None and not kept)]
+    # Of this sandbox one at least: a pod that is started again is not stopped before a member could be.
+    here = any(member.sandbox_run == pause.run for member in members)
+    all_ended = here and all(member.phase is Phase.EXITED for member in members)
+    if not found and all_ended and pause.phase is Phase.RUNNING and pause.spec.pod.exit_policy is ExitPolicy.STOP:
+        return [(Duty.STOP, pause)]
+    return found
+
+
+def _duty(pause: Container, member: Container) -> Duty | None:
+    over = pause.phase in (Phase.EXITED, Phase.RESTARTING, Phase.REMOVING)
+    stale = over or 0 < member.sandbox_run < pause.run
+    match member.phase:
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED if stale:
+            return Duty.STOP
+        case Phase.RESTARTING if over:
+            return Duty.CANCEL
+        case Phase.EXITED if pause.phase is Phase.REMOVING:
+            return Duty.REMOVE
+        case Phase.EXITED if pause.phase is Phase.RUNNING and stale and restart.wants_revival(member):
+            return Duty.REVIVE
+    return None
+
+
+class State(StrEnum):
+    """crictl's two words, as tables show them; JSON has SANDBOX_READY and SANDBOX_NOTREADY."""
+
+    READY = "Ready"
+    NOT_READY = "NotReady"
+
+
+def state(pause: Phase) -> State:
+    """A pod is as ready as its pause container is running."""
+    return State.READY if pause in (Phase.RUNNING, Phase.PAUSED) else State.NOT_READY

@@ -1,0 +1,70 @@
+"""What exitd watches and does not run: what somebody pointed at, and the processes that were found there."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from supervisor.model.facts import By, Process, RunKey
+
+FOREIGN = "@"  # in the id of every container that is not exitd's, and in no id of exitd's own
+
+
+class Kind(StrEnum):
+    PID = "pid"
+    CONTAINERD = "containerd"
+    RUNC_ROOT = "runc-root"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One watch, as it was asked for. `where`: a pid, a socket's path, a directory; no two watches have the same."""
+
+    kind: Kind
+    where: str
+    since_ns: int = 0
+    by: By = field(default_factory=By)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A process that some engine calls a container. `started_ticks` is None where the engine does not know it."""
+
+    container: str  # ID@WHERE
+    name: str
+    namespace: str
+    pid: int
+    started_ticks: int | None
+    target: str
+    writer: int = 0  # the uid that has named this process, see `whose`; 0: root, or the kernel itself has
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A process that is watched until its end. Memory kills are counts of its cgroup."""
+
+    process: Process
+    boot_id: str
+    container: str
+    run: int
+    name: str
+    namespace: str
+    target: str
+    cgroup: str = ""  # as exitd sees it; empty: it has none of its own
+    started_ns: int | None = None
+    limit_bytes: int = 0
+    kills_before: int = 0  # when the watch began
+    kills_outlived: int = 0  # the process was none of these victims
+    doubt: str = ""  # why it may be another process than its name says; empty: it is not doubted
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.container, self.run)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchView:
+    """A watch as it is listed."""
+
+    target: Target
+    processes: int  # watched now
+    exits: int  # told since this exitd has started
+    trouble: str  # why it does not see all; empty when it does
