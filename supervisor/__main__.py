@@ -15,10 +15,10 @@ import structlog
 from supervisor import __version__, configfile
 from supervisor.config import FLAG, CgroupDriver, Config, Given, Values
 from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
-from supervisor.inotify import Inotify
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.operations import Settings
 from supervisor.reload import Configuration
+from supervisor.system.inotify import Inotify
 
 DEFAULTS = Config()
 

@@ -10,10 +10,10 @@ from typing import Self
 
 from shim import fields, launch
 from shim.undo import undone_on_failure
-from supervisor import room
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.model.facts import Counters, Winsize
+from supervisor.system import room
 
 SOCKET_NAME = "control.sock"
 FOR_A_LINE = 2  # descriptors: the line's, and for a moment the directory's

@@ -21,27 +21,12 @@ import structlog
 
 from shim import programs
 from shim.names import STATE_PATH_LIMIT
-from supervisor import (
-    __version__,
-    kernelword,
-    logplaces,
-    ownership,
-    probe,
-    reconcile,
-    recovery,
-    runtimes,
-    sdlisten,
-    sdnotify,
-    threads,
-    watchdesk,
-)
+from supervisor import __version__, kernelword, logplaces, ownership, probe, reconcile, recovery, runtimes, watchdesk
 from supervisor.admission import Admission
 from supervisor.api.callers import Callers
 from supervisor.api.containerd import Containerd
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
-from supervisor.background import insist
-from supervisor.clock import SystemClock
 from supervisor.config import Config, Limits
 from supervisor.containerdtasks import ContainerdTasks
 from supervisor.events import EventLog
@@ -52,7 +37,6 @@ from supervisor.groupcommit import ROOM_BYTES
 from supervisor.imagedesk import ImageDesk, pause_root
 from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
-from supervisor.inotify import Inotify
 from supervisor.keeper import Keeper
 from supervisor.kernellog import Known
 from supervisor.kernelword import KernelWord
@@ -86,6 +70,10 @@ from supervisor.shimclient.pumps import Pumps
 from supervisor.shimv2 import adapter
 from supervisor.store import Store
 from supervisor.streamdesk import StreamDesk
+from supervisor.system import sdlisten, sdnotify, threads
+from supervisor.system.background import insist
+from supervisor.system.clock import SystemClock
+from supervisor.system.inotify import Inotify
 from supervisor.watchdesk import WatchDesk
 
 LOCK_SECONDS = 5.0  # for the lock of a child that a killed exitd has left, which is about to execute its program

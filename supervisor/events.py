@@ -14,11 +14,11 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
-from supervisor.clock import Clock
 from supervisor.model.errors import BadRequest, Compacted, StoreFailed
 from supervisor.model.facts import Event
 from supervisor.model.filters import EVERYTHING, Filter
 from supervisor.store import Store
+from supervisor.system.clock import Clock
 
 BATCH = 500  # events read at a time
 BOOKMARK_EVERY = 1000  # events filtered out before a bookmark says how far the reading is

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from supervisor import remains, room, salvage
-from supervisor.background import insist
-from supervisor.clock import boot_now
+from supervisor import remains, salvage
 from supervisor.kernellog import Known
 from supervisor.model import evidence, execs, lifecycle
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
@@ -39,6 +37,9 @@ from supervisor.node import Node
 from supervisor.sandbox import ExecManager, NoProcess
 from supervisor.store import AlreadyStored, Change
 from supervisor.storing import in_turn
+from supervisor.system import room
+from supervisor.system.background import insist
+from supervisor.system.clock import boot_now
 
 BEFORE_END_SECONDS = 1.0  # what a container's stored end waits for those of its execs
 BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later containerd must not be told any more

@@ -11,7 +11,12 @@ import structlog
 
 from shim.mark import EXITDS_OWN_ID, RUN
 from supervisor import recovery, rundir, survey
-from supervisor.inotify import (
+from supervisor.model import adoption
+from supervisor.model.adoption import Adopt, Foundling, Known, Leave, Refuse, Remove, Verdict
+from supervisor.model.errors import ExitdError
+from supervisor.model.facts import LIVE, Container, RunKey
+from supervisor.node import Node
+from supervisor.system.inotify import (
     IN_CLOSE_WRITE,
     IN_CREATE,
     IN_DELETE,
@@ -23,11 +28,6 @@ from supervisor.inotify import (
     Overflow,
     Watch,
 )
-from supervisor.model import adoption
-from supervisor.model.adoption import Adopt, Foundling, Known, Leave, Refuse, Remove, Verdict
-from supervisor.model.errors import ExitdError
-from supervisor.model.facts import LIVE, Container, RunKey
-from supervisor.node import Node
 
 AGAIN_SECONDS = 1.0  # after a refused commit
 TOP_MASK = IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import structlog
 
-from supervisor import threads
-from supervisor.aside import Aside
 from supervisor.images import merge
 from supervisor.images.facts import Config, Image, Removed, Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart
 from supervisor.model.facts import Spec
+from supervisor.system import threads
+from supervisor.system.aside import Aside
 
 LOADS, PULLS, REMOVALS = 4, 4, 2  # at once; more wait for their turn
 CLOSE_SECONDS = 10.0

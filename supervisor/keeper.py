@@ -14,10 +14,10 @@ import structlog
 
 from shim import fields, journal, launch, prepare
 from shim.record import Record
-from supervisor import room
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Process
+from supervisor.system import room
 
 ANSWER_SECONDS = 2.0
 AT_ONCE = 32  # requests under way: more would overflow the socket, whose loss would look like the keeper's death

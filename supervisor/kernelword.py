@@ -22,10 +22,11 @@ from dataclasses import dataclass
 import structlog
 
 from shim import native
-from supervisor import monitor, procevents, procstate, room
+from supervisor import monitor, procevents, procstate
 from supervisor.config import KernelWitness
 from supervisor.model.facts import Process, Source
 from supervisor.procevents import Answered, Lives, Standing, Threads
+from supervisor.system import room
 
 BUFFER_BYTES = 2 << 20  # some five thousand events
 ANSWER_SECONDS = 2.0  # the kernel answers before the request has returned, or never

@@ -8,8 +8,9 @@ from collections import deque
 
 import structlog
 
-from supervisor import kernellog, threads
+from supervisor import kernellog
 from supervisor.model.facts import Process, Report
+from supervisor.system import threads
 
 PATH = "/dev/kmsg"
 FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO: the log has the numbers of this one

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from shim.undo import undone_on_failure
-from supervisor import inotify
 from supervisor.logfiles import Chain
 from supervisor.logline import READERS, Item, Stamps, Tail, Window
 from supervisor.model.logspecs import LogDriver
+from supervisor.system import inotify
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,6 @@ from typing import Any
 
 import structlog
 
-from supervisor import room
-from supervisor.background import Background, insist
-from supervisor.clock import Clock, boot_now
 from supervisor.directory import Directory, is_ended, is_over
 from supervisor.events import EventLog
 from supervisor.kernellog import Known
@@ -39,6 +36,9 @@ from supervisor.model.restart import Backoff
 from supervisor.sandbox import ContainerManager
 from supervisor.store import AlreadyStored, Change, Store
 from supervisor.storing import Storing, in_turn
+from supervisor.system import room
+from supervisor.system.background import Background, insist
+from supervisor.system.clock import Clock, boot_now
 
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most

@@ -15,10 +15,7 @@ import structlog
 
 from shim.undo import undone_on_failure
 from supervisor import monitor, observe, procstate, watchrows
-from supervisor.background import Background
-from supervisor.clock import Clock
 from supervisor.events import EventLog
-from supervisor.inotify import Inotify
 from supervisor.kernellog import Known
 from supervisor.kernelword import KernelWord
 from supervisor.model import evidence, foreign, whose
@@ -32,6 +29,9 @@ from supervisor.oci import cgroups
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.store import AlreadyStored, Change, Store
 from supervisor.storing import Storing
+from supervisor.system.background import Background
+from supervisor.system.clock import Clock
+from supervisor.system.inotify import Inotify
 
 MOST_PROCESSES = 20_000
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup

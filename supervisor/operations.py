@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from supervisor import logs, room
+from supervisor import logs
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_made, is_over
@@ -25,6 +25,7 @@ from supervisor.model.views import Info, View
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
 from supervisor.rundir import path_of
+from supervisor.system import room
 
 STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying
 DEATH_SECONDS = 10.0  # from then to the stored exit

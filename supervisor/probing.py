@@ -5,7 +5,6 @@ import contextlib
 
 import structlog
 
-from supervisor.clock import Clock
 from supervisor.execlife import Execs, Live
 from supervisor.model.checks import SECOND_NS, HealthSpec
 from supervisor.model.errors import (
@@ -22,6 +21,7 @@ from supervisor.model.facts import By, Container, Exit, Exited, Reason, Unknown
 from supervisor.model.health import OUTPUT_MAX, Result
 from supervisor.node import Node
 from supervisor.streams import Output, Session, Target, Wanted
+from supervisor.system.clock import Clock
 
 HEALTH = By(policy="health")
 BEGUN_AT_ONCE = 4  # runtimes that make probes at the same moment; the other probes wait

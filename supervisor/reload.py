@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import structlog
 
-from supervisor import config, configfile, sdnotify
+from supervisor import config, configfile
 from supervisor.config import Config, Values
-from supervisor.inotify import Inotify
 from supervisor.model.errors import BadConfig
 from supervisor.model.views import Setting
-from supervisor.pathwatch import PathWatch
+from supervisor.system import sdnotify
+from supervisor.system.inotify import Inotify
+from supervisor.system.pathwatch import PathWatch
 
 READ_SECONDS = 10.0
 

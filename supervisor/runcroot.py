@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor import regular
-from supervisor.aside import Aside
-from supervisor.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, Change, Inotify, Item, Watch
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import Found, Target
-from supervisor.pathwatch import PathWatch, walk
+from supervisor.system import regular
+from supervisor.system.aside import Aside
+from supervisor.system.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, Change, Inotify, Item, Watch
+from supervisor.system.pathwatch import PathWatch, walk
 
 AGAIN_SECONDS = 30.0
 FIRST_SECONDS = 10.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from shim import fields, prepare, record
 from shim.names import CREATED, FIFO, LOCK, PLAN
 from shim.undo import undone_on_failure
-from supervisor import room
 from supervisor.model import errnos
 from supervisor.model.errnos import NO_FILE, USED_UP
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Process
+from supervisor.system import room
 
 PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write into the logs
 EXECS = "e"

@@ -13,10 +13,11 @@ import structlog
 
 from shim import fields, launch, native, prepare, programs
 from shim.undo import undone_on_failure
-from supervisor import keeper, monitor, procstate, room, rundir
+from supervisor import keeper, monitor, procstate, rundir
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
 from supervisor.model.facts import Process
+from supervisor.system import room
 from supervisor.witness import ShimWatch, Watch
 
 # Where a shim finds its descriptors (shim/core/shim.h).

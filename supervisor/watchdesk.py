@@ -10,14 +10,14 @@ from typing import Protocol
 import structlog
 
 from supervisor import observe
-from supervisor.aside import Aside
-from supervisor.clock import Clock
 from supervisor.model import foreign
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
 from supervisor.model.facts import By
 from supervisor.model.watched import Kind, Target, WatchView
 from supervisor.observer import Observer
 from supervisor.store import Store
+from supervisor.system.aside import Aside
+from supervisor.system.clock import Clock
 
 MOST_TARGETS = 64
 MOST_PIDS = 10_000

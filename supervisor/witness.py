@@ -16,11 +16,12 @@ import structlog
 
 from shim import native
 from shim.record import Record
-from supervisor import control, keeper, monitor, procstate, room, rundir
+from supervisor import control, keeper, monitor, procstate, rundir
 from supervisor.kernelword import NO_WORD, KernelWord, Word
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.facts import Process, Report, RunKey, Source
+from supervisor.system import room
 
 log = structlog.get_logger(__name__)
 

@@ -389,7 +389,7 @@ if others := list(other_pythons()):
         flags = ("--quiet", "--no-compile", "--disable-pip-version-check")
         run(sys.executable, "-m", "pip", "--python", python, "install", *flags, wheel, cwd=tmp_path)
         assert_complete(python, tmp_path / "env")
-        run(python, "-c", "import supervisor.inotify", cwd=tmp_path)
+        run(python, "-c", "import supervisor.system.inotify", cwd=tmp_path)
 
 
 def test_the_build_writes_stubs_that_every_allowed_protobuf_loads() -> None:

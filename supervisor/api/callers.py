@@ -15,9 +15,9 @@ from typing import cast
 import structlog
 
 from supervisor.api import sockets
-from supervisor.listening import Listener, bound, client_ceiling, limit
 from supervisor.model.errors import CannotStart
 from supervisor.model.facts import By
+from supervisor.system.listening import Listener, bound, client_ceiling, limit
 
 METADATA_KEY = "exitd-caller"
 MAX_CONNECTIONS = 10_000

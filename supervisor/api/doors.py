@@ -12,11 +12,11 @@ from supervisor.api import execrequests, replies, requests
 from supervisor.api.streams import StreamDoors, Streams
 from supervisor.api.watches import WatchDoors, Watches
 from supervisor.images.facts import Image, Removed
-from supervisor.inotify import Inotify
-from supervisor.listening import check_room
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.facts import By, Container, Exit, Spec
 from supervisor.model.views import Info, PodView, View
+from supervisor.system.inotify import Inotify
+from supervisor.system.listening import check_room
 
 API = "exitd.v1"
 LOG_REPLY_BYTES = 64 * 1024

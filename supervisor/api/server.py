@@ -9,13 +9,13 @@ import grpc.aio
 import structlog
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
-from supervisor import listening, room
 from supervisor.api import grpcdoor, health, serving, sockets, table, ttrpcdoor
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls
 from supervisor.api.doors import Doors
 from supervisor.api.unfinished import FIRST_WINDOW_BYTES, MOST_CALLS, Unfinished
 from supervisor.model.errors import Busy, CannotStart
+from supervisor.system import listening, room
 from supervisor.ttrpc.server import Server
 
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]

@@ -24,12 +24,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 
-from supervisor import regular
 from supervisor.images import documents, index
 from supervisor.images.facts import DIGEST, Image, Layer
 from supervisor.images.files import MOST_DOCUMENT_BYTES
 from supervisor.images.unpack import disk_error
 from supervisor.model.errors import BadImage, CannotStart, ImageStoreFailed
+from supervisor.system import regular
 
 INDEX = "index.json"
 ASIDE = f"{INDEX}.damaged-"

@@ -15,7 +15,7 @@ import structlog
 
 from shim import launch, names, native, plan, prepare
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate, proctree, room, rundir
+from supervisor import monitor, procstate, proctree, rundir
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.model.execs import Exec
@@ -26,6 +26,7 @@ from supervisor.oci.spec import Document
 from supervisor.oci.watching import Watching
 from supervisor.sandbox import MadeExec, NoProcess
 from supervisor.shims import LOOK_SECONDS
+from supervisor.system import room
 from supervisor.witness import Beginning, Watch
 
 PROCESS = "process.json"

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable
 
 from shim import native
-from supervisor import regular
+from supervisor.system import regular
 
 MOST_LINKS = 40  # the kernel's own limit, path_resolution(7)
 

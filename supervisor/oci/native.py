@@ -14,7 +14,7 @@ import structlog
 
 from shim import launch, native
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate, room, rundir
+from supervisor import monitor, procstate, rundir
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
 from supervisor.model.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
@@ -25,6 +25,7 @@ from supervisor.oci.unfiltered import Unfiltered
 from supervisor.oci.watching import Watching, pidfd_of
 from supervisor.ownership import Owner
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.system import room
 from supervisor.witness import Beginning, Watch
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)

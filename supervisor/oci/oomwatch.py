@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor import inotify, monitor
+from supervisor import monitor
 from supervisor.model.facts import RunKey
 from supervisor.oci import cgroups
+from supervisor.system import inotify
 
 PATIENCE_SECONDS = 0.5
 SLICE = 200  # cgroups looked at in one turn of the loop

@@ -13,11 +13,11 @@ import re
 from contextlib import suppress
 
 from shim import native
-from supervisor import regular
 from supervisor.config import Limits
 from supervisor.model.errors import BadRequest
 from supervisor.model.facts import Spec
 from supervisor.oci.lower import escape_layer, lowerdir
+from supervisor.system import regular
 
 MS_NOSUID = 2
 MS_NODEV = 4

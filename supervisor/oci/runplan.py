@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from shim import launch, names, plan, programs
 from supervisor import kmsg, rundir
-from supervisor.aside import Aside
 from supervisor.config import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.model.facts import Container
 from supervisor.model.logspecs import ForeignStreams, LogDriver
 from supervisor.oci import bundle, cgroups, command, runtime
+from supervisor.system.aside import Aside
 
 DRAIN_MS = 1_000
 FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine are slow readers; containerd gives a delete 10 s

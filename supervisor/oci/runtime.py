@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from shim import programs
 from shim.undo import undone_on_failure
-from supervisor import room
 from supervisor.model.errors import RuntimeFailed, RuntimeMissing, TimedOut
+from supervisor.system import room
 
 MOST_OUTPUT_BYTES = 64 << 10
 MOST_ERROR_CHARACTERS = 2000

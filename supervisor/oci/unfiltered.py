@@ -4,9 +4,9 @@
 import asyncio
 import os
 
-from supervisor import room
 from supervisor.model.errors import RuntimeFailed, TimedOut
 from supervisor.oci import runtime
+from supervisor.system import room
 
 LIMIT_SECONDS = 5.0
 

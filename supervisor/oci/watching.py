@@ -10,7 +10,6 @@ import structlog
 from shim import fields, launch
 from shim.record import Record
 from supervisor import control, keeper, monitor, rundir
-from supervisor.inotify import Inotify
 from supervisor.kernelword import KernelWord
 from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.model.facts import Container, Process, Report, RunKey
@@ -19,6 +18,7 @@ from supervisor.oci.oomwatch import OomWatch
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, NoProcess, OomListener
 from supervisor.shims import Shims
+from supervisor.system.inotify import Inotify
 from supervisor.witness import Senses, ShimWatch, Watch
 
 KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it

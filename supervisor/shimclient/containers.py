@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import procstate, proctree, room, rundir
+from supervisor import procstate, proctree, rundir
 from supervisor.control import Control
 from supervisor.model.errors import (
     ExitdError,
@@ -38,6 +38,7 @@ from supervisor.shimclient.parting import SILENT_SECONDS, part, part_from_namele
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.watching import process_of
 from supervisor.streams import Orders
+from supervisor.system import room
 
 MONITORED_BY, SILENT = "shim-v2", "unresponsive"
 SIGKILL = 9

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import structlog
 
-from supervisor import proctree, room, rundir
+from supervisor import proctree, rundir
 from supervisor.model.errors import (
     Busy,
     ExitdError,
@@ -30,6 +30,7 @@ from supervisor.shimclient import place, pumps
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import Link
 from supervisor.shimclient.watching import as_named
+from supervisor.system import room
 
 SIGKILL = 9
 

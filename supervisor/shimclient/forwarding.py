@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError, Message
 
 from protos.containerd import events_pb2 as pb
 from protos.containerd.forward_pb2 import ForwardRequest
-from supervisor.listening import peer_ceiling
 from supervisor.model.errors import CannotStart
+from supervisor.system.listening import peer_ceiling
 from supervisor.ttrpc.server import Call, Peer, Server
 from supervisor.ttrpc.services import Method
 

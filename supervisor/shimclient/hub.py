@@ -9,7 +9,6 @@ import structlog
 
 from protos.containerd import events_pb2
 from supervisor import monitor, rundir
-from supervisor.inotify import Inotify
 from supervisor.kernelword import Executions, KernelWord
 from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.facts import Container, Process, Report, RunKey, Source, Unknown
@@ -26,6 +25,7 @@ from supervisor.shimclient.place import Contact
 from supervisor.shimclient.pumps import Pumps
 from supervisor.shimclient.verdict import SHIM_LOST, Deletion, Word, instant_ns
 from supervisor.shimclient.watching import Watching
+from supervisor.system.inotify import Inotify
 
 NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it
 EVENTS = "shimv2-events.sock"

@@ -8,11 +8,12 @@ import signal
 import structlog
 
 from shim import native
-from supervisor import monitor, regular
+from supervisor import monitor
 from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.facts import Process
 from supervisor.shimclient.binary import Address, read_start_output
 from supervisor.shimclient.link import Link, remove_dead_socket
+from supervisor.system import regular
 
 NAME = "address"
 MOST_BYTES = 4096

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import structlog
 
 from shim import native
-from supervisor import monitor, room
+from supervisor import monitor
 from supervisor.kernelword import Executions, KernelWord
 from supervisor.model.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.model.evidence import Pending
 from supervisor.model.facts import Process, Report, RunKey, Source
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.verdict import NOT_DELETED, Deletion, Seen, Word, judge
+from supervisor.system import room
 from supervisor.witness import BEGINS_SECONDS
 
 ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed

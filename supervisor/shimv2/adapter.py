@@ -3,7 +3,6 @@ with its files; what is held open after a create that was broken off."""
 
 import contextlib
 
-from supervisor.inotify import Inotify
 from supervisor.model.facts import Container, Phase
 from supervisor.node import Node
 from supervisor.shimv2 import making
@@ -15,6 +14,7 @@ from supervisor.shimv2.holding import Held
 from supervisor.shimv2.making import Asides
 from supervisor.shimv2.publish import Publisher
 from supervisor.shimv2.service import Parts, TaskService
+from supervisor.system.inotify import Inotify
 
 __all__ = ["Asides", "Parts", "mounting", "serve"]
 

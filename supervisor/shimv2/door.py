@@ -25,9 +25,6 @@ from google.protobuf.message import Message
 
 from protos.containerd import task_pb2 as pb
 from protos.exitd.shimv2 import relay_pb2
-from supervisor.background import insist
-from supervisor.inotify import Inotify
-from supervisor.listening import peer_ceiling
 from supervisor.model.errors import BadRequest, CannotStart, Code
 from supervisor.model.facts import By
 from supervisor.node import Node
@@ -37,6 +34,9 @@ from supervisor.shimv2.couriers import TOLD
 from supervisor.shimv2.ends import Ends
 from supervisor.shimv2.publish import Publisher
 from supervisor.shimv2.service import TaskService
+from supervisor.system.background import insist
+from supervisor.system.inotify import Inotify
+from supervisor.system.listening import peer_ceiling
 from supervisor.taskrows import key_parts
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame

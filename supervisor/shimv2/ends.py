@@ -15,8 +15,6 @@ from pathlib import Path
 import structlog
 
 from shim import fields
-from supervisor.background import insist
-from supervisor.inotify import IN_MOVED_TO, Inotify
 from supervisor.model.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.model.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.model.taskfacts import CLEANED_UP
@@ -25,6 +23,8 @@ from supervisor.shimv2 import making, sockets, tasks
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.service import TaskService
 from supervisor.shimv2.tasks import Look
+from supervisor.system.background import insist
+from supervisor.system.inotify import IN_MOVED_TO, Inotify
 from supervisor.taskrows import TOMBSTONE_OF
 
 CONTAINERD = By(policy="containerd-cleanup")

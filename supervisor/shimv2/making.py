@@ -10,8 +10,6 @@ import structlog
 
 from protos.containerd import task_pb2 as pb
 from shim import fields
-from supervisor import regular
-from supervisor.aside import Aside
 from supervisor.model.errors import BadRequest, Code, ShimFailed, TimedOut
 from supervisor.model.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
 from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
@@ -21,6 +19,8 @@ from supervisor.rundir import path_of
 from supervisor.shimv2 import mounts, options, stdio
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.tasks import STOPPED, Look
+from supervisor.system import regular
+from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed
 
 WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by

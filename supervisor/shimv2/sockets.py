@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from supervisor import regular
+from supervisor.system import regular
 
 SOCKETS = "/run/containerd/s"
 SCHEME = "unix://"

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 import structlog
 from google.protobuf.message import Message
 
-from supervisor.listening import Listener, bound, client_ceiling, limit
 from supervisor.model.errors import Code, ExitdError, code_of
+from supervisor.system.listening import Listener, bound, client_ceiling, limit
 from supervisor.ttrpc.connection import ServerConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
 from supervisor.ttrpc.frames import Frame

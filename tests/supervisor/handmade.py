@@ -7,8 +7,8 @@ from typing import Any
 
 from shim import fields, mark, names, plan, prepare
 from shim.mark import Mark, Started
-from supervisor.clock import SystemClock
 from supervisor.model.facts import Process
+from supervisor.system.clock import SystemClock
 from tests.shim.test_record import PLAIN, written
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from supervisor import logs
-from supervisor.inotify import Inotify
 from supervisor.logline import Item, stamp
 from supervisor.logs import Wanted
 from supervisor.model.logspecs import LogDriver
+from supervisor.system.inotify import Inotify
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.test_logline import TIME_NS, json_line, line, text
 

@@ -14,7 +14,6 @@ import pytest
 from shim import native
 from supervisor import monitor, observer, probe, storing
 from supervisor.events import EventLog
-from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
@@ -23,6 +22,7 @@ from supervisor.model.watched import Found, Observed
 from supervisor.observer import ENDED_UNSEEN, Observer
 from supervisor.store import Change, Store
 from supervisor.storing import Storing
+from supervisor.system.inotify import Inotify
 from supervisor.watchrows import begun
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock

@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from supervisor.config import Given, Values
-from supervisor.inotify import Inotify
 from supervisor.model.errors import BadConfig
 from supervisor.reload import Configuration, Reloads
+from supervisor.system.inotify import Inotify
 
 LIMIT_SECONDS = 20
 ROOT: Values = {("root",): Given("/r", "flag")}

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from supervisor import runcroot
-from supervisor.inotify import Inotify, Listener, Watch
 from supervisor.model.watched import Found, Kind, Target
 from supervisor.runcroot import RuncRoot
+from supervisor.system.inotify import Inotify, Listener, Watch
 from tests.supervisor.fakes import in_loop, until
 
 MOST = 2

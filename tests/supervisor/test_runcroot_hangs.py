@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from supervisor import runcroot
-from supervisor.aside import Aside
-from supervisor.inotify import Inotify
 from supervisor.model.facts import By
 from supervisor.model.watched import Found, Kind, Target
 from supervisor.runcroot import RuncRoot
+from supervisor.system.aside import Aside
+from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import in_loop
 
 

@@ -11,9 +11,7 @@ import pytest
 
 from shim import native
 from supervisor import rows
-from supervisor.aside import Aside
 from supervisor.events import EventLog
-from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.model.facts import By, Process
@@ -22,6 +20,8 @@ from supervisor.monitor import Monitor
 from supervisor.observer import Observer
 from supervisor.store import Store
 from supervisor.storing import Storing
+from supervisor.system.aside import Aside
+from supervisor.system.inotify import Inotify
 from supervisor.watchdesk import WatchDesk
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock

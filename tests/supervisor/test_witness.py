@@ -13,12 +13,13 @@ import pytest
 
 from shim import native
 from shim.record import Record
-from supervisor import monitor, procstate, room, rundir
+from supervisor import monitor, procstate, rundir
 from supervisor.keeper import JournalUnread
 from supervisor.kernelword import BY_PIDFD
 from supervisor.model import evidence
 from supervisor.model.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.monitor import Monitor
+from supervisor.system import room
 from supervisor.witness import Senses, Watch
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of

@@ -14,7 +14,6 @@ import pytest
 from shim import programs
 from supervisor import keeper, monitor
 from supervisor.control import Control
-from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import Container, Phase, Report, RunKey, Spec
@@ -26,6 +25,7 @@ from supervisor.oci.watching import Watching
 from supervisor.ownership import Owner
 from supervisor.shimv2 import stdio
 from supervisor.shimv2.stdio import Words
+from supervisor.system.inotify import Inotify
 from tests.system import shimrig, streamrig
 from tests.system.shimrig import Rig
 

@@ -17,7 +17,7 @@ from supervisor.api import health, rpc
 from supervisor.api.callers import Callers
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
-from supervisor.inotify import Inotify
+from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_stores import FakeImages, FakePods

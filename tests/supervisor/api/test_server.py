@@ -21,10 +21,10 @@ from supervisor.api import server as server_module
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
-from supervisor.inotify import Inotify
 from supervisor.logs import Wanted
 from supervisor.model import errors
 from supervisor.model.facts import By
+from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, until
 from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run
 from tests.system.slowclients import crowd
@@ -271,9 +271,9 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
 
 START_WITH_FEW = """
 import asyncio, sys
-from supervisor.model import errors; from supervisor import room
+from supervisor.model import errors; from supervisor.system import room
 from supervisor.api.server import ApiServer
-from supervisor.inotify import Inotify
+from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.rig import doors_of
 from tests.supervisor.descriptors import only

@@ -19,10 +19,10 @@ from supervisor.api import health
 from supervisor.api.server import ApiServer
 from supervisor.api.table import EXITD, classes
 from supervisor.api.ttrpcdoor import KINDS
-from supervisor.inotify import Inotify
 from supervisor.model import errors
 from supervisor.model.errors import CannotStart, Code
 from supervisor.model.facts import By
+from supervisor.system.inotify import Inotify
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.services import Kind

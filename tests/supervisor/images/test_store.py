@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from supervisor import regular
 from supervisor.images import tools
 from supervisor.images.facts import Config, Resolved
 from supervisor.images.store import Images
@@ -27,6 +26,7 @@ from supervisor.model.errors import (
     ToolMissing,
     WrongState,
 )
+from supervisor.system import regular
 from tests.supervisor.images.building import Made, docker_archive, link, tar, tree, write_layout
 from tests.supervisor.images.stores import ABOVE, ABOVE_HEX, BASE, PLAIN, TALL, layers_on_disk, opened, written
 

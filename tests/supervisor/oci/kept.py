@@ -6,10 +6,10 @@ from typing import Any
 
 from shim import fields, launch
 from supervisor import monitor
-from supervisor.inotify import Inotify
 from supervisor.kernelword import BY_PIDFD
 from supervisor.model.facts import Process, RunKey
 from supervisor.oci.watching import Watching
+from supervisor.system.inotify import Inotify
 
 
 class Keeper:

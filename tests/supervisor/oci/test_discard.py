@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.aside import Aside
 from supervisor.model.errors import TimedOut
 from supervisor.oci import bundle
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place
 from supervisor.shimclient import place as work
 from supervisor.shimclient.containers import ShimV2Containers
+from supervisor.system.aside import Aside
 from tests.supervisor.fakes import in_loop
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from supervisor import rundir
-from supervisor.aside import Aside
 from supervisor.model.errors import TimedOut
 from supervisor.model.facts import Container, Phase, Process, RunKey, Spec
 from supervisor.oci import rootfs, watching
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place
+from supervisor.system.aside import Aside
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, world
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from supervisor.inotify import Inotify, Overflow
 from supervisor.model.facts import RunKey
 from supervisor.monitor import Monitor
 from supervisor.oci import cgroups, oomwatch
 from supervisor.oci.oomwatch import OomWatch
+from supervisor.system.inotify import Inotify, Overflow
 from tests.supervisor.children import descriptors
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.oci.test_cgroups import needs_cgroups, put

@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from supervisor import room
 from supervisor.model.errors import Busy, RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.oci import runtime
 from supervisor.oci.runtime import ExecFiles, Runtime, last_error, parse_state, run
+from supervisor.system import room
 from tests.supervisor.descriptors import only, open_now
 
 RUNC = Runtime("/usr/sbin/runc", "/run/r")

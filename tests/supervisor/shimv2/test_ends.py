@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from shim import fields
-from supervisor.inotify import Inotify
 from supervisor.model.facts import By, Container, Exited, Phase, Spec
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
@@ -20,6 +19,7 @@ from supervisor.shimv2 import making, sockets
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.ends import Ends
 from supervisor.store import Change
+from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 
 __all__ = ["hasty"]

@@ -14,8 +14,6 @@ from google.protobuf.any_pb2 import Any
 from protos.containerd import runc_pb2, runtimeoptions_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
 from shim import fields
-from supervisor import regular
-from supervisor.aside import Aside
 from supervisor.model.errors import BadRequest, ShimFailed, TimedOut
 from supervisor.model.facts import (
     By,
@@ -38,6 +36,8 @@ from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.shimv2 import making, mounts, stdio
 from supervisor.shimv2.callers import Caller, Hello
 from supervisor.shimv2.tasks import STOPPED, Look
+from supervisor.system import regular
+from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed
 from tests.supervisor.fakes import in_loop
 

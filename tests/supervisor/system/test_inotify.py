@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import inotify
-from supervisor.inotify import Change, Inotify, Item, Overflow, parse
+from supervisor.system import inotify
+from supervisor.system.inotify import Change, Inotify, Item, Overflow, parse
 
 LIMIT_SECONDS = 10
 

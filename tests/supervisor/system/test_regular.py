@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from supervisor import regular
-from supervisor.regular import NotRegular
+from supervisor.system import regular
+from supervisor.system.regular import NotRegular
 from tests.supervisor.descriptors import open_now
 
 

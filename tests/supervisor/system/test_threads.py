@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor import threads
 from supervisor.model.errors import CannotStart
+from supervisor.system import threads
 
 
 def room_for(threads: int) -> Callable[[threading.Thread], None]:

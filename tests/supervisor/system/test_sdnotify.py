@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import sdnotify
+from supervisor.system import sdnotify
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor import listening
-from supervisor.listening import Listener, bound
+from supervisor.system import listening
+from supervisor.system.listening import Listener, bound
 from tests.supervisor.api.fake_node import until
 
 LIMIT_SECONDS = 30

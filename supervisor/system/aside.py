@@ -10,8 +10,8 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from shim.undo import undone_on_failure
-from supervisor import threads
 from supervisor.model.errors import Busy, TimedOut
+from supervisor.system import threads
 
 MOST_AT_ONCE = 8
 LIMIT_SECONDS = 30.0

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 
-from supervisor.inotify import (
+from supervisor.system.inotify import (
     IN_ATTRIB,
     IN_CLOSE_WRITE,
     IN_CREATE,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import sdlisten
 from supervisor.model.errors import CannotStart
+from supervisor.system import sdlisten
 
 KNOWN = frozenset({"ttrpc"})
 

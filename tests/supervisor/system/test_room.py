@@ -6,8 +6,8 @@ import resource
 
 import pytest
 
-from supervisor import room
 from supervisor.model.errors import Busy
+from supervisor.system import room
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop
 

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from supervisor.aside import Aside
 from supervisor.model.errors import Busy, TimedOut
+from supervisor.system.aside import Aside
 
 
 def test_the_result_and_the_error_come_back() -> None:
@@ -113,7 +113,8 @@ def test_where_no_thread_can_be_started_the_turn_and_the_place_are_free_again(mo
 
 def test_a_thread_that_hangs_does_not_keep_the_process_from_ending() -> None:
     script = (
-        "import asyncio, threading\nfrom supervisor.aside import Aside\nfrom supervisor.model.errors import TimedOut\n"
+        "import asyncio, threading\n"
+        "from supervisor.system.aside import Aside\nfrom supervisor.model.errors import TimedOut\n"
         "async def main():\n"
         "    try:\n        await Aside(limit_seconds=0.05).run('it', threading.Event().wait)\n"
         "    except TimedOut:\n        print('given up')\n"

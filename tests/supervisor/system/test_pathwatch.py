@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from supervisor.inotify import Inotify, Overflow
-from supervisor.pathwatch import PathWatch, steps
-from tests.supervisor.test_inotify import flood
+from supervisor.system.inotify import Inotify, Overflow
+from supervisor.system.pathwatch import PathWatch, steps
+from tests.supervisor.system.test_inotify import flood
 
 LIMIT_SECONDS = 10
 
