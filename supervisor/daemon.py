@@ -29,11 +29,9 @@ from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.config import Config, Limits
 from supervisor.containerdtasks import ContainerdTasks
-from supervisor.events import EventLog
 from supervisor.execlife import Execs
 from supervisor.execops import ExecOperations
 from supervisor.foundlings import Foundlings
-from supervisor.groupcommit import ROOM_BYTES
 from supervisor.imagedesk import ImageDesk, pause_root
 from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
@@ -68,7 +66,9 @@ from supervisor.shimclient.execs import ShimV2Execs
 from supervisor.shimclient.hub import Hub
 from supervisor.shimclient.pumps import Pumps
 from supervisor.shimv2 import adapter
-from supervisor.store import Store
+from supervisor.store.database import Store
+from supervisor.store.events import EventLog
+from supervisor.store.groupcommit import ROOM_BYTES
 from supervisor.streamdesk import StreamDesk
 from supervisor.system import sdlisten, sdnotify, threads
 from supervisor.system.background import insist

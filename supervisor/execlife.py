@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from supervisor import remains, salvage
+from supervisor import remains
 from supervisor.kernellog import Known
 from supervisor.model import evidence, execs, lifecycle
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
@@ -35,7 +35,8 @@ from supervisor.model.facts import (
 from supervisor.model.lifecycle import SIGKILL, refuse_damaged
 from supervisor.node import Node
 from supervisor.sandbox import ExecManager, NoProcess
-from supervisor.store import AlreadyStored, Change
+from supervisor.store import salvage
+from supervisor.store.database import AlreadyStored, Change
 from supervisor.storing import in_turn
 from supervisor.system import room
 from supervisor.system.background import insist

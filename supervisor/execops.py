@@ -10,7 +10,7 @@ from supervisor.model.views import View
 from supervisor.node import GONE_SECONDS
 from supervisor.podkeeper import members_of
 from supervisor.podlife import PodOperations
-from supervisor.store import Change
+from supervisor.store.database import Change
 from supervisor.streams import Target
 
 BEGINNING = (Phase.CREATING, Phase.STARTING)

@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 
 from supervisor.directory import Directory, is_ended, is_over
-from supervisor.events import EventLog
 from supervisor.kernellog import Known
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
@@ -34,7 +33,8 @@ from supervisor.model.facts import (
 from supervisor.model.lifecycle import Happening, Moment, Step
 from supervisor.model.restart import Backoff
 from supervisor.sandbox import ContainerManager
-from supervisor.store import AlreadyStored, Change, Store
+from supervisor.store.database import AlreadyStored, Change, Store
+from supervisor.store.events import EventLog
 from supervisor.storing import Storing, in_turn
 from supervisor.system import room
 from supervisor.system.background import Background, insist

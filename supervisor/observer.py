@@ -14,8 +14,7 @@ from functools import partial
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import monitor, observe, procstate, watchrows
-from supervisor.events import EventLog
+from supervisor import monitor, observe, procstate
 from supervisor.kernellog import Known
 from supervisor.kernelword import KernelWord
 from supervisor.model import evidence, foreign, whose
@@ -27,7 +26,9 @@ from supervisor.model.whose import Owners
 from supervisor.observe import Sight
 from supervisor.oci import cgroups
 from supervisor.oci.oomwatch import OomWatch
-from supervisor.store import AlreadyStored, Change, Store
+from supervisor.store import watchrows
+from supervisor.store.database import AlreadyStored, Change, Store
+from supervisor.store.events import EventLog
 from supervisor.storing import Storing
 from supervisor.system.background import Background
 from supervisor.system.clock import Clock

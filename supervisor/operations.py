@@ -13,7 +13,6 @@ from supervisor import logs
 from supervisor.admission import Admission
 from supervisor.config import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_made, is_over
-from supervisor.events import Item
 from supervisor.logline import READERS
 from supervisor.managers import Containers
 from supervisor.model import filters, lifecycle
@@ -25,6 +24,7 @@ from supervisor.model.views import Info, View
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
 from supervisor.rundir import path_of
+from supervisor.store.events import Item
 from supervisor.system import room
 
 STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying

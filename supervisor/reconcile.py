@@ -20,7 +20,7 @@ from supervisor.model.facts import LIVE, Phase, RunKey
 from supervisor.node import Node
 from supervisor.operations import Settings, retained_since
 from supervisor.orphans import Orphans
-from supervisor.store import DAY_NS, Keep
+from supervisor.store.database import DAY_NS, Keep
 
 log = structlog.get_logger(__name__)
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import remains, salvage
+from supervisor import remains
 from supervisor.model import evidence, lifecycle
 from supervisor.model.errors import ExitdError, StoreFailed
 from supervisor.model.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.node import Node
-from supervisor.rows import Damaged
 from supervisor.sandbox import Found
+from supervisor.store import salvage
+from supervisor.store.rows import Damaged
 
 FIND_SECONDS = 60.0  # for one look-up
 AGAIN_SECONDS = (1.0, 5.0, 30.0)  # until the next one, when one has failed

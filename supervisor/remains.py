@@ -2,9 +2,9 @@
 
 from supervisor import rundir
 from supervisor.model.facts import Process
-from supervisor.rows import Damaged
-from supervisor.salvage import Remains
 from supervisor.shimclient import place
+from supervisor.store.rows import Damaged
+from supervisor.store.salvage import Remains
 
 
 def look(state: str, container_id: str) -> Remains:

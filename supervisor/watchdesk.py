@@ -15,7 +15,7 @@ from supervisor.model.errors import BadRequest, Busy, CannotWatch, ExitdError, N
 from supervisor.model.facts import By
 from supervisor.model.watched import Kind, Target, WatchView
 from supervisor.observer import Observer
-from supervisor.store import Store
+from supervisor.store.database import Store
 from supervisor.system.aside import Aside
 from supervisor.system.clock import Clock
 

@@ -34,10 +34,10 @@ from supervisor.shimv2.couriers import TOLD
 from supervisor.shimv2.ends import Ends
 from supervisor.shimv2.publish import Publisher
 from supervisor.shimv2.service import TaskService
+from supervisor.store.taskrows import key_parts
 from supervisor.system.background import insist
 from supervisor.system.inotify import Inotify
 from supervisor.system.listening import peer_ceiling
-from supervisor.taskrows import key_parts
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame
 from supervisor.ttrpc.server import Call, Connection, Peer, Server

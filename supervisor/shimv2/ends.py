@@ -23,9 +23,9 @@ from supervisor.shimv2 import making, sockets, tasks
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.service import TaskService
 from supervisor.shimv2.tasks import Look
+from supervisor.store.taskrows import TOMBSTONE_OF
 from supervisor.system.background import insist
 from supervisor.system.inotify import IN_MOVED_TO, Inotify
-from supervisor.taskrows import TOMBSTONE_OF
 
 CONTAINERD = By(policy="containerd-cleanup")
 MOST_BYTES = 1 << 16

@@ -19,7 +19,7 @@ from supervisor.oci import spec as documents
 from supervisor.shimv2 import making, options, tasks
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.tasks import CREATED, Look, Op, check
-from supervisor.store import Change
+from supervisor.store.database import Change
 from supervisor.ttrpc.faults import CallFailed
 
 GONE_SECONDS = 10.0  # for the rest of an exec's output and its shim

@@ -14,7 +14,6 @@ import structlog
 from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd.forward_pb2 import ForwardRequest
-from supervisor.events import Bookmark, EventLog, Lost
 from supervisor.model.errors import CannotStart, Code, Compacted, StoreFailed
 from supervisor.model.facts import Container, Event
 from supervisor.shimv2.callers import Hello
@@ -22,6 +21,7 @@ from supervisor.shimv2.couriers import Couriers, packed
 from supervisor.shimv2.envelopes import FORWARD, request
 from supervisor.shimv2.forwarded import Forwarded
 from supervisor.shimv2.outbox import Outbox, queue_of
+from supervisor.store.events import Bookmark, EventLog, Lost
 from supervisor.system.background import Background
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed, Closed

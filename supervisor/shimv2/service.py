@@ -21,8 +21,8 @@ from supervisor.shimv2 import making, metrics, options, tasks
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.execs import TaskExecs
 from supervisor.shimv2.tasks import STOPPED, Look, Op, check, look
+from supervisor.store.taskrows import TOMBSTONE_OF, key_parts
 from supervisor.streamdesk import StreamDesk
-from supervisor.taskrows import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
 
 LOOK_SECONDS = 1.0  # what a question waits for a container that is looked up after a daemon start: State has 2 s

@@ -14,12 +14,12 @@ import pytest
 
 from supervisor import node as node_module
 from supervisor import storing
-from supervisor.events import EventLog
 from supervisor.model.errors import StoreFailed
 from supervisor.model.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
 from supervisor.node import Node
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
-from supervisor.store import Change, Store
+from supervisor.store.database import Change, Store
+from supervisor.store.events import EventLog
 from supervisor.system import background
 
 T = TypeVar("T")

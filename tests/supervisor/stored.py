@@ -20,7 +20,7 @@ from supervisor.model.facts import (
     Source,
     Spec,
 )
-from supervisor.store import Keep, Store
+from supervisor.store.database import Keep, Store
 
 FOREVER = Keep(events=10**9, events_age_ns=10**18, exits=10**9, exits_age_ns=10**18)
 

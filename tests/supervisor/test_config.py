@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from supervisor import config
 from supervisor.config import Config, Given, Limits, Retention, Runtime, Values, in_force
 from supervisor.reconcile import keep_of
-from supervisor.store import Keep
+from supervisor.store.database import Keep
 from supervisor.tomllines import Path
 
 RUNTIME, CREATE = ("limits", "runtime_seconds"), ("limits", "create_seconds")

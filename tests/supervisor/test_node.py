@@ -12,7 +12,7 @@ from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, RuntimeFailed, ShimFailed, StoreFailed, WrongState
 from supervisor.model.facts import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec, Unknown
 from supervisor.model.restart import Backoff
-from supervisor.store import Change
+from supervisor.store.database import Change
 from supervisor.system.clock import boot_now
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, until, world
 from tests.supervisor.happenings import STOP, USER

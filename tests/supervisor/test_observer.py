@@ -13,17 +13,17 @@ import pytest
 
 from shim import native
 from supervisor import monitor, observer, probe, storing
-from supervisor.events import EventLog
 from supervisor.kernelword import BY_PIDFD
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
 from supervisor.model.facts import Exited, Process, RunKey, Signaled, Unknown
 from supervisor.model.watched import Found, Observed
 from supervisor.observer import ENDED_UNSEEN, Observer
-from supervisor.store import Change, Store
+from supervisor.store.database import Change, Store
+from supervisor.store.events import EventLog
+from supervisor.store.watchrows import begun
 from supervisor.storing import Storing
 from supervisor.system.inotify import Inotify
-from supervisor.watchrows import begun
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock
 from tests.supervisor.stored import all_exits, opened

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from supervisor.model.facts import BootTime, Retained
-from supervisor.store import Change, Keep, Store
+from supervisor.store.database import Change, Keep, Store
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.stored import ended
 

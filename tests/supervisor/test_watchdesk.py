@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor import rows
-from supervisor.events import EventLog
 from supervisor.kernelword import BY_PIDFD
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.model.facts import By, Process
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor import Monitor
 from supervisor.observer import Observer
-from supervisor.store import Store
+from supervisor.store import rows
+from supervisor.store.database import Store
+from supervisor.store.events import EventLog
 from supervisor.storing import Storing
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import schema
 from supervisor.api.client import Client
+from supervisor.store import schema
 from tests.system import execrig, lives, upgraderig
 from tests.system.attachrig import Reader
 from tests.system.containerdkills import CODE, EXEC_CODE, ledger

@@ -262,7 +262,7 @@ def compact(daemon: Daemon, keep: int) -> None:
     program = f"""if True:
         import asyncio, time
         from pathlib import Path
-        from supervisor.store import Keep, Store
+        from supervisor.store.database import Keep, Store
         async def main():
             store = Store(Path({str(daemon.root / "exitd.db")!r}))
             await store.compact(Keep(events={keep}), time.time_ns())

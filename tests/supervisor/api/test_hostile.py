@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import rows
 from supervisor.api import execrequests, replies, requests
 from supervisor.model.errors import ExitdError
 from supervisor.model.execs import Exec, ExecPhase
 from supervisor.model.facts import Container, Phase, RunKey
 from supervisor.model.views import View
+from supervisor.store import rows
 
 TEXTS = ("", "\0", "\x1b[2J", "..", "/", "a=b", "\u202e", "-1", "9" * 400, "x" * 100_000, "always", "9", "a\nb", "*")
 FLOATS = (0.0, -1.0, math.inf, -math.inf, math.nan, 1e300, 5e-324)

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import events, logline
+from supervisor import logline
 from supervisor.api import replies, values
 from supervisor.model.checks import HealthSpec
 from supervisor.model.facts import (
@@ -27,6 +27,7 @@ from supervisor.model.facts import (
     Unknown,
 )
 from supervisor.model.views import Info, View
+from supervisor.store import events
 
 AT_NS = 1_795_176_000_000_000_001
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import rows
 from supervisor.model import foreign
 from supervisor.model.facts import By, Exited, Process, Reason, Report, RunKey, Signaled, Source, Unknown
 from supervisor.model.foreign import BadState
 from supervisor.model.watched import Found, Observed
+from supervisor.store import rows
 
 ID = "0123456789abcdef" * 4
 OTHER = "f" * 64

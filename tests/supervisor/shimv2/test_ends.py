@@ -18,7 +18,7 @@ from supervisor.recovery import recover
 from supervisor.shimv2 import making, sockets
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.ends import Ends
-from supervisor.store import Change
+from supervisor.store.database import Change
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 

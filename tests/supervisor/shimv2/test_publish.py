@@ -17,7 +17,7 @@ from supervisor.model.facts import Event
 from supervisor.shimv2 import outbox, publish
 from supervisor.shimv2.envelopes import request
 from supervisor.shimv2.publish import Publisher
-from supervisor.store import Change
+from supervisor.store.database import Change
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.server import Call, Server
 from supervisor.ttrpc.services import Method

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from supervisor import rows, schema, taskrows
-from supervisor.groupcommit import Writer
 from supervisor.model.errors import NameTaken, StoreFailed
 from supervisor.model.execs import Exec
 from supervisor.model.facts import BootTime, Container, Event, Exit, Retained, RunKey
 from supervisor.model.taskfacts import TaskExec, Tombstone
-from supervisor.rows import Damaged
+from supervisor.store import rows, schema, taskrows
+from supervisor.store.groupcommit import Writer
+from supervisor.store.rows import Damaged
 from supervisor.system import threads
 
 T = TypeVar("T")

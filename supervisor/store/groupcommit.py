@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from supervisor import schema
 from supervisor.model.errors import StoreFailed
+from supervisor.store import schema
 from supervisor.system import threads
 
 log = structlog.get_logger(__name__)

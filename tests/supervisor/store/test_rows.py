@@ -6,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervisor import rows
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.facts import (
     By,
@@ -25,6 +24,7 @@ from supervisor.model.facts import (
     Unknown,
 )
 from supervisor.model.logspecs import LogDriver, LogSpec
+from supervisor.store import rows
 
 EXIT = Exit(RunKey("c1", 3), "web", "default", Exited(43), Source.KEEPER, Reason.SELF, By(), Oom(), 7, None, None)
 WEB = Container("c1", Spec(name="web", args=("sh", "-c", "exit 43")), Phase.EXITED, 3, 1, exit=EXIT)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import rows, schema
 from supervisor.model.errors import CannotStart
 from supervisor.model.facts import BootTime, Retained
-from supervisor.store import Change, Store
+from supervisor.store import rows, schema
+from supervisor.store.database import Change, Store
 from tests.supervisor.stored import ended, event, opened
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.events import Bookmark, EventLog, Item, Lost
 from supervisor.model import filters
 from supervisor.model.errors import BadRequest, Compacted
 from supervisor.model.facts import Event
-from supervisor.store import Change, Keep, Store
+from supervisor.store.database import Change, Keep, Store
+from supervisor.store.events import Bookmark, EventLog, Item, Lost
 
 FOREVER = Keep(events=10**9, events_age_ns=10**18, exits=10**9, exits_age_ns=10**18)
 ONLY_B = filters.parse(("id=b",), filters.EVENT_KEYS)

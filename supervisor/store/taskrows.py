@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from supervisor import rows
 from supervisor.model.taskfacts import TaskExec, Tombstone
+from supervisor.store import rows
 
 KEPT_NS = 3600 * 10**9  # of a tombstone whose client has never said that it has the answer
 EXPIRED = "boot_id <> ? OR boot_ns < ?"

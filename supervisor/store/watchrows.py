@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from supervisor import rows
 from supervisor.model.watched import Observed, Target
-from supervisor.taskrows import Statement
+from supervisor.store import rows
+from supervisor.store.taskrows import Statement
 
 
 def begun(targets: Iterable[Target] = (), observed: Iterable[Observed] = ()) -> Iterator[Statement]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from supervisor.model.errors import BadRequest, Compacted, StoreFailed
 from supervisor.model.facts import Event
 from supervisor.model.filters import EVERYTHING, Filter
-from supervisor.store import Store
+from supervisor.store.database import Store
 from supervisor.system.clock import Clock
 
 BATCH = 500  # events read at a time

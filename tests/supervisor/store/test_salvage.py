@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor import rows, salvage
 from supervisor.api import replies
 from supervisor.model import lifecycle
 from supervisor.model.errors import WrongState
@@ -31,8 +30,9 @@ from supervisor.model.facts import (
 )
 from supervisor.model.taskfacts import Task
 from supervisor.model.views import View
-from supervisor.rows import Damaged
-from supervisor.salvage import Remains
+from supervisor.store import rows, salvage
+from supervisor.store.rows import Damaged
+from supervisor.store.salvage import Remains
 from tests.supervisor.stored import exec_of
 
 INIT = Process(77, 7)

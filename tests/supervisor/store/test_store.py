@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import salvage, watchrows
 from supervisor.model.errors import NameTaken
 from supervisor.model.execs import ExecPhase
 from supervisor.model.facts import Exited, RunKey, Unknown
 from supervisor.model.taskfacts import Tombstone
 from supervisor.model.watched import Kind, Target
-from supervisor.salvage import Remains
-from supervisor.store import DAY_NS, AlreadyStored, Change, Keep
-from supervisor.taskrows import TOMBSTONE_OF
+from supervisor.store import salvage, watchrows
+from supervisor.store.database import DAY_NS, AlreadyStored, Change, Keep
+from supervisor.store.salvage import Remains
+from supervisor.store.taskrows import TOMBSTONE_OF
 from tests.supervisor.stored import FOREVER, all_exits, container, ended, event, exec_of, opened
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.groupcommit import Writer
 from supervisor.model.errors import StoreFailed
-from supervisor.store import AlreadyStored, Change, Store
+from supervisor.store.database import AlreadyStored, Change, Store
+from supervisor.store.groupcommit import Writer
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
 PROJECT = Path(__file__).parents[2]
@@ -177,7 +177,7 @@ import asyncio, resource, sys
 from dataclasses import replace
 from pathlib import Path
 from supervisor.model.errors import StoreFailed
-from supervisor.store import Change, Store
+from supervisor.store.database import Change, Store
 from tests.supervisor.stored import container, ended, event
 
 def change(number):

@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor import rows
 from supervisor.model import lifecycle
 from supervisor.model.facts import By, Container, Exited, Phase, Process, Spec
 from supervisor.model.lifecycle import RemoveAsked, StartAsked
 from supervisor.model.taskfacts import RootMount, Stdio, Task, TaskExec, Tombstone
-from supervisor.store import Change
-from supervisor.taskrows import KEPT_NS, key_parts
+from supervisor.store import rows
+from supervisor.store.database import Change
+from supervisor.store.taskrows import KEPT_NS, key_parts
 from tests.supervisor.happenings import moment
 from tests.supervisor.stored import container, ended, opened
 

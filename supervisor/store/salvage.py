@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from supervisor import rows
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import Container, Exit, Phase, Pod, Process, RunKey, Spec
-from supervisor.rows import Damaged
+from supervisor.store import rows
+from supervisor.store.rows import Damaged
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 TASKS = "containerd/"  # what stands before the namespace of a task of containerd's
