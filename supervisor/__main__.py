@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import click
 import structlog
 
-from supervisor import __version__, configfile
-from supervisor.config import FLAG, CgroupDriver, Config, Given, Values
+from supervisor import __version__
+from supervisor.config import file as configfile
+from supervisor.config.reload import Configuration
+from supervisor.config.settings import FLAG, CgroupDriver, Config, Given, Values
 from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.operations import Settings
-from supervisor.reload import Configuration
 from supervisor.system.inotify import Inotify
 
 DEFAULTS = Config()

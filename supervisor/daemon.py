@@ -27,7 +27,8 @@ from supervisor.api.callers import Callers
 from supervisor.api.containerd import Containerd
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
-from supervisor.config import Config, Limits
+from supervisor.config.reload import Configuration, Reloads
+from supervisor.config.settings import Config, Limits
 from supervisor.containerdtasks import ContainerdTasks
 from supervisor.execlife import Execs
 from supervisor.execops import ExecOperations
@@ -59,7 +60,6 @@ from supervisor.podkeeper import PodKeeper
 from supervisor.prober import Prober
 from supervisor.probing import Probing
 from supervisor.reconcile import Parts
-from supervisor.reload import Configuration, Reloads
 from supervisor.runcroot import RuncRoot
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs

@@ -23,7 +23,7 @@ import structlog
 
 from shim import native
 from supervisor import monitor, procevents, procstate
-from supervisor.config import KernelWitness
+from supervisor.config.settings import KernelWitness
 from supervisor.model.facts import Process, Source
 from supervisor.procevents import Answered, Lives, Standing, Threads
 from supervisor.system import room

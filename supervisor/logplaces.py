@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import replace
 
-from supervisor.config import Config
+from supervisor.config.settings import Config
 from supervisor.model.errors import BadRequest, WrongState
 from supervisor.model.facts import Container, Spec
 from supervisor.model.logspecs import LogDriver, LogSpec

@@ -11,7 +11,7 @@ import structlog
 
 from supervisor import logs
 from supervisor.admission import Admission
-from supervisor.config import Config, Retention
+from supervisor.config.settings import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_made, is_over
 from supervisor.logline import READERS
 from supervisor.managers import Containers

@@ -12,7 +12,7 @@ from shim import journal
 from shim.mark import EXITDS_OWN_ID, RUN
 from shim.record import Record
 from supervisor import monitor, recovery, survey
-from supervisor.config import Retention
+from supervisor.config.settings import Retention
 from supervisor.foundlings import Foundlings
 from supervisor.managers import Containers
 from supervisor.model.errors import ExitdError

@@ -8,7 +8,7 @@ have the name from their pause container; what it means, the configuration says 
 import os
 from dataclasses import replace
 
-from supervisor.config import CgroupDriver, Config, Runtime
+from supervisor.config.settings import CgroupDriver, Config, Runtime
 from supervisor.model.errors import BadRequest, RuntimeMissing
 from supervisor.model.facts import Spec
 from supervisor.oci import runtime

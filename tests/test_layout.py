@@ -12,6 +12,7 @@ ORDER = (
     "shim",  # facts of the programs beside each container; imports nothing of the daemon
     # facts
     "supervisor",
+    "supervisor.config",
     "supervisor.store",
     "supervisor.system",
     "supervisor.model",
@@ -48,10 +49,10 @@ ORDER = (
     "supervisor.store.database.watchrows",
     "supervisor.model.foreign",
     "supervisor.sandbox",
-    "supervisor.tomllines",
-    "supervisor.config",
+    "supervisor.config.settings.tomllines",
+    "supervisor.config.settings",
     "supervisor.procevents",
-    "supervisor.configfile",
+    "supervisor.config.settings.file",
     # kernel, files, sockets
     "supervisor.system.listening",
     "supervisor.system.room",
@@ -102,7 +103,7 @@ ORDER = (
     "supervisor.execlife",
     "supervisor.probing",
     "supervisor.prober",
-    "supervisor.reload",
+    "supervisor.config.reload",
     "supervisor.runtimes",
     "supervisor.logplaces",
     "supervisor.imagedesk",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from supervisor import probe, rundir
-from supervisor.config import Limits
+from supervisor.config.settings import Limits
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, ExitdError, ShimFailed
 from supervisor.model.facts import Container, Mount, Spec

@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 
 from shim import native
-from supervisor.config import Limits
+from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
 from supervisor.model.facts import Spec
 from supervisor.oci.lower import escape_layer, lowerdir

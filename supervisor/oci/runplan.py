@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from shim import launch, names, plan, programs
 from supervisor import kmsg, rundir
-from supervisor.config import Limits
+from supervisor.config.settings import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.model.facts import Container
 from supervisor.model.logspecs import ForeignStreams, LogDriver

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from supervisor import kernelword
-from supervisor.config import KernelWitness
+from supervisor.config.settings import KernelWitness
 from supervisor.kernelword import BY_PIDFD, NO_WORD, KernelWord, chosen
 from supervisor.model.facts import Source
 from supervisor.monitor import Monitor

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from supervisor.admission import Admission
-from supervisor.config import Config, Retention
+from supervisor.config.settings import Config, Retention
 from supervisor.managers import Containers
 from supervisor.model.errors import AmbiguousId, NoSuchContainer
 from supervisor.model.facts import Exit, Exited, Spec

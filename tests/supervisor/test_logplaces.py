@@ -10,7 +10,7 @@ import pytest
 from shim import plan, programs
 from supervisor import logplaces
 from supervisor.api.logspecs import LEFT_OPEN
-from supervisor.config import Config
+from supervisor.config.settings import Config
 from supervisor.logs import Wanted
 from supervisor.model.errors import BadRequest, ShimFailed, WrongState
 from supervisor.model.facts import Container, Phase, Spec

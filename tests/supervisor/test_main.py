@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.__main__ import KEYS, _given, _inotify, main
-from supervisor.config import PLAIN, Given
+from supervisor.config.settings import PLAIN, Given
 from supervisor.model.errors import CannotStart
 from tests.supervisor.descriptors import only
 

@@ -11,7 +11,7 @@ import pytest
 
 from shim import fields, record
 from supervisor import monitor, reconcile, rundir
-from supervisor.config import Config, Limits
+from supervisor.config.settings import Config, Limits
 from supervisor.foundlings import Foundlings
 from supervisor.managers import Containers
 from supervisor.model.errors import ShimFailed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config import CgroupDriver, Config, Runtime
+from supervisor.config.settings import CgroupDriver, Config, Runtime
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, RuntimeMissing
 from supervisor.model.facts import Container, Phase, Pod, Spec

@@ -11,7 +11,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.config import CgroupDriver
+from supervisor.config.settings import CgroupDriver
 from supervisor.model.errors import Compacted, RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.runtimes import uses_systemd
 from tests.system import lives

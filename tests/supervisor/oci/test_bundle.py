@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.config import Limits
+from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
 from supervisor.model.facts import Container, Mount, Phase, Pod, Spec
 from supervisor.oci import bundle, rootfs

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import structlog
 
-from supervisor import config, configfile
-from supervisor.config import Config, Values
+from supervisor.config import file
+from supervisor.config import settings as config
+from supervisor.config.settings import Config, Values
 from supervisor.model.errors import BadConfig
 from supervisor.model.views import Setting
 from supervisor.system import sdnotify
@@ -27,10 +28,10 @@ class Configuration:
         required and not there."""
         self.path = path
         self._given = given
-        data = configfile.read_file(path)
+        data = file.read_file(path)
         if data is None and required:
-            raise BadConfig(f"{path}: no such file; without --config exitd reads {configfile.FILE}, if that is there")
-        self.values = config.in_force(given, configfile.parse(data or b"", path))
+            raise BadConfig(f"{path}: no such file; without --config exitd reads {file.FILE}, if that is there")
+        self.values = config.in_force(given, file.parse(data or b"", path))
         self._config = config.config_of(self.values)
         self.seen: bytes | str | None = data  # what the file held, or why it could not be read
         self._is_of_file = data is not None
@@ -48,7 +49,7 @@ class Configuration:
             return [], ()
         if data is None:
             raise BadConfig(f"{self.path}: no such file; for the defaults, restart exitd or leave an empty one")
-        new = config.in_force(self._given, configfile.parse(data, self.path))
+        new = config.in_force(self._given, file.parse(data, self.path))
         values, words = config.held(self.values, new)
         changed = config.changed(self.values, values)
         self.values, self._config, self._is_of_file = values, config.config_of(values), True
@@ -108,7 +109,7 @@ class Reloads:
         path = self._configuration.path
         try:
             async with asyncio.timeout(READ_SECONDS):
-                return await asyncio.to_thread(configfile.read_file, path)
+                return await asyncio.to_thread(file.read_file, path)
         except BadConfig as error:
             return str(error)
         except TimeoutError:

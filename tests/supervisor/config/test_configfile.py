@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import config, configfile
-from supervisor.config import CgroupDriver, Given, config_of, in_force
-from supervisor.configfile import MOST_BYTES, parse, read_file
+from supervisor.config import file, settings
+from supervisor.config.file import MOST_BYTES, parse, read_file
+from supervisor.config.settings import CgroupDriver, Given, config_of, in_force
 from supervisor.model.errors import BadConfig
 from supervisor.model.logspecs import LogDriver
 
@@ -67,7 +67,7 @@ def test_a_whole_file_is_what_it_says() -> None:
 
 
 def test_every_value_has_the_line_it_is_from() -> None:
-    origins = {setting.name: setting.origin for setting in config.settings(in_force(parse(WHOLE, "/c")))}
+    origins = {setting.name: setting.origin for setting in settings.settings(in_force(parse(WHOLE, "/c")))}
     assert origins["root"] == "/c:1"
     assert origins["limits.runtime_seconds"] == origins["limits.create_seconds"] == "/c:7"
     assert origins["limits.scratch_files"] == "default"
@@ -166,13 +166,13 @@ def test_a_long_wrong_value_is_cut() -> None:
 
 
 def test_the_keys_are_those_of_the_configuration() -> None:
-    assert {tuple(key.split(".")) for key in configfile.KEYS if "*" not in key} == set(config.PLAIN)
+    assert {tuple(key.split(".")) for key in file.KEYS if "*" not in key} == set(settings.PLAIN)
 
 
-@pytest.mark.parametrize("path", config.PLAIN)
+@pytest.mark.parametrize("path", settings.PLAIN)
 def test_every_default_would_be_right_in_a_file(path: tuple[str, ...]) -> None:
-    value = config.default_of(path)
-    assert configfile.KEYS[".".join(path)](value) == value
+    value = settings.default_of(path)
+    assert file.KEYS[".".join(path)](value) == value
 
 
 ENTRIES = st.dictionaries(

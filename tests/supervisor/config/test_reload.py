@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.config import Given, Values
+from supervisor.config.reload import Configuration, Reloads
+from supervisor.config.settings import Given, Values
 from supervisor.model.errors import BadConfig
-from supervisor.reload import Configuration, Reloads
 from supervisor.system.inotify import Inotify
 
 LIMIT_SECONDS = 20

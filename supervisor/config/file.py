@@ -9,12 +9,12 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import cast
 
-from supervisor import tomllines
-from supervisor.config import SHIM_V2, CgroupDriver, Given, KernelWitness, Values, shown_path
+from supervisor.config import tomllines
+from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitness, Values, shown_path
+from supervisor.config.tomllines import Path, Table
 from supervisor.model import sizes
 from supervisor.model.errors import BadConfig
 from supervisor.model.logspecs import LogDriver
-from supervisor.tomllines import Path, Table
 
 FILE = "/etc/exitd/config.toml"
 MOST_BYTES = 1 << 20

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.tomllines import NotToml, Path, parse
+from supervisor.config.tomllines import NotToml, Path, parse
 
 EVERYTHING = b"""\
 # a comment = 1

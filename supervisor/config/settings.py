@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, cast
 
+from supervisor.config.tomllines import Path
 from supervisor.model.logspecs import LogDriver
 from supervisor.model.views import Setting
-from supervisor.tomllines import Path
 
 DEFAULT, FLAG = "default", "flag"
 SHIM_V2_PROGRAM = re.compile(r"containerd-shim-(?P<name>[A-Za-z0-9_-]+)-(?P<version>v[0-9]+)")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import config
-from supervisor.config import Config, Given, Limits, Retention, Runtime, Values, in_force
+from supervisor.config import settings
+from supervisor.config.settings import Config, Given, Limits, Retention, Runtime, Values, in_force
+from supervisor.config.tomllines import Path
 from supervisor.reconcile import keep_of
 from supervisor.store.database import Keep
-from supervisor.tomllines import Path
 
 RUNTIME, CREATE = ("limits", "runtime_seconds"), ("limits", "create_seconds")
 
@@ -21,8 +21,8 @@ def from_line(line: int, **values: object) -> Values:
 
 def test_with_nothing_given_all_is_default() -> None:
     values = in_force()
-    assert config.config_of(values) == Config()
-    assert {each.origin for each in config.settings(values)} == {"default"}
+    assert settings.config_of(values) == Config()
+    assert {each.origin for each in settings.settings(values)} == {"default"}
 
 
 def test_a_flag_goes_before_a_variable_and_that_before_the_file() -> None:
@@ -47,12 +47,12 @@ def test_a_create_may_take_four_times_as_long_as_a_command_unless_it_is_said() -
     assert Limits().create_seconds == 4 * Limits().runtime_seconds
 
 
-@given(st.lists(st.sampled_from(config.PLAIN), unique=True))
+@given(st.lists(st.sampled_from(settings.PLAIN), unique=True))
 def test_every_value_given_is_in_force_under_its_origin_and_no_other_changes(paths: list[Path]) -> None:
     given_ = {path: Given(f"value of {path}", "/f:7") for path in paths if path != RUNTIME}
     values = in_force(given_)
     assert {path: each for path, each in values.items() if each.origin != "default"} == given_
-    assert values.keys() == set(config.PLAIN)
+    assert values.keys() == set(settings.PLAIN)
 
 
 def test_the_kept_numbers_are_the_stores_own() -> None:
@@ -95,13 +95,13 @@ def test_an_entry_named_like_a_type_is_of_that_type_unless_it_has_a_path() -> No
     name = "io.containerd.runc.v2"
     bare: Values = {("runtimes", name, "handlers"): Given(("h",), "/f:1")}
     with_path: Values = {("runtimes", name, "path"): Given("/x", "/f:1")}
-    assert config.config_of(in_force(bare)).runtime("h").runtime_type == name
-    assert config.config_of(in_force(with_path)).runtime(name) == Runtime(name, path="/x")
+    assert settings.config_of(in_force(bare)).runtime("h").runtime_type == name
+    assert settings.config_of(in_force(with_path)).runtime(name) == Runtime(name, path="/x")
 
 
 def test_an_entry_with_the_path_of_a_shim_v2_binary_is_of_its_type() -> None:
     with_path: Values = {("runtimes", "mine", "path"): Given(OWN[0], "/f:1")}
-    assert config.config_of(in_force(with_path)).runtime("mine") == Runtime("mine", *OWN)
+    assert settings.config_of(in_force(with_path)).runtime("mine") == Runtime("mine", *OWN)
 
 
 # -- reloads
@@ -114,31 +114,31 @@ def test_what_cannot_change_while_it_runs_stays_and_is_said() -> None:
         ("limits", "image_gib"): Given(1, "/f:2"),
         ("limits", "scratch_mib"): Given(5, "/f:3"),
     }
-    kept, words = config.held(running, in_force(given_))
+    kept, words = settings.held(running, in_force(given_))
     assert words == (
         "/f:1: root cannot change while exitd runs, /r stays in force; restart exitd for /other",
         "/f:2: limits.image_gib cannot change while exitd runs, 64 stays in force; restart exitd for 1",
     )
     assert (kept["root",], kept["limits", "image_gib"]) == (running["root",], running["limits", "image_gib"])
-    assert config.changed(running, kept) == ["limits.scratch_mib"]
+    assert settings.changed(running, kept) == ["limits.scratch_mib"]
 
 
 def test_a_fixed_value_that_only_moved_in_the_file_has_its_new_line() -> None:
-    kept, words = config.held(in_force({("root",): Given("/r", "/f:1")}), in_force({("root",): Given("/r", "/f:9")}))
+    kept, words = settings.held(in_force({("root",): Given("/r", "/f:1")}), in_force({("root",): Given("/r", "/f:9")}))
     assert (words, kept["root",].origin) == ((), "/f:9")
 
 
 def test_every_fixed_key_is_one() -> None:
-    assert set(config.PLAIN) > config.FIXED
+    assert set(settings.PLAIN) > settings.FIXED
 
 
 def test_changes_name_what_came_went_and_differs() -> None:
     name = ("runtimes", "a.b", "path")
     with_runtime = in_force({name: Given("/x", "/f:1")})
     moved = in_force({name: Given("/x", "/f:2"), ("default_runtime",): Given("crun", "/f:1")})
-    assert config.changed(in_force(), with_runtime) == ['runtimes."a.b".path']
-    assert config.changed(with_runtime, in_force()) == ['runtimes."a.b".path']
-    assert config.changed(with_runtime, moved) == ["default_runtime"]
+    assert settings.changed(in_force(), with_runtime) == ['runtimes."a.b".path']
+    assert settings.changed(with_runtime, in_force()) == ['runtimes."a.b".path']
+    assert settings.changed(with_runtime, moved) == ["default_runtime"]
 
 
 # -- for people
@@ -149,7 +149,7 @@ def test_settings_show_plain_values_then_the_runtimes() -> None:
         from_line(2, runtime_seconds=0.25),
         {("runtimes", "b", "options"): Given(("--debug", "ü"), "/f:9"), ("runtimes", "a", "path"): Given("/x", "/f:8")},
     )
-    shown = [(each.name, each.value, each.origin) for each in config.settings(values)]
+    shown = [(each.name, each.value, each.origin) for each in settings.settings(values)]
     assert shown[0] == ("root", "/var/lib/exitd", "default")
     assert ("limits.runtime_seconds", "0.25", "/f:2") in shown
     assert ("retention.events", "50000", "default") in shown
@@ -157,7 +157,7 @@ def test_settings_show_plain_values_then_the_runtimes() -> None:
 
 
 def test_large_numbers_of_seconds_are_shown_in_full() -> None:
-    assert config.shown(2_592_000.0) == "2592000"
+    assert settings.shown(2_592_000.0) == "2592000"
 
 
 def test_the_configuration_is_frozen() -> None:

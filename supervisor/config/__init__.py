@@ -1,0 +1,1 @@
+"""The configuration: its file, what is in force, and how that changes."""
