@@ -8,10 +8,10 @@ import time
 
 from bench.figures import EXITD, Figure
 from bench.rows import Bench
-from supervisor.kernelword import ByEvents
 from supervisor.model.facts import Process
-from supervisor.monitor import Monitor
-from supervisor.procevents import MOST_EXACT
+from supervisor.monitor.epoll import Monitor
+from supervisor.monitor.kernelword import ByEvents
+from supervisor.monitor.procevents import MOST_EXACT
 
 NUMBER_BASE = 1 << 22  # beyond every pid: what is held is nobody
 FORKS = "i=0; while [ $i -lt $0 ]; do (:); i=$((i+1)); done"

@@ -18,7 +18,6 @@ import grpc
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields, launch, plan, programs
 from shim.prepare import FIRST_SEAT
-from supervisor import rundir, shims
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
 from supervisor.compare.daemon import Daemon as OwnDaemon
@@ -34,6 +33,7 @@ from supervisor.compare.machine import (
     wait_readable,
 )
 from supervisor.compare.way import Container
+from supervisor.monitor import rundir, shims
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 AT_ONCE = 4  # containers made at a time, where it is not what is measured

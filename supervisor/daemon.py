@@ -21,7 +21,7 @@ import structlog
 
 from shim import programs
 from shim.names import STATE_PATH_LIMIT
-from supervisor import __version__, kernelword, logplaces, ownership, probe, reconcile, recovery, runtimes, watchdesk
+from supervisor import __version__, logplaces, reconcile, recovery, runtimes, watchdesk
 from supervisor.admission import Admission
 from supervisor.api.callers import Callers
 from supervisor.api.containerd import Containerd
@@ -36,10 +36,6 @@ from supervisor.foundlings import Foundlings
 from supervisor.imagedesk import ImageDesk, pause_root
 from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
-from supervisor.keeper import Keeper
-from supervisor.kernellog import Known
-from supervisor.kernelword import KernelWord
-from supervisor.kmsg import KernelLog
 from supervisor.managers import Containers, ExecProcesses
 from supervisor.model import lifecycle
 from supervisor.model.errors import CannotStart, ExitdError
@@ -47,7 +43,12 @@ from supervisor.model.facts import Container, Phase, Report, RunKey, Source, Spe
 from supervisor.model.restart import Backoff
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
-from supervisor.monitor import Monitor
+from supervisor.monitor import kernelword, ownership, probe
+from supervisor.monitor.epoll import Monitor
+from supervisor.monitor.keeper import Keeper
+from supervisor.monitor.kernellog import Known
+from supervisor.monitor.kernelword import KernelWord
+from supervisor.monitor.kmsg import KernelLog
 from supervisor.node import Node
 from supervisor.observer import Observer
 from supervisor.oci import cgroups

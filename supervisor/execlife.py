@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from supervisor import remains
-from supervisor.kernellog import Known
 from supervisor.model import evidence, execs, lifecycle
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecHappening, ExecPhase, ExecSpec
@@ -33,6 +32,7 @@ from supervisor.model.facts import (
     Unknown,
 )
 from supervisor.model.lifecycle import SIGKILL, refuse_damaged
+from supervisor.monitor.kernellog import Known
 from supervisor.node import Node
 from supervisor.sandbox import ExecManager, NoProcess
 from supervisor.store import salvage

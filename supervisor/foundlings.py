@@ -10,11 +10,12 @@ from collections.abc import Iterable
 import structlog
 
 from shim.mark import EXITDS_OWN_ID, RUN
-from supervisor import recovery, rundir, survey
+from supervisor import recovery
 from supervisor.model import adoption
 from supervisor.model.adoption import Adopt, Foundling, Known, Leave, Refuse, Remove, Verdict
 from supervisor.model.errors import ExitdError
 from supervisor.model.facts import LIVE, Container, RunKey
+from supervisor.monitor import rundir, survey
 from supervisor.node import Node
 from supervisor.system.inotify import (
     IN_CLOSE_WRITE,

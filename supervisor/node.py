@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 
 from supervisor.directory import Directory, is_ended, is_over
-from supervisor.kernellog import Known
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.model.facts import (
@@ -32,6 +31,7 @@ from supervisor.model.facts import (
 )
 from supervisor.model.lifecycle import Happening, Moment, Step
 from supervisor.model.restart import Backoff
+from supervisor.monitor.kernellog import Known
 from supervisor.sandbox import ContainerManager
 from supervisor.store.database import AlreadyStored, Change, Store
 from supervisor.store.events import EventLog

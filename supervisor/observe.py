@@ -21,13 +21,13 @@ from typing import Self
 
 from shim import native
 from shim.undo import undone_on_failure
-from supervisor import monitor
-from supervisor.kernelword import BY_PIDFD, NO_WORD, KernelWord, Word
 from supervisor.model import evidence, foreign
 from supervisor.model.errors import BadRequest, Busy, NoSuchProcess, NotPermitted
 from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.facts import Process, Report, Source, Unknown
 from supervisor.model.whose import Owners
+from supervisor.monitor import epoll
+from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelWord, Word
 from supervisor.oci import cgroups
 
 COMMAND_BYTES = 16  # TASK_COMM_LEN
@@ -65,7 +65,7 @@ class Sight:
             try:
                 started = native.process_stat(pid)[2]
             except ProcessLookupError as error:
-                if not monitor.read_ready(pidfd):
+                if not epoll.read_ready(pidfd):
                     raise NotPermitted(f"process {pid} is not shown by /proc here (hidepid?)", pid=str(pid)) from error
                 raise _gone(pid) from error
             # Not reaped even now: so it is the descriptor's own start time that was read, and no later process's.
@@ -118,7 +118,7 @@ class Sight:
         deadline = time.monotonic() + seconds
         poll = select.epoll(flags=select.EPOLL_CLOEXEC)
         try:
-            poll.register(self.pidfd, monitor.PIDFD)
+            poll.register(self.pidfd, epoll.PIDFD)
             while isinstance(seen := self.look(), Pending):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -130,7 +130,7 @@ class Sight:
 
     def _states(self) -> tuple[Init, Word, int | None]:
         """How far it is, the kernel's word of its end, the status of a zombie that the kernel has no word of."""
-        if not monitor.read_ready(self.pidfd):  # state Z alone is not dead: other threads may live
+        if not epoll.read_ready(self.pidfd):  # state Z alone is not dead: other threads may live
             return Init.ALIVE, NO_WORD, None
         word = self._kernel.of(self.process, self.pidfd)
         if word.status is not None:
@@ -197,7 +197,7 @@ def _opened(pid: int) -> int:
     if leader and leader != str(pid):
         raise BadRequest(f"{pid} is a thread of process {leader}; a process ends as a whole, name that one")
     try:
-        fd = monitor.open_pid(pid)
+        fd = epoll.open_pid(pid)
     except OverflowError as error:
         raise BadRequest(f"{pid} is no process id") from error
     except OSError as error:

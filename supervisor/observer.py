@@ -14,15 +14,16 @@ from functools import partial
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import monitor, observe, procstate
-from supervisor.kernellog import Known
-from supervisor.kernelword import KernelWord
+from supervisor import observe
 from supervisor.model import evidence, foreign, whose
 from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.model.evidence import Pending
 from supervisor.model.facts import Process, Report, RunKey, Source, Unknown
 from supervisor.model.watched import Found, Observed, Target
 from supervisor.model.whose import Owners
+from supervisor.monitor import epoll, procstate
+from supervisor.monitor.kernellog import Known
+from supervisor.monitor.kernelword import KernelWord
 from supervisor.observe import Sight
 from supervisor.oci import cgroups
 from supervisor.oci.oomwatch import OomWatch
@@ -61,7 +62,7 @@ class Observer:
     """One per daemon; belongs to its event loop."""
 
     def __init__(
-        self, store: Store, events: EventLog, clock: Clock, storing: Storing, watcher: monitor.Monitor,
+        self, store: Store, events: EventLog, clock: Clock, storing: Storing, watcher: epoll.Monitor,
         changes: Inotify, *, zombie_readable: bool, kernel: KernelWord,
     ) -> None:  # fmt: skip
         self._store = store
@@ -258,7 +259,7 @@ class Observer:
         return eye
 
     def _watch(self, eye: Eye) -> None:
-        self._monitor.watch(eye.sight.pidfd, monitor.PIDFD, lambda _: self._look(eye))
+        self._monitor.watch(eye.sight.pidfd, epoll.PIDFD, lambda _: self._look(eye))
 
     def _stored(self, eye: Eye, one: Observed) -> None:
         eye.one = one

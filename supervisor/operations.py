@@ -21,9 +21,9 @@ from supervisor.model.facts import LIVE, Asked, BootTime, By, Container, Exit, P
 from supervisor.model.health import Health
 from supervisor.model.logspecs import LogDriver
 from supervisor.model.views import Info, View
+from supervisor.monitor.rundir import path_of
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
-from supervisor.rundir import path_of
 from supervisor.store.events import Item
 from supervisor.system import room
 

@@ -11,15 +11,16 @@ import structlog
 from shim import journal
 from shim.mark import EXITDS_OWN_ID, RUN
 from shim.record import Record
-from supervisor import monitor, recovery, survey
+from supervisor import recovery
 from supervisor.config.settings import Retention
 from supervisor.foundlings import Foundlings
 from supervisor.managers import Containers
 from supervisor.model.errors import ExitdError
 from supervisor.model.facts import LIVE, Phase, RunKey
+from supervisor.monitor import epoll, survey
+from supervisor.monitor.orphans import Orphans
 from supervisor.node import Node
 from supervisor.operations import Settings, retained_since
-from supervisor.orphans import Orphans
 from supervisor.store.database import DAY_NS, Keep
 
 log = structlog.get_logger(__name__)
@@ -164,7 +165,7 @@ def _never_begun(path: Path) -> bool:
 def _keeper_lives(path: Path) -> bool:
     """Asked before the entries are read: one that has died since may have written one more."""
     found = _read(path)
-    alive = monitor.open_process(found.pid, found.started)
+    alive = epoll.open_process(found.pid, found.started)
     if alive is not None:
         os.close(alive)
     return alive is not None

@@ -1,7 +1,7 @@
 """What the disk still says of a container or an exec whose row cannot be read: its directories in STATE/c. Blocks."""
 
-from supervisor import rundir
 from supervisor.model.facts import Process
+from supervisor.monitor import rundir
 from supervisor.shimclient import place
 from supervisor.store.rows import Damaged
 from supervisor.store.salvage import Remains

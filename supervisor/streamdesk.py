@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from supervisor import control
 from supervisor.directory import is_made, is_over
 from supervisor.model.errors import WrongState
 from supervisor.model.facts import LIVE, Container, Counters, RunKey, Winsize
+from supervisor.monitor import control
+from supervisor.monitor.rundir import path_of
 from supervisor.node import GONE_SECONDS, Node
-from supervisor.rundir import path_of
 from supervisor.streams import Orders, Session, Target, Wanted
 
 Execs = Callable[[Container, str], Awaitable[Target]]

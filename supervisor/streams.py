@@ -17,9 +17,9 @@ from typing import Self
 
 import structlog
 
-from supervisor.control import Control
 from supervisor.model.errors import ShimFailed, TimedOut, WrongState
 from supervisor.model.facts import Winsize
+from supervisor.monitor.control import Control
 from supervisor.tap import CHUNK_BYTES, Tap
 
 LAST_BYTES = 4 << 20  # of a run that is over, whose shim does not wait: more than it holds back for a slow client

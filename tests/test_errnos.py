@@ -16,8 +16,8 @@ PAGE = ROOT / "docs/errnos.md"
 ELSEWHERE = ("supervisor/cli/", "supervisor/compare/", "shim/core/fuzz/")
 PYTHON = {
     "os.pidfd_open",
-    "monitor.open_pid",
-    "monitor.open_process",
+    "epoll.open_pid",
+    "epoll.open_process",
     "open_pid",
     "open_process",
     "subprocess.Popen",

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from protos.containerd import task_pb2 as pb
 from shim import programs
-from supervisor import __version__, probe
+from supervisor import __version__
 from supervisor.model.errors import Code
-from supervisor.probe import Result
+from supervisor.monitor import probe
+from supervisor.monitor.probe import Result
 from supervisor.ttrpc.blocking import BlockingClient, connected
 from supervisor.ttrpc.faults import CallFailed, Closed
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import monitor
 from supervisor.api.answers import status_of
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import spoken, table
@@ -26,6 +25,7 @@ from supervisor.cli.stage import INTERRUPTS, Stage, StageFailed
 from supervisor.cli.watch import event_line
 from supervisor.model.errors import ExitdError, ShuttingDown
 from supervisor.model.facts import Exited, ExitStatus, Signaled
+from supervisor.monitor import epoll
 
 STEP_SECONDS = 15.0
 PAYLOAD_BYTES = 1 << 20
@@ -275,7 +275,7 @@ def _plain(status: ExitStatus) -> str:
 
 
 def _open(process: pb.Process) -> int:
-    pidfd = monitor.open_process(process.pid, process.started_ticks)
+    pidfd = epoll.open_process(process.pid, process.started_ticks)
     if pidfd is None:
         raise StageFailed(f"process {process.pid} is gone before its time")
     return pidfd

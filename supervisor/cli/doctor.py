@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 
 from shim import programs
-from supervisor import probe
 from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
 from supervisor.model.errors import BadRequest, ExitdError
-from supervisor.probe import Result
+from supervisor.monitor import probe
+from supervisor.monitor.probe import Result
 
 DEFAULT_STATE = "/run/exitd"
 PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald")

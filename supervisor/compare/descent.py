@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shim import native
-from supervisor import monitor
 from supervisor.model.facts import Process
+from supervisor.monitor import epoll
 
 LEAVE_SECONDS = 10.0
 
@@ -21,10 +21,10 @@ def end_everybody() -> list[str]:
     deadline = time.monotonic() + LEAVE_SECONDS
     while (living := list(_descendants())) and time.monotonic() < deadline:
         for process in living:
-            pidfd = monitor.open_process(process.pid, process.started_ticks)
+            pidfd = epoll.open_process(process.pid, process.started_ticks)
             if pidfd is None:
                 continue
-            names += [] if monitor.read_ready(pidfd) else [_name(process.pid)]
+            names += [] if epoll.read_ready(pidfd) else [_name(process.pid)]
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             select.select([pidfd], [], [], 1.0)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import rundir
 from supervisor.api.answers import status_of
 from supervisor.api.client import Unreachable
 from supervisor.compare import podspec
@@ -15,6 +14,7 @@ from supervisor.compare.group import Group
 from supervisor.compare.machine import Scratch, Work, parent_of, until
 from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, words_of
 from supervisor.model.errors import NoSuchContainer, ShuttingDown, TimedOut
+from supervisor.monitor import rundir
 
 
 @dataclass(frozen=True, slots=True)

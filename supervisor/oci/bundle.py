@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from supervisor import probe, rundir
 from supervisor.config.settings import Limits
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, ExitdError, ShimFailed
 from supervisor.model.facts import Container, Mount, Spec
 from supervisor.model.logspecs import LogDriver
+from supervisor.monitor import probe, rundir
 from supervisor.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
 from supervisor.oci.confine import confine
 from supervisor.oci.seccomp import Machine

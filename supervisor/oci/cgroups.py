@@ -20,10 +20,10 @@ from enum import StrEnum
 from functools import partial
 
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.facts import Process
+from supervisor.monitor import epoll, procstate
 
 ROOT = "/sys/fs/cgroup"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
@@ -312,7 +312,7 @@ def _kill_all(tops: dict[str, str], deadline: float) -> bool:
         finally:
             _freeze(tops, "THAWED")  # what is frozen in v1 does not die; v2 kills frozen ones
         for end_fd in ends:
-            monitor.read_ready(end_fd, max(0.0, deadline - time.monotonic()))
+            epoll.read_ready(end_fd, max(0.0, deadline - time.monotonic()))
     finally:
         for end_fd in ends:
             os.close(end_fd)
@@ -328,7 +328,7 @@ def _kill_members(path: str) -> Iterator[int]:
     for pid in members(path):
         if pid == os.getpid():
             continue
-        end_fd = monitor.open_pid(pid)
+        end_fd = epoll.open_pid(pid)
         if end_fd is None:
             continue
         with undone_on_failure(partial(os.close, end_fd)):  # no descriptor for the second look

@@ -15,19 +15,19 @@ import structlog
 
 from shim import launch, names, native, plan, prepare
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate, proctree, rundir
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
+from supervisor.monitor import epoll, procstate, proctree, rundir
+from supervisor.monitor.shims import LOOK_SECONDS
+from supervisor.monitor.witness import Beginning, Watch
 from supervisor.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
 from supervisor.oci.runplan import DRAIN_MS, Place
 from supervisor.oci.spec import Document
 from supervisor.oci.watching import Watching
 from supervisor.sandbox import MadeExec, NoProcess
-from supervisor.shims import LOOK_SECONDS
 from supervisor.system import room
-from supervisor.witness import Beginning, Watch
 
 PROCESS = "process.json"
 
@@ -220,7 +220,7 @@ class NativeExecs:
             if watch is None or watch.init is None or watch.init_fd < 0:
                 raise ProcessLookupError
             root_fd = os.open(f"/proc/{watch.init.pid}/root", os.O_PATH | os.O_DIRECTORY)
-            if monitor.read_ready(watch.init_fd) or procstate.is_ending(watch.init):
+            if epoll.read_ready(watch.init_fd) or procstate.is_ending(watch.init):
                 raise ProcessLookupError
             yield f"/proc/self/fd/{root_fd}"
         except (ProcessLookupError, FileNotFoundError, PermissionError) as error:

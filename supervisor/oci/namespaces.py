@@ -5,9 +5,9 @@ namespaces(7), proc_pid_ns(5).
 
 import os
 
-from supervisor import monitor
 from supervisor.model.errors import WrongState
 from supervisor.model.facts import Process, Spec
+from supervisor.monitor import epoll
 
 FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # the OCI configuration's word → the kernel's
 
@@ -35,7 +35,7 @@ def open_all(process: Process, pidfd: int, kinds: tuple[str, ...]) -> list[int]:
     try:
         for kind in kinds:
             found.append(os.open(f"/proc/{process.pid}/ns/{FILES[kind]}", os.O_RDONLY))
-        if monitor.read_ready(pidfd):
+        if epoll.read_ready(pidfd):
             raise ProcessLookupError
     except OSError as error:
         for fd in found:

@@ -14,19 +14,19 @@ import structlog
 
 from shim import launch, native
 from shim.undo import undone_on_failure
-from supervisor import monitor, procstate, rundir
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
 from supervisor.model.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
 from supervisor.model.security import UNCONFINED
+from supervisor.monitor import epoll, procstate, rundir
+from supervisor.monitor.ownership import Owner
+from supervisor.monitor.witness import Beginning, Watch
 from supervisor.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
 from supervisor.oci.runplan import Place
 from supervisor.oci.unfiltered import Unfiltered
 from supervisor.oci.watching import Watching, pidfd_of
-from supervisor.ownership import Owner
 from supervisor.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.system import room
-from supervisor.witness import Beginning, Watch
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
@@ -133,7 +133,7 @@ class NativeContainers:
     def _sandbox_has_ended(self, container: Container) -> bool:
         """Whatever its runtime says then, it is because there was nothing to join."""
         watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
-        return watch is None or watch.init_fd < 0 or monitor.read_ready(watch.init_fd)
+        return watch is None or watch.init_fd < 0 or epoll.read_ready(watch.init_fd)
 
     @contextlib.contextmanager
     def _joins(self, container: Container) -> Iterator[list[int]]:
@@ -324,7 +324,7 @@ class NativeContainers:
         try:
             await self._end_init(container)
             for shim_fd in shims:
-                if not await asyncio.to_thread(monitor.read_ready, shim_fd, LOST_SECONDS):
+                if not await asyncio.to_thread(epoll.read_ready, shim_fd, LOST_SECONDS):
                     with contextlib.suppress(ProcessLookupError):
                         signal.pidfd_send_signal(shim_fd, signal.SIGKILL)
         finally:
@@ -338,7 +338,7 @@ class NativeContainers:
         try:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(init_fd, signal.SIGKILL)
-            if not await asyncio.to_thread(monitor.read_ready, init_fd, LOST_SECONDS):
+            if not await asyncio.to_thread(epoll.read_ready, init_fd, LOST_SECONDS):
                 raise ShimFailed(f"{container.id}: its init does not end", id=container.id)
         finally:
             os.close(init_fd)
@@ -492,7 +492,7 @@ def _shims_of(pids: Collection[int]) -> list[int]:
     with undone_on_failure(lambda: _close(found)):
         try:
             for parent in {_parent_of(pid) for pid in pids} - {0}:
-                if (fd := monitor.open_pid(parent)) is not None:
+                if (fd := epoll.open_pid(parent)) is not None:
                     found.append(fd)
                     if procstate.name(parent) != SHIM_NAME:
                         os.close(found.pop())
@@ -552,7 +552,7 @@ def _remove_cgroup(path: str) -> None:
 
 def _kill_one(pid: int, signal_number: int, cgroup: str) -> None:
     """The pid is from the cgroup's list; what its pidfd names is signalled only if it is on the list still."""
-    fd = monitor.open_pid(pid)
+    fd = epoll.open_pid(pid)
     if fd is None:
         return
     try:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor import monitor
 from supervisor.model.facts import RunKey
+from supervisor.monitor import epoll
 from supervisor.oci import cgroups
 from supervisor.system import inotify
 
@@ -48,7 +48,7 @@ class OomWatch:
 
     def __init__(
         self,
-        watcher: monitor.Monitor,
+        watcher: epoll.Monitor,
         changes: inotify.Inotify,
         *,
         lives: Callable[[RunKey], bool],

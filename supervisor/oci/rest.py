@@ -7,9 +7,9 @@ import contextlib
 import os
 
 from shim import fields, names, native
-from supervisor import monitor, procstate, rundir
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed
+from supervisor.monitor import epoll, procstate, rundir
 from supervisor.oci import cgroups
 
 LIMIT_MS = 500
@@ -81,10 +81,10 @@ def end(directories: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _lives(pid: int) -> bool:
-    pidfd = monitor.open_pid(pid)
+    pidfd = epoll.open_pid(pid)
     if pidfd is None:
         return False
     try:
-        return not monitor.read_ready(pidfd)
+        return not epoll.read_ready(pidfd)
     finally:
         os.close(pidfd)

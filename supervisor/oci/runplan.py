@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from shim import launch, names, plan, programs
-from supervisor import kmsg, rundir
 from supervisor.config.settings import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.model.facts import Container
 from supervisor.model.logspecs import ForeignStreams, LogDriver
+from supervisor.monitor import kmsg, rundir
 from supervisor.oci import bundle, cgroups, command, runtime
 from supervisor.system.aside import Aside
 

@@ -9,17 +9,17 @@ import structlog
 
 from shim import fields, launch
 from shim.record import Record
-from supervisor import control, keeper, monitor, rundir
-from supervisor.kernelword import KernelWord
 from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.model.facts import Container, Process, Report, RunKey
+from supervisor.monitor import control, epoll, keeper, rundir
+from supervisor.monitor.kernelword import KernelWord
+from supervisor.monitor.shims import Shims
+from supervisor.monitor.witness import Senses, ShimWatch, Watch
 from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, NoProcess, OomListener
-from supervisor.shims import Shims
 from supervisor.system.inotify import Inotify
-from supervisor.witness import Senses, ShimWatch, Watch
 
 KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it
 REGISTER_AT_ONCE = 16
@@ -33,7 +33,7 @@ class Watching:
 
     def __init__(
         self,
-        watcher: monitor.Monitor,
+        watcher: epoll.Monitor,
         keeper_line: keeper.Keeper,
         changes: Inotify,
         *,
@@ -411,5 +411,5 @@ def _key_of(message: fields.Message) -> RunKey:
 
 def pidfd_of(process: Process) -> int:
     """-1: it is gone."""
-    fd = monitor.open_process(process.pid, process.started_ticks)
+    fd = epoll.open_process(process.pid, process.started_ticks)
     return -1 if fd is None else fd

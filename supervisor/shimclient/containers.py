@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import procstate, proctree, rundir
-from supervisor.control import Control
 from supervisor.model.errors import (
     ExitdError,
     NoSuchContainer,
@@ -27,6 +25,8 @@ from supervisor.model.errors import (
 )
 from supervisor.model.facts import Container, Phase, Process, RunKey, Winsize
 from supervisor.model.taskfacts import Stdio
+from supervisor.monitor import procstate, proctree, rundir
+from supervisor.monitor.control import Control
 from supervisor.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.oci.runplan import Place
 from supervisor.sandbox import ExitListener, Found, Made, OomListener

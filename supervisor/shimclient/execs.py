@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 import structlog
 
-from supervisor import proctree, rundir
 from supervisor.model.errors import (
     Busy,
     ExitdError,
@@ -21,6 +20,7 @@ from supervisor.model.errors import (
 from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
 from supervisor.model.taskfacts import Stdio
+from supervisor.monitor import proctree, rundir
 from supervisor.oci import bundle, cgroups, command, execspec, spec
 from supervisor.oci.execs import document_env
 from supervisor.oci.runplan import Place

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import structlog
 
 from protos.containerd import events_pb2
-from supervisor import monitor, rundir
-from supervisor.kernelword import Executions, KernelWord
 from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.facts import Container, Process, Report, RunKey, Source, Unknown
+from supervisor.monitor import epoll, rundir
+from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.oci import cgroups
 from supervisor.oci.bundle import cgroups_path
 from supervisor.oci.oomwatch import OomWatch
@@ -64,7 +64,7 @@ class Hub:
     def __init__(
         self,
         where: Place,
-        watcher: monitor.Monitor,
+        watcher: epoll.Monitor,
         changes: Inotify,
         pumps: Pumps,
         *,

@@ -16,16 +16,16 @@ from typing import Protocol
 import structlog
 
 from shim import launch, plan
-from supervisor import control, keeper, monitor, rundir
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
+from supervisor.monitor import control, epoll, keeper, rundir
+from supervisor.monitor.shims import ADOPT_SECONDS, ERR_FD, IN_WRITE_FD, OUT_FD, Shims
+from supervisor.monitor.witness import ShimSenses, ShimWatch
 from supervisor.oci import runplan
 from supervisor.oci.execs import HOLD_MS
 from supervisor.oci.runplan import Place
-from supervisor.shims import ADOPT_SECONDS, ERR_FD, IN_WRITE_FD, OUT_FD, Shims
-from supervisor.witness import ShimSenses, ShimWatch
 
 STDIN, STDOUT, STDERR = "stdin", "stdout", "stderr"  # the fifos; the core knows the first one's name
 DRAIN_MS = 8_000  # from the end to the last of the output, which others' shims cut off after 2 s, or 10 s
@@ -90,7 +90,7 @@ class Pump(ShimWatch):
 class Pumps:
     """One per daemon; belongs to its event loop."""
 
-    def __init__(self, state: str, watcher: monitor.Monitor, keeper_line: keeper.Keeper) -> None:
+    def __init__(self, state: str, watcher: epoll.Monitor, keeper_line: keeper.Keeper) -> None:
         self._state = state
         self._shims = Shims(watcher, keeper_line)
         self._keeper = keeper_line

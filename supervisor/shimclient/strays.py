@@ -8,9 +8,9 @@ import signal
 import structlog
 
 from shim import native
-from supervisor import monitor
 from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.facts import Process
+from supervisor.monitor import epoll
 from supervisor.shimclient.binary import Address, read_start_output
 from supervisor.shimclient.link import Link, remove_dead_socket
 from supervisor.system import regular
@@ -70,7 +70,7 @@ def workers_in(bundle: str) -> list[Process]:
 
 async def ended(process: Process, patience: float) -> bool:
     """It has so many seconds to go by itself, and is killed then. False: it does not die."""
-    fd = monitor.open_process(process.pid, process.started_ticks)
+    fd = epoll.open_process(process.pid, process.started_ticks)
     if fd is None:
         return True
     try:
@@ -86,7 +86,7 @@ async def ended(process: Process, patience: float) -> bool:
 
 
 async def _is_over(pidfd: int, seconds: float) -> bool:
-    if monitor.read_ready(pidfd):
+    if epoll.read_ready(pidfd):
         return True
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(pidfd, over.set)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import structlog
 
 from shim import native
-from supervisor import monitor
-from supervisor.kernelword import Executions, KernelWord
 from supervisor.model.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.model.evidence import Pending
 from supervisor.model.facts import Process, Report, RunKey, Source
+from supervisor.monitor import epoll
+from supervisor.monitor.kernelword import Executions, KernelWord
+from supervisor.monitor.witness import BEGINS_SECONDS
 from supervisor.shimclient.peer import Peer
 from supervisor.shimclient.verdict import NOT_DELETED, Deletion, Seen, Word, judge
 from supervisor.system import room
-from supervisor.witness import BEGINS_SECONDS
 
 ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed
 AGAIN_SECONDS = 1.0  # between two Waits that came back without an end
@@ -131,9 +131,9 @@ class Watching:
         assert watched.init is not None
         loop, fd = asyncio.get_running_loop(), None
         try:
-            fd = monitor.open_process(watched.init.pid, watched.init.started_ticks)
+            fd = epoll.open_process(watched.init.pid, watched.init.started_ticks)
             # The moment of its end, whenever its shim tells of it.
-            if watched.own and fd is not None and not monitor.read_ready(fd):
+            if watched.own and fd is not None and not epoll.read_ready(fd):
                 loop.add_reader(fd, self._init_ended, watched)
         except OSError as error:
             log.debug("a process cannot be held yet", key=watched.key, why=str(error))
@@ -160,7 +160,7 @@ class Watching:
         """Whether init has executed the program. None: nobody knows yet, or ever will, or it is not to be asked."""
         if watched.began is not None or not watched.executes or watched.init is None or watched.init_fd < 0:
             return watched.began
-        is_over = monitor.read_ready(watched.init_fd)  # before the looks: they are the last ones then
+        is_over = epoll.read_ready(watched.init_fd)  # before the looks: they are the last ones then
         looked = native.has_executed(watched.init.pid, watched.init.started_ticks)
         heard = self._executions.of(watched.init)
         if looked or heard:
@@ -182,7 +182,7 @@ class Watching:
 
     def _may_begin(self, watched: Watched) -> bool:
         is_awaited = watched.executes and watched.init_fd >= 0 and not watched.reported
-        return is_awaited and not monitor.read_ready(watched.init_fd)
+        return is_awaited and not epoll.read_ready(watched.init_fd)
 
     def _init_ended(self, watched: Watched) -> None:
         watched.ended_ns = time.time_ns()
@@ -198,7 +198,7 @@ class Watching:
         watched.forced = watched.forced or number == signal.SIGKILL
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(watched.init_fd, number)
-        if watched.forced and monitor.read_ready(watched.init_fd):
+        if watched.forced and epoll.read_ready(watched.init_fd):
             self.look(watched)
         return True
 
@@ -265,7 +265,7 @@ class Watching:
         """The shim is dead. Who has ended by himself by now is asked of the kernel first: `delete` kills the rest."""
         lost = [watched for watched in self.of_peer(peer) if not watched.reported]
         for watched in lost:
-            if watched.init_fd >= 0 and monitor.read_ready(watched.init_fd):
+            if watched.init_fd >= 0 and epoll.read_ready(watched.init_fd):
                 watched.kernel_status = await self._reaped(watched)
         kills = {watched.key: self._oom_kills(watched.key) for watched in lost}
         deleted = await delete()
@@ -317,7 +317,7 @@ class Watching:
         """None where the pid is not its own alone, has not ended, or this kernel does not tell."""
         if watched.init is None or watched.init_fd < 0 or self.is_shared(watched):
             return None
-        if not monitor.read_ready(watched.init_fd):
+        if not epoll.read_ready(watched.init_fd):
             return None
         word = self._kernel.of(watched.init, watched.init_fd)
         if word.status is not None:
@@ -343,7 +343,7 @@ class Watching:
         loop = asyncio.get_running_loop()
         end = loop.time() + REAPED_SECONDS
         while (status := self._kernel_status(watched)) is None and loop.time() < end:
-            if watched.init_fd < 0 or not monitor.read_ready(watched.init_fd):
+            if watched.init_fd < 0 or not epoll.read_ready(watched.init_fd):
                 return None
             await asyncio.sleep(LOOK_SECONDS)
         return status

@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
-from supervisor.monitor import open_process, read_ready
+from supervisor.monitor.epoll import open_process, read_ready
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame, encode
 from supervisor.ttrpc.server import Connection

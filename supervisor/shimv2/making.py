@@ -14,8 +14,8 @@ from supervisor.model.errors import BadRequest, Code, ShimFailed, TimedOut
 from supervisor.model.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
 from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.model.taskfacts import RootMount, Stdio, Task
+from supervisor.monitor.rundir import path_of
 from supervisor.oci import cgroups
-from supervisor.rundir import path_of
 from supervisor.shimv2 import mounts, options, stdio
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.tasks import STOPPED, Look

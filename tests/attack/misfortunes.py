@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from shim import native
 from supervisor.model.facts import Process
-from supervisor.rundir import lock_holder
+from supervisor.monitor.rundir import lock_holder
 from tests.attack.judge import Death
 from tests.system.daemonrig import commands
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import journal
-from supervisor import probe
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
+from supervisor.monitor import probe
 from tests.attack import judge, lives, misfortunes, tasks
 from tests.attack.judge import Death, Row, Seen, Verdict
 from tests.attack.lives import STEP_SECONDS, Interrupted, Life, Scene

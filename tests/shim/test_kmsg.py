@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shim._native import ffi, lib
-from supervisor import kernellog
-from tests.supervisor.test_kernellog import COMMANDS, NAMES, PIDS, chosen, killed, record
+from supervisor.monitor import kernellog
+from tests.supervisor.monitor.test_kernellog import COMMANDS, NAMES, PIDS, chosen, killed, record
 
 CGROUP = "/system.slice/exitd-a\\x2db.scope"
 INIT = 28900

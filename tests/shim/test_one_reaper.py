@@ -48,4 +48,6 @@ def test_python_waits_for_nobody_but_its_own_commands() -> None:
     assert set(found.pop("supervisor/compare/guard.py")) == {"os.waitpid", "os.waitstatus_to_exitcode"}
     # A shim that the daemon had to spawn itself, at its end or where it cannot be watched; orphans that came to it as
     # PID 1; and the child that the probe makes.
-    assert found == {f"supervisor/{name}.py": ["os.waitid"] for name in ("witness", "shims", "orphans", "probe")}
+    assert found == {
+        f"supervisor/monitor/{name}.py": ["os.waitid"] for name in ("witness", "shims", "orphans", "probe")
+    }

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor import monitor, observer, probe, storing
-from supervisor.kernelword import BY_PIDFD
+from supervisor import observer, storing
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
 from supervisor.model.facts import Exited, Process, RunKey, Signaled, Unknown
 from supervisor.model.watched import Found, Observed
+from supervisor.monitor import epoll, probe
+from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.observer import ENDED_UNSEEN, Observer
 from supervisor.store.database import Change, Store
 from supervisor.store.events import EventLog
@@ -40,7 +41,7 @@ def found(process: "subprocess.Popen[bytes]", id: str = "web") -> Found:
 @contextlib.asynccontextmanager
 async def watching(store: Store, clock: FakeClock | None = None) -> AsyncIterator[Observer]:
     clock = clock or FakeClock()
-    events, watcher, changes = EventLog(store, clock), monitor.Monitor(), Inotify()
+    events, watcher, changes = EventLog(store, clock), epoll.Monitor(), Inotify()
     made = Observer(store, events, clock, Storing(), watcher, changes, zombie_readable=True, kernel=BY_PIDFD)
     await made.load(TARGETS)
     try:
@@ -230,7 +231,7 @@ def test_a_kernel_that_gives_no_more_is_told(tmp_path: Path, monkeypatch: pytest
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child() as process:
                 with monkeypatch.context() as patch:
-                    patch.setattr(monitor.Monitor, "watch", refuse)
+                    patch.setattr(epoll.Monitor, "watch", refuse)
                     with pytest.raises(Busy, match="No space left"):
                         await watched.observe(found(process))
                 assert len(watched) == 0
@@ -249,7 +250,7 @@ def test_what_could_not_be_watched_after_a_restart_is_looked_at_now_and_then(
             with child() as process:
                 async with watching(store) as watched:
                     await watched.observe(found(process))
-                monkeypatch.setattr(monitor.Monitor, "watch", refuse)
+                monkeypatch.setattr(epoll.Monitor, "watch", refuse)
                 async with watching(store) as watched:
                     kill_and_reap(process)
                     await until(lambda: not len(watched))

@@ -10,12 +10,13 @@ from typing import cast
 import pytest
 
 from shim import fields, record
-from supervisor import monitor, reconcile, rundir
+from supervisor import reconcile
 from supervisor.config.settings import Config, Limits
 from supervisor.foundlings import Foundlings
 from supervisor.managers import Containers
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Phase, RunKey
+from supervisor.monitor import epoll, rundir
 from supervisor.operations import Settings
 from supervisor.reconcile import Parts
 from tests.shim.test_record import PLAIN, written
@@ -215,7 +216,7 @@ def test_what_a_keeper_wrote_between_a_look_at_its_journal_and_its_death_is_kept
             def writes_and_dies(pid: int, started: int) -> None:
                 journal_of(path, pid, started, dataclasses.replace(PLAIN, id="c1", run=1))
 
-            monkeypatch.setattr(monitor, "open_process", writes_and_dies)
+            monkeypatch.setattr(epoll, "open_process", writes_and_dies)
             w.node.containers["c1"] = container()
             await m.round()
             assert path.exists()

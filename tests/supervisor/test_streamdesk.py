@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.control import Control
 from supervisor.model.errors import NoSuchContainer, ShimFailed, WrongState
 from supervisor.model.facts import Container, Phase, RunKey, Spec, Winsize
-from supervisor.rundir import path_of
+from supervisor.monitor.control import Control
+from supervisor.monitor.rundir import path_of
 from supervisor.streamdesk import StreamDesk
 from supervisor.streams import Orders, Output, Session, Target, Wanted
 from tests.supervisor.fakes import World, in_loop, world

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor.kernelword import BY_PIDFD
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.model.facts import By, Process
 from supervisor.model.watched import Kind, Target
-from supervisor.monitor import Monitor
+from supervisor.monitor.epoll import Monitor
+from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.observer import Observer
 from supervisor.store import rows
 from supervisor.store.database import Store

@@ -12,7 +12,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, NameTaken
-from supervisor.rundir import created, lock_holder
+from supervisor.monitor.rundir import created, lock_holder
 from tests.system import oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import Gates

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field, replace
 
 from shim import programs
-from supervisor import keeper, monitor, rundir
 from supervisor.model.facts import Container, Phase, RunKey, Spec
 from supervisor.model.logspecs import LogSpec
+from supervisor.monitor import epoll, keeper, rundir
 from supervisor.oci import bundle
 from supervisor.oci.runplan import Place
 from supervisor.shimclient import pumps
@@ -117,7 +117,7 @@ class Stage:
 @contextlib.asynccontextmanager
 async def daemon(rig: Rig) -> AsyncIterator[Pumps]:
     """For the length of the block; then it is gone, and pumps go on."""
-    watcher = monitor.Monitor()
+    watcher = epoll.Monitor()
     line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
     made = Pumps(str(rig.state), watcher, line)
     try:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import rundir
+from supervisor.monitor import rundir
 from tests.system import byhandrig, lives, oracle
 from tests.system.byhandrig import adopted, begun, by_hand, refusals, run_directory
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, until

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from shim import programs
-from supervisor import keeper, monitor
-from supervisor.control import Control
-from supervisor.kernelword import BY_PIDFD
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import Container, Phase, Report, RunKey, Spec
 from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.monitor import epoll, keeper
+from supervisor.monitor.control import Control
+from supervisor.monitor.kernelword import BY_PIDFD
+from supervisor.monitor.ownership import Owner
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching
-from supervisor.ownership import Owner
 from supervisor.shimv2 import stdio
 from supervisor.shimv2.stdio import Words
 from supervisor.system.inotify import Inotify
@@ -130,7 +130,7 @@ async def settled(words: Words, owner: tuple[int, int]) -> ForeignStreams:
 
 @contextlib.asynccontextmanager
 async def node(rig: Rig) -> AsyncIterator[Node]:
-    place, watcher, inotify = Place(str(rig.directory / "r"), str(rig.state)), monitor.Monitor(), Inotify()
+    place, watcher, inotify = Place(str(rig.directory / "r"), str(rig.state)), epoll.Monitor(), Inotify()
     inotify.start()
     line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: watching.news(), may_start=False)
     watching = Watching(watcher, line, inotify, zombie=False, kernel=BY_PIDFD)

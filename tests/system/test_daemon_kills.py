@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from shim import native
-from supervisor.rundir import lock_holder
+from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, scaled, until
 from tests.system.gates import killed

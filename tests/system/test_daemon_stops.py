@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from supervisor.rundir import created as init_of
-from supervisor.rundir import lock_holder
+from supervisor.monitor.rundir import created as init_of
+from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, until
 from tests.system.gates import Gates, killed, state_of, stopped

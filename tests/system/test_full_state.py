@@ -12,9 +12,9 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import prepare, programs
-from supervisor import rundir
 from supervisor.api.client import Unreachable
 from supervisor.model.errors import RuntimeFailed, ShimFailed
+from supervisor.monitor import rundir
 from tests.system import crun, execrig, lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up
 from tests.system.test_storage import fill, on_tmpfs

@@ -21,9 +21,9 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields, launch, programs
-from supervisor import monitor, procstate, rundir
 from supervisor.api.client import Client
 from supervisor.model.facts import Process
+from supervisor.monitor import epoll, procstate, rundir
 from tests.system import execrig, lives, shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
 from tests.system.lives import last_exit, word
@@ -84,7 +84,7 @@ class Subject:
         self.said.append(f"line-{len(self.said)}")
         with open(self.shared / "said") as said:
             self._give("go", self.said[-1])
-            assert monitor.read_ready(said.fileno(), LIMIT_SECONDS)
+            assert epoll.read_ready(said.fileno(), LIMIT_SECONDS)
             assert said.readline() == f"{self.said[-1]}\n"
 
     def ends(self) -> None:
@@ -99,7 +99,7 @@ class Subject:
         assert init is not None
         pidfd = os.pidfd_open(init.pid)
         self._give(fifo, "end")
-        assert monitor.read_ready(pidfd, LIMIT_SECONDS)
+        assert epoll.read_ready(pidfd, LIMIT_SECONDS)
         os.close(pidfd)
 
     def _give(self, fifo: str, line: str) -> None:
@@ -276,7 +276,7 @@ def test_a_shim_registers_with_an_older_keeper_and_with_the_one_after_it(rig: Ri
         assert older.stdout is not None
         said = b""
         while said.count(b"\n") < 3:
-            assert monitor.read_ready(older.stdout.fileno(), LIMIT_SECONDS), said
+            assert epoll.read_ready(older.stdout.fileno(), LIMIT_SECONDS), said
             said += os.read(older.stdout.fileno(), 4096)
         assert said.split() == [b"exitd-register", b"exitd-hello", b"closed"]
         older.kill()

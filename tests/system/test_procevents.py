@@ -18,12 +18,12 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
-from supervisor import procevents
 from supervisor.api.client import Client
-from supervisor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelWord, Word
 from supervisor.model.errors import CannotWatch
 from supervisor.model.facts import Process, Source
-from supervisor.monitor import Monitor
+from supervisor.monitor import procevents
+from supervisor.monitor.epoll import Monitor
+from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelWord, Word
 from tests.supervisor.descriptors import open_now
 from tests.system import lives, shimrig
 from tests.system.clirig import Cli

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor import shims
-from supervisor.control import Control
+from supervisor.monitor import shims
+from supervisor.monitor.control import Control
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
 from supervisor.streams import Orders, Wanted

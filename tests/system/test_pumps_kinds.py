@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor import rundir, shims
-from supervisor.control import Control
 from supervisor.model.errors import ShimFailed
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import RunKey, Winsize
 from supervisor.model.logspecs import LogDriver, LogSpec
+from supervisor.monitor import rundir, shims
+from supervisor.monitor.control import Control
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
 from supervisor.streams import Orders, Output, Wanted

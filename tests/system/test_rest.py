@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import monitor
 from supervisor.api.client import Client
+from supervisor.monitor import epoll
 from supervisor.oci import cgroups
 from tests.system import execrig, lives, tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, Left, left, remove_all, until
@@ -108,7 +108,7 @@ def test_what_was_moved_out_of_the_cgroup_is_left_alone(
         exit_ = last_exit(client, made.id)
         assert word(exit_) == "exited 3"
         emptied(exit_, made.id)
-        assert not monitor.read_ready(pidfd)
+        assert not epoll.read_ready(pidfd)
     finally:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import pytest
 
 from shim import launch, plan, programs
-from supervisor import keeper, monitor, rundir
-from supervisor.control import Control
-from supervisor.kernelword import BY_PIDFD
 from supervisor.model.facts import Process, RunKey
-from supervisor.shims import Shims
-from supervisor.witness import Senses, Watch
+from supervisor.monitor import epoll, keeper, rundir
+from supervisor.monitor.control import Control
+from supervisor.monitor.kernelword import BY_PIDFD
+from supervisor.monitor.shims import Shims
+from supervisor.monitor.witness import Senses, Watch
 from tests.shim.test_journald import Journal
 from tests.system import shimrig
 from tests.system.shimrig import Keeper, Rig
@@ -121,7 +121,7 @@ def written_plan(rig: Rig, state: pathlib.Path, tty: bool, logger: tuple[str, ..
     return runc, plan.encode(wanted)
 
 
-def senses(watcher: monitor.Monitor) -> Senses:
+def senses(watcher: epoll.Monitor) -> Senses:
     return Senses(
         monitor=watcher,
         zombie_readable=False,
@@ -146,7 +146,7 @@ async def play(
     logger: tuple[str, ...] = (),
 ) -> None:
     """`act` with a container that runs ECHOES."""
-    watcher = monitor.Monitor()
+    watcher = epoll.Monitor()
     line = keeper.Keeper(str(state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
     runc, text = written_plan(rig, state, tty, logger)
     watch = Watch(KEY, rundir.make(str(state), "box", 1, text), senses(watcher))

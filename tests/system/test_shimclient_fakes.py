@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import monitor
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import story
 from supervisor.model.errors import ExitdError, RuntimeFailed, TimedOut
+from supervisor.monitor import epoll
 from tests.fakeshim.making import RUNTIME, FakeShim, make
 from tests.system import execrig, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, private_kb, spec, until
@@ -296,7 +296,7 @@ def test_a_delete_that_failed_is_not_called_one_and_no_next_run_begins_beside_wh
         survivor = os.pidfd_open(container.init.pid)
         killed(container.shim.pid)
         until(lambda: client.inspect(container.id).run == 2, "its next run")
-        assert monitor.read_ready(survivor)
+        assert epoll.read_ready(survivor)
         os.close(survivor)
         assert [(word(row), row.source) for row in ledger(client, container.id)] == [
             ("unknown shim-lost-undeleted", "none")

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import probe
 from supervisor.api.client import Client
+from supervisor.monitor import probe
 from tests.system import oracle
 from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until

@@ -9,10 +9,10 @@ import signal
 import pytest
 
 from shim import launch, plan, programs
-from supervisor import keeper, monitor, rundir
 from supervisor.model.facts import Process, RunKey
-from supervisor.shims import Shims
-from supervisor.witness import Watch
+from supervisor.monitor import epoll, keeper, rundir
+from supervisor.monitor.shims import Shims
+from supervisor.monitor.witness import Watch
 from tests.system import shimrig
 from tests.system.podrig import ALL, SHARED, Pod, namespace, namespace_descriptors
 from tests.system.test_shim_streams import senses
@@ -39,7 +39,7 @@ def written_plan(pod: Pod, state: pathlib.Path) -> bytes:
 
 async def whole_life(pod: Pod, state: pathlib.Path) -> tuple[launch.Created, bool]:
     """Begun, looked at, killed, gone. What the shim said, and whether the keeper was its parent."""
-    watcher = monitor.Monitor()
+    watcher = epoll.Monitor()
     line = keeper.Keeper(str(state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
     watch = Watch(KEY, rundir.make(str(state), "member", 1, written_plan(pod, state)), senses(watcher))
     mine = [pod.fds[kind] for kind in SHARED]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.ownership import MARK
+from supervisor.monitor.ownership import MARK
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, cgroups, left, spec, until
 from tests.system.lives import ledger, up

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from supervisor.cli import doctor
-from supervisor.probe import Result
+from supervisor.monitor.probe import Result
 from tests.supervisor.cli.conftest import Exitctl
 
 

@@ -13,7 +13,7 @@ import pytest
 from supervisor import __version__
 from supervisor.cli import containerd
 from supervisor.cli.containerd import RELAY, Containerd
-from supervisor.probe import Result
+from supervisor.monitor.probe import Result
 from tests.supervisor.cli.conftest import Exitctl
 
 LISTENS = """

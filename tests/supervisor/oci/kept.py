@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from shim import fields, launch
-from supervisor import monitor
-from supervisor.kernelword import BY_PIDFD
 from supervisor.model.facts import Process, RunKey
+from supervisor.monitor import epoll
+from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.oci.watching import Watching
 from supervisor.system.inotify import Inotify
 
@@ -38,7 +38,7 @@ def _told(key: RunKey, process: Process) -> fields.Message:
 @contextlib.contextmanager
 def watching() -> Iterator[tuple[Watching, Keeper]]:
     keeper: Any = Keeper()
-    watcher, changes = monitor.Monitor(), Inotify()
+    watcher, changes = epoll.Monitor(), Inotify()
     made = Watching(watcher, keeper, changes, zombie=False, kernel=BY_PIDFD)
     try:
         yield made, keeper

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shim import native
-from supervisor import procstate
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.facts import Process
+from supervisor.monitor import procstate
 from supervisor.oci import cgroups
 from tests.supervisor.descriptors import only, open_now
 from tests.system.daemonrig import until

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor import rundir
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import Container, Process, RunKey
+from supervisor.monitor import rundir
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.runplan import Place
 from tests.supervisor.children import child, name_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from supervisor import rundir
 from supervisor.model.errors import TimedOut
 from supervisor.model.facts import Container, Phase, Process, RunKey, Spec
+from supervisor.monitor import rundir
 from supervisor.oci import rootfs, watching
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import rundir
 from supervisor.model.errors import RuntimeFailed, TimedOut
 from supervisor.model.facts import Container, Phase
 from supervisor.model.security import BUILTIN, Security
 from supervisor.model.taskfacts import Task
+from supervisor.monitor import rundir
+from supervisor.monitor.ownership import Owner
 from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.native import BUSY_CGROUP_SECONDS, NativeContainers
 from supervisor.oci.runplan import Place
 from supervisor.oci.watching import Watching
-from supervisor.ownership import Owner
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.happenings import container
 from tests.supervisor.oci.kept import watching

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from supervisor.model.facts import RunKey
-from supervisor.monitor import Monitor
+from supervisor.monitor.epoll import Monitor
 from supervisor.oci import cgroups, oomwatch
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.system.inotify import Inotify, Overflow

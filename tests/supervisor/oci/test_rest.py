@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from shim import names, native, plan
-from supervisor import rundir
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Process
+from supervisor.monitor import rundir
 from supervisor.oci import rest
 from tests.supervisor.children import child
 

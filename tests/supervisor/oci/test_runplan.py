@@ -3,8 +3,8 @@
 import pytest
 
 from shim import plan
-from supervisor import kmsg
 from supervisor.model.logspecs import ForeignStreams
+from supervisor.monitor import kmsg
 from supervisor.oci import runplan
 
 WANTED = plan.Plan(id="box", run=1, create=("/runc",), remove=(), drain_ms=runplan.DRAIN_MS, logger=("/journald",))

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.kernelword import BY_PIDFD, Executions
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimLost
 from supervisor.model.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
+from supervisor.monitor.kernelword import BY_PIDFD, Executions
 from supervisor.shimclient import watching
 from supervisor.shimclient.link import State
 from supervisor.shimclient.verdict import SHIM_LOST, UNDELETED, Deletion, Word

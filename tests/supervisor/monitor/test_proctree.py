@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import procstate, proctree
 from supervisor.model.facts import Process
-from supervisor.proctree import Kin, family, look
+from supervisor.monitor import procstate, proctree
+from supervisor.monitor.proctree import Kin, family, look
 from tests.supervisor.children import name_of
 from tests.supervisor.descriptors import only
 from tests.system.daemonrig import until

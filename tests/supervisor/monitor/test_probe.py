@@ -1,11 +1,11 @@
-"""supervisor/probe.py: which sources of evidence hold here, tried on real children."""
+"""supervisor/monitor/probe.py: which sources of evidence hold here, tried on real children."""
 
 import os
 import subprocess
 from pathlib import Path
 
-from supervisor import probe
 from supervisor.model.facts import Source
+from supervisor.monitor import probe
 
 MOUNTINFO = """22 1 8:1 / / rw - ext4 /dev/root rw
 23 22 0:5 / /run rw,nosuid - tmpfs tmpfs rw

@@ -13,12 +13,12 @@ import structlog
 
 from shim import fields, launch, native, prepare, programs
 from shim.undo import undone_on_failure
-from supervisor import keeper, monitor, procstate, rundir
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
 from supervisor.model.facts import Process
+from supervisor.monitor import epoll, keeper, procstate, rundir
+from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room
-from supervisor.witness import ShimWatch, Watch
 
 # Where a shim finds its descriptors (shim/core/shim.h).
 OUT_FD, ERR_FD, OUT_WRITE_FD, ERR_WRITE_FD, JOIN_FD, IN_FD, IN_WRITE_FD = 4, 5, 6, 7, 8, 12, 13
@@ -44,7 +44,7 @@ class Shims:
 
     def __init__(
         self,
-        watcher: monitor.Monitor,
+        watcher: epoll.Monitor,
         keeper_line: keeper.Keeper,
         on_begun: Callable[[ShimWatch], Awaitable[None]] | None = None,
     ) -> None:
@@ -163,7 +163,7 @@ class Shims:
     def find(self, watch: ShimWatch) -> None:
         """The shim that signed the run's lock, if it lives. OSError: there is no room to look."""
         shim = rundir.lock_holder(watch.directory.path)
-        shim_fd = monitor.open_process(shim.pid, shim.started_ticks) if shim is not None else None
+        shim_fd = epoll.open_process(shim.pid, shim.started_ticks) if shim is not None else None
         if shim is not None and shim_fd is not None:
             watch.watch_shim(shim, shim_fd)
 
@@ -201,12 +201,12 @@ class Shims:
         """A shim that nobody watches: of an earlier daemon, or a twin. It has time to write the end of the log; where
         nothing has run, to make the container that it is about to make, which is then removed whole."""
         holder = rundir.lock_holder(path)
-        pidfd = monitor.open_process(holder.pid, holder.started_ticks) if holder is not None else None
+        pidfd = epoll.open_process(holder.pid, holder.started_ticks) if holder is not None else None
         if pidfd is None:
             raise ShimFailed(f"{path}: its lock is held by a process that did not sign it")
         gone = asyncio.Event()
         try:
-            self._monitor.watch(pidfd, monitor.PIDFD, lambda _: gone.set())
+            self._monitor.watch(pidfd, epoll.PIDFD, lambda _: gone.set())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LEAVES_SECONDS):
                     await (_made(path, gone) if is_unmade else gone.wait())

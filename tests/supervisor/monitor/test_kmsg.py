@@ -9,13 +9,13 @@ from signal import SIGKILL
 
 import pytest
 
-from supervisor import kmsg
-from supervisor.kernellog import Kill, Known
-from supervisor.kmsg import KernelLog
 from supervisor.model.facts import Exited, Process, Report, Signaled, Source
+from supervisor.monitor import kmsg
+from supervisor.monitor.kernellog import Kill, Known
+from supervisor.monitor.kmsg import KernelLog
 from tests.supervisor.children import descriptors
 from tests.supervisor.fakes import in_loop
-from tests.supervisor.test_kernellog import INNER, chosen, killed, record
+from tests.supervisor.monitor.test_kernellog import INNER, chosen, killed, record
 
 INIT = Process(28900, int(time.clock_gettime(time.CLOCK_BOOTTIME) * kmsg.TICKS))
 UNCOUNTED = Report(Signaled(SIGKILL), Source.RECORD, INIT, 1, counted=False)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shim import fields, launch
-from supervisor import keeper as keeper_module
-from supervisor.keeper import AT_ONCE, JournalUnread, Keeper, KeeperSilent
+from supervisor.monitor import keeper as keeper_module
+from supervisor.monitor.keeper import AT_ONCE, JournalUnread, Keeper, KeeperSilent
 from tests.shim.test_journal import FIRST, HEADER, SECOND, slots
 from tests.shim.test_record import written
 from tests.supervisor.children import descriptors

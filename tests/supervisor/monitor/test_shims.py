@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from shim import launch
-from supervisor import rundir, shims
 from supervisor.model.errors import Busy
 from supervisor.model.facts import RunKey
-from supervisor.shims import Shims
-from supervisor.witness import Watch
+from supervisor.monitor import rundir, shims
+from supervisor.monitor.shims import Shims
+from supervisor.monitor.witness import Watch
 from tests.supervisor.fakes import in_loop, until
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from shim import native
-from supervisor import procstate
 from supervisor.model.facts import Process
+from supervisor.monitor import procstate
 from tests.system.daemonrig import until
 
 

@@ -8,8 +8,8 @@ from collections import deque
 
 import structlog
 
-from supervisor import kernellog
 from supervisor.model.facts import Process, Report
+from supervisor.monitor import kernellog
 from supervisor.system import threads
 
 PATH = "/dev/kmsg"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from shim import fields, record
-from supervisor import rundir
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Process
-from supervisor.rundir import RunDirectory, path_of
+from supervisor.monitor import rundir
+from supervisor.monitor.rundir import RunDirectory, path_of
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.descriptors import only, open_now
 

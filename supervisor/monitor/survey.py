@@ -11,10 +11,10 @@ from typing import TypeVar
 from shim import fields, record
 from shim.mark import MARK, STARTED, decode_mark, decode_started
 from shim.names import CREATED, LOCK, PLAN
-from supervisor import monitor
 from supervisor.model.adoption import Entry, Foundling, Kind
 from supervisor.model.facts import Process
-from supervisor.rundir import decode_process
+from supervisor.monitor import epoll
+from supervisor.monitor.rundir import decode_process
 
 T = TypeVar("T")
 MOST_BYTES = 65536  # of a file that is read here; the largest, a plan, has half of it
@@ -141,10 +141,10 @@ def _quiet(fd: int) -> float:
 
 
 def _lives(process: Process) -> bool:
-    fd = monitor.open_process(process.pid, process.started_ticks)
+    fd = epoll.open_process(process.pid, process.started_ticks)
     if fd is None:
         return False
     try:
-        return not monitor.read_ready(fd)
+        return not epoll.read_ready(fd)
     finally:
         os.close(fd)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import kernellog
-from supervisor.kernellog import Kill, Known, Reader, Since
 from supervisor.model.facts import Exited, ExitStatus, Process, Report, Signaled, Source
+from supervisor.monitor import kernellog
+from supervisor.monitor.kernellog import Kill, Known, Reader, Since
 
 INNER = "system.slice/exitd-box.scope"
 INIT = Process(28900, 74_000)

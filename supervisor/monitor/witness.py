@@ -16,11 +16,11 @@ import structlog
 
 from shim import native
 from shim.record import Record
-from supervisor import control, keeper, monitor, procstate, rundir
-from supervisor.kernelword import NO_WORD, KernelWord, Word
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.facts import Process, Report, RunKey, Source
+from supervisor.monitor import control, epoll, keeper, procstate, rundir
+from supervisor.monitor.kernelword import NO_WORD, KernelWord, Word
 from supervisor.system import room
 
 log = structlog.get_logger(__name__)
@@ -44,7 +44,7 @@ class Beginning(Enum):
 class ShimSenses:
     """What a watch of a shim needs of its owner."""
 
-    monitor: monitor.Monitor
+    monitor: epoll.Monitor
     on_shim_lost: Callable[[RunKey], None]  # what it is there for goes on without it
 
 
@@ -96,7 +96,7 @@ class ShimWatch:
     def _hold_shim(self, shim_fd: int) -> None:
         """A shim that has begun is none to be given up, whatever the kernel has no room for."""
         try:
-            self.senses.monitor.watch(shim_fd, monitor.PIDFD, self._shim_ready)
+            self.senses.monitor.watch(shim_fd, epoll.PIDFD, self._shim_ready)
         except OSError as error:
             os.close(shim_fd)
             log.warning("a shim cannot be watched yet", container=self.key.container, why=error.strerror)
@@ -110,7 +110,7 @@ class ShimWatch:
     def _try_to_hold_shim(self) -> None:
         assert self.shim is not None
         try:
-            shim_fd = monitor.open_process(self.shim.pid, self.shim.started_ticks)
+            shim_fd = epoll.open_process(self.shim.pid, self.shim.started_ticks)
         except OSError:
             return self._hold_shim_later(room.AGAIN_SECONDS)
         if shim_fd is not None:
@@ -214,15 +214,15 @@ class Watch(ShimWatch):
     def _hold_all(self) -> None:
         """Repeatable after OSError."""
         if self.directory.fifo_fd >= 0 and not self.fifo_is_watched:
-            self.senses.monitor.watch(self.directory.fifo_fd, monitor.FIFO, self._fifo_ready)
+            self.senses.monitor.watch(self.directory.fifo_fd, epoll.FIFO, self._fifo_ready)
             self.fifo_is_watched = True
         if self.init_fd < 0 and self.is_unheld and self.init is not None:
-            found = monitor.open_process(self.init.pid, self.init.started_ticks)
+            found = epoll.open_process(self.init.pid, self.init.started_ticks)
             self.init_fd = -1 if found is None else found
         if self.init_fd >= 0 and self.init is not None:
             self.senses.kernel.hold(self.init, self.init_fd)
-            self.found_dead = monitor.read_ready(self.init_fd)
-            self.senses.monitor.watch(self.init_fd, monitor.PIDFD, self._init_ready)
+            self.found_dead = epoll.read_ready(self.init_fd)
+            self.senses.monitor.watch(self.init_fd, epoll.PIDFD, self._init_ready)
         else:
             self.found_dead = True  # it had gone before it could be held
 
@@ -392,7 +392,7 @@ class Watch(ShimWatch):
     def _init_state(self) -> tuple[Init, int | None]:
         """State Z alone is not dead: the other threads of a dead leader live. The pidfd knows."""
         assert self.init is not None
-        if self.init_fd >= 0 and not monitor.read_ready(self.init_fd):
+        if self.init_fd >= 0 and not epoll.read_ready(self.init_fd):
             return Init.ALIVE, None
         try:
             state, _, started, wait_status = native.process_stat(self.init.pid)
@@ -437,7 +437,7 @@ class Watch(ShimWatch):
         if self.init is None:  # it is still creating, or has failed to; its status socket tells that
             return
         self.look()
-        if not self.reported and self.init_fd >= 0 and not monitor.read_ready(self.init_fd):
+        if not self.reported and self.init_fd >= 0 and not epoll.read_ready(self.init_fd):
             self.senses.on_shim_lost(self.key)
 
     def _look_again(self, seconds: float | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from shim import native
-from supervisor.monitor import FIFO, PIDFD, SLICE, Monitor, open_pid, open_process, read_ready
+from supervisor.monitor.epoll import FIFO, PIDFD, SLICE, Monitor, open_pid, open_process, read_ready
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
 from tests.supervisor.fakes import until
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from shim import prepare
-from supervisor import keeper
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import RunKey
-from supervisor.shims import Shims
+from supervisor.monitor import keeper
+from supervisor.monitor.shims import Shims
 from tests.supervisor.children import descriptors
 from tests.supervisor.descriptors import only
 from tests.system.daemonrig import children_of
@@ -22,7 +22,7 @@ LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >seats; tr
 # Files at the numbers that are given, and their seats, in a process of its own: in this one the seats belong to others.
 SPAWNS = """
 import os, sys
-from supervisor import keeper
+from supervisor.monitor import keeper
 directory, seats, *numbers = sys.argv[1:]
 for number in numbers:
     fd = os.open(f"{directory}/file{number}", os.O_RDONLY | os.O_CREAT)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from shim import fields
-from supervisor import control
-from supervisor.control import Control
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.model.facts import Counters, Winsize
+from supervisor.monitor import control
+from supervisor.monitor.control import Control
 from supervisor.system import room
 from tests.supervisor.descriptors import only, open_now
 from tests.supervisor.fakes import in_loop, until

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shim import native, programs
-from supervisor import kernelword, monitor, procevents
 from supervisor.model.facts import Source
-from supervisor.procevents import Ended
+from supervisor.monitor import epoll, kernelword, procevents
+from supervisor.monitor.procevents import Ended
 
 TEST_CODE = 43
 TEST_STATUS = TEST_CODE << 8  # wait status of an exit with that code, wait(2)
@@ -205,7 +205,7 @@ def _ending_child() -> Iterator[tuple[int, int]]:
         fd = os.pidfd_open(child.pid)  # before it may end: afterwards the pid could be another's, were it reaped
         try:
             child.stdin.close()
-            if not monitor.read_ready(fd, LIMIT_SECONDS):
+            if not epoll.read_ready(fd, LIMIT_SECONDS):
                 raise subprocess.TimeoutExpired("sh", LIMIT_SECONDS)
             yield child.pid, fd
         finally:

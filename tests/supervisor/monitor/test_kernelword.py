@@ -1,4 +1,4 @@
-"""supervisor/kernelword.py: which way the kernel is asked; with real events in tests/system/test_procevents.py."""
+"""kernelword.py: which way the kernel is asked; with real events in tests/system/test_procevents.py."""
 
 import asyncio
 import errno
@@ -7,11 +7,11 @@ import socket
 
 import pytest
 
-from supervisor import kernelword
 from supervisor.config.settings import KernelWitness
-from supervisor.kernelword import BY_PIDFD, NO_WORD, KernelWord, chosen
 from supervisor.model.facts import Source
-from supervisor.monitor import Monitor
+from supervisor.monitor import kernelword
+from supervisor.monitor.epoll import Monitor
+from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelWord, chosen
 from tests.supervisor.children import child, name_of
 
 OLD = "kernel 5.10 does not tell exits through pidfds"

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from supervisor import monitor
 from supervisor.model.facts import Process
+from supervisor.monitor import epoll
 
 ROUNDS = 20  # of looking for those who were started meanwhile
 PARENT, SESSION, STARTED = 1, 3, 19  # fields 4, 6 and 22 of proc_pid_stat(5), counted from behind the name
@@ -71,7 +71,7 @@ def signal_family(root: Process, number: int, candidates: Callable[[], Iterable[
 
 def _open(pid: int, kin: Kin) -> int:
     """A pidfd, or -1: it has ended since."""
-    fd = monitor.open_process(pid, kin.started_ticks)
+    fd = epoll.open_process(pid, kin.started_ticks)
     return -1 if fd is None else fd
 
 

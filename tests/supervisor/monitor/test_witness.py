@@ -13,14 +13,14 @@ import pytest
 
 from shim import native
 from shim.record import Record
-from supervisor import monitor, procstate, rundir
-from supervisor.keeper import JournalUnread
-from supervisor.kernelword import BY_PIDFD
 from supervisor.model import evidence
 from supervisor.model.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
-from supervisor.monitor import Monitor
+from supervisor.monitor import epoll, procstate, rundir
+from supervisor.monitor.epoll import Monitor
+from supervisor.monitor.keeper import JournalUnread
+from supervisor.monitor.kernelword import BY_PIDFD
+from supervisor.monitor.witness import Senses, Watch
 from supervisor.system import room
-from supervisor.witness import Senses, Watch
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
 from tests.supervisor.descriptors import only
@@ -389,8 +389,8 @@ class Narrow:
     """Stands for a kernel that has no room for as long as `left` says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left, self.open = 3, monitor.open_process
-        monkeypatch.setattr(monitor, "open_process", self._open)
+        self.left, self.open = 3, epoll.open_process
+        monkeypatch.setattr(epoll, "open_process", self._open)
         monkeypatch.setattr(room, "AGAIN_SECONDS", 0.005)
 
     def _open(self, pid: int, started_ticks: int) -> int | None:

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import structlog
 
 from shim import native
-from supervisor import monitor, procevents, procstate
 from supervisor.config.settings import KernelWitness
 from supervisor.model.facts import Process, Source
-from supervisor.procevents import Answered, Lives, Standing, Threads
+from supervisor.monitor import epoll, procevents, procstate
+from supervisor.monitor.procevents import Answered, Lives, Standing, Threads
 from supervisor.system import room
 
 BUFFER_BYTES = 2 << 20  # some five thousand events
@@ -102,7 +102,7 @@ class ByEvents(KernelWord):
 
     witness = KernelWitness.PROCEVENTS
 
-    def __init__(self, watcher: monitor.Monitor, buffer_bytes: int = BUFFER_BYTES) -> None:
+    def __init__(self, watcher: epoll.Monitor, buffer_bytes: int = BUFFER_BYTES) -> None:
         """OSError: the connector cannot be listened to; its text says why."""
         super().__init__()
         self._held: dict[Process, list[int]] = {}
@@ -240,14 +240,14 @@ class ByEvents(KernelWord):
     def _threads_of(self, process: Process) -> Threads | None:
         """Alive before and after: so the number was not another's in between."""
         pidfd = self._held[process][-1]
-        if monitor.read_ready(pidfd):
+        if epoll.read_ready(pidfd):
             return None
         try:
             found = [each for each in procstate.threads(process.pid, MOST_THREADS) if not each.is_dead]
         except OSError as error:
             log.warning("an end may be unknown: threads cannot be read", pid=process.pid, why=str(error))
             return None
-        if monitor.read_ready(pidfd):
+        if epoll.read_ready(pidfd):
             return None
         return Threads(frozenset(each.tid for each in found), all(each.is_ending for each in found))
 
@@ -300,7 +300,7 @@ class Executions:
             self.let_go(process)
 
 
-def chosen(wanted: KernelWitness, watcher: monitor.Monitor, pidfd_trouble: str) -> KernelWord:
+def chosen(wanted: KernelWitness, watcher: epoll.Monitor, pidfd_trouble: str) -> KernelWord:
     """The best way that is there and wanted. `pidfd_trouble`: why pidfds tell nothing here; empty: they do."""
     trouble = [f"the configuration says kernel_witness = {wanted.value}"] if wanted is not KernelWitness.AUTO else []
     if wanted in (KernelWitness.AUTO, KernelWitness.PIDFD):
@@ -317,7 +317,7 @@ def chosen(wanted: KernelWitness, watcher: monitor.Monitor, pidfd_trouble: str) 
     return KernelWord("; ".join(trouble))
 
 
-def executions(wanted: KernelWitness, watcher: monitor.Monitor, kernel: KernelWord) -> Executions:
+def executions(wanted: KernelWitness, watcher: epoll.Monitor, kernel: KernelWord) -> Executions:
     """`kernel`: what `chosen` has chosen. A configuration that names a way of hearing of ends names it for starts."""
     return Executions(kernel, functools.partial(ByEvents, watcher) if wanted is KernelWitness.AUTO else None)
 

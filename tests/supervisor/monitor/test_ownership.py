@@ -1,4 +1,4 @@
-"""supervisor/ownership.py: the instance of a root, and the states it has had."""
+"""supervisor/monitor/ownership.py: the instance of a root, and the states it has had."""
 
 import os
 import pathlib
@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from supervisor import ownership
 from supervisor.model.errors import CannotStart
+from supervisor.monitor import ownership
 
 
 def test_a_root_keeps_its_instance_and_another_root_has_another(tmp_path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""supervisor/procevents.py: messages and filters by the bytes, and lives against a model of the kernel."""
+"""supervisor/monitor/procevents.py: messages and filters by the bytes, and lives against a model of the kernel."""
 
 import struct
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor import procevents
 from supervisor.model.facts import Process
-from supervisor.procevents import Answered, Ended, Executed, Forked, Lives, Message, Standing, Threads
+from supervisor.monitor import procevents
+from supervisor.monitor.procevents import Answered, Ended, Executed, Forked, Lives, Message, Standing, Threads
 
 NONE, FORK, EXEC, COMM, EXIT = 0, 1, 2, 0x200, 0x80000000
 PID = 1000
