@@ -11,7 +11,7 @@ from supervisor.node import GONE_SECONDS
 from supervisor.podkeeper import members_of
 from supervisor.podlife import PodOperations
 from supervisor.store.database import Change
-from supervisor.streams import Target
+from supervisor.streams.attach import Target
 
 BEGINNING = (Phase.CREATING, Phase.STARTING)
 

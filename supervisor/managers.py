@@ -10,7 +10,7 @@ from supervisor.oci.native import NativeContainers
 from supervisor.sandbox import ExitListener, Found, Made, MadeExec, NoProcess, OomListener
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs
-from supervisor.streams import Orders
+from supervisor.streams.attach import Orders
 
 
 class Containers:

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from supervisor import logs
 from supervisor.admission import Admission
 from supervisor.config.settings import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_made, is_over
-from supervisor.logline import READERS
 from supervisor.managers import Containers
 from supervisor.model import filters, lifecycle
 from supervisor.model.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
@@ -25,6 +23,8 @@ from supervisor.monitor.rundir import path_of
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
 from supervisor.store.events import Item
+from supervisor.streams import logs
+from supervisor.streams.logline import READERS
 from supervisor.system import room
 
 STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying

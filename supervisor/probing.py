@@ -20,7 +20,7 @@ from supervisor.model.execs import CONTAINER_EXIT, Exec, ExecSpec
 from supervisor.model.facts import By, Container, Exit, Exited, Reason, Unknown
 from supervisor.model.health import OUTPUT_MAX, Result
 from supervisor.node import Node
-from supervisor.streams import Output, Session, Target, Wanted
+from supervisor.streams.attach import Output, Session, Target, Wanted
 from supervisor.system.clock import Clock
 
 HEALTH = By(policy="health")

@@ -9,7 +9,7 @@ from supervisor.model.facts import LIVE, Container, Counters, RunKey, Winsize
 from supervisor.monitor import control
 from supervisor.monitor.rundir import path_of
 from supervisor.node import GONE_SECONDS, Node
-from supervisor.streams import Orders, Session, Target, Wanted
+from supervisor.streams.attach import Orders, Session, Target, Wanted
 
 Execs = Callable[[Container, str], Awaitable[Target]]
 OrdersOf = Callable[[RunKey], Orders]

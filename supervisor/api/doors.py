@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import logs
 from supervisor.api import execrequests, replies, requests
 from supervisor.api.streams import StreamDoors, Streams
 from supervisor.api.watches import WatchDoors, Watches
@@ -16,6 +15,7 @@ from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.facts import By, Container, Exit, Spec
 from supervisor.model.views import Info, PodView, View
 from supervisor.store import events
+from supervisor.streams import logs
 from supervisor.system.inotify import Inotify
 from supervisor.system.listening import check_room
 

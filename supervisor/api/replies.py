@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 import structlog
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import logline
 from supervisor.api.checks import check_message, health_message
 from supervisor.api.logspecs import log_message
 from supervisor.api.rights import rights_message
@@ -32,6 +31,7 @@ from supervisor.model.facts import (
 from supervisor.model.pods import State
 from supervisor.model.views import Info, PodView, View
 from supervisor.store import events
+from supervisor.streams import logline
 
 log = structlog.get_logger(__name__)
 

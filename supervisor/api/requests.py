@@ -13,11 +13,11 @@ from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.rights import MOST_PIDS, group_of, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
-from supervisor.logs import Wanted
 from supervisor.model import bounds, restart, signals
 from supervisor.model.errors import BadRequest
 from supervisor.model.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
+from supervisor.streams.logs import Wanted
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms

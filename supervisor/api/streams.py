@@ -10,7 +10,7 @@ from supervisor.api import requests
 from supervisor.api.values import size_of
 from supervisor.model.errors import BadRequest, TimedOut
 from supervisor.model.facts import By, Container, Counters, Winsize
-from supervisor.streams import Dropped, Item, Output, Session, Wanted
+from supervisor.streams.attach import Dropped, Item, Output, Session, Wanted
 from supervisor.system.listening import check_room
 
 START_SECONDS = 10.0  # for the first request of an attach

@@ -37,7 +37,7 @@ from supervisor.shimclient.logfifo import LogFifo
 from supervisor.shimclient.parting import SILENT_SECONDS, part, part_from_nameless
 from supervisor.shimclient.place import Contact
 from supervisor.shimclient.watching import process_of
-from supervisor.streams import Orders
+from supervisor.streams.attach import Orders
 from supervisor.system import room
 
 MONITORED_BY, SILENT = "shim-v2", "unresponsive"

@@ -11,11 +11,11 @@ from shim import plan, programs
 from supervisor import logplaces
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.config.settings import Config
-from supervisor.logs import Wanted
 from supervisor.model.errors import BadRequest, ShimFailed, WrongState
 from supervisor.model.facts import Container, Phase, Spec
 from supervisor.model.logspecs import LogDriver, LogMode, LogSpec
 from supervisor.oci import runplan
+from supervisor.streams.logs import Wanted
 from tests.supervisor.happenings import USER
 from tests.supervisor.test_operations import WEB, obeys, running, serving
 

@@ -10,7 +10,7 @@ from supervisor.model.facts import Container, Phase, RunKey, Spec, Winsize
 from supervisor.monitor.control import Control
 from supervisor.monitor.rundir import path_of
 from supervisor.streamdesk import StreamDesk
-from supervisor.streams import Orders, Output, Session, Target, Wanted
+from supervisor.streams.attach import Orders, Output, Session, Target, Wanted
 from tests.supervisor.fakes import World, in_loop, world
 from tests.supervisor.fakeshim import shim
 

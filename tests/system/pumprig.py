@@ -16,7 +16,7 @@ from supervisor.oci import bundle
 from supervisor.oci.runplan import Place
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
-from supervisor.streams import Dropped, Orders, Session, Target, Wanted
+from supervisor.streams.attach import Dropped, Orders, Session, Target, Wanted
 from tests.system import otherside, shimrig
 from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig
 from tests.system.streamrig import texts

@@ -13,7 +13,7 @@ from supervisor.monitor import shims
 from supervisor.monitor.control import Control
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
-from supervisor.streams import Orders, Wanted
+from supervisor.streams.attach import Orders, Wanted
 from tests.system import pumprig, shimrig
 from tests.system.pumprig import KEY, PART_LINES, Other, Stage, collected, lines, play
 from tests.system.shimrig import Keeper, Rig

@@ -15,7 +15,7 @@ from supervisor.monitor import rundir, shims
 from supervisor.monitor.control import Control
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
-from supervisor.streams import Orders, Output, Wanted
+from supervisor.streams.attach import Orders, Output, Wanted
 from tests.shim.test_journald import Journal
 from tests.system import pumprig
 from tests.system.pumprig import KEY, PART_LINES, SPEC, Stage, collected, lines, play

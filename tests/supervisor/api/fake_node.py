@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
-from supervisor.logs import Wanted
 from supervisor.model.errors import NoSuchContainer
 from supervisor.model.facts import By, Container, Event, Exit, Exited, Oom, Phase, Reason, RunKey, Source, Spec
 from supervisor.model.views import Info, View
 from supervisor.store import events
+from supervisor.streams.logs import Wanted
 
 AT_NS = 1_795_176_000_000_000_001
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from supervisor.model.facts import Container, Counters, Winsize
-from supervisor.streams import Session, Target, Wanted
+from supervisor.streams.attach import Session, Target, Wanted
 from tests.supervisor.api.fake_node import FakeNode
 
 TOLD = Counters(1, 2, 3, 4, 5)

@@ -14,13 +14,13 @@ import grpc
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import streams
 from supervisor.api import streams as doors
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client, ttrpc_beside
 from supervisor.model.errors import BadRequest, NoSuchContainer, ShimFailed, WrongState
 from supervisor.model.facts import Winsize
-from supervisor.streams import Wanted
+from supervisor.streams import attach as streams
+from supervisor.streams.attach import Wanted
 from tests.supervisor.api.fake_node import until
 from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, refused, run, serving
 from tests.supervisor.descriptors import open_now

@@ -6,7 +6,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor import logline
 from supervisor.api import replies, values
 from supervisor.model.checks import HealthSpec
 from supervisor.model.facts import (
@@ -28,6 +27,7 @@ from supervisor.model.facts import (
 )
 from supervisor.model.views import Info, View
 from supervisor.store import events
+from supervisor.streams import logline
 
 AT_NS = 1_795_176_000_000_000_001
 

@@ -21,9 +21,9 @@ from supervisor.api import server as server_module
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
-from supervisor.logs import Wanted
 from supervisor.model import errors
 from supervisor.model.facts import By
+from supervisor.streams.logs import Wanted
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, until
 from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run

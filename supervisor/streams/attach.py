@@ -20,7 +20,7 @@ import structlog
 from supervisor.model.errors import ShimFailed, TimedOut, WrongState
 from supervisor.model.facts import Winsize
 from supervisor.monitor.control import Control
-from supervisor.tap import CHUNK_BYTES, Tap
+from supervisor.streams.tap import CHUNK_BYTES, Tap
 
 LAST_BYTES = 4 << 20  # of a run that is over, whose shim does not wait: more than it holds back for a slow client
 BEGIN_SECONDS = 5.0  # for a shim that is there to be attached to

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from shim.undo import undone_on_failure
-from supervisor.logfiles import Chain
-from supervisor.logline import READERS, Item, Stamps, Tail, Window
 from supervisor.model.logspecs import LogDriver
+from supervisor.streams.logfiles import Chain
+from supervisor.streams.logline import READERS, Item, Stamps, Tail, Window
 from supervisor.system import inotify
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import streams
 from supervisor.model.errors import ShimFailed, WrongState
 from supervisor.model.facts import Winsize
-from supervisor.streams import Dropped, Item, Output, Session, Target, Wanted
+from supervisor.streams import attach
+from supervisor.streams.attach import Dropped, Item, Output, Session, Target, Wanted
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim
@@ -284,8 +284,8 @@ def test_without_a_shim_an_attach_is_given_up_after_its_time(tmp_path: Path, mon
     async def test() -> None:
         async with running(tmp_path) as run:
             async with Session(run.target(), Wanted()) as session:
-                monkeypatch.setattr(streams, "BEGIN_SECONDS", 0.1)
-                monkeypatch.setattr(streams, "REPLACED_SECONDS", 0.1)
+                monkeypatch.setattr(attach, "BEGIN_SECONDS", 0.1)
+                monkeypatch.setattr(attach, "REPLACED_SECONDS", 0.1)
                 run.shim.die()
                 with pytest.raises(ShimFailed, match="no shim listens"):
                     await collected(session)
@@ -299,7 +299,7 @@ def test_without_a_shim_an_attach_is_given_up_after_its_time(tmp_path: Path, mon
 @in_loop
 async def test_the_rest_of_a_run_that_is_over_is_taken_although_the_client_is_slow(tmp_path: Path) -> None:
     async with running(tmp_path) as run, Session(run.target(), Wanted(stderr=False)) as session:
-        out, rest = run.shim.attached[0]["out"], os.urandom(streams.LAST_BYTES // 2)
+        out, rest = run.shim.attached[0]["out"], os.urandom(attach.LAST_BYTES // 2)
         async with aclosing(session.items()) as items:
             os.write(out, b"x")
             assert await anext(items) == Output("stdout", b"x")

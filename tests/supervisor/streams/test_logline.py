@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor import logline
-from supervisor.logline import Entry, Item, Malformed, Parser, Stamps, Tail, Window
+from supervisor.streams import logline
+from supervisor.streams.logline import Entry, Item, Malformed, Parser, Stamps, Tail, Window
 
 TIME = b"2026-11-20T12:00:00.000000001Z"
 TIME_NS = 1795176000_000000001

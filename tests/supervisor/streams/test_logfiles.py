@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor import logfiles, logline
-from supervisor.logfiles import Chain
-from supervisor.logline import Tail, Window
 from supervisor.model.errors import WrongState
+from supervisor.streams import logfiles, logline
+from supervisor.streams.logfiles import Chain
+from supervisor.streams.logline import Tail, Window
 from tests.supervisor.descriptors import open_now
-from tests.supervisor.test_logline import PIECES, line, text
+from tests.supervisor.streams.test_logline import PIECES, line, text
 
 DATED = "log.20261121-2300"
 

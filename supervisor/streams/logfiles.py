@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from shim.undo import undone_on_failure
-from supervisor.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
 from supervisor.model.errors import WrongState
+from supervisor.streams.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
 
 CHUNK_BYTES = 64 * 1024  # read at once: bounds what a fast writer makes us hold
 TURN_LINES = 512  # looked at before others have their turn

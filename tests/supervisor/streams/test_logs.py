@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from supervisor import logs
-from supervisor.logline import Item, stamp
-from supervisor.logs import Wanted
 from supervisor.model.logspecs import LogDriver
+from supervisor.streams import logs
+from supervisor.streams.logline import Item, stamp
+from supervisor.streams.logs import Wanted
 from supervisor.system.inotify import Inotify
 from tests.supervisor.descriptors import open_now
-from tests.supervisor.test_logline import TIME_NS, json_line, line, text
+from tests.supervisor.streams.test_logline import TIME_NS, json_line, line, text
 
 LIMIT_SECONDS = 10
 
