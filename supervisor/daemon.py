@@ -36,7 +36,6 @@ from supervisor.foundlings import Foundlings
 from supervisor.imagedesk import ImageDesk, pause_root
 from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
-from supervisor.managers import Containers, ExecProcesses
 from supervisor.model import lifecycle
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.model.facts import Container, Phase, Report, RunKey, Source, Spec
@@ -62,6 +61,7 @@ from supervisor.prober import Prober
 from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.runcroot import RuncRoot
+from supervisor.runtime.managers import Containers, ExecProcesses
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs
 from supervisor.shimclient.hub import Hub

@@ -34,7 +34,7 @@ from supervisor.model.facts import (
 from supervisor.model.lifecycle import SIGKILL, refuse_damaged
 from supervisor.monitor.kernellog import Known
 from supervisor.node import Node
-from supervisor.sandbox import ExecManager, NoProcess
+from supervisor.runtime.sandbox import ExecManager, NoProcess
 from supervisor.store import salvage
 from supervisor.store.database import AlreadyStored, Change
 from supervisor.storing import in_turn

@@ -32,7 +32,7 @@ from supervisor.model.facts import (
 from supervisor.model.lifecycle import Happening, Moment, Step
 from supervisor.model.restart import Backoff
 from supervisor.monitor.kernellog import Known
-from supervisor.sandbox import ContainerManager
+from supervisor.runtime.sandbox import ContainerManager
 from supervisor.store.database import AlreadyStored, Change, Store
 from supervisor.store.events import EventLog
 from supervisor.storing import Storing, in_turn

@@ -12,7 +12,6 @@ import structlog
 from supervisor.admission import Admission
 from supervisor.config.settings import Config, Retention
 from supervisor.directory import exit_of, is_ended, is_made, is_over
-from supervisor.managers import Containers
 from supervisor.model import filters, lifecycle
 from supervisor.model.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
 from supervisor.model.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
@@ -22,6 +21,7 @@ from supervisor.model.views import Info, View
 from supervisor.monitor.rundir import path_of
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.oci import bundle
+from supervisor.runtime.managers import Containers
 from supervisor.store.events import Item
 from supervisor.streams import logs
 from supervisor.streams.logline import READERS

@@ -14,13 +14,13 @@ from shim.record import Record
 from supervisor import recovery
 from supervisor.config.settings import Retention
 from supervisor.foundlings import Foundlings
-from supervisor.managers import Containers
 from supervisor.model.errors import ExitdError
 from supervisor.model.facts import LIVE, Phase, RunKey
 from supervisor.monitor import epoll, survey
 from supervisor.monitor.orphans import Orphans
 from supervisor.node import Node
 from supervisor.operations import Settings, retained_since
+from supervisor.runtime.managers import Containers
 from supervisor.store.database import DAY_NS, Keep
 
 log = structlog.get_logger(__name__)

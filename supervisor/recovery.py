@@ -14,7 +14,7 @@ from supervisor.model import evidence, lifecycle
 from supervisor.model.errors import ExitdError, StoreFailed
 from supervisor.model.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.node import Node
-from supervisor.sandbox import Found
+from supervisor.runtime.sandbox import Found
 from supervisor.store import salvage
 from supervisor.store.rows import Damaged
 

@@ -12,6 +12,7 @@ ORDER = (
     "shim",  # facts of the programs beside each container; imports nothing of the daemon
     # facts
     "supervisor",
+    "supervisor.runtime",
     "supervisor.streams",
     "supervisor.monitor",
     "supervisor.config",
@@ -50,7 +51,7 @@ ORDER = (
     "supervisor.model.whose",
     "supervisor.store.database.watchrows",
     "supervisor.model.foreign",
-    "supervisor.sandbox",
+    "supervisor.runtime.sandbox",
     "supervisor.config.settings.tomllines",
     "supervisor.config.settings",
     "supervisor.monitor.epoll.procevents",
@@ -97,7 +98,7 @@ ORDER = (
     "supervisor.observe",
     "supervisor.remains",
     # wiring
-    "supervisor.managers",
+    "supervisor.runtime.managers",
     "supervisor.changes",
     "supervisor.storing",
     "supervisor.directory",

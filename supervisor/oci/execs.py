@@ -26,7 +26,7 @@ from supervisor.oci import begun, bundle, cgroups, command, execspec, runplan, r
 from supervisor.oci.runplan import DRAIN_MS, Place
 from supervisor.oci.spec import Document
 from supervisor.oci.watching import Watching
-from supervisor.sandbox import MadeExec, NoProcess
+from supervisor.runtime.sandbox import MadeExec, NoProcess
 from supervisor.system import room
 
 PROCESS = "process.json"

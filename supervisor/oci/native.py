@@ -1,4 +1,4 @@
-"""Shim v1: an OCI runtime under exitd-shim, behind the seam of `supervisor/sandbox.py`.
+"""Shim v1: an OCI runtime under exitd-shim, behind the seam of `supervisor/runtime/sandbox.py`.
 
 The shim runs create and delete; start, kill, pause and the clearing away of what a dead shim left are done here.
 """
@@ -25,7 +25,7 @@ from supervisor.oci import bundle, cgroups, command, namespaces, podlimits, rest
 from supervisor.oci.runplan import Place
 from supervisor.oci.unfiltered import Unfiltered
 from supervisor.oci.watching import Watching, pidfd_of
-from supervisor.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.system import room
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)

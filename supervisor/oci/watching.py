@@ -18,7 +18,7 @@ from supervisor.monitor.witness import Senses, ShimWatch, Watch
 from supervisor.oci import bundle, cgroups, rest
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.oci.runplan import Place
-from supervisor.sandbox import ExitListener, NoProcess, OomListener
+from supervisor.runtime.sandbox import ExitListener, NoProcess, OomListener
 from supervisor.system.inotify import Inotify
 
 KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it

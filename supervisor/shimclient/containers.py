@@ -1,4 +1,4 @@
-"""Shim v2: containers under any containerd shim binary, behind the seam of `supervisor/sandbox.py`.
+"""Shim v2: containers under any containerd shim binary, behind the seam of `supervisor/runtime/sandbox.py`.
 
 exitd does containerd's part: it lays the bundle out, listens for events, calls `start`, and from then on speaks the
 Task service over the socket that was printed. A Wait is open from before the start to the end; after a restart of the
@@ -29,7 +29,7 @@ from supervisor.monitor import procstate, proctree, rundir
 from supervisor.monitor.control import Control
 from supervisor.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.oci.runplan import Place
-from supervisor.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.shimclient import binary, options, place, process, pumps, strays
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import CALL_SECONDS, Link

@@ -25,7 +25,7 @@ from supervisor.oci import bundle, cgroups, command, execspec, spec
 from supervisor.oci.execs import document_env
 from supervisor.oci.runplan import Place
 from supervisor.oci.spec import Document
-from supervisor.sandbox import MadeExec, NoProcess
+from supervisor.runtime.sandbox import MadeExec, NoProcess
 from supervisor.shimclient import place, pumps
 from supervisor.shimclient.hub import Hub, Run
 from supervisor.shimclient.link import Link

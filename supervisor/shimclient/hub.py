@@ -16,7 +16,7 @@ from supervisor.oci import cgroups
 from supervisor.oci.bundle import cgroups_path
 from supervisor.oci.oomwatch import OomWatch
 from supervisor.oci.runplan import Place
-from supervisor.sandbox import ExitListener, OomListener
+from supervisor.runtime.sandbox import ExitListener, OomListener
 from supervisor.shimclient import forwarding, place, process, strays
 from supervisor.shimclient.binary import Shim
 from supervisor.shimclient.logfifo import LogFifo

@@ -11,12 +11,12 @@ from google.protobuf.empty_pb2 import Empty
 from protos.containerd import task_pb2 as pb
 from supervisor.directory import exit_of, is_over
 from supervisor.execops import ExecOperations
-from supervisor.managers import Containers
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.facts import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
 from supervisor.monitor import procstate
 from supervisor.node import GONE_SECONDS, Node
+from supervisor.runtime.managers import Containers
 from supervisor.shimv2 import making, metrics, options, tasks
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.execs import TaskExecs

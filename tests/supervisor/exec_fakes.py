@@ -12,7 +12,7 @@ from supervisor import recovery
 from supervisor.execlife import Execs, Live
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.facts import Container, ExitStatus, Process, Report, RunKey, Source, Spec
-from supervisor.sandbox import MadeExec, NoProcess
+from supervisor.runtime.sandbox import MadeExec, NoProcess
 from tests.supervisor.fakes import CODE_0, World, until, world
 from tests.supervisor.happenings import USER
 

@@ -17,7 +17,7 @@ from supervisor import storing
 from supervisor.model.errors import StoreFailed
 from supervisor.model.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
 from supervisor.node import Node
-from supervisor.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.store.database import Change, Store
 from supervisor.store.events import EventLog
 from supervisor.system import background

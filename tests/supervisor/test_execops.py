@@ -10,11 +10,11 @@ import pytest
 from supervisor import operations
 from supervisor.admission import Admission
 from supervisor.execops import ExecOperations
-from supervisor.managers import Containers
 from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.model.facts import Exited, Phase, Reason, RunKey, Signaled
 from supervisor.model.lifecycle import StartAsked, Started
 from supervisor.operations import Settings
+from supervisor.runtime.managers import Containers
 from tests.supervisor.exec_fakes import SPEC, WEB, ExecWorld, at_once, exec_world, settled
 from tests.supervisor.fakes import hasty, in_loop, until
 from tests.supervisor.happenings import USER

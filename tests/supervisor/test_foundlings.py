@@ -17,7 +17,7 @@ from supervisor.foundlings import Foundlings
 from supervisor.model import adoption
 from supervisor.model.errors import RuntimeFailed
 from supervisor.model.facts import Exited, Phase, Process
-from supervisor.sandbox import Found
+from supervisor.runtime.sandbox import Found
 from supervisor.store.database import Change
 from supervisor.system.inotify import Inotify, Overflow
 from tests.supervisor.children import child, name_of

@@ -11,10 +11,10 @@ import pytest
 
 from supervisor.admission import Admission
 from supervisor.config.settings import Config, Retention
-from supervisor.managers import Containers
 from supervisor.model.errors import AmbiguousId, NoSuchContainer
 from supervisor.model.facts import Exit, Exited, Spec
 from supervisor.operations import Operations, Settings
+from supervisor.runtime.managers import Containers
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 from tests.supervisor.test_operations import Admits, no_info

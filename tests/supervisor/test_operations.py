@@ -10,12 +10,12 @@ import pytest
 
 from supervisor import operations
 from supervisor.admission import Admission
-from supervisor.managers import Containers
 from supervisor.model.errors import NoSuchContainer, RuntimeFailed, TimedOut, WrongState
 from supervisor.model.facts import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
 from supervisor.model.restart import Backoff
 from supervisor.model.views import Info
 from supervisor.operations import Operations, Settings
+from supervisor.runtime.managers import Containers
 from supervisor.store.events import Bookmark
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import USER

@@ -13,7 +13,6 @@ import pytest
 from supervisor import node
 from supervisor.admission import Admission
 from supervisor.imagedesk import ImageDesk
-from supervisor.managers import Containers
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.model.facts import (
     Container,
@@ -37,6 +36,7 @@ from supervisor.model.views import Info
 from supervisor.operations import Settings
 from supervisor.podkeeper import PodKeeper
 from supervisor.podlife import PodOperations
+from supervisor.runtime.managers import Containers
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 

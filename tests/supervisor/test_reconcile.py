@@ -13,12 +13,12 @@ from shim import fields, record
 from supervisor import reconcile
 from supervisor.config.settings import Config, Limits
 from supervisor.foundlings import Foundlings
-from supervisor.managers import Containers
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Phase, RunKey
 from supervisor.monitor import epoll, rundir
 from supervisor.operations import Settings
 from supervisor.reconcile import Parts
+from supervisor.runtime.managers import Containers
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, ends_unreaped, name_of
 from tests.supervisor.fakes import World, until, world

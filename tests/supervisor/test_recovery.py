@@ -8,7 +8,7 @@ from supervisor import recovery
 from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.model.facts import LIVE, Container, Exited, Phase, Reason, Source, Unknown
 from supervisor.recovery import recover
-from supervisor.sandbox import Found
+from supervisor.runtime.sandbox import Found
 from supervisor.store.database import Change
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import container

@@ -7,7 +7,7 @@ from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
 from supervisor.oci.execs import NativeExecs
 from supervisor.oci.native import NativeContainers
-from supervisor.sandbox import ExitListener, Found, Made, MadeExec, NoProcess, OomListener
+from supervisor.runtime.sandbox import ExitListener, Found, Made, MadeExec, NoProcess, OomListener
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs
 from supervisor.streams.attach import Orders
