@@ -50,11 +50,6 @@ from supervisor.monitor.kernelword import KernelWord
 from supervisor.monitor.kmsg import KernelLog
 from supervisor.node import Node
 from supervisor.observer import Observer
-from supervisor.oci import cgroups
-from supervisor.oci.execs import NativeExecs
-from supervisor.oci.native import NativeContainers
-from supervisor.oci.runplan import Place
-from supervisor.oci.watching import Watching
 from supervisor.operations import Settings
 from supervisor.podkeeper import PodKeeper
 from supervisor.prober import Prober
@@ -62,6 +57,11 @@ from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.runcroot import RuncRoot
 from supervisor.runtime.managers import Containers, ExecProcesses
+from supervisor.runtime.oci import cgroups
+from supervisor.runtime.oci.execs import NativeExecs
+from supervisor.runtime.oci.native import NativeContainers
+from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.oci.watching import Watching
 from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.shimclient.execs import ShimV2Execs
 from supervisor.shimclient.hub import Hub

@@ -28,7 +28,7 @@ from supervisor.model.facts import Process, Report, Source, Unknown
 from supervisor.model.whose import Owners
 from supervisor.monitor import epoll
 from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelWord, Word
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 
 COMMAND_BYTES = 16  # TASK_COMM_LEN
 NS_GET_OWNER_UID = 0xB704  # ioctl_ns(2)

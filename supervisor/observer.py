@@ -25,8 +25,8 @@ from supervisor.monitor import epoll, procstate
 from supervisor.monitor.kernellog import Known
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.observe import Sight
-from supervisor.oci import cgroups
-from supervisor.oci.oomwatch import OomWatch
+from supervisor.runtime.oci import cgroups
+from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.store import watchrows
 from supervisor.store.database import AlreadyStored, Change, Store
 from supervisor.store.events import EventLog

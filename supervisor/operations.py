@@ -20,8 +20,8 @@ from supervisor.model.logspecs import LogDriver
 from supervisor.model.views import Info, View
 from supervisor.monitor.rundir import path_of
 from supervisor.node import END_SEEN_SECONDS, GONE_SECONDS, Node
-from supervisor.oci import bundle
 from supervisor.runtime.managers import Containers
+from supervisor.runtime.oci import bundle
 from supervisor.store.events import Item
 from supervisor.streams import logs
 from supervisor.streams.logline import READERS

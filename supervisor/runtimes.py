@@ -11,7 +11,7 @@ from dataclasses import replace
 from supervisor.config.settings import CgroupDriver, Config, Runtime
 from supervisor.model.errors import BadRequest, RuntimeMissing
 from supervisor.model.facts import Spec
-from supervisor.oci import runtime
+from supervisor.runtime.oci import runtime
 from supervisor.shimclient import binary
 
 POD_LIMITS = ("memory_bytes", "pids_limit", "cpu_limit_milli")

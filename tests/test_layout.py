@@ -92,7 +92,7 @@ ORDER = (
     "supervisor.monitor.orphans",
     "supervisor.monitor.probe",
     "supervisor.system.background",
-    "supervisor.oci",
+    "supervisor.runtime.oci",
     "supervisor.shimclient",
     "supervisor.images",
     "supervisor.observe",
@@ -263,7 +263,7 @@ def test_a_planted_import_of_grpc_outside_the_api_is_found(tmp_path: pathlib.Pat
 
 
 def test_a_planted_module_without_a_line_in_the_order_is_found(tmp_path: pathlib.Path) -> None:
-    planted(tmp_path, "supervisor.oci.spec", "")
+    planted(tmp_path, "supervisor.runtime.oci.spec", "")
     planted(tmp_path, "supervisor.utils", "")
     assert unlisted(tmp_path) == ["supervisor.utils"]
 

@@ -60,7 +60,7 @@ def _split(word: str) -> tuple[str, str]:
 
 def read_profile(file: str) -> str:
     """The text of a seccomp profile, checked here, where its lines can be named. Raises BadRequest."""
-    from supervisor.oci import seccompfile  # only for those who need it: exitctl shall start fast
+    from supervisor.runtime.oci import seccompfile  # only for those who need it: exitctl shall start fast
 
     try:
         with open(file, "rb") as opened:

@@ -17,7 +17,7 @@ from shim import native
 from supervisor.api.client import Client, Unreachable
 from supervisor.compare import descent
 from supervisor.model.errors import ExitdError
-from supervisor.oci import bundle, cgroups, rootfs
+from supervisor.runtime.oci import bundle, cgroups, rootfs
 
 ANSWER_SECONDS = 30.0
 LEAVE_SECONDS = 10.0

@@ -13,7 +13,7 @@ from types import FrameType
 
 from shim import native
 from supervisor.compare import contest, facts, machine, plan
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 
 SOCKETS = "/run/containerd"  # of all containerds' shims: the one place that a configuration cannot name
 UNIFIED = f"{cgroups.ROOT}/unified"

@@ -14,7 +14,7 @@ from supervisor.compare.measure import Again, Entrant
 from supervisor.compare.plan import Plan
 from supervisor.compare.way import Driver, in_turn
 from supervisor.compare.ways import WAYS, here, maker
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 
 Say = Callable[[str], None]
 Make = Callable[[str], Callable[[machine.Scratch], Driver]]

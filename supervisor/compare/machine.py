@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 
 LIMIT_SECONDS = 30.0
 UNMOUNT_SECONDS = 10.0

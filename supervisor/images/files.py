@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import BadTar, Kind, TarReader
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.oci.inroot import open_in_root
+from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.system import regular
 
 MOST_DOCUMENT_BYTES = 4 << 20

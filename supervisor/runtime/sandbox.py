@@ -1,8 +1,8 @@
 """The seam of the two designs: what a runtime family must offer, whoever waits for the process behind it.
 
-Shim v1 (exitd-shim beside every container, exit fifo and epoll) is `supervisor/oci/native.py`; a shim v2 client comes
-behind the same two roles. The names are those of the founding documents (kata's runtime-rs), kept so that a reader
-finds them again; their VM-only methods do not exist here.
+Shim v1 (exitd-shim beside every container, exit fifo and epoll) is `supervisor/runtime/oci/native.py`; a shim v2 client
+comes behind the same two roles. The names are those of the founding documents (kata's runtime-rs), kept so that a
+reader finds them again; their VM-only methods do not exist here.
 """
 
 import asyncio

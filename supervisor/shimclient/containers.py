@@ -27,8 +27,8 @@ from supervisor.model.facts import Container, Phase, Process, RunKey, Winsize
 from supervisor.model.taskfacts import Stdio
 from supervisor.monitor import procstate, proctree, rundir
 from supervisor.monitor.control import Control
-from supervisor.oci import bundle, cgroups, command, namespaces, podlimits
-from supervisor.oci.runplan import Place
+from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits
+from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.shimclient import binary, options, place, process, pumps, strays
 from supervisor.shimclient.hub import Hub, Run

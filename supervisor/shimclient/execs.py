@@ -21,10 +21,10 @@ from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
 from supervisor.model.taskfacts import Stdio
 from supervisor.monitor import proctree, rundir
-from supervisor.oci import bundle, cgroups, command, execspec, spec
-from supervisor.oci.execs import document_env
-from supervisor.oci.runplan import Place
-from supervisor.oci.spec import Document
+from supervisor.runtime.oci import bundle, cgroups, command, execspec, spec
+from supervisor.runtime.oci.execs import document_env
+from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.oci.spec import Document
 from supervisor.runtime.sandbox import MadeExec, NoProcess
 from supervisor.shimclient import place, pumps
 from supervisor.shimclient.hub import Hub, Run

@@ -12,10 +12,10 @@ from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.facts import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.monitor import epoll, rundir
 from supervisor.monitor.kernelword import Executions, KernelWord
-from supervisor.oci import cgroups
-from supervisor.oci.bundle import cgroups_path
-from supervisor.oci.oomwatch import OomWatch
-from supervisor.oci.runplan import Place
+from supervisor.runtime.oci import cgroups
+from supervisor.runtime.oci.bundle import cgroups_path
+from supervisor.runtime.oci.oomwatch import OomWatch
+from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import ExitListener, OomListener
 from supervisor.shimclient import forwarding, place, process, strays
 from supervisor.shimclient.binary import Shim

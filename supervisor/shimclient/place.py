@@ -15,7 +15,7 @@ from shim.names import CREATED
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Process
-from supervisor.oci import rootfs
+from supervisor.runtime.oci import rootfs
 
 BUNDLES, CONFIG, ROOTFS, CONTACT = "b", "config.json", "rootfs", "shim"
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8

@@ -23,9 +23,9 @@ from supervisor.model.facts import Container, Process, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
 from supervisor.monitor.shims import ADOPT_SECONDS, ERR_FD, IN_WRITE_FD, OUT_FD, Shims
 from supervisor.monitor.witness import ShimSenses, ShimWatch
-from supervisor.oci import runplan
-from supervisor.oci.execs import HOLD_MS
-from supervisor.oci.runplan import Place
+from supervisor.runtime.oci import runplan
+from supervisor.runtime.oci.execs import HOLD_MS
+from supervisor.runtime.oci.runplan import Place
 
 STDIN, STDOUT, STDERR = "stdin", "stdout", "stderr"  # the fifos; the core knows the first one's name
 DRAIN_MS = 8_000  # from the end to the last of the output, which others' shims cut off after 2 s, or 10 s

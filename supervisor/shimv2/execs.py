@@ -14,8 +14,8 @@ from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import By, Container, Exit
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.node import Node
-from supervisor.oci import shape
-from supervisor.oci import spec as documents
+from supervisor.runtime.oci import shape
+from supervisor.runtime.oci import spec as documents
 from supervisor.shimv2 import making, options, tasks
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.tasks import CREATED, Look, Op, check

@@ -15,7 +15,7 @@ from supervisor.model.facts import UNKNOWN_NUMBER, Container, Phase, Process, Sp
 from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.monitor.rundir import path_of
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from supervisor.shimv2 import mounts, options, stdio
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.tasks import STOPPED, Look

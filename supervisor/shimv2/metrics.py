@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from protos.containerd import cgroups1_pb2 as v1
 from protos.containerd import cgroups2_pb2 as v2
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 
 UNLIMITED = 2**64 - 1
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from protos.containerd import types_pb2
 from shim import native
 from supervisor.model.errors import BadRequest, ShimFailed
-from supervisor.oci.inroot import open_in_root
-from supervisor.oci.lower import lowerdir
-from supervisor.oci.rootfs import MNT_DETACH, MOST_LOOKS, UMOUNT_NOFOLLOW, mounts_under
+from supervisor.runtime.oci.inroot import open_in_root
+from supervisor.runtime.oci.lower import lowerdir
+from supervisor.runtime.oci.rootfs import MNT_DETACH, MOST_LOOKS, UMOUNT_NOFOLLOW, mounts_under
 
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 1 << 5, 1 << 12
 # fstab's words: the flags that each sets, and those that it takes back.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from shim import native
-from supervisor.oci import cgroups, rest
+from supervisor.runtime.oci import cgroups, rest
 from tests.supervisor.children import child
 from tests.supervisor.descriptors import only, open_now
 

@@ -14,7 +14,7 @@ from supervisor.config.settings import Config
 from supervisor.model.errors import BadRequest, ShimFailed, WrongState
 from supervisor.model.facts import Container, Phase, Spec
 from supervisor.model.logspecs import LogDriver, LogMode, LogSpec
-from supervisor.oci import runplan
+from supervisor.runtime.oci import runplan
 from supervisor.streams.logs import Wanted
 from tests.supervisor.happenings import USER
 from tests.supervisor.test_operations import WEB, obeys, running, serving

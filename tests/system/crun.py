@@ -2,7 +2,7 @@
 
 import pathlib
 
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 
 # crun (1.8) refuses a hybrid host whose v2 side has controllers: it is shown a host without that side.
 ON_HYBRID = '#!/bin/sh\nexec unshare --mount sh -c \'umount /sys/fs/cgroup/unified && exec crun "$@"\' crun "$@"\n'

@@ -12,8 +12,8 @@ from shim import programs
 from supervisor.model.facts import Container, Phase, RunKey, Spec
 from supervisor.model.logspecs import LogSpec
 from supervisor.monitor import epoll, keeper, rundir
-from supervisor.oci import bundle
-from supervisor.oci.runplan import Place
+from supervisor.runtime.oci import bundle
+from supervisor.runtime.oci.runplan import Place
 from supervisor.shimclient import pumps
 from supervisor.shimclient.pumps import Pumps
 from supervisor.streams.attach import Dropped, Orders, Session, Target, Wanted

@@ -4,7 +4,7 @@ import pathlib
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system import lives
 from tests.system.daemonrig import until
 

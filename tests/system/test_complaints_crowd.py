@@ -11,7 +11,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system import execrig
 from tests.system.containerdrig import EXITD, Containerd, containerd
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, scaled, until

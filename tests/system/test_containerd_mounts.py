@@ -12,7 +12,7 @@ import pytest
 from protos.containerd import types_pb2
 from shim import native
 from supervisor.model.errors import BadRequest, ShimFailed
-from supervisor.oci.rootfs import MNT_DETACH, mounts_under
+from supervisor.runtime.oci.rootfs import MNT_DETACH, mounts_under
 from supervisor.shimv2 import mounts
 from supervisor.shimv2.mounts import Mount
 from tests.system import shimrig

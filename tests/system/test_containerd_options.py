@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
 from tests.system.daemonrig import commands, until
 from tests.system.watchrig import engine

@@ -19,10 +19,10 @@ from supervisor.monitor import epoll, keeper
 from supervisor.monitor.control import Control
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.monitor.ownership import Owner
-from supervisor.oci.execs import NativeExecs
-from supervisor.oci.native import NativeContainers
-from supervisor.oci.runplan import Place
-from supervisor.oci.watching import Watching
+from supervisor.runtime.oci.execs import NativeExecs
+from supervisor.runtime.oci.native import NativeContainers
+from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.oci.watching import Watching
 from supervisor.shimv2 import stdio
 from supervisor.shimv2.stdio import Words
 from supervisor.system.inotify import Inotify

@@ -16,7 +16,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.api.table import EXITD
 from supervisor.model.errors import BadRequest, ExitdError
-from supervisor.oci import shape
+from supervisor.runtime.oci import shape
 from tests.system import hostile, lives
 from tests.system.clirig import Cli
 from tests.system.daemonrig import Daemon, private_kb

@@ -20,7 +20,7 @@ from supervisor.images import store as store_module
 from supervisor.images.facts import Image, Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import ImageStoreFailed
-from supervisor.oci.lower import lowerdir
+from supervisor.runtime.oci.lower import lowerdir
 from tests.supervisor.images.building import Made, docker_archive, entry, folder, hard, link, tar, tree, write_layout
 from tests.system.daemonrig import scaled
 

@@ -10,7 +10,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim.native import process_stat
 from supervisor.api.client import Client
 from supervisor.monitor import kmsg
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system import lives, shimrig
 from tests.system.daemonrig import scaled, until
 from tests.system.gates import state_of, stopped

@@ -13,9 +13,9 @@ import pytest
 
 from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
 from supervisor.model.facts import Mount, Spec
-from supervisor.oci import cgroups, rootfs, runtime, spec, users
-from supervisor.oci.command import Command, blame
-from supervisor.oci.runtime import Runtime
+from supervisor.runtime.oci import cgroups, rootfs, runtime, spec, users
+from supervisor.runtime.oci.command import Command, blame
+from supervisor.runtime.oci.runtime import Runtime
 from tests.system import crun, tinyroot
 from tests.system.daemonrig import until
 

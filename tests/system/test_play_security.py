@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.api.client import Client
 from supervisor.model.rights import DEFAULT, NAMES
-from supervisor.oci import machine
+from supervisor.runtime.oci import machine
 from tests.system import crun, tinyroot
 from tests.system.clirig import Cli, Said
 from tests.system.daemonrig import Daemon

@@ -12,7 +12,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.monitor import epoll
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system import execrig, lives, tinyroot
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, Left, left, remove_all, until
 from tests.system.lives import last_exit, word

@@ -12,7 +12,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system import crun, lives, restrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.lives import last_exit, word

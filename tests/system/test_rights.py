@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from supervisor.model.rights import DEFAULT, NAMES
-from supervisor.oci import machine
+from supervisor.runtime.oci import machine
 from tests.system import crun
 from tests.system.clirig import Cli
 

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from supervisor.oci import cgroups, machine
-from supervisor.oci.privileges import MASKED_PATHS, READONLY_PATHS
+from supervisor.runtime.oci import cgroups, machine
+from supervisor.runtime.oci.privileges import MASKED_PATHS, READONLY_PATHS
 from tests.system import crun
 from tests.system.clirig import Cli
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system import lives, oracle, tinyroot
 from tests.system.clirig import Cli
 from tests.system.daemonrig import Daemon, until

@@ -14,7 +14,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import WrongState
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from tests.system import lives
 from tests.system.daemonrig import LIMIT_SECONDS, until
 from tests.system.lives import backing_off, events, first_exit, last_exit, ledger, types, word

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from protos.containerd import cgroups1_pb2 as v1
 from protos.containerd import cgroups2_pb2 as v2
-from supervisor.oci import cgroups
+from supervisor.runtime.oci import cgroups
 from supervisor.shimv2 import metrics
 
 needs_v1 = pytest.mark.skipif(

@@ -1,0 +1,359 @@
+"""A container's own bundle below the root directory: its config.json, its root file system, its log.
+
+ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
+ROOT/c/ID/rootfs/               the overlay, unless the container runs on a bundle
+ROOT/c/ID/shm, volumes/         a pod's: what its members share
+ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from supervisor.config.settings import Limits
+from supervisor.model import pods
+from supervisor.model.errors import BadRequest, ExitdError, ShimFailed
+from supervisor.model.facts import Container, Mount, Spec
+from supervisor.model.logspecs import LogDriver
+from supervisor.monitor import probe, rundir
+from supervisor.runtime.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
+from supervisor.runtime.oci.confine import confine
+from supervisor.runtime.oci.seccomp import Machine
+from supervisor.runtime.oci.users import Ids
+
+CGROUP_PARENT = "/exitd"
+SCOPE_NAME = re.compile(r"exitd-[0-9a-z-]+\.scope")
+SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
+SHM = "shm"
+MOST_STORED_BYTES = 64 << 20  # a caller's of the largest size, each of its characters escaped, and what exitd adds
+LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
+
+# What crun does other things for than execve(2), and the names it is installed under to do them.
+HANDLERS = ("run.oci.handler", "module.wasm.image/variant")
+HANDLING = frozenset({"krun", "crun-krun", "crun-wasm"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a run needs to know of its bundle. `command` is None where the bundle names none."""
+
+    path: str
+    cgroups_path: str
+    command: command.Command | None
+    own_pids: bool = True  # the kernel ends whoever is left when init has ended
+    executes: bool = True  # see `executes`
+
+
+def directory_of(root: str, container: str) -> str:
+    return f"{root}/c/{container}"
+
+
+def log_path(root: str, container: Container) -> str:
+    """Of the current file; empty where the log driver writes none."""
+    log = container.spec.log
+    if not log.to_file:
+        return ""
+    return log.path or f"{directory_of(root, container.id)}/{LOG_NAMES[log.driver]}"
+
+
+def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
+    """Mounts and writes what is not there yet. Repeatable. BadRequest for what the caller must change, ShimFailed when
+    the machine does not let us."""
+    directory = directory_of(root, container.id)
+    try:
+        for path in (os.path.dirname(directory), directory, f"{directory}/bundle"):  # makedirs' mode is the last one's
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits)
+        if container.spec.pod:
+            rootfs.prepare_shm(f"{directory}/{SHM}")
+        _make_empty_dirs(container, root)
+        joins = links(container, state)
+        document = _read(directory)
+        if document is None:
+            document = _document(container, merged, root, joins)
+            _write(directory, document)
+        else:
+            if joins or container.spec.mounts:
+                spec.join(document, joins)
+                spec.restrict(document, f"{volumes_of(container, root)}/")
+                _write(directory, document)
+            spec.readable(document)
+    except OSError as error:
+        raise ShimFailed(f"{directory}: {error.strerror or error}") from error
+    path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
+    executed = _executes(document, container.spec)
+    return Bundle(path, _cgroup_in(document) or default_cgroup(container), _command(document), own_pids, executed)
+
+
+def is_adopted(container: Container, root: str) -> bool:
+    """Whether exitd has no config.json of its own for it, and looks at its caller's, where a file system may hang."""
+    return bool(container.spec.bundle) and not os.path.exists(f"{directory_of(root, container.id)}/bundle/config.json")
+
+
+def executes(container: Container, root: str) -> bool:
+    """Whether its init becomes the program by execve(2). Some runtimes run it themselves, a WebAssembly module or
+    a virtual machine: that such an init has executed nothing says nothing. True when the bundle cannot be read."""
+    try:
+        return _executes(configuration(container, root), container.spec)
+    except ExitdError:
+        return _executes({}, container.spec)
+
+
+def _executes(document: spec.Document, wanted: Spec) -> bool:
+    annotations = document.get("annotations")
+    handled = isinstance(annotations, dict) and not annotations.keys().isdisjoint(HANDLERS)
+    return not handled and os.path.basename(wanted.runtime_path or wanted.runtime) not in HANDLING
+
+
+def cgroups_path(container: Container, root: str) -> str:
+    """Where the container's cgroup is, from its config.json; the default when there is none (any more). One that was
+    adopted has the caller's own config.json, which may name no cgroup."""
+    try:
+        return _cgroup_in(configuration(container, root)) or default_cgroup(container)
+    except (BadRequest, ShimFailed):
+        return default_cgroup(container)
+
+
+def configuration(container: Container, root: str) -> spec.Document:
+    """Its config.json, or its caller's if it was adopted, without what cannot be read in it. ShimFailed, BadRequest."""
+    document = _read(directory_of(root, container.id))
+    if document is None and not container.spec.bundle:
+        raise ShimFailed(f"{directory_of(root, container.id)}/bundle/config.json is gone")
+    if document is None:
+        document = spec.parse_stored(*rootfs.read_bundle(container.spec.bundle))
+    return spec.readable(document)
+
+
+def _cgroup_in(document: spec.Document) -> str:
+    """The cgroup that a configuration names; empty when it names none that can be found."""
+    path = spec.named_cgroup(document)
+    return path if path and _is_possible(path) else ""
+
+
+def _is_possible(cgroups_path: str) -> bool:
+    try:
+        cgroups.paths(cgroups_path)
+    except ValueError:
+        return False
+    return True
+
+
+def remove(container_id: str, root: str) -> None:
+    """Nothing is left of the container's directory. Repeatable. ShimFailed when a mount cannot be released."""
+    directory = directory_of(root, container_id)
+    try:
+        rootfs.release(f"{directory}/rootfs")
+        rootfs.release_shm(f"{directory}/{SHM}")
+        # Only after the mounts are gone: what is removed recursively must be ours alone.
+        if rootfs.mounts_under(directory):
+            raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
+        shutil.rmtree(directory, ignore_errors=True)
+    except OSError as error:
+        raise ShimFailed(f"{directory}: {error.strerror or error}") from error
+
+
+def default_cgroup(container: Container) -> str:
+    """A pod has a cgroup of its own around those of its containers: its limits hold for all of them together. Scopes of
+    systemd stand side by side."""
+    if container.spec.systemd_cgroup:
+        return scope(container.id)
+    pod = pod_of(container)
+    return f"{pod_cgroup(pod)}/{container.id}" if pod else single_cgroup(container.id)
+
+
+def single_cgroup(container_id: str) -> str:
+    return f"{CGROUP_PARENT}/{container_id}"
+
+
+def scope(container_id: str) -> str:
+    return f"{SCOPES}{container_id}"
+
+
+def is_ours(cgroups_path: str) -> bool:
+    """Not one that a bundle names, which others may share."""
+    return cgroups_path.startswith((f"{CGROUP_PARENT}/", SCOPES))
+
+
+def pod_cgroup(pod_id: str) -> str:
+    return f"{CGROUP_PARENT}/pod-{pod_id}"
+
+
+def stray_cgroups(container_id: str) -> tuple[str, ...]:
+    """Where a container that nobody knows any more may have its cgroup."""
+    pods_own = (parent for parent in cgroups.children(CGROUP_PARENT) if "/pod-" in parent)
+    return single_cgroup(container_id), scope(container_id), *(f"{parent}/{container_id}" for parent in pods_own)
+
+
+def all_cgroups() -> tuple[str, ...]:
+    """Every cgroup of the form that exitds give to pods and containers, members of pods first."""
+    top = cgroups.children(CGROUP_PARENT)
+    members = tuple(member for parent in top if "/pod-" in parent for member in cgroups.children(parent))
+    scopes = (path.rpartition("/")[2] for path in cgroups.children("/exitd.slice"))
+    own = tuple(scope(name[len("exitd-") : -len(".scope")]) for name in scopes if SCOPE_NAME.fullmatch(name))
+    return (*members, *top, *own)
+
+
+def id_of(cgroups_path: str) -> str:
+    """The container's, from a path of `all_cgroups`; of a pod's, the pod's."""
+    return re.split("[/:]", cgroups_path)[-1].removeprefix("pod-")
+
+
+def pod_of(container: Container) -> str:
+    """The id of the container's pod: for its pause container the own one; empty for one without a pod."""
+    return container.id if container.spec.pod else container.spec.sandbox
+
+
+def links(container: Container, state: str) -> dict[str, str]:
+    """Where the container's configuration looks for the namespaces it joins: its shim links them there, in the run
+    directory, for the length of a create."""
+    path = rundir.path_of(state, container.id, container.run)
+    return namespaces.links(path, namespaces.joined(container.spec))
+
+
+def _host(container: Container) -> spec.Host:
+    return spec.Host(
+        cgroup_v2=cgroups.mode() is cgroups.Mode.V2,
+        swap_limit=cgroups.counts_swap(),
+        hard_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        oom_score_adj=container.spec.task.oom_score_adj if container.spec.task is not None else 0,
+        counts_pids=cgroups.counts_pids(),
+        capabilities=machine.capabilities(),
+        hidden=machine.throttles(),
+        sysctls=machine.sysctls(),
+        apparmor=machine.has_apparmor(),
+        selinux=machine.has_selinux(),
+        devices=machine.devices() if container.spec.rights.privileged else (),
+    )
+
+
+def _make_empty_dirs(container: Container, root: str) -> None:
+    for mount in container.spec.mounts:
+        if mount.empty_dir:
+            path = _empty_dir(container, root, mount)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkdir(path)
+                if mount.group is not None:
+                    os.chown(path, -1, mount.group)
+                # Whatever the umask is: members run as different users. setgid: what is made there has the group, too.
+                os.chmod(path, 0o777 if mount.group is None else 0o2777)
+
+
+def _empty_dir(container: Container, root: str, mount: Mount) -> str:
+    return f"{volumes_of(container, root)}/{mount.empty_dir}"
+
+
+def volumes_of(container: Container, root: str) -> str:
+    """Where the empty directories of its pod are, or its own."""
+    return f"{directory_of(root, pod_of(container) or container.id)}/volumes"
+
+
+def _with_sources(container: Container, root: str) -> Spec:
+    """The spec with the directories that its empty_dir mounts mean, read-only where others have the same root."""
+    mounts = tuple(
+        replace(mount, source=_empty_dir(container, root, mount)) if mount.empty_dir else mount
+        for mount in container.spec.mounts
+    )
+    shared = not container.spec.bundle and rootfs.is_shared(container.spec)
+    return replace(container.spec, mounts=mounts, read_only=container.spec.read_only or shared)
+
+
+def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shared:
+    pod = pod_of(container)
+    return spec.Shared(
+        tuple(joins.items()),
+        f"{directory_of(root, pod)}/{SHM}" if pod else "",
+        tuple(pods.seen_by_runtime(container).items()),
+    )
+
+
+def _document(container: Container, merged: str, root: str, joins: dict[str, str]) -> spec.Document:
+    wanted, path = _with_sources(container, root), default_cgroup(container)
+    shared, host, volumes = _shared(container, root, joins), _host(container), f"{volumes_of(container, root)}/"
+    if merged:
+        user = privileges.user_of(
+            wanted.rights, users.resolve(wanted.user, merged, image_groups=wanted.rights.image_groups)
+        )
+        made = spec.config(
+            wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
+        )
+        return confine(spec.restrict(made, volumes), wanted.security, _machine())
+    document = spec.parse_bundle(*rootfs.read_bundle(wanted.bundle))
+    bundle_user = users.resolve(wanted.user, _bundle_root(document, wanted)) if wanted.user else None
+    adapted = spec.adapt_bundle(document, wanted, cgroups_path=path, user=bundle_user, shared=shared, host=host)
+    if not _is_possible(named := spec.cgroups_path_of(adapted)):
+        file = f"{wanted.bundle}/config.json"
+        raise BadRequest(f"{file}: linux.cgroupsPath {named!r} must be absolute, or SLICE:PREFIX:NAME for systemd")
+    return confine(spec.restrict(adapted, volumes), wanted.security, _machine())
+
+
+def user_of_exec(container: Container, user: str, root: str) -> Ids | None:
+    """Return who an exec runs as that asks for a user of the container's root; None: as the container does. It has the
+    container's groups too, and of the image's what the container may have. BadRequest."""
+    if not user:
+        return None
+    rights, shown = container.spec.rights, f"the container {container.spec.name}"
+    return privileges.with_groups(rights, users.resolve(user, root, shown=shown, image_groups=rights.image_groups))
+
+
+def _machine() -> Machine:
+    return Machine(os.uname().machine, probe.kernel())
+
+
+def _bundle_root(document: spec.Document, wanted: Spec) -> str:
+    return os.path.join(wanted.bundle, spec.rootfs_of(document))
+
+
+def _command(document: spec.Document) -> command.Command | None:
+    process: dict[str, Any] = cast("dict[str, Any]", document["process"])
+    if not process.get("args"):
+        return None
+    mounts = cast("list[dict[str, Any]]", document.get("mounts") or [])
+    over = tuple(os.path.normpath(mount["destination"]) for mount in mounts if _is_over(mount))
+    return command_of(process, spec.rootfs_of(document), over)
+
+
+def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) -> command.Command:
+    """What such a process executes, on that root file system."""
+    user = process.get("user", {})
+    return command.Command(
+        rootfs,
+        process["args"][0],
+        command.path_of(process.get("env", ())),
+        process.get("cwd", "/"),
+        users.Ids(user.get("uid", 0), user.get("gid", 0), tuple(user.get("additionalGids", ()))),
+        mounts,
+    )
+
+
+def _is_over(mount: dict[str, Any]) -> bool:
+    """A bind mount brings files of the caller's; what other mounts bring holds no commands."""
+    return bool({"bind", "rbind"} & {*mount.get("options", ())}) and str(mount.get("destination", "")).startswith("/")
+
+
+def _read(directory: str) -> spec.Document | None:
+    """As an exitd has written it. None: there is none, or it is no configuration."""
+    path = f"{directory}/bundle/config.json"
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MOST_STORED_BYTES + 1)
+        return spec.parse_stored(text, path) if len(text) <= MOST_STORED_BYTES else None
+    except (FileNotFoundError, BadRequest):
+        return None
+
+
+def _write(directory: str, document: spec.Document) -> None:
+    path = f"{directory}/bundle/config.json"
+    with open(f"{path}.new", "w", encoding="utf-8", opener=_private) as file:
+        file.write(json.dumps(document))  # json.dump would do it in Python, piece by piece
+    os.rename(f"{path}.new", path)
+
+
+def _private(path: str, flags: int) -> int:
+    """The environment of a container may hold its secrets."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

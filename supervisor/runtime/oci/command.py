@@ -1,0 +1,148 @@
+"""Why a create failed: the command is missing (127), it cannot be executed (126), or the runtime has trouble (125).
+
+Decided by looking into the root file system, never by the runtime's words: runc and crun word it differently, and runc
+has changed its wording between versions. What they do (observed with runc 1.1.5 and crun 1.8.1):
+
+| command | fails at | seen |
+|---|---|---|
+| missing, in PATH or by path; links in a circle; a file as a directory | create | status 1, no pid file, no state |
+| a directory; no x bit | create | status 1, no pid file, no state |
+| out of the user's reach (directory 0700 of somebody else) | create (runc), init (crun) | status 1 |
+| script or ELF with a missing interpreter; interpreter without x bit | init | create 0, start 0, init ends with 1 |
+| exec format error: no `#!`, empty file, other machine | init | create 0, start 0, init ends with 1 |
+| working directory missing | never | both make it |
+
+Those that fail at init have executed nothing, which `Watch.never_began` sees: a failed start, whose end has no code.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
+from supervisor.runtime.oci.inroot import open_in_root
+from supervisor.runtime.oci.users import Ids
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """`because` says why, for people."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotExecutable:
+    because: str
+
+
+Lookup = Found | NotFound | NotExecutable
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What the runtime was to execute, and where and as whom."""
+
+    rootfs: str
+    argv0: str
+    path_env: str = DEFAULT_PATH
+    cwd: str = "/"
+    user: Ids = field(default_factory=Ids)
+    mounts: tuple[str, ...] = ()  # where the caller's own directories and files come over the root file system
+
+
+def path_of(env: Iterable[str]) -> str:
+    """The PATH that counts among `K=V` lines: the last one, as the runtimes set them in order."""
+    values = [line.removeprefix("PATH=") for line in env if line.startswith("PATH=")]
+    return values[-1] if values else DEFAULT_PATH
+
+
+def blame(
+    command: Command, runtime_error: str, verb: str = "the runtime could not create the container"
+) -> CommandNotFound | CommandNotExecutable | RuntimeFailed:
+    """The error of a failed create or exec. `runtime_error` are the runtime's own words, passed on and never read;
+    `verb` stands before them where the command is not to blame."""
+    if not os.path.isdir(command.rootfs):  # nothing there to look into
+        return RuntimeFailed(f"the root file system {command.rootfs} is not there: {runtime_error}")
+    words = f"{command.argv0!r}: {{}} (the runtime says: {runtime_error or 'nothing'})"
+    match find_command(command):
+        case NotFound() | NotExecutable() if _may_be_mounted(command):  # what is there only the container would see
+            return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
+        case NotFound(because):
+            return CommandNotFound(words.format(because), command=command.argv0)
+        case NotExecutable(because):
+            return CommandNotExecutable(words.format(because), command=command.argv0)
+        case Found():
+            return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
+
+
+def never_executed(argv0: str, runtime_error: str = "", more: str = "") -> CommandNotExecutable:
+    """The error of a process that ended before it had executed its command. `more` ends the sentence of what to do."""
+    why = f"{argv0!r} was never executed, its process ended without it ({runtime_error or 'the kernel refused it'})"
+    return CommandNotExecutable(f"{why}; look at its format, its #! line and its interpreter{more}", command=argv0)
+
+
+def find_command(command: Command) -> Lookup:
+    """Looks for the command as execvp(3) does. A name with a slash is a path, else every directory of PATH is tried.
+
+    In PATH a directory of that name is passed over, and a file that cannot be executed counts only if no other can.
+    """
+    if "/" in command.argv0:
+        return _look(command, command.argv0)
+    blocked: NotExecutable | None = None
+    for directory in command.path_env.split(":") if command.argv0 else ():
+        match _look(command, f"{directory or '.'}/{command.argv0}"):
+            case Found() as found:
+                return found
+            case NotExecutable(because) as result if because != _DIRECTORY:
+                blocked = blocked or result
+    return blocked or NotFound(f"not found in PATH ({command.path_env})")
+
+
+def _may_be_mounted(command: Command) -> bool:
+    """Whether a place where the command was looked for lies in, or is, one of the mounts."""
+    names = [command.argv0] if "/" in command.argv0 else [f"{d}/{command.argv0}" for d in command.path_env.split(":")]
+    places = [os.path.normpath(os.path.join("/", command.cwd, name)) for name in names]
+    return any(os.path.commonpath((place, mount)) == mount for place in places for mount in command.mounts)
+
+
+_DIRECTORY = "is a directory"
+
+
+def _look(command: Command, path: str) -> Lookup:
+    full = os.path.join("/", command.cwd, path)
+    try:
+        found_fd = open_in_root(command.rootfs, full, may_search=lambda status: _may_execute(status, command.user))
+    except PermissionError:
+        return NotExecutable("a directory on its path may not be searched by the container's user")
+    except OSError as error:
+        return NotFound(os.strerror(error.errno or errno.ENOENT).lower())
+    try:
+        status = os.fstat(found_fd)
+    finally:
+        os.close(found_fd)
+    if stat.S_ISDIR(status.st_mode):
+        return NotExecutable(_DIRECTORY)
+    if not stat.S_ISREG(status.st_mode):
+        return NotExecutable("is not a regular file")
+    return Found(full) if _may_execute(status, command.user) else NotExecutable("has no execute permission")
+
+
+def _may_execute(status: os.stat_result, user: Ids) -> bool:
+    """By the mode bits alone. Root searches every directory and executes what has any x bit, capabilities(7)."""
+    if user.uid == 0:
+        return stat.S_ISDIR(status.st_mode) or bool(status.st_mode & 0o111)
+    if status.st_uid == user.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == user.gid or status.st_gid in user.additional_gids:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)

@@ -1,0 +1,329 @@
+"""Execs under exitd-shim: another process in a running container, made by the runtime's exec, a shim of its own above.
+
+`runtime exec --detach` leaves the process to its subreaper, the shim, and writes its pid: for the shim that is a create
+with nothing to remove at the end. Everything of an exec lies in a directory inside its container's run directory.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable, Collection, Iterator
+
+import structlog
+
+from shim import launch, names, native, plan, prepare
+from shim.undo import undone_on_failure
+from supervisor.model import errnos
+from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
+from supervisor.model.execs import Exec
+from supervisor.model.facts import Container, Process, RunKey
+from supervisor.monitor import epoll, procstate, proctree, rundir
+from supervisor.monitor.shims import LOOK_SECONDS
+from supervisor.monitor.witness import Beginning, Watch
+from supervisor.runtime.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
+from supervisor.runtime.oci.runplan import DRAIN_MS, Place
+from supervisor.runtime.oci.spec import Document
+from supervisor.runtime.oci.watching import Watching
+from supervisor.runtime.sandbox import MadeExec, NoProcess
+from supervisor.system import room
+
+PROCESS = "process.json"
+
+LOCK_STAGE = "lock"  # shim/core/setup.c
+SHIM_SECONDS = 5.0  # for the shim's own work, beside its runtime's
+SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun, or ended
+HOLD_MS = 10_000  # how long the output of an exec that is to be attached to waits for that
+
+log = structlog.get_logger(__name__)
+
+
+class NativeExecs:
+    """ExecManager for runc, crun and their like."""
+
+    def __init__(self, place: Place, watching: Watching) -> None:
+        self._place = place
+        self._watching = watching
+
+    async def create_exec(self, container: Container, e: Exec) -> MadeExec:
+        await self._watching.learn(container, self._place)
+        with self._root(container) as root:
+            where, looking = f"the look into the root of {container.spec.name}", self._place.looking
+            process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
+            directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
+            watch = self._watching.add(e.key, directory, executes=self._watching.executes_of(container))
+            _write(f"{directory.path}/{PROCESS}", process)
+            kills = self._watching.oom_kills(e.key)
+            status = await self._shims_word(watch, e)
+            if isinstance(status, launch.Created):
+                init = self._watching.hold(watch, status)
+                return MadeExec(init, watch.shim, kills, unseen=await self._is_unseen(watch, wanted.argv0))
+            failed = status
+            made = await self._begun_without_word(container, e, status)
+            if made is NoProcess.NEVER_BEGAN:
+                raise await looking.run(where, lambda: _blame(wanted, container, failed, self._place.create_seconds))
+            if not isinstance(made, Process):
+                return MadeExec(None, None, kills)
+            found = made
+            await room.surely(lambda: self._watching.take_up(watch, found))
+            return MadeExec(found, None, kills, unseen=await self._is_unseen(watch, wanted.argv0))
+
+    async def _is_unseen(self, watch: Watch, argv0: str) -> bool:
+        """Waits until its program is executed, or it has ended. CommandNotExecutable when it never was."""
+        beginning = await watch.beginning()
+        if beginning is Beginning.NEVER:
+            raise command.never_executed(argv0)
+        return beginning is not Beginning.SEEN
+
+    async def _begun_without_word(
+        self, container: Container, e: Exec, status: launch.Failed | None
+    ) -> Process | NoProcess:
+        """What has begun although no shim has said so. A shim that finds the lock taken has come after another, as when
+        a keeper was lost that had begun one: that one goes on."""
+        if status is not None and status.stage != LOCK_STAGE:
+            return NoProcess.NEVER_BEGAN
+        look = self._begun_unseen if status is None else self.begun_exec
+        return await room.surely(lambda: look(container, e))
+
+    async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | None:
+        """None when it was killed before it had one, or stands still and has none to be waited for."""
+        try:
+            return await self._watching.shims.begin(
+                watch,
+                self._place.create_seconds + SHIM_SECONDS,
+                adopt=False,
+                stdin=e.spec.stdin,
+                tty=e.spec.tty,
+                owner=(e.spec.foreign.uid, e.spec.foreign.gid),
+            )
+        except TimedOut as error:
+            log.warning("shim of an exec says nothing", container=e.key.container, exec=e.key.exec_id, why=str(error))
+            return None
+
+    async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
+        await self._watching.learn(container, self._place)
+        path, loop = self.directory_of(e.key), asyncio.get_running_loop()
+        end = loop.time() + self._place.create_seconds + SHIM_SECONDS
+        while (made := rundir.named(path)) is None:
+            if loop.time() > end or not _is_at_it(path):
+                return await self._begun_unseen(container, e)
+            # One that found no room to note what it has made registers it with the keeper, with the next one too.
+            if isinstance(word := await self._watching.keepers_word(e.key), Process):
+                return word
+            await asyncio.sleep(LOOK_SECONDS)
+        return made
+
+    async def _begun_unseen(self, container: Container, e: Exec) -> Process | NoProcess:
+        """What came of a shim that was killed, or is now, before it could say so: what its runtime had begun is the
+        keeper's child by now. The keeper keeps the end of one that ends before it has been found here."""
+        path = self.directory_of(e.key)
+        async with self._watching.shims.locked(path):
+            made, shim = rundir.named(path), rundir.lock_holder(path)
+        if made is not None:
+            return made
+        if shim is None:  # it had not come as far as to sign its lock
+            return NoProcess.NEVER_BEGAN
+        await _within(lambda: procstate.is_gone(shim) and not begun.in_session(shim.pid))
+        word = await self._watching.keepers_word(e.key)
+        if isinstance(word, Process):
+            return word
+        found = await self._look_for_begun(container, e.key, shim)
+        if found.process is not None and self._is_only_one(e.key):
+            await self._watching.name(e.key, found.process, path)
+            return found.process
+        if found.process is not None or found.undecided:
+            return NoProcess.UNKNOWN
+        return await self._watching.keepers_word(e.key)
+
+    async def _look_for_begun(self, container: Container, key: RunKey, shim: Process) -> begun.Found:
+        cgroup, found = self._watching.cgroup_of(container, self._place.root), begun.Found()
+        known = self._watching.inits_of(container.id)
+
+        def decided() -> bool:
+            nonlocal found
+            found = begun.find(begun.look(cgroups.pids(cgroup)), shim.started_ticks, known)
+            return found.process is not None or not found.undecided
+
+        await _within(decided)
+        return found
+
+    def _is_only_one(self, key: RunKey) -> bool:
+        """No other exec of this container has lost its shim in the making: what is found is this one's."""
+        path = rundir.path_of(self._place.state, key.container, key.run)
+        others = [f"{path}/{rundir.EXECS}/{id}" for id in rundir.execs(path) if id != key.exec_id]
+        return not any(rundir.named(each) is None and not _is_at_it(each) for each in others)
+
+    async def connect_exec(self, container: Container, e: Exec) -> None:
+        assert e.init is not None
+        await self._watching.learn(container, self._place)
+        self._find(container, e.key, e.init)
+
+    def _find(self, container: Container, key: RunKey, init: Process) -> None:
+        self._watching.drop(key)
+        executes = self._watching.executes_of(container)
+        directory = rundir.reopen(self._place.state, key.container, key.run, key.exec_id)
+        with undone_on_failure(lambda: self._watching.drop(key)):
+            self._watching.find(key, directory, init, executes=executes)
+
+    async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
+        watch = self._watching.get(e.key)
+        if watch is not None and watch.is_unheld and watch.init_fd < 0:
+            raise Busy(f"out of descriptors, exec {e.key.exec_id} cannot be signalled now; try again", id=container.id)
+        if watch is None or watch.init_fd < 0 or watch.init is None:
+            raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
+        if everyone:
+            cgroup = self._watching.cgroup_of(container, self._place.root)
+            await asyncio.to_thread(proctree.signal_family, watch.init, number, lambda: cgroups.pids(cgroup))
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(watch.init_fd, number)
+
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        return self._watching.kill_stopped_shim(key)
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        return self._watching.shim_gone(key)
+
+    async def settle_exec(self, key: RunKey) -> None:
+        await self._watching.settle(key, self.directory_of(key))
+
+    async def delete_exec(self, container: Container, e: Exec) -> None:
+        await self._watching.learn(container, self._place)
+        path, shims = self.directory_of(e.key), self._watching.shims
+        word = await self._watching.keepers_word(e.key) if e.init is None else None  # `leave` has it forgotten
+        await self._watching.leave(e.key, path, runplan.leaves_seconds(e.spec.foreign))
+        async with shims.locked(path):
+            if e.init is None:
+                await asyncio.to_thread(self._end_abandoned, container, path, word)
+            self._watching.drop(e.key)
+            rundir.remove(path)
+
+    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        for exec_id in [name for name in rundir.execs(path) if name not in known]:
+            log.warning("directory of an exec left over, removing it", container=container.id, exec=exec_id)
+            stray = f"{path}/{rundir.EXECS}/{exec_id}"
+            async with self._watching.shims.locked(stray):
+                rundir.remove(stray)
+
+    def directory_of(self, key: RunKey) -> str:
+        return rundir.path_of(self._place.state, key.container, key.run, key.exec_id)
+
+    @contextlib.contextmanager
+    def _root(self, container: Container) -> Iterator[str]:
+        """The container's root as its processes see it, mounts and all, for the length of the block. WrongState when it
+        has ended: its pid may be another's then, so it is looked at last."""
+        watch = self._watching.get(RunKey(container.id, container.run))
+        root_fd = -1
+        try:
+            if watch is None or watch.init is None or watch.init_fd < 0:
+                raise ProcessLookupError
+            root_fd = os.open(f"/proc/{watch.init.pid}/root", os.O_PATH | os.O_DIRECTORY)
+            if epoll.read_ready(watch.init_fd) or procstate.is_ending(watch.init):
+                raise ProcessLookupError
+            yield f"/proc/self/fd/{root_fd}"
+        except (ProcessLookupError, FileNotFoundError, PermissionError) as error:
+            raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
+        finally:
+            if root_fd >= 0:
+                os.close(root_fd)
+
+    def _prepare(self, container: Container, e: Exec, root: str) -> tuple[Document, command.Command]:
+        if e.spec.process:
+            process = execspec.whole(e.spec)
+            return process, bundle.command_of(process, root, mounts=())
+        document = bundle.configuration(container, self._place.root)
+        user = bundle.user_of_exec(container, e.spec.user, root)
+        own_env = document_env(document) if container.spec.bundle else container.spec.env
+        process = execspec.process(document, e.spec, user, own_env)
+        return process, bundle.command_of(process, root, mounts=())
+
+    def _plan(self, container: Container, e: Exec) -> bytes:
+        path, key = self.directory_of(e.key), e.key
+        cgroup = self._watching.cgroup_of(container, self._place.root)
+        rt = runplan.runtime_of(container, self._place, cgroup)
+        files = runtime.ExecFiles(f"{path}/{PROCESS}", f"{path}/{names.PID_FILE}", f"{path}/{names.RUNTIME_LOG}")
+        wanted = plan.Plan(
+            id=key.container,
+            run=key.run,
+            exec_id=key.exec_id,
+            create=tuple(rt.exec(runplan.runtime_id(container), files, console=plan.CONSOLE if e.spec.tty else "")),
+            remove=(),
+            pid_file=files.pid,
+            runtime_log=files.log,
+            oom=cgroups.oom_counter_path(cgroup) or "",
+            keeper=f"{self._place.state}/{launch.SOCKET_NAME}",
+            create_ms=int(self._place.create_seconds * 1000),
+            drain_ms=DRAIN_MS,
+            handled=not self._watching.executes_of(container),
+            tty=e.spec.tty,
+            rows=e.spec.size.rows if e.spec.size else 0,
+            cols=e.spec.size.cols if e.spec.size else 0,
+            hold_ms=HOLD_MS if e.spec.attach else 0,
+        )
+        return plan.encode(runplan.with_foreign(wanted, e.spec.foreign))
+
+    def _end_abandoned(self, container: Container, path: str, word: Process | NoProcess | None) -> None:
+        """End what a shim or daemon that was killed in the middle had made, and reported to no caller. There is a pid
+        file where the shim had no file system in memory for it; elsewhere the keeper's word names what the shim had
+        registered. A process that none of them names ends with its container."""
+        cgroup = self._watching.cgroup_of(container, self._place.root)
+        process = rundir.created(path) or _in_pid_file(f"{path}/{names.PID_FILE}", cgroup)
+        if process is None and isinstance(word, Process):
+            process = word
+        if process is not None:
+            proctree.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
+
+
+async def _within(done: Callable[[], bool]) -> None:
+    """Until it is, or SETTLED_SECONDS have passed."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SETTLED_SECONDS):
+            while True:
+                if await asyncio.to_thread(done):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+
+
+def _is_at_it(path: str) -> bool:
+    """A shim has the lock of this directory. One that comes only now finds it taken, and leaves."""
+    with rundir.locked(path) as free:
+        return not free
+
+
+def document_env(document: Document) -> tuple[str, ...]:
+    process = document.get("process")
+    env = process.get("env") if isinstance(process, dict) else None
+    return tuple(env) if isinstance(env, list) else ()
+
+
+def _in_pid_file(path: str, cgroup: str) -> Process | None:
+    """The process is the container's if it is on its cgroup's list after its start time was read."""
+    try:
+        with open(path, "rb") as file:
+            pid = int(file.read(32))
+        process = Process(pid, native.process_stat(pid)[2])
+    except (OSError, ValueError):
+        return None
+    return process if pid in cgroups.pids(cgroup) else None
+
+
+def _write(path: str, document: Document) -> None:
+    try:
+        prepare.write_new(path, json.dumps(document).encode())
+    except OSError as error:
+        if room.is_used_up(error):
+            raise room.busy(path, error.strerror) from error
+        raise ShimFailed(f"{path}: {errnos.said(error)}") from error
+
+
+def _blame(
+    wanted: command.Command, container: Container, status: launch.Failed | None, create_seconds: float
+) -> ExitdError:
+    """Why nothing runs: by stage and error number, or by a look into the root; never by the runtime's words."""
+    if status is None:
+        return ShimFailed(f"the exitd-shim of an exec in {container.spec.name} died before it ran; try again")
+    verb = f"{container.spec.runtime} exec"
+    told = runplan.blame_stage(verb, status, create_seconds)
+    return told or command.blame(wanted, runtime.last_error(status.text), verb)

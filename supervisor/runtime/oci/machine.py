@@ -1,0 +1,87 @@
+"""What of this machine a privileged container gets and others must not see, looked up when a container is made."""
+
+import glob
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+
+from supervisor.model.rights import NAMES
+from supervisor.runtime.oci.privileges import Device
+
+# File systems of their own in every container, and nodes that a runtime makes itself.
+OWN = frozenset({"pts", "shm", "fd", "mqueue", "console", "ptmx", "null", "zero", "full", "tty", "random", "urandom"})
+
+# docker's, for a network of a container's own: every user in it may send an echo, and serve on every port.
+PING_GROUPS = "net.ipv4.ping_group_range"
+NETWORK = (("net.ipv4.ip_unprivileged_port_start", "0"), (PING_GROUPS, "0 2147483647"))
+EVERY_ID = ["0", "0", "4294967295"]  # user_namespaces(7), of the first one
+
+
+def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
+    """Those that this process can hand on: its bounding set, proc(5)."""
+    with open(status, encoding="ascii", errors="replace") as file:
+        words = dict(line.split(":", 1) for line in file if ":" in line)
+    held = int(words["CapBnd"], 16)
+    return tuple(name for number, name in enumerate(NAMES) if held >> number & 1)
+
+
+def sysctls(directory: str = "/proc/sys", groups: str = "/proc/self/gid_map") -> tuple[tuple[str, str], ...]:
+    """Return those of NETWORK that this kernel has, by the names that a configuration has for them. A user namespace
+    without all groups cannot name them: the kernel refuses the range there."""
+    found = [(name, value) for name, value in NETWORK if os.path.exists(f"{directory}/{name.replace('.', '/')}")]
+    has_all_groups = _has_all_groups(groups)
+    return tuple(each for each in found if has_all_groups or each[0] != PING_GROUPS)
+
+
+def _has_all_groups(path: str) -> bool:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().split() == EVERY_ID
+    except FileNotFoundError:  # no CONFIG_USER_NS: there is one user namespace, and it has them all
+        return True
+
+
+def has_apparmor(enabled: str = "/sys/module/apparmor/parameters/enabled") -> bool:
+    """Return whether the kernel has it, and it is switched on."""
+    try:
+        with open(enabled, encoding="ascii") as file:
+            return file.read(1) == "Y"
+    except OSError:
+        return False
+
+
+def has_selinux(directory: str = "/sys/fs/selinux") -> bool:
+    """Return whether the kernel has it and its file system is mounted, which is how runtimes look."""
+    return os.path.exists(f"{directory}/enforce")
+
+
+def throttles(cpus: str = "/sys/devices/system/cpu") -> tuple[str, ...]:
+    """Directories that count how often each processor was too hot: a clock that containers have in common."""
+    return tuple(sorted(glob.glob(f"{glob.escape(cpus)}/cpu[0-9]*/thermal_throttle")))
+
+
+def devices(directory: str = "/dev") -> tuple[Device, ...]:
+    """All nodes below `directory`, by path; links and what every container has of its own are left out."""
+    return tuple(sorted(_devices(directory, OWN), key=lambda device: device.path))
+
+
+def _devices(directory: str, left_out: frozenset[str] = frozenset()) -> Iterator[Device]:
+    entries: list[os.DirEntry[str]] = []
+    with suppress(OSError):  # gone meanwhile
+        entries = [entry for entry in os.scandir(directory) if entry.name not in left_out]
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _devices(entry.path)
+            continue
+        with suppress(FileNotFoundError):
+            if device := _device(entry.path, entry.stat(follow_symlinks=False)):
+                yield device
+
+
+def _device(path: str, found: os.stat_result) -> Device | None:
+    kind = "c" if stat.S_ISCHR(found.st_mode) else "b" if stat.S_ISBLK(found.st_mode) else ""
+    if not kind:
+        return None
+    numbers = os.major(found.st_rdev), os.minor(found.st_rdev)
+    return Device(path, kind, *numbers, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)

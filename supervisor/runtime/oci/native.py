@@ -1,0 +1,563 @@
+"""Shim v1: an OCI runtime under exitd-shim, behind the seam of `supervisor/runtime/sandbox.py`.
+
+The shim runs create and delete; start, kill, pause and the clearing away of what a dead shim left are done here.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator
+
+import structlog
+
+from shim import launch, native
+from shim.undo import undone_on_failure
+from supervisor.model import errnos
+from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
+from supervisor.model.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
+from supervisor.model.security import UNCONFINED
+from supervisor.monitor import epoll, procstate, rundir
+from supervisor.monitor.ownership import Owner
+from supervisor.monitor.witness import Beginning, Watch
+from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
+from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.oci.unfiltered import Unfiltered
+from supervisor.runtime.oci.watching import Watching, pidfd_of
+from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.system import room
+
+SHIM_NAME = "exitd-shim"  # comm, of proc(5)
+RESOURCES = "resources.json"
+BUSY_CGROUP_SECONDS = 60  # after its end a container is not called clean while its cgroup is busy
+LOST_SECONDS = 5.0  # for the end of an init whose state directory was lost
+
+log = structlog.get_logger(__name__)
+
+
+class NativeContainers:
+    """ContainerManager for runc, crun and their like. One per daemon; belongs to its event loop."""
+
+    def __init__(self, place: Place, watching: Watching, owner: Owner) -> None:
+        self._place = place
+        self._owner = owner
+        self._watching = watching
+        self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
+        self._unfiltered = Unfiltered()
+
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        self._watching.listen(on_exit, on_oom)
+
+    async def discard(self, container_id: str) -> None:
+        """The container's files. Repeatable. A preparation that is under way comes to its end first. ShimFailed,
+        TimedOut, Busy."""
+        preparing = self._preparing.pop(container_id, None)
+        if preparing is not None:
+            await asyncio.wait([preparing])
+            preparing.exception()  # looked at: nobody else will
+        what = f"removing the files of {container_id[:12]}"
+        await self._place.clearing.run(what, lambda: bundle.remove(container_id, self._place.root), container_id)
+        await self._clear_cgroup(bundle.pod_cgroup(container_id))  # nothing, unless it was a pod
+
+    # -- a run begins
+
+    def begin_preparing(self, container: Container) -> None:
+        place = self._place
+        what = f"making the bundle of {container.spec.name or container.id}"
+        limits = place.limits()
+        work = place.making.run(what, lambda: bundle.prepare(container, place.root, place.state, limits))
+        self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
+
+    async def prepared(self, container: Container) -> bundle.Bundle:
+        """In a thread: mounts, files and names of users may take the time of a slow disk."""
+        if container.id not in self._preparing:
+            self.begin_preparing(container)
+        return await self._preparing.pop(container.id)
+
+    async def create_container(self, container: Container) -> Made:
+        own = await self.prepared(container)
+        if container.spec.security.seccomp not in ("", UNCONFINED):  # a bundle's own is not exitd's to promise
+            rt = runplan.runtime_of(container, self._place, own.cgroups_path)  # its cgroup is not known yet elsewhere
+            await self._unfiltered.refuse(rt.path)
+        self._watching.cgroups[container.id] = own.cgroups_path
+        self._watching.executes[container.id] = own.executes
+        self._name_shim_cgroup(container)
+        podlimits.set_limits(container)
+        self._refuse_a_taken_name(container)
+        key = RunKey(container.id, container.run)
+        with self._joins(container) as joins:
+            directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
+            watch = self._watching.add(key, directory, executes=own.executes)
+            self._watching.mark_shared(watch)
+            status = await self._watching.shims.begin(
+                watch,
+                self._place.create_seconds + 5,
+                adopt=False,
+                joins=joins,
+                stdin=container.spec.stdin,
+                tty=container.spec.tty,
+                owner=(container.spec.foreign.uid, container.spec.foreign.gid),
+            )
+        if isinstance(status, launch.Created):
+            created = status
+            waits_in = await room.surely(lambda: self._marked(container, own.cgroups_path, created))
+            init = self._watching.hold(watch, status)
+            return Made(init, watch.shim, self.monitored_by(key), waits_in)
+        failure = await self._place.making.run(
+            f"looking for the command of {container.spec.name or container.id}",
+            lambda: runplan.blame(own, container, status, self._place.create_seconds),
+        )
+        if namespaces.joined(container.spec) and self._sandbox_has_ended(container):
+            pod = container.spec.sandbox[:12]
+            raise WrongState(f"the pause container of the pod {pod} has ended; start the pod again ({failure})")
+        raise failure
+
+    async def _marked(self, container: Container, cgroup: str, created: launch.Created) -> str:
+        """The program that waits for its start. Its cgroups carry exitd's mark as of now. OSError, and repeatable:
+        there is no room to look."""
+        self._mark(container, cgroup)
+        return procstate.program(Process(created.pid, created.started))
+
+    def _mark(self, container: Container, cgroup: str) -> None:
+        """The cgroups that exitd had made for the container, its pod's included. A bundle's own may be others' too."""
+        for path in (cgroup, bundle.pod_cgroup(container.id) if container.spec.pod else ""):
+            if path and bundle.is_ours(path):
+                self._owner.mark(cgroups.existing(path))
+
+    def _name_shim_cgroup(self, container: Container) -> None:
+        """Of every shim of this container from now on: the first, its execs', and those that replace them."""
+        if container.spec.shim_cgroup:
+            self._watching.shim_cgroups[container.id] = container.spec.shim_cgroup
+
+    def _sandbox_has_ended(self, container: Container) -> bool:
+        """Whatever its runtime says then, it is because there was nothing to join."""
+        watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        return watch is None or watch.init_fd < 0 or epoll.read_ready(watch.init_fd)
+
+    @contextlib.contextmanager
+    def _joins(self, container: Container) -> Iterator[list[int]]:
+        """Descriptors of the namespaces it takes from its pod, for the length of the block. WrongState when the run of
+        the pause container that it was to join is over."""
+        kinds = namespaces.joined(container.spec)
+        if not kinds:
+            yield []
+            return
+        watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        if watch is None or watch.init is None or watch.init_fd < 0:
+            raise WrongState(f"the pod {container.spec.sandbox[:12]} has no pause process to join; start it first")
+        found = namespaces.open_all(watch.init, watch.init_fd, kinds)
+        try:
+            yield found
+        finally:
+            for fd in found:
+                os.close(fd)
+
+    def _refuse_a_taken_name(self, container: Container) -> None:
+        """In a root that others use too: the delete that follows a failed create would end the container of another."""
+        path = f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
+        if container.spec.runtime_root and _is_there(path):
+            raise WrongState(
+                f"{path}: the runtime knows a container of this name there already; delete that one first, or take"
+                " another Root in the runtime's options",
+                id=container.id,
+            )
+
+    def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
+        return runplan.encode(container, own, self._runtime(container), self._place)
+
+    def _runtime(self, container: Container) -> runtime.Runtime:
+        return runplan.runtime_of(container, self._place, self._cgroup(container))
+
+    # -- a run goes on
+
+    async def start_process(self, container: Container) -> None:
+        # Without a log file: on a full state directory the runtime would not begin, for want of room for it.
+        command_line = self._runtime(container).start(runplan.runtime_id(container))
+        watch = self._watching.get(RunKey(container.id, container.run))
+        with _eye_on(watch):
+            result = await runtime.run(command_line, timeout_seconds=self._place.runtime_seconds)
+        words = runtime.last_error(result.stderr)
+        # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
+        beginning = await watch.beginning(patient=result.returncode == 0) if watch is not None else Beginning.LATE
+        if watch is not None and beginning is Beginning.NEVER:
+            found = watch.record()
+            if result.returncode if found is None else found.signal is not None:
+                raise RuntimeFailed(
+                    f"{container.spec.name}: its init was killed before it executed its command ({words})"
+                )
+            argv0, where = next(iter(container.spec.args), "its command"), f"exitctl logs {container.spec.name}"
+            raise command.never_executed(argv0, words, f", and at: {where}")
+        if result.returncode:
+            raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
+        if beginning is Beginning.UNSEEN:
+            raise RuntimeFailed(
+                f"{container.spec.name} has ended, and nobody saw whether its command was executed: its shim was gone"
+            )
+
+    async def state_process(self, container: Container) -> str:
+        return await runtime.state(
+            self._runtime(container), runplan.runtime_id(container), timeout_seconds=self._place.runtime_seconds
+        )
+
+    async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
+        watch = self._watching.get(RunKey(container.id, container.run))
+        if watch is not None and watch.is_unheld and watch.init_fd < 0:
+            raise Busy(f"out of descriptors, {container.id} cannot be signalled now; try again", id=container.id)
+        if watch is None or watch.init_fd < 0:
+            if watch is None and container.damaged and signal_number == signal.SIGKILL:
+                await self._end_unwatched(container)
+                report = Report(Unknown(ROW_DAMAGED), Source.NONE, container.init, time.time_ns(), at_is_found=True)
+                return self._watching.report(RunKey(container.id, container.run), report)
+            raise WrongState(f"{container.id} has no process", id=container.id)
+        with contextlib.suppress(ProcessLookupError):  # before the others: their ends may be what init waits for
+            signal.pidfd_send_signal(watch.init_fd, signal_number)
+        if everyone:
+            first = container.init.pid if container.init is not None else 0
+            for pid in cgroups.pids(self._cgroup(container)):
+                if pid != first:
+                    _kill_one(pid, signal_number, self._cgroup(container))
+        if signal_number == signal.SIGKILL:
+            cgroups.thaw(self._cgroup(container))
+
+    async def pause_container(self, container: Container) -> None:
+        await self._simple(container, self._runtime(container).pause(runplan.runtime_id(container)), "pause")
+
+    async def resume_container(self, container: Container) -> None:
+        await self._simple(container, self._runtime(container).resume(runplan.runtime_id(container)), "resume")
+
+    async def is_paused(self, container: Container) -> bool:
+        """A frozen cgroup says so. One that is not may be a runtime's that has its own way of pausing."""
+        if cgroups.is_frozen(self._cgroup(container)):
+            return True
+        return container.phase is Phase.PAUSED and await self.state_process(container) == "paused"
+
+    async def update_container(self, container: Container, resources: str) -> None:
+        """`resources`: JSON of runtime-spec's linux.resources."""
+        path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
+        await asyncio.to_thread(_write, path, resources)
+        await self._simple(container, self._runtime(container).update(runplan.runtime_id(container), path), "update")
+
+    async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
+        result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
+        if result.returncode:
+            words = runtime.last_error(result.stderr)
+            raise RuntimeFailed(f"{container.spec.runtime} {verb} {container.id}: {words}")
+
+    def has_begun(self, container: Container) -> bool:
+        """A start that was killed may leave its runtime saying `created` for ever, of a program that runs."""
+        now = procstate.program(container.init) if container.init is not None else ""
+        return bool(now and container.waits_in) and now != container.waits_in
+
+    def is_unseen(self, container: Container) -> bool:
+        watch = self._watching.get(RunKey(container.id, container.run))
+        return watch is None or not watch.is_seen_begun()
+
+    def may_start_again(self, container: Container) -> bool:
+        return True
+
+    def sees_init(self, container: Container) -> bool:
+        return True
+
+    def is_ending(self, container: Container) -> bool:
+        return container.init is None or procstate.is_ending(container.init)
+
+    async def pids(self, container: Container) -> tuple[int, ...]:
+        return cgroups.pids(self._cgroup(container))
+
+    def cgroup_of(self, container: Container) -> str:
+        return self._cgroup(container)
+
+    # -- a run is found again
+
+    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+        key = RunKey(container.id, container.run)
+        await self._watching.learn(container, self._place)
+        self._name_shim_cgroup(container)
+        if await self._is_lost(container):
+            if container.damaged:
+                return self._unnamed(container), None
+            await self._end_lost(container)
+            return Found.LOST, None
+        directory = rundir.reopen(self._place.state, *(key.container, key.run))
+        with undone_on_failure(directory.close):
+            init = container.init or rundir.created(directory.path)
+            if init is None:
+                directory.close()
+                return self._unnamed(container) if container.damaged else Found.NOTHING, None
+        with undone_on_failure(lambda: self._watching.drop(key)):
+            watch = self._watching.find(key, directory, init, executes=self._watching.executes_of(container))
+        if watch.reported:
+            return Found.ENDED, Made(init, watch.shim, "")
+        self._mark(container, self._cgroup(container))  # its exitd was killed before it could, or was an earlier one
+        return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
+
+    def _unnamed(self, container: Container) -> Found:
+        """Of a damaged container: nothing that may be it is ended because of that."""
+        lives = container.init is not None and not procstate.is_gone(container.init)
+        return Found.UNWATCHED if lives or cgroups.pids(self._cgroup(container)) else Found.NOTHING
+
+    async def _is_lost(self, container: Container) -> bool:
+        """The run's directory is gone, and its keeper does not know the run. ShimFailed while that cannot be said."""
+        key = RunKey(container.id, container.run)
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        if _is_there(path):
+            return False
+        if earlier := self._owner.earlier_state_of(container.id, container.run):
+            raise ShimFailed(
+                f"{path} is not there, but {earlier} has the run: start exitd with --state {earlier}, or stop the"
+                " container with an exitd that was, first",
+                id=container.id,
+            )
+        return not await self._watching.keeper_knows(key)
+
+    async def _end_lost(self, container: Container) -> None:
+        """Nobody else ever would. ShimFailed when it does not end."""
+        log.warning("state directory lost, ending the container", container=container.id, run=container.run)
+        await self._end_unwatched(container)
+
+    async def _end_unwatched(self, container: Container) -> None:
+        """Init and whoever is with it, then its shim: that one's `runtime delete` would make the run's directory anew.
+        ShimFailed when it does not end."""
+        first = () if container.init is None else (container.init.pid,)
+        shims = await asyncio.to_thread(_shims_of, {*cgroups.pids(self._cgroup(container)), *first})
+        try:
+            await self._end_init(container)
+            for shim_fd in shims:
+                if not await asyncio.to_thread(epoll.read_ready, shim_fd, LOST_SECONDS):
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(shim_fd, signal.SIGKILL)
+        finally:
+            _close(shims)
+
+    async def _end_init(self, container: Container) -> None:
+        await self._clear_cgroup(self._cgroup(container))
+        init_fd = pidfd_of(container.init) if container.init is not None else -1
+        if init_fd < 0:
+            return
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(init_fd, signal.SIGKILL)
+            if not await asyncio.to_thread(epoll.read_ready, init_fd, LOST_SECONDS):
+                raise ShimFailed(f"{container.id}: its init does not end", id=container.id)
+        finally:
+            os.close(init_fd)
+
+    # -- a run ends
+
+    def _cgroup(self, container: Container) -> str:
+        return self._watching.cgroup_of(container, self._place.root)
+
+    async def end_rest(self, container: Container) -> int:
+        """The shim has done it, if it saw init's end and nobody had shared the cgroup. What its plan does not name is
+        left alone, and what is still shared."""
+        if not container.spec.pid and not container.spec.bundle:  # its pid namespace is its own
+            return 0
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        directories = await asyncio.to_thread(rest.to_end, path, self._place.state)
+        if not directories or not rest.members(directories):
+            return 0
+        left = await asyncio.to_thread(rest.end, directories)
+        if left:
+            log.warning("processes live on without their init", container=container.id, run=container.run, pids=left)
+        return len(left)
+
+    async def settle(self, container: Container) -> None:
+        key = RunKey(container.id, container.run)
+        await self._watching.settle(key, rundir.path_of(self._place.state, container.id, container.run))
+
+    async def delete_process(self, container: Container) -> None:
+        """The shim first: a late `runtime delete` of this run would kill the next one. The rest under the run's lock:
+        a shim that a stopped keeper starts only now must not find a run to begin."""
+        key = RunKey(container.id, container.run)
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        await self._watching.learn(container, self._place)
+        await self._watching.leave(key, path, runplan.leaves_seconds(container.spec.foreign))
+        is_unmade = container.init is None and container.exit is None
+        async with self._watching.shims.locked(path, is_unmade=is_unmade):
+            has_begun = container.init is not None or _is_there(path)  # before that, its name there may be another's
+            if has_begun and _is_there(
+                f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
+            ):
+                await self._delete_by_runtime(container)
+            await self._clear_cgroup(self._cgroup(container))
+            if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # its own, as a rule
+                is_gone = await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
+                if not is_gone and _has_just_ended(container) and not rest.sharers(path):
+                    raise TimedOut(f"the cgroup of {container.spec.name} is still busy", id=container.id)
+            self.forget(container)
+            rundir.remove(path)
+
+    async def _delete_by_runtime(self, container: Container) -> None:
+        """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case. Busy:
+        there was no room for it, and all is as it was."""
+        try:
+            argv = self._runtime(container).delete(runplan.runtime_id(container))
+            result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
+            if result.returncode:
+                log.warning("runtime delete failed", container=container.id, status=result.returncode)
+        except Busy:  # the caller tries again
+            raise
+        except (ExitdError, OSError) as error:
+            log.warning("runtime delete failed", container=container.id, why=str(error))
+
+    async def _clear_cgroup(self, path: str) -> None:
+        """Whoever is left in a cgroup of ours is killed. One that a bundle names may be shared: it stays."""
+        if bundle.is_ours(path) and _cgroup_exists(path):
+            await asyncio.to_thread(_remove_cgroup, path)
+
+    def forget(self, container: Container) -> None:
+        self._watching.drop(RunKey(container.id, container.run))
+        self._watching.forget(container.id)
+
+    def monitored_by(self, key: RunKey) -> str:
+        """Whose child init is: shim | keeper | other; empty when there is no init."""
+        return self._watching.shims.parent_of_init(self._watching.get(key))
+
+    def shim_of(self, key: RunKey) -> Process | None:
+        """The run's shim, or the replacement that came after it; None when neither lives."""
+        watch = self._watching.get(key)
+        return watch.shim if watch is not None and watch.shim_fd >= 0 else None
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        """Set when the run's output is complete in its log: its shim has left."""
+        return self._watching.shim_gone(key)
+
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        return self._watching.kill_stopped_shim(key)
+
+    def look_at_all(self) -> None:
+        """For the reconcile loop: an end that nothing woke us for is found here."""
+        self._watching.look_at_all()
+
+    async def look_at_memory(self) -> None:
+        """Likewise: memory kills."""
+        await self._watching.look_at_memory()
+
+    async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
+        """A run directory that belongs to no run of ours: its shim, itself, and what runs in its cgroup if that is a
+        stranger's (the cgroup of a container that we know may be in use by its next run) and not another exitd's."""
+        key, path = RunKey(container_id, run), rundir.path_of(self._place.state, container_id, run)
+        await self._watching.shims.leave(self._watching.get(key))
+        async with self._watching.shims.locked(path):
+            if stranger:
+                for cgroup in bundle.stray_cgroups(container_id):
+                    if any(self._owner.is_anothers(each) for each in cgroups.existing(cgroup)):
+                        log.warning("another exitd's cgroup is left alone", cgroup=cgroup)
+                    else:
+                        await self._clear_cgroup(cgroup)
+            rundir.remove(path)
+
+    async def sweep_cgroups(self, known: Collection[str]) -> None:
+        """End what runs in cgroups with this exitd's mark that belong to no container it knows, nor to a run directory
+        that may still be adopted or removed. What was adopted has the cgroup that its bundle names."""
+        for path in await asyncio.to_thread(bundle.all_cgroups):
+            id = bundle.id_of(path)
+            if id in known or self._is_used(path, known) or _is_there(f"{self._place.state}/c/{id}"):
+                continue
+            if any(self._owner.owns(each) for each in cgroups.existing(path)):
+                log.warning("cgroup without a container, ending what runs in it", cgroup=path)
+                try:
+                    await self._clear_cgroup(path)
+                except (ExitdError, OSError) as error:
+                    log.warning("cgroup not removed", cgroup=path, why=str(error))
+
+    def _is_used(self, path: str, known: Collection[str]) -> bool:
+        wanted = cgroups.inside(path)
+        named = (path for id, path in self._watching.cgroups.items() if id in known)
+        return any(cgroups.inside_or_nowhere(each) == wanted for each in named)
+
+    async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
+        """Likewise: what the keeper keeps for nobody."""
+        return await self._watching.acknowledge_strangers(needed)
+
+
+@contextlib.contextmanager
+def _eye_on(watch: Watch | None) -> Iterator[None]:
+    """For the length of the block exitd itself looks whether init executes its program, if it has no shim to do so."""
+    if watch is None or not watch.has_no_shim():
+        yield
+        return
+    looking = asyncio.get_running_loop().create_task(watch.see_begin())
+    try:
+        yield
+    finally:
+        looking.cancel()
+
+
+def _shims_of(pids: Collection[int]) -> list[int]:
+    """Pidfds of the shims that are parents of these processes; the caller closes them. ShimFailed: that cannot be
+    said now."""
+    found: list[int] = []
+    with undone_on_failure(lambda: _close(found)):
+        try:
+            for parent in {_parent_of(pid) for pid in pids} - {0}:
+                if (fd := epoll.open_pid(parent)) is not None:
+                    found.append(fd)
+                    if procstate.name(parent) != SHIM_NAME:
+                        os.close(found.pop())
+        except OSError as error:
+            raise ShimFailed(f"a shim cannot be looked for: {error.strerror}") from error
+    return found
+
+
+def _close(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _parent_of(pid: int) -> int:
+    """0: it has gone."""
+    try:
+        return native.process_stat(pid)[1]
+    except ProcessLookupError:
+        return 0
+
+
+def _has_just_ended(container: Container) -> bool:
+    """Return whether a process in its cgroup may be one of its own that is about to end. Later it is another's."""
+    return container.exit is not None and time.time_ns() - container.exit.at_ns < BUSY_CGROUP_SECONDS * 10**9
+
+
+def _remove_if_empty(path: str) -> bool:
+    try:
+        return cgroups.remove_if_empty(path)
+    except OSError as error:
+        raise ShimFailed(f"cgroup {path}: {error.strerror}") from error
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ShimFailed(f"{path}: {errnos.said(error)}") from error
+
+
+def _is_there(path: str) -> bool:
+    """In the state directory, which is in memory."""
+    return os.path.isdir(path)
+
+
+def _cgroup_exists(path: str) -> bool:
+    return any(os.path.isdir(each) for each in cgroups.paths(path).values())
+
+
+def _remove_cgroup(path: str) -> None:
+    try:
+        cgroups.remove(path)
+    except OSError as error:
+        raise ShimFailed(f"cgroup {path}: {error.strerror}") from error
+
+
+def _kill_one(pid: int, signal_number: int, cgroup: str) -> None:
+    """The pid is from the cgroup's list; what its pidfd names is signalled only if it is on the list still."""
+    fd = epoll.open_pid(pid)
+    if fd is None:
+        return
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            if pid in cgroups.pids(cgroup):
+                signal.pidfd_send_signal(fd, signal_number)
+    finally:
+        os.close(fd)

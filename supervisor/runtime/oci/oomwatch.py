@@ -1,0 +1,180 @@
+"""Memory kills in containers that live on, told while they live.
+
+What counts is `oom_kill` of the container's own cgroup. The kernel only wakes us: v1 by an eventfd on
+memory.oom_control, before it kills; v2 by inotify on memory.events, after it has counted and before the victim gets
+its signal. Neither says who was killed. So a count is told once init has outlived it by PATIENCE_SECONDS and is not
+dying: then init was not the victim. If it was, its end tells, and nothing is told here. A wake-up that was lost (a
+queue that overflowed, v1's own habit of telling one of several) is made good by `look_at_all`.
+
+Source: docs.kernel.org, admin-guide/cgroup-v1/memory (section 10) and admin-guide/cgroup-v2 (memory.events);
+mm/oom_kill.c, __oom_kill_process.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from supervisor.model.facts import RunKey
+from supervisor.monitor import epoll
+from supervisor.runtime.oci import cgroups
+from supervisor.system import inotify
+
+PATIENCE_SECONDS = 0.5
+SLICE = 200  # cgroups looked at in one turn of the loop
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Run:
+    key: RunKey
+    cgroup: str
+    event_fd: int = -1  # v1
+    watch: inotify.Watch | None = None  # v2
+    noted: int = 0  # kills that somebody else has counted: no cgroup of this host's counts those in a virtual machine
+    seen: int = 0  # the count when it last had grown
+    seen_at: float = 0.0  # loop time of that
+    told: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class OomWatch:
+    """One per daemon, for all containers: a descriptor each with v1, one inotify instance for all with v2."""
+
+    def __init__(
+        self,
+        watcher: epoll.Monitor,
+        changes: inotify.Inotify,
+        *,
+        lives: Callable[[RunKey], bool],
+        tell: Callable[[RunKey, int], None],
+        root: str = cgroups.ROOT,
+        touching: bool = True,
+    ) -> None:
+        """`lives`: the run's init is neither dead nor dying. `tell` gets the count of the run so far; a count that was
+        told before may come again. Not `touching`: nothing may be written in a cgroup, and v1's, which would have to
+        be, are left to `look_at_all`."""
+        self._monitor = watcher
+        self._changes = changes
+        self._lives = lives
+        self._tell = tell
+        self._root = root
+        self._touching = touching
+        self._runs: dict[RunKey, _Run] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def begin(self, key: RunKey, cgroup: str, noted: int = 0) -> None:
+        """From now until `end`. A cgroup that cannot be watched is left to `look_at_all`. `noted`: what `note` has
+        counted of this run under a daemon before this one."""
+        self.end(key)
+        run = self._runs[key] = _Run(key, cgroup, noted=noted)
+        try:
+            if cgroups.mode(self._root) is cgroups.Mode.V2:
+                self._watch_v2(run)
+            elif self._touching:
+                self._watch_v1(run)
+        except OSError as error:
+            log.warning("memory kills are noticed late", container=key.container, run=key.run, why=str(error))
+        self._look(run)
+
+    def _watch_v2(self, run: _Run) -> None:
+        path = cgroups.oom_counter_path(run.cgroup, self._root)
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):  # it has ended already
+                run.watch = self._changes.watch(path, inotify.IN_MODIFY, lambda _: self._wake(run))
+
+    def _watch_v1(self, run: _Run) -> None:
+        run.event_fd = cgroups.oom_event(run.cgroup, self._root)
+        if run.event_fd >= 0:
+            self._monitor.watch(run.event_fd, select.EPOLLIN, lambda _: self._drain(run))
+
+    def note(self, key: RunKey) -> None:
+        """Counts a kill that the run's cgroup on this host does not count. It is reported like the others."""
+        run = self._runs.get(key)
+        if run is not None:
+            run.noted += 1
+            self._look(run)
+
+    def wake(self, key: RunKey) -> None:
+        """Looks at the run's cgroup: somebody reports a kill there."""
+        run = self._runs.get(key)
+        if run is not None:
+            self._wake(run)
+
+    def seen(self, key: RunKey) -> int:
+        """The count when it was last looked at: a cgroup that goes away takes its own along."""
+        run = self._runs.get(key)
+        return run.seen if run is not None else 0
+
+    def end(self, key: RunKey) -> None:
+        """Repeatable. Nothing is told of the run after this."""
+        run = self._runs.pop(key, None)
+        if run is None:
+            return
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.watch is not None:
+            run.watch.close()
+        if run.event_fd >= 0:
+            self._monitor.unwatch(run.event_fd)
+            os.close(run.event_fd)
+
+    def close(self) -> None:
+        for key in list(self._runs):
+            self.end(key)
+
+    async def look_at_all(self) -> None:
+        """For the reconcile loop. What was told, and perhaps could not be stored, is told again."""
+        for number, run in enumerate(list(self._runs.values()), start=1):
+            run.told = 0
+            self._look(run)
+            if run.seen:
+                self._later(run, PATIENCE_SECONDS)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _drain(self, run: _Run) -> None:
+        """The kernel also signals it when the cgroup goes away."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(run.event_fd)
+        self._wake(run)
+
+    def _wake(self, run: _Run) -> None:
+        """Now, and once more later: v1 tells before it counts. A container whose children are killed all the time costs
+        no more than a look each PATIENCE_SECONDS."""
+        if run.timer is None:
+            self._look(run)
+            self._later(run, PATIENCE_SECONDS)
+
+    def _look(self, run: _Run) -> None:
+        try:
+            kills = max(cgroups.oom_kills(run.cgroup, self._root) or 0, run.noted)
+        except OSError as error:  # out of descriptors: the next look counts
+            log.debug("memory kills cannot be counted now", container=run.key.container, why=str(error))
+            return
+        if kills > run.seen and self._runs.get(run.key) is run:
+            run.seen, run.seen_at = kills, asyncio.get_running_loop().time()
+            self._later(run, PATIENCE_SECONDS)
+
+    def _later(self, run: _Run, seconds: float) -> None:
+        if run.timer is None and self._runs.get(run.key) is run:
+            run.timer = asyncio.get_running_loop().call_later(seconds, self._due, run)
+
+    def _due(self, run: _Run) -> None:
+        """Init has outlived what was seen, or has not: a kill is counted before its victim hears of it."""
+        run.timer = None
+        if run.seen > run.told:
+            left = run.seen_at + PATIENCE_SECONDS - asyncio.get_running_loop().time()
+            if left > 0:
+                return self._later(run, left)
+            if self._lives(run.key):
+                run.told = run.seen
+                self._tell(run.key, run.seen)
+        self._look(run)

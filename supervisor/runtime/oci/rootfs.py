@@ -1,0 +1,191 @@
+"""A container's own root: an overlay over the caller's directory, everything written going to a bounded tmpfs.
+
+    DIRECTORY/scratch   tmpfs, 0700: upper and work
+    DIRECTORY/merged    overlay of ROOTFS and scratch/upper: the container's /
+
+Both are told apart from everything else by where they are mounted alone, so that a daemon that knows nothing but the
+directory can repair or release them.
+"""
+
+import errno
+import os
+import re
+from contextlib import suppress
+
+from shim import native
+from supervisor.config.settings import Limits
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Spec
+from supervisor.runtime.oci.lower import escape_layer, lowerdir
+from supervisor.system import regular
+
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+UMOUNT_NOFOLLOW = 8
+DEFAULT_LIMITS = Limits()
+SHM_OPTIONS = "mode=1777,size=64m"  # docker's and CRI's size
+MOST_LOOKS = 64  # at what is left: more means that somebody mounts faster than we release
+MOST_CONFIG_BYTES = 8 << 20
+ESCAPED = re.compile(r"[ \t\n\\#]")  # what the kernel writes in octal
+
+
+def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
+    """Mounts the overlay of the container's layers in `directory`, returns its path. Repeatable: what stands is kept.
+
+    A bundle's own root is never touched, so this is for `rootfs` and images. Mounts are private: no copy wanders into
+    other mount namespaces and keeps them busy there. Raises BadRequest if the root file system is no directory,
+    OSError if the kernel refuses.
+    """
+    if is_shared(spec):
+        return os.path.realpath(spec.layers[0])
+    lower = spec.layers or (_lower(spec.rootfs),)
+    scratch, merged = _places(directory)
+    if os.path.ismount(merged):
+        if os.path.ismount(scratch):
+            return merged
+        release(directory)  # its scratch is gone: what stands there is not whole
+    for path in (directory, scratch, merged):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    if not os.path.ismount(scratch):
+        _mount("exitd-scratch", scratch, "tmpfs", (MS_NOSUID | MS_NODEV, scratch_options(limits)))
+    upper, work = _upper(lower[0], scratch)
+    with lowerdir(lower) as text:
+        options = f"lowerdir={text},upperdir={escape_layer(upper)},workdir={escape_layer(work)}"
+        _mount("exitd-root", merged, "overlay", (0, options))
+    return merged
+
+
+def is_shared(spec: Spec) -> bool:
+    """Whether the container's root is the image's own directory, read-only and without a mount: exitd's pause program
+    writes nothing, and every mount of the host is read several times by every start of a container.
+
+    Not where a runtime would make directories in it, nor where the file system is mounted noexec, which an overlay on
+    it is not.
+    """
+    plain = spec.image == "pause" and len(spec.layers) == 1 and not spec.mounts and spec.cwd in ("", "/")
+    return plain and not os.statvfs(spec.layers[0]).f_flag & os.ST_NOEXEC
+
+
+def scratch_options(limits: Limits) -> str:
+    """For tmpfs(5). Written pages also count for the container's memory limit."""
+    return f"mode=0700,size={limits.scratch_mib}m,nr_inodes={limits.scratch_files}"
+
+
+def prepare_shm(directory: str) -> None:
+    """A tmpfs for the /dev/shm that the members of a pod share. Repeatable; `release_shm` undoes it."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    if not os.path.ismount(directory):
+        _mount("shm", directory, "tmpfs", (MS_NOSUID | MS_NODEV | MS_NOEXEC, SHM_OPTIONS))
+
+
+def release_shm(directory: str) -> None:
+    """Repeatable, no error if nothing is there. Raises OSError if the kernel refuses."""
+    if os.path.ismount(directory):
+        native.unmount(directory, MNT_DETACH | UMOUNT_NOFOLLOW)
+    _remove_if_empty(directory)
+
+
+def release(directory: str) -> None:
+    """Unmounts what `prepare` mounted and removes its directories, `directory` too if nothing else is in it.
+
+    Repeatable, no error if nothing is there. Detaches, so that nobody who still holds a file keeps it mounted by name.
+    Raises OSError if the kernel refuses or the mounts do not come to an end.
+    """
+    if not os.path.lexists(directory):
+        return
+    for _ in range(MOST_LOOKS):
+        mounted = mounts_under(directory)
+        if not mounted:
+            break
+        for point in reversed(mounted):
+            _unmount(point)
+    else:
+        raise OSError(f"{directory}: still mounts under it after {MOST_LOOKS} looks")
+    for path in (*_places(directory), directory):
+        _remove_if_empty(path)
+
+
+def _unmount(point: str) -> None:
+    try:
+        native.unmount(point, MNT_DETACH | UMOUNT_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EINVAL):  # no longer a mount: the next look decides
+            raise
+
+
+def mounts_under(directory: str) -> tuple[str, ...]:
+    """Mount points strictly below `directory` in this mount namespace, in the order they were mounted."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        return parse_mounts_under(file.read(), os.path.realpath(directory))
+
+
+def parse_mounts_under(mountinfo: str, directory: str) -> tuple[str, ...]:
+    """The same from the text of proc_pid_mountinfo(5): field 5, with space, tab, newline and backslash in octal."""
+    prefix = directory.rstrip("/") + "/"
+    needle = max(ESCAPED.split(prefix), key=len)  # most lines need no closer look, and there may be thousands
+    if needle not in mountinfo:
+        return ()
+    lines = (line for line in mountinfo.split("\n") if needle in line)
+    points = (_unescape(fields[4]) for fields in map(str.split, lines) if len(fields) > 4)
+    return tuple(point for point in points if point.startswith(prefix))
+
+
+def read_bundle(bundle: str) -> tuple[bytes, str]:
+    """The text of a bundle's config.json and its path, for spec.parse_bundle. Raises BadRequest if it is not there."""
+    path = os.path.join(bundle, "config.json")
+    try:
+        text = regular.read(path, most_bytes=MOST_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise BadRequest(f"no bundle at {bundle}: {path}: {error.strerror}", bundle=bundle) from error
+    if len(text) > MOST_CONFIG_BYTES:
+        raise BadRequest(f"{path} is larger than {MOST_CONFIG_BYTES} bytes", bundle=bundle)
+    return text, path
+
+
+def _lower(rootfs: str) -> str:
+    if not rootfs.startswith("/"):
+        raise BadRequest(f"root file system {rootfs!r} must be an absolute path", rootfs=rootfs)
+    if not os.path.isdir(rootfs):
+        raise BadRequest(f"root file system {rootfs}: no such directory", rootfs=rootfs)
+    return os.path.realpath(rootfs)
+
+
+def _places(directory: str) -> tuple[str, str]:
+    """As mountinfo names them: without links."""
+    real = os.path.realpath(directory)
+    return os.path.join(real, "scratch"), os.path.join(real, "merged")
+
+
+def _upper(lower: str, scratch: str) -> tuple[str, str]:
+    """Overlay's upper and work directories. `upper` becomes the root directory the container sees, so it gets the mode
+    of the topmost layer."""
+    upper, work = os.path.join(scratch, "upper"), os.path.join(scratch, "work")
+    os.makedirs(upper, exist_ok=True)
+    os.makedirs(work, exist_ok=True)
+    status = os.stat(lower)
+    os.chown(upper, status.st_uid, status.st_gid)
+    os.chmod(upper, status.st_mode & 0o7777)
+    return upper, work
+
+
+def _mount(source: str, target: str, kind: str, how: tuple[int, str]) -> None:
+    native.mount(source, target, kind, *how)
+    native.mount("", target, "", MS_PRIVATE, "")
+
+
+def _unescape(field: str) -> str:
+    first, *rest = field.split("\\")
+    return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in rest)
+
+
+def _remove_if_empty(path: str) -> None:
+    """rmdir, never a recursive removal: where a mount should be gone and is not, that would empty the host's root."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            os.rmdir(path)
+        except OSError:
+            if not os.path.isdir(path) or not os.listdir(path):
+                raise

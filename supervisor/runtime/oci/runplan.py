@@ -1,0 +1,173 @@
+"""What the shim of a run is told to do, and what its failure means to the caller."""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from shim import launch, names, plan, programs
+from supervisor.config.settings import Limits
+from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
+from supervisor.model.facts import Container
+from supervisor.model.logspecs import ForeignStreams, LogDriver
+from supervisor.monitor import kmsg, rundir
+from supervisor.runtime.oci import bundle, cgroups, command, runtime
+from supervisor.system.aside import Aside
+
+DRAIN_MS = 1_000
+FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine are slow readers; containerd gives a delete 10 s
+LOGGER_DRAIN_MS = 10_000  # and a program of its own, to write that down
+CLEAR_SECONDS = 120.0  # a volume of many files takes its time
+REST_MS = 6  # the runtime's delete would take the cores from those who are being told of the exit
+
+
+def _clearing() -> Aside:
+    return Aside(limit_seconds=CLEAR_SECONDS, reserve=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this daemon keeps things, and how long its runtimes may take at this moment."""
+
+    root: str
+    state: str
+    limits: Callable[[], Limits] = Limits
+    making: Aside = field(default_factory=Aside)  # what is read and mounted before a run
+    looking: Aside = field(default_factory=Aside)  # what is read in containers that run
+    clearing: Aside = field(default_factory=_clearing)  # what is taken down after a run
+
+    @property
+    def runtime_seconds(self) -> float:
+        return self.limits().runtime_seconds
+
+    @property
+    def create_seconds(self) -> float:
+        return self.limits().create_seconds
+
+
+def runtime_root(container: Container, place: Place) -> str:
+    """Where the runtime keeps what it knows of the container's current run."""
+    own = f"{rundir.path_of(place.state, container.id, container.run)}/{names.RUNTIME_ROOT}"
+    return container.spec.runtime_root or own
+
+
+def runtime_id(container: Container) -> str:
+    """What the runtime calls the container: in a root that others look at, by the name they know."""
+    return container.spec.name if container.spec.runtime_root else container.id
+
+
+def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runtime:
+    """The runtime of the container's current run."""
+    return runtime.Runtime(
+        runtime.resolve(container.spec.runtime_path or container.spec.runtime),
+        runtime_root(container, place),
+        container.spec.runtime_options,
+        systemd_cgroup=cgroups.is_scope(cgroup),
+        create_options=container.spec.create_options,
+    )
+
+
+def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place: Place) -> bytes:
+    """The plan of the container's current run."""
+    path = rundir.path_of(place.state, container.id, container.run)
+    files = (f"{path}/{names.PID_FILE}", runtime_id(container), f"{path}/{names.RUNTIME_LOG}")
+    create = rt.create(own.path, *files, console=plan.CONSOLE if container.spec.tty else "")
+    wanted = plan.Plan(
+        id=container.id,
+        run=container.run,
+        create=tuple(create),
+        tty=container.spec.tty,
+        remove=tuple(rt.delete(runtime_id(container))),
+        pid_file=files[0],
+        runtime_log=files[2],
+        join=tuple(bundle.links(container, place.state).values()),
+        cgroup=() if own.own_pids else cgroups.directories(own.cgroups_path)[: plan.CGROUPS_MAX],
+        oom=cgroups.oom_counter_path(own.cgroups_path) or "",
+        memcg=memcg(own.cgroups_path),
+        keeper=f"{place.state}/{launch.SOCKET_NAME}",
+        create_ms=int(place.create_seconds * 1000),
+        drain_ms=DRAIN_MS,
+        handled=not own.executes,
+        rest_ms=REST_MS,
+    )
+    return plan.encode(with_foreign(with_log(wanted, container, place.root), container.spec.foreign))
+
+
+def memcg(cgroups_path: str) -> str:
+    """A scope's: systemd removes it, and the counter of memory kills in it, with its last process."""
+    is_known = cgroups.is_scope(cgroups_path) and kmsg.has_the_logs_numbers()
+    return f"/{cgroups.inside(cgroups_path)}" if is_known else ""
+
+
+def drain_ms(foreign: ForeignStreams) -> int:
+    """How long a shim waits for the end of the output, once the process has ended."""
+    if foreign.logger:
+        return LOGGER_DRAIN_MS
+    return FOREIGN_DRAIN_MS if foreign.out or foreign.err else DRAIN_MS
+
+
+def leaves_seconds(foreign: ForeignStreams) -> float:
+    """After the end of the process its shim has left by then, unless it is stuck."""
+    return drain_ms(foreign) / 1000 + 1
+
+
+def with_foreign(wanted: plan.Plan, foreign: ForeignStreams) -> plan.Plan:
+    """The plan with the streams of a foreign client, who takes the place of a program of the log's: one of them gets a
+    stream. It lies in the run directory: a shim that takes over reads it again, and so has the same ones."""
+    if foreign == ForeignStreams():
+        return wanted
+    wanted = replace(wanted, in_from=foreign.stdin, drain_ms=drain_ms(foreign))
+    if foreign.logger:
+        return replace(wanted, logger=foreign.logger, logger_env=foreign.logger_env)
+    if foreign.out or foreign.err:
+        return replace(wanted, sink_out=foreign.out, sink_err=foreign.err, logger=(), logger_env=())
+    return wanted
+
+
+def with_log(wanted: plan.Plan, container: Container, root: str) -> plan.Plan:
+    """The plan with what becomes of the output. ShimFailed when the logger program is missing."""
+    log, path = container.spec.log, bundle.log_path(root, container)
+    wanted = replace(wanted, log_mode=log.mode.value, buffer=log.buffer_bytes or plan.BUFFER_BYTES)
+    if log.max_bytes:
+        wanted = replace(wanted, log_bytes=log.max_bytes, log_files=max(1, log.max_files))
+    match log.driver:
+        case LogDriver.JSON_FILE:
+            return replace(wanted, json_log=path)
+        case LogDriver.JOURNALD:
+            return replace(wanted, logger=(_journald(),), logger_env=_journal_fields(container))
+        case LogDriver.NONE:
+            return wanted
+    return replace(wanted, log=path)
+
+
+def _journald() -> str:
+    try:
+        return str(programs.find("exitd-journald"))
+    except FileNotFoundError as error:
+        raise ShimFailed(str(error)) from error
+
+
+def _journal_fields(container: Container) -> tuple[str, ...]:
+    """What the logger puts beside every line."""
+    return f"CONTAINER_ID={container.id}", f"CONTAINER_NAME={container.spec.name}"
+
+
+def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None, create_seconds: float) -> ExitdError:
+    """Why there is no init: by stage and error number, or by a look into the root; never by the runtime's words, which
+    are only quoted."""
+    if status is None:
+        return ShimFailed(f"exitd-shim of {container.id} died during create; try again")
+    verb, words = f"{container.spec.runtime} create", runtime.last_error(status.text)
+    if told := blame_stage(verb, status, create_seconds):
+        return told
+    return RuntimeFailed(f"{verb}: {words}") if own.command is None else command.blame(own.command, words)
+
+
+def blame_stage(verb: str, status: launch.Failed, limit_seconds: float) -> ExitdError | None:
+    """None when the runtime itself refused: then the root tells more."""
+    if status.stage != "runtime":
+        words = runtime.last_error(status.text)
+        return RuntimeFailed(f"{verb}: {status.stage}: {os.strerror(status.errno)}. {words}")
+    if status.errno == errno.ETIMEDOUT:
+        return TimedOut(f"{verb} did not end in {limit_seconds:g} s")
+    return None

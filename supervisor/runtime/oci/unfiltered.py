@@ -1,0 +1,91 @@
+"""Find the runtimes that leave a seccomp profile out and say nothing. crun does so where it was built without seccomp
+(its libcrun/seccomp.c); runc refuses the container then, and of other runtimes exitd knows nothing."""
+
+import asyncio
+import os
+
+from supervisor.model.errors import RuntimeFailed, TimedOut
+from supervisor.runtime.oci import runtime
+from supervisor.system import room
+
+LIMIT_SECONDS = 5.0
+
+Stamp = tuple[int, int, int, int]
+
+
+def is_silent(version: str) -> bool:
+    """Judge by what `--version` prints: crun lists what it was built with."""
+    return version.startswith("crun version ") and "+SECCOMP" not in version.split()
+
+
+class Unfiltered:
+    """Remembers the answer of each program, and asks it again when it has changed. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Stamp, bool]] = {}
+        self._asking: dict[tuple[str, Stamp], asyncio.Task[bool]] = {}
+
+    async def refuse(self, path: str) -> None:
+        """Refuse a program that would run a container without the profile it was asked for.
+
+        Raises:
+            RuntimeFailed: the program is such a one.
+            Busy: there is no room to ask it.
+        """
+        if await self._look(path):
+            raise RuntimeFailed(
+                f"{path} was built without seccomp, and would leave the container's profile out: choose another "
+                "runtime, or --security-opt seccomp=unconfined"
+            )
+
+    async def _look(self, path: str) -> bool:
+        stamp = _stamp(path)
+        if stamp is None:
+            return False
+        known, silent = self._known.get(path, (None, False))
+        if known == stamp:
+            return silent
+        return await asyncio.shield(self._question(path, stamp))
+
+    def _question(self, path: str, stamp: Stamp) -> asyncio.Task[bool]:
+        """Return the one question that is under way for this program: one that hangs costs its own containers one
+        limit, and those of other programs nothing."""
+        asking = self._asking.get((path, stamp))
+        if asking is None:
+            asking = self._asking[path, stamp] = asyncio.create_task(self._ask(path, stamp))
+            asking.add_done_callback(lambda done: self._asked((path, stamp), done))
+        return asking
+
+    async def _ask(self, path: str, stamp: Stamp) -> bool:
+        answer = await _asked(path)
+        if answer is not None:
+            self._known[path] = stamp, answer
+        return bool(answer)
+
+    def _asked(self, key: tuple[str, Stamp], done: asyncio.Task[bool]) -> None:
+        del self._asking[key]
+        if not done.cancelled():
+            done.exception()  # whoever has asked may have gone
+
+
+def _stamp(path: str) -> Stamp | None:
+    """Return what changes with the program. None: it is not there, and its create will report that."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+async def _asked(path: str) -> bool | None:
+    """Return whether the program is silent. None: it has not answered; its create will report what is wrong with it,
+    and the next container asks it again. Raises Busy where there is no room to ask."""
+    try:
+        found = await runtime.run([path, "--version"], timeout_seconds=LIMIT_SECONDS)
+    except TimedOut:
+        return None
+    except OSError as error:
+        if room.is_used_up(error):
+            raise room.busy(f"{path} --version", error.strerror) from error
+        return None
+    return is_silent(found.stdout) if found.returncode == 0 else None

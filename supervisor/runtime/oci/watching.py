@@ -1,0 +1,415 @@
+"""Every run, and every exec, that this daemon watches: what wakes it, who is asked, and who follows a lost shim."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Sequence
+
+import structlog
+
+from shim import fields, launch
+from shim.record import Record
+from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
+from supervisor.model.facts import Container, Process, Report, RunKey
+from supervisor.monitor import control, epoll, keeper, rundir
+from supervisor.monitor.kernelword import KernelWord
+from supervisor.monitor.shims import Shims
+from supervisor.monitor.witness import Senses, ShimWatch, Watch
+from supervisor.runtime.oci import bundle, cgroups, rest
+from supervisor.runtime.oci.oomwatch import OomWatch
+from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.sandbox import ExitListener, NoProcess, OomListener
+from supervisor.system.inotify import Inotify
+
+KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it
+REGISTER_AT_ONCE = 16
+
+log = structlog.get_logger(__name__)
+
+
+class Watching:
+    """One per daemon; belongs to its event loop. `cgroups` says where each container's is; `executes`, whether its init
+    becomes the program; `shim_cgroups`, where the shims of a container belong whose client named a cgroup for them."""
+
+    def __init__(
+        self,
+        watcher: epoll.Monitor,
+        keeper_line: keeper.Keeper,
+        changes: Inotify,
+        *,
+        zombie: bool,
+        kernel: KernelWord,
+    ) -> None:
+        """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
+        self.cgroups: dict[str, str] = {}
+        self.executes: dict[str, bool] = {}
+        self.shim_cgroups: dict[str, str] = {}
+        self.keeper = keeper_line
+        self.shims = Shims(watcher, keeper_line, self._move_shim)
+        self._watches: dict[RunKey, Watch] = {}
+        self._on_exit: ExitListener | None = None
+        self._on_oom: OomListener | None = None
+        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._adoptions: dict[asyncio.Task[None], RunKey] = {}
+        self._finding: asyncio.Task[None] | None = None
+        self._keepers_lost = 0
+        self._unregistered: set[RunKey] = set()  # whose shims cannot
+        self._senses = Senses(
+            monitor=watcher,
+            zombie_readable=zombie,
+            kernel=kernel,
+            now_ns=time.time_ns,
+            entry=self._entry,
+            oom_kills=self.oom_kills,
+            on_exit=self._exit_seen,
+            on_shim_lost=self.shim_lost,
+            on_begin=self._begun,
+            on_over=self._oom.end,
+        )
+
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        self._on_exit, self._on_oom = on_exit, on_oom
+
+    def get(self, key: RunKey) -> Watch | None:
+        return self._watches.get(key)
+
+    def shim_gone(self, key: RunKey) -> asyncio.Event | None:
+        """Set when its output is complete, and its shim has left; None for what is not watched."""
+        watch = self._watches.get(key)
+        return watch.output_over if watch is not None else None
+
+    def kill_stopped_shim(self, key: RunKey) -> bool:
+        """Its shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
+        watch = self._watches.get(key)
+        return watch is not None and watch.kill_stopped_shim()
+
+    def add(
+        self, key: RunKey, directory: rundir.RunDirectory, init: Process | None = None, *, executes: bool = True
+    ) -> Watch:
+        """A watch that has not begun."""
+        watch = self._watches[key] = Watch(key, directory, self._senses, init=init, executes=executes)
+        return watch
+
+    def mark_shared(self, new: Watch) -> None:
+        """Before its cgroup has anybody of the new run in it: where one run's cgroup has another's in it, or strangers,
+        the end of its init is not theirs. OSError: an earlier mark cannot be read."""
+        own, known = self.cgroups[new.key.container], set[int]()
+        has_strangers = False
+        for watch in [*self._watches.values()]:
+            other = self.cgroups.get(watch.key.container)
+            if other is None or watch.key.exec_id or watch.reported or watch.key.container == new.key.container:
+                continue
+            if cgroups.includes(other, own):
+                rest.mark_shared(watch.directory.path, new.key.container)
+            if cgroups.includes(own, other):
+                rest.mark_shared(new.directory.path, watch.key.container)
+            if cgroups.includes(other, own) or cgroups.includes(own, other):
+                known.update(cgroups.pids(other))
+                has_strangers = has_strangers or rest.STRANGERS in rest.sharers(watch.directory.path)
+        if not bundle.is_ours(own) and (has_strangers or not known.issuperset(cgroups.pids(own))):
+            rest.mark_shared(new.directory.path)
+
+    def hold(self, watch: Watch, created: launch.Created) -> Process:
+        """The init that its shim has told of, watched from now on."""
+        watch.init = Process(created.pid, created.started)
+        watch.init_fd = created.pidfd
+        watch.is_unheld = created.pidfd < 0  # it got lost on its way: no room among our descriptors
+        watch.begin()
+        self._look_for_shim(watch)
+        return watch.init
+
+    async def take_up(self, watch: Watch, init: Process) -> None:
+        """The init that was found without its shim's word, watched from now on; its end may be told before this
+        returns. OSError, and repeatable: there is no room to look for its shim."""
+        watch.drop_shim()
+        self.shims.find(watch)
+        watch.init, watch.is_unheld = init, True
+        watch.begin()
+        watch.look()
+        self._look_for_shim(watch)
+
+    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True) -> Watch:
+        """What an earlier daemon has begun. Its end may be told before this returns."""
+        watch = self.add(key, directory, init, executes=executes)
+        watch.init_fd = pidfd_of(init)
+        self.shims.find(watch)
+        self._spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
+        watch.begin()
+        watch.look()
+        self._look_for_shim(watch)
+        return watch
+
+    def inits_of(self, container_id: str) -> set[int]:
+        """The pids of those that are known of it."""
+        return {w.init.pid for key, w in self._watches.items() if key.container == container_id and w.init is not None}
+
+    async def keepers_word(self, key: RunKey) -> Process | NoProcess:
+        """Of an exec whose shim is dead and has not named its process: what the keeper, the next subreaper, knows. It
+        is all there is to know, if it has had the exec from the beginning."""
+        try:
+            known = await self._known_to_keeper(key)
+            if (entry := self._entry(key)) is not None:
+                return Process(entry.pid, entry.started)
+            if known is None or known.number("doubtful"):
+                return NoProcess.UNKNOWN
+            if pid := known.number("init_pid"):
+                return Process(pid, known.number("init_started"))
+            return NoProcess.NEVER_BEGAN
+        except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):  # or one of an older version
+            return NoProcess.UNKNOWN
+
+    async def _known_to_keeper(self, key: RunKey) -> fields.Message | None:
+        """Asked more than once: its list may move while it is read."""
+        for _ in range(3):
+            for message in await self.keeper.runs():
+                if _key_of(message) == key:
+                    return message
+        return None
+
+    async def name(self, key: RunKey, init: Process, path: str) -> None:
+        """As the shim would have done it: for the keeper, for the shim that takes its place, for the next daemon."""
+        facts = [*launch.key(key.container, key.run, key.exec_id), ("pid", init.pid), ("started", init.started_ticks)]
+        oom = cgroups.oom_counter_path(self.cgroups[key.container]) or ""
+        with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused):
+            await self.keeper.ask(fields.encode("exitd-register", [*facts, ("oom", oom)]))
+        rundir.leave_created(path, init)
+
+    def drop(self, key: RunKey) -> None:
+        watch = self._watches.pop(key, None)
+        self._unregistered.discard(key)
+        if watch is not None:
+            watch.close()
+
+    def news(self) -> None:
+        """The keeper has journalled something: whoever has no shim may find its exit there."""
+        for watch in list(self._watches.values()):
+            if watch.shim_fd < 0:
+                watch.look()
+
+    def look_at_all(self) -> None:
+        """For the reconcile loop: an end that nothing woke us for is found here."""
+        for watch in list(self._watches.values()):
+            watch.look()
+
+    async def look_at_memory(self) -> None:
+        """For the reconcile loop: memory kills that nothing woke us for."""
+        await self._oom.look_at_all()
+
+    def shim_lost(self, key: RunKey) -> None:
+        """Init goes on under the keeper; a replacement goes on with its output."""
+        task = self._spawn(self._adopt(key))
+        self._adoptions[task] = key
+        task.add_done_callback(lambda _: self._adoptions.pop(task, None))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _move_shim(self, watch: ShimWatch) -> None:
+        """To the cgroup that its container's client named, if one did. Repeatable. A refusal is logged: the run goes
+        on without."""
+        cgroup, shim = self.shim_cgroups.get(watch.key.container), watch.shim
+        if not cgroup or shim is None:
+            return
+        try:
+            await asyncio.to_thread(cgroups.join, cgroup, shim)
+        except OSError as error:
+            key = watch.key
+            log.warning("shim not moved", container=key.container, exec=key.exec_id, cgroup=cgroup, why=error.strerror)
+
+    def _look_for_shim(self, watch: Watch) -> None:
+        """One that has gone has either done its work, or needs to be replaced."""
+        if watch.has_no_shim():
+            watch.look()
+            if not watch.reported and (watch.init_fd >= 0 or watch.is_unheld):
+                self.shim_lost(watch.key)
+
+    async def _adopt(self, key: RunKey) -> None:
+        watch = self._watches.get(key)
+        if watch is None or watch.reported:
+            return
+        await self.shims.replace(watch)
+
+    async def drain(self, key: RunKey, path: str) -> None:
+        """Have a replacement write what a killed shim has left in the pipes, after the end and before the keeper
+        forgets the run. `path` is the run's directory."""
+        if begun := [task for task, of in self._adoptions.items() if of == key]:  # before the end was seen
+            await asyncio.wait(begun)
+        watch = self._watches.get(key) or self._ended_before(key, path)
+        if watch is not None and (not watch.has_output_left() or not await self.shims.replace(watch)):
+            watch.settle_output()
+
+    async def settle(self, key: RunKey, path: str) -> None:
+        """After the end is stored: a shim that stands still is killed, and what a killed one has left is drained."""
+        watch = self._watches.get(key)
+        if watch is not None and watch.shim_is_stuck:
+            with contextlib.suppress(TimedOut):  # `leave` tries again
+                await self.shims.leave(watch)
+        await self.drain(key, path)
+
+    async def leave(self, key: RunKey, path: str, limit_seconds: float) -> None:
+        """Returns with the run's shim gone and its output complete, as far as it can be; only then the keeper closes
+        its copies of the streams. A shim may have been killed without a word of it until here. Repeatable."""
+        await self.shims.leave(self._watches.get(key), limit_seconds)
+        await self.drain(key, path)
+        watch = self._watches.get(key)
+        await self.shims.leave(watch, limit_seconds)
+        if watch is not None:
+            watch.settle_output()
+        await self.keeper.acknowledge(key.container, key.run, key.exec_id)
+
+    def _ended_before(self, key: RunKey, path: str) -> Watch | None:
+        """An earlier daemon has stored the end. None when there is no more to do than to clean up."""
+        watch = Watch(key, rundir.RunDirectory(path), self._senses, reported=True)
+        if rundir.created(path) is None or not watch.has_output_left() or self.shims.is_there(path):
+            return None
+        self._watches[key] = watch
+        return watch
+
+    def keeper_lost(self) -> None:
+        """What lives registers with the next one."""
+        self._keepers_lost += 1
+        if self._finding is None or self._finding.done():
+            self._finding = asyncio.get_running_loop().create_task(self._find_keepers())
+
+    async def _find_keepers(self) -> None:
+        """Once more where another has been lost meanwhile."""
+        seen = 0
+        while seen != self._keepers_lost:
+            seen = self._keepers_lost
+            await self._find_keeper()
+
+    async def _find_keeper(self) -> None:
+        for _ in range(KEEPER_TRIES):
+            with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):
+                return await self._register_rest(await self.keeper.runs())
+            await asyncio.sleep(KEEPER_REST_SECONDS)
+
+    async def _register_rest(self, known: Sequence[fields.Message]) -> None:
+        """Have the shims of runs that the keeper does not know, as after another's death, give it copies of what they
+        have. They do so after their answer: whether it knows the run then is seen the next time."""
+        keys = {_key_of(message) for message in known}
+        lost = [watch for watch in self._watches.values() if watch.key not in keys and self._can_register(watch)]
+        places = asyncio.Semaphore(REGISTER_AT_ONCE)
+        await asyncio.gather(*(self._register(watch, places) for watch in lost))
+
+    def _can_register(self, watch: Watch) -> bool:
+        return watch.shim_fd >= 0 and watch.lives() and watch.key not in self._unregistered
+
+    async def _register(self, watch: Watch, places: asyncio.Semaphore) -> None:
+        key = watch.key
+        try:
+            async with places, control.opened(watch.directory.path) as line:
+                was_asked = await line.register()
+        except ExitdError as error:  # the next round of the reconcile loop asks again
+            log.warning("not asked to register", container=key.container, run=key.run, why=str(error))
+            return
+        if was_asked:
+            log.info("asked to register", container=key.container, run=key.run, exec=key.exec_id)
+            return
+        self._unregistered.add(key)
+        if len(self._unregistered) == 1:
+            log.warning("shims of an older version cannot register with a new keeper: their death would cost output")
+
+    async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
+        """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many. `needed` is
+        asked after the keeper: a run that begins meanwhile is in its answer."""
+        try:
+            known = await self.keeper.runs()
+        except (keeper.KeeperSilent, fields.BadMessage):
+            return 0
+        await self._register_rest(known)
+        live = needed()
+        stale = [message for message in known if _key_of(message) not in live]
+        for message in stale:
+            await self.keeper.acknowledge(message.get("id"), message.number("run"), message.get("exec"))
+        return len(stale)
+
+    async def keeper_knows(self, key: RunKey) -> bool:
+        """Whether the keeper watches over the run. ShimFailed when it does not say."""
+        try:
+            return await self._known_to_keeper(key) is not None
+        except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage) as error:
+            raise ShimFailed(f"the keeper does not say whether it knows {key.container}: {error}") from error
+
+    async def learn(self, container: Container, place: Place) -> None:
+        """Read its configuration, where that is not known yet, so that `cgroup_of` need not: an adopted container's is
+        its caller's, whose file system may hang. TimedOut, Busy."""
+        if container.id in self.cgroups and container.id in self.executes:
+            return
+
+        def read() -> tuple[str, bool]:
+            return bundle.cgroups_path(container, place.root), bundle.executes(container, place.root)
+
+        if bundle.is_adopted(container, place.root):
+            what = f"reading {container.spec.bundle}/config.json"
+            cgroup, executes = await place.looking.run(what, read, container.id)
+        else:
+            cgroup, executes = await asyncio.to_thread(read)
+        self.cgroups.setdefault(container.id, cgroup)
+        self.executes.setdefault(container.id, executes)
+
+    def cgroup_of(self, container: Container, root: str) -> str:
+        """What `learn` has found; of a container that exitd has made itself, also without that."""
+        if container.id not in self.cgroups:
+            self.cgroups[container.id] = bundle.cgroups_path(container, root)
+        return self.cgroups[container.id]
+
+    def executes_of(self, container: Container) -> bool:
+        """Likewise: whether its init becomes the program by execve(2). True where that is not known."""
+        return self.executes.get(container.id, True)
+
+    def forget(self, container_id: str) -> None:
+        """What was known of it beside its runs."""
+        for known in (self.cgroups, self.executes, self.shim_cgroups):
+            known.pop(container_id, None)
+
+    def oom_kills(self, key: RunKey) -> int:
+        """In the container's cgroup, by now."""
+        path = self.cgroups.get(key.container)
+        return max((cgroups.oom_kills(path) or 0) if path else 0, self._oom.seen(RunKey(key.container, key.run)))
+
+    def close(self) -> None:
+        for task in (*self._tasks, *([self._finding] if self._finding is not None else [])):
+            task.cancel()
+        for watch in self._watches.values():
+            watch.close()
+        self._watches.clear()
+        self._oom.close()
+
+    def _begun(self, key: RunKey) -> None:
+        if not key.exec_id:  # whose memory is its container's
+            self._oom.begin(key, self.cgroups[key.container])
+
+    def report(self, key: RunKey, report: Report) -> None:
+        """The end of what is not watched."""
+        self._exit_seen(key, report)
+
+    def _exit_seen(self, key: RunKey, report: Report) -> None:
+        assert self._on_exit is not None
+        self._on_exit(key, report)
+
+    def _lives(self, key: RunKey) -> bool:
+        watch = self._watches.get(key)
+        return watch is not None and watch.lives()
+
+    def _killed_for_memory(self, key: RunKey, kills: int) -> None:
+        assert self._on_oom is not None
+        self._on_oom(key, kills)
+
+    def _entry(self, key: RunKey) -> Record | None:
+        return self.keeper.entry(key.container, key.run, key.exec_id)
+
+
+def _key_of(message: fields.Message) -> RunKey:
+    """Of a run that the keeper knows."""
+    return RunKey(message.get("id"), message.number("run"), message.get("exec"))
+
+
+def pidfd_of(process: Process) -> int:
+    """-1: it is gone."""
+    fd = epoll.open_process(process.pid, process.started_ticks)
+    return -1 if fd is None else fd

@@ -1,0 +1,97 @@
+"""What exitd keeps of a container that it refuses, and when one of containerd's is called clean."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.model.errors import RuntimeFailed, TimedOut
+from supervisor.model.facts import Container, Phase
+from supervisor.model.security import BUILTIN, Security
+from supervisor.model.taskfacts import Task
+from supervisor.monitor import rundir
+from supervisor.monitor.ownership import Owner
+from supervisor.runtime.oci import bundle, cgroups, rest
+from supervisor.runtime.oci.native import BUSY_CGROUP_SECONDS, NativeContainers
+from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.oci.watching import Watching
+from tests.supervisor.fakes import in_loop
+from tests.supervisor.happenings import container
+from tests.supervisor.runtime.oci.kept import watching
+
+SHARED = "/pods/one"  # no cgroup of exitd's own
+LISTED = 1  # a process that is in the cgroup, and stays
+
+
+def made(tmp_path: Path, watches: Watching) -> NativeContainers:
+    return NativeContainers(Place(str(tmp_path), str(tmp_path)), watches, Owner("0" * 32))
+
+
+@in_loop
+async def test_the_cgroup_of_a_container_that_is_refused_is_neither_read_nor_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be read from a disk, on the loop, and an entry would outlive the container."""
+    (deaf := tmp_path / "crun").write_text("#!/bin/sh\necho crun version 1\n")
+    deaf.chmod(0o755)
+    born = container(Phase.CREATING)
+    spec = replace(born.spec, runtime_path=str(deaf), security=Security(seccomp=BUILTIN))
+
+    def prepared(*_: object) -> bundle.Bundle:
+        return bundle.Bundle(str(tmp_path), SHARED, None)
+
+    with watching() as (watches, _):
+        monkeypatch.setattr(bundle, "prepare", prepared)
+        with pytest.raises(RuntimeFailed, match="built without seccomp"):
+            await made(tmp_path, watches).create_container(replace(born, spec=spec))
+        assert watches.cgroups == {}
+
+
+def ended_task(tmp_path: Path, seconds_ago: float) -> Container:
+    """A task of containerd's, in a cgroup that exitd has not made, with its run directory."""
+    ended = container(Phase.EXITED)
+    assert ended.exit is not None
+    at_ns = time.time_ns() - int(seconds_ago * 10**9)
+    rundir.make(str(tmp_path), ended.id, ended.run, b"").close()
+    return replace(ended, spec=replace(ended.spec, task=Task("/b")), exit=replace(ended.exit, at_ns=at_ns))
+
+
+@pytest.fixture
+def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A made-up cgroup with a process in it: a directory that cannot be removed."""
+    (tree := tmp_path / "cgroup").mkdir()
+    (tree / "cgroup.procs").write_text(f"{LISTED}\n")
+    monkeypatch.setattr(cgroups, "paths", lambda *_: {"unified": str(tree)})
+    assert cgroups.pids(SHARED) == (LISTED,)
+    return tree
+
+
+@in_loop
+async def test_a_task_that_has_just_ended_is_not_clean_while_its_cgroup_is_busy(tmp_path: Path, busy: Path) -> None:
+    """Its last process may be about to end; containerd would find the cgroup left behind."""
+    task = ended_task(tmp_path, BUSY_CGROUP_SECONDS / 2)
+    with watching() as (watches, _):
+        watches.cgroups[task.id] = SHARED
+        containers = made(tmp_path, watches)
+        for _ in range(2):  # the try again finds all that it needs
+            with pytest.raises(TimedOut, match="still busy"):
+                await containers.delete_process(task)
+            assert rundir.runs(str(tmp_path)) == [(task.id, task.run)] and task.id in watches.cgroups
+        (busy / "cgroup.procs").unlink()
+        await containers.delete_process(task)
+        assert rundir.runs(str(tmp_path)) == [] and watches.cgroups == {} and not cgroups.existing(SHARED)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@in_loop
+async def test_it_is_clean_when_a_minute_has_passed_or_the_cgroup_is_others_too(
+    tmp_path: Path, busy: Path, is_shared: bool
+) -> None:
+    task = ended_task(tmp_path, BUSY_CGROUP_SECONDS / 2 if is_shared else BUSY_CGROUP_SECONDS + 1)
+    if is_shared:
+        rest.mark_shared(rundir.path_of(str(tmp_path), task.id, task.run))
+    with watching() as (watches, _):
+        watches.cgroups[task.id] = SHARED
+        await made(tmp_path, watches).delete_process(task)
+        assert rundir.runs(str(tmp_path)) == [] and watches.cgroups == {} and cgroups.existing(SHARED)

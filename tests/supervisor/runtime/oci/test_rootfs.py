@@ -1,0 +1,155 @@
+"""Overlays come, are repaired, and go without a trace."""
+
+import os
+import pathlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shim import native
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Mount, Spec
+from supervisor.runtime.oci import rootfs
+
+needs_root = pytest.mark.root("mounts need root")
+
+
+@pytest.fixture
+def lower(tmp_path: pathlib.Path) -> pathlib.Path:
+    lower = tmp_path / "lower"
+    lower.mkdir(mode=0o755)
+    (lower / "file").write_text("below")
+    return lower
+
+
+@pytest.fixture
+def directory(tmp_path: pathlib.Path) -> Iterator[str]:
+    directory = str(tmp_path / "a b,c:d\\e" / "run")
+    yield directory
+    rootfs.release(directory)
+
+
+def prepare(lower: pathlib.Path, directory: str) -> pathlib.Path:
+    return pathlib.Path(rootfs.prepare(Spec(name="c", rootfs=str(lower)), directory))
+
+
+@needs_root
+def test_what_is_written_stays_above(lower: pathlib.Path, directory: str) -> None:
+    merged = prepare(lower, directory)
+    (merged / "file").write_text("above")
+    assert (lower / "file").read_text() == "below"
+    assert merged.stat().st_mode & 0o777 == 0o755
+    assert os.stat(directory).st_mode & 0o777 == 0o700
+
+
+@needs_root
+def test_preparing_twice_keeps_what_stands(lower: pathlib.Path, directory: str) -> None:
+    (prepare(lower, directory) / "new").write_text("kept")
+    assert (prepare(lower, directory) / "new").read_text() == "kept"
+    assert len(rootfs.mounts_under(directory)) == 2
+
+
+@needs_root
+def test_a_half_mounted_root_is_repaired(lower: pathlib.Path, directory: str) -> None:
+    prepare(lower, directory)
+    native.unmount(f"{directory}/merged", rootfs.MNT_DETACH)
+    assert (prepare(lower, directory) / "file").read_text() == "below"
+    native.unmount(f"{directory}/scratch", rootfs.MNT_DETACH)
+    assert (prepare(lower, directory) / "file").read_text() == "below"
+    assert len(rootfs.mounts_under(directory)) == 2
+
+
+@needs_root
+def test_release_removes_everything_though_a_file_is_held_open(lower: pathlib.Path, directory: str) -> None:
+    merged = prepare(lower, directory)
+    with open(merged / "file") as held:
+        rootfs.release(directory)
+        assert held.read() == "below"
+    assert rootfs.mounts_under(directory) == ()
+    assert not os.path.exists(directory)
+    rootfs.release(directory)
+
+
+@needs_root
+def test_release_leaves_what_is_not_its_own(lower: pathlib.Path, directory: str) -> None:
+    prepare(lower, directory)
+    beside = pathlib.Path(directory + "-beside")
+    other = pathlib.Path(prepare(lower, str(beside)))
+    (pathlib.Path(directory) / "note").write_text("mine")
+    rootfs.release(directory)
+    assert os.listdir(directory) == ["note"]
+    assert (other / "file").read_text() == "below"
+    rootfs.release(str(beside))
+    os.unlink(f"{directory}/note")
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["a,b", "a:b", "a\\b", "a b", "\\:", "ä\n"])
+def test_a_lower_directory_may_have_any_name(tmp_path: pathlib.Path, directory: str, name: str) -> None:
+    lower = tmp_path / name
+    lower.mkdir()
+    (lower / "file").write_text(name)
+    assert (prepare(lower, directory) / "file").read_text() == name
+
+
+@needs_root
+def test_the_mounts_are_private(lower: pathlib.Path, directory: str) -> None:
+    prepare(lower, directory)
+    lines = [line for line in pathlib.Path("/proc/self/mountinfo").read_text().split("\n") if "exitd-" in line]
+    assert lines
+    assert not [line for line in lines if "shared:" in line]
+
+
+def test_the_pause_program_runs_on_its_images_own_directory_and_nothing_is_mounted(
+    tmp_path: pathlib.Path, lower: pathlib.Path
+) -> None:
+    (tmp_path / "link").symlink_to(lower)
+    spec = Spec(name="c", image="pause", layers=(str(tmp_path / "link"),))
+    assert rootfs.prepare(spec, str(tmp_path / "run")) == str(lower)  # runc takes no path with a link in it
+    assert not (tmp_path / "run").exists()
+
+
+@needs_root
+def test_the_pause_program_gets_an_overlay_where_its_root_would_be_written_or_could_not_be_executed(
+    lower: pathlib.Path, directory: str
+) -> None:
+    spec = Spec(name="c", image="pause", layers=(str(lower),))
+    for asked in (replace(spec, mounts=(Mount("/etc", "/etc"),)), replace(spec, cwd="/work")):
+        assert rootfs.prepare(asked, directory) == f"{directory}/merged"
+        rootfs.release(directory)
+    native.mount("none", str(lower), "tmpfs", rootfs.MS_NOEXEC, "")
+    try:
+        assert rootfs.prepare(spec, directory) == f"{directory}/merged"
+        assert not os.statvfs(f"{directory}/merged").f_flag & os.ST_NOEXEC
+        rootfs.release(directory)
+    finally:
+        native.unmount(str(lower), rootfs.MNT_DETACH)
+
+
+@pytest.mark.parametrize("path", ["/nope", "relative", "/etc/passwd"])
+def test_a_root_file_system_that_is_no_directory_is_refused(tmp_path: pathlib.Path, path: str) -> None:
+    with pytest.raises(BadRequest, match=path):
+        rootfs.prepare(Spec(name="c", rootfs=path), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_mount_points_are_read_with_their_escapes_and_strictly_below() -> None:
+    text = (
+        "1 0 0:1 / /run rw - tmpfs t rw\n"
+        "2 1 0:2 / /run/x rw - tmpfs t rw\n"
+        "3 1 0:3 / /run/x/a\\040b rw shared:1 - tmpfs t rw\n"
+        "4 1 0:4 / /run/xy/a rw - tmpfs t rw\n\n"
+    )
+    assert rootfs.parse_mounts_under(text, "/run/x") == ("/run/x/a b",)
+    escaped = text.replace("/run/x", "/run/\\040\\043x")
+    for written in (escaped, escaped.replace("\\043", "#")):  # kernels differ about this one
+        assert rootfs.parse_mounts_under(written, "/run/ #x") == ("/run/ #x/a b",)
+    assert rootfs.parse_mounts_under(text, "/run/y") == ()
+
+
+def test_a_missing_bundle_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(BadRequest, match=r"config\.json"):
+        rootfs.read_bundle(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert rootfs.read_bundle(str(tmp_path)) == (b"{}", f"{tmp_path}/config.json")

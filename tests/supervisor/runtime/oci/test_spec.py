@@ -1,0 +1,329 @@
+"""What the caller asked becomes config.json, and nothing that was not asked changes a bundle."""
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+
+from supervisor.model.errors import BadRequest
+from supervisor.model.facts import Mount, Spec
+from supervisor.model.rights import DEFAULT
+from supervisor.model.security import Security
+from supervisor.runtime.oci.spec import (
+    Document,
+    Host,
+    Shared,
+    adapt_bundle,
+    config,
+    has_own_pids,
+    parse_bundle,
+    rootfs_of,
+)
+from supervisor.runtime.oci.users import Ids
+
+ID = "0123456789abcdef0123"
+ROOT = Ids()
+HOST, ALONE = Host(), Shared()
+POD = Shared((("ipc", "/ns/ipc"), ("uts", "/ns/uts"), ("network", "/ns/net")), "/pod/shm")
+SPEC = Spec(name="web", args=("sh", "-c", "true"), rootfs="/")
+BUNDLED = Spec(name="web", bundle="/b")
+BUNDLE: Document = {
+    "ociVersion": "1.0.2",
+    "process": {
+        "terminal": True,
+        "consoleSize": {"height": 1, "width": 1},
+        "args": ["serve"],
+        "env": ["A=1", "B=2"],
+        "cwd": "/srv",
+        "user": {"uid": 3, "gid": 4},
+    },
+    "root": {"path": "rootfs"},
+    "mounts": [{"destination": "/data", "type": "bind", "source": "data", "options": ["rbind"]}],
+    "linux": {"namespaces": [{"type": "pid"}, {"type": "network"}], "seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}},
+    "x-unknown": [1, 2],
+}
+
+
+def made(spec: Spec = SPEC, user: Ids = ROOT, host: Host = HOST, shared: Shared = ALONE) -> dict:  # type: ignore[type-arg]  # JSON
+    return config(spec, ID, rootfs_path="/r", cgroups_path="/exitd/x", user=user, host=host, shared=shared)
+
+
+def adapted(spec: Spec, user: Ids | None = None, host: Host = HOST, shared: Shared = ALONE) -> dict:  # type: ignore[type-arg]  # JSON
+    return adapt_bundle(BUNDLE, spec, cgroups_path="/exitd/x", user=user, host=host, shared=shared)
+
+
+def test_the_oom_score_is_always_explicit() -> None:
+    assert made()["process"]["oomScoreAdj"] == 0
+    assert made(host=Host(oom_score_adj=5))["process"]["oomScoreAdj"] == 5
+
+
+def test_path_hostname_and_home_are_there_and_the_callers_env_wins() -> None:
+    env = made(replace(SPEC, env=("HOME=/h", "X=a=b", "X=c")), Ids(home="/root"))["process"]["env"]
+    assert [line for line in env if not line.startswith("PATH=")] == ["HOSTNAME=0123456789ab", "HOME=/h", "X=c"]
+    assert made(user=Ids(home="/root"))["process"]["env"][-1] == "HOME=/root"
+
+
+@pytest.mark.parametrize("line", ["NOEQUALS", "=x", "A=\0"])
+def test_a_bad_environment_entry_is_refused(line: str) -> None:
+    with pytest.raises(BadRequest, match="NAME=VALUE"):
+        made(replace(SPEC, env=(line,)))
+
+
+def test_root_has_dockers_capabilities_and_others_hold_none() -> None:
+    capabilities = made()["process"]["capabilities"]
+    assert capabilities["effective"] == capabilities["bounding"] == list(DEFAULT)
+    capabilities = made(user=Ids(1000, 1000, (5,)))["process"]["capabilities"]
+    assert (capabilities["effective"], capabilities["bounding"]) == ([], list(DEFAULT))
+
+
+def test_the_memory_limit_forbids_swap_only_where_swap_is_counted() -> None:
+    spec = replace(SPEC, memory_bytes=1 << 26)
+    assert "memory" not in made()["linux"]["resources"]
+    assert made(spec)["linux"]["resources"]["memory"] == {"limit": 1 << 26}
+    assert made(spec, host=Host(swap_limit=True))["linux"]["resources"]["memory"] == {"limit": 1 << 26, "swap": 1 << 26}
+
+
+def test_namespaces_follow_the_network_and_the_cgroup_version() -> None:
+    def kinds(document: dict) -> set[str]:  # type: ignore[type-arg]  # JSON
+        return {each["type"] for each in document["linux"]["namespaces"]}
+
+    assert kinds(made()) == {"pid", "ipc", "uts", "mount", "network"}
+    assert kinds(made(replace(SPEC, network="host"))) == {"pid", "ipc", "uts", "mount"}
+    assert "cgroup" in kinds(made(host=Host(cgroup_v2=True)))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"args": ()}, "no command"),
+        ({"cwd": "srv"}, "absolute"),
+        ({"mounts": (Mount("data", "/data"),)}, "source"),
+        ({"mounts": (Mount("/data", "data"),)}, "destination"),
+    ],
+)
+def test_what_no_runtime_could_accept_is_refused(change: dict[str, object], word: str) -> None:
+    with pytest.raises(BadRequest, match=word):
+        made(replace(SPEC, **change))  # type: ignore[arg-type]  # any field
+
+
+def test_mounts_come_after_the_default_ones() -> None:
+    mounts = made(replace(SPEC, mounts=(Mount("/data", "/srv", read_only=True),)))["mounts"]
+    assert mounts[-1] == {
+        "destination": "/srv",
+        "type": "bind",
+        "source": "/data",
+        "options": ["rbind", "rprivate", "ro"],
+    }
+
+
+def test_open_files_never_exceed_the_daemons_own_limit() -> None:
+    assert made(host=Host(hard_files=100))["process"]["rlimits"][0]["hard"] == 100
+    assert made(host=Host(hard_files=100))["process"]["rlimits"][0]["soft"] == 100
+    assert made(host=Host(hard_files=-1))["process"]["rlimits"][0]["hard"] == 524288  # unlimited
+
+
+def test_the_whole_is_json_and_carries_the_annotations_that_the_runtime_may_see() -> None:
+    spec = replace(SPEC, annotations=(("a.b/c", "1"), ("d", "2")), read_only=True, hostname="h")
+    document = made(spec, shared=Shared(annotations=(("a.b/c", "1"),)))
+    assert json.loads(json.dumps(document)) == document
+    assert document["annotations"] == {"a.b/c": "1"}
+    assert (document["root"], document["hostname"]) == ({"path": "/r", "readonly": True}, "h")
+
+
+def test_a_terminal_is_there_if_it_is_asked_for_and_its_kind_is_the_callers_if_he_says_so() -> None:
+    spec = replace(SPEC, tty=True)
+    assert made(spec)["process"]["terminal"] is True
+    assert "TERM=xterm" in made(spec)["process"]["env"]
+    assert "TERM=dumb" in made(replace(spec, env=("TERM=dumb",)))["process"]["env"]
+    assert not made()["process"]["terminal"]
+    assert not any(line.startswith("TERM=") for line in made()["process"]["env"])
+
+
+def test_a_bundles_terminal_is_the_callers_word() -> None:
+    process = adapted(replace(BUNDLED, tty=True))["process"]
+    assert (process["terminal"], process["consoleSize"]) == (True, {"height": 1, "width": 1})
+    assert process["env"] == ["A=1", "B=2"]
+
+
+def test_a_bundle_is_taken_as_it_is() -> None:
+    expected = copy.deepcopy(BUNDLE)
+    document = adapted(BUNDLED)
+    assert expected == BUNDLE
+    process, root, linux = (document.pop(key) for key in ("process", "root", "linux"))
+    assert process == {
+        "terminal": False,
+        "args": ["serve"],
+        "env": ["A=1", "B=2"],
+        "cwd": "/srv",
+        "user": {"uid": 3, "gid": 4},
+        "oomScoreAdj": 0,
+    }
+    assert root == {"path": "/b/rootfs"}
+    assert linux == {**BUNDLE["linux"], "cgroupsPath": "/exitd/x"}  # type: ignore[dict-item]  # JSON
+    assert document["mounts"][0]["source"] == "/b/data"
+    assert document["x-unknown"] == [1, 2]
+
+
+def test_what_was_asked_changes_a_bundle() -> None:
+    spec = replace(
+        BUNDLED,
+        args=("x",),
+        env=("B=3", "C=4"),
+        cwd="/w",
+        user="web",
+        memory_bytes=5,
+        annotations=(("k", "v"), ("hidden", "h")),
+        hostname="h",
+        read_only=True,
+        network="host",
+        mounts=(Mount("/s", "/d"),),
+    )
+    document = adapted(spec, Ids(33, 33, (5,)), Host(swap_limit=True), Shared(annotations=(("k", "v"),)))
+    assert document["process"]["args"] == ["x"]
+    assert document["process"]["env"] == ["A=1", "B=3", "C=4"]
+    assert document["process"]["cwd"] == "/w"
+    assert document["process"]["user"] == {"uid": 33, "gid": 33, "additionalGids": [5, 33]}
+    assert document["linux"]["resources"]["memory"] == {"limit": 5, "swap": 5}
+    assert document["linux"]["namespaces"] == [{"type": "pid"}]
+    assert document["annotations"] == {"k": "v"}
+    assert (document["hostname"], document["root"]["readonly"]) == ("h", True)
+    assert len(document["mounts"]) == 2
+    assert rootfs_of(document) == "/b/rootfs"
+
+
+def test_a_network_of_its_own_has_the_hosts_words_for_it_and_no_other() -> None:
+    host = Host(sysctls=(("net.a", "0"),))
+    assert made(host=host)["linux"]["sysctl"] == {"net.a": "0"}
+    for document in (
+        made(replace(SPEC, network="host"), host=host),
+        made(host=host, shared=Shared((("network", "/ns"),))),
+        made(),
+    ):
+        assert "sysctl" not in document["linux"]
+
+
+def test_a_member_joins_by_path_and_has_its_pods_name_and_shared_memory() -> None:
+    document = made(replace(SPEC, hostname="pod"), shared=POD)
+    paths = {each["type"]: each.get("path") for each in document["linux"]["namespaces"]}
+    assert paths == {"pid": None, "mount": None, "ipc": "/ns/ipc", "uts": "/ns/uts", "network": "/ns/net"}
+    assert "hostname" not in document
+    assert "HOSTNAME=pod" in document["process"]["env"]
+    (shm,) = (mount for mount in document["mounts"] if mount["destination"] == "/dev/shm")
+    assert (shm["type"], shm["source"]) == ("bind", "/pod/shm")
+    destinations = [mount["destination"] for mount in document["mounts"]]
+    assert destinations.index("/dev") < destinations.index("/dev/shm")
+
+
+def test_a_bundle_joins_a_pod_too() -> None:
+    document = adapted(replace(BUNDLED, hostname="x"), shared=POD)
+    paths = {each["type"]: each.get("path") for each in document["linux"]["namespaces"]}
+    assert paths == {"pid": None, "ipc": "/ns/ipc", "uts": "/ns/uts", "network": "/ns/net"}
+    assert "hostname" not in document
+    assert document["mounts"][-1]["source"] == "/pod/shm"
+
+
+def test_the_hosts_pid_namespace_is_kept_when_asked() -> None:
+    for document in (made(replace(SPEC, pid="host")), adapted(replace(BUNDLED, pid="host"))):
+        assert "pid" not in [each["type"] for each in document["linux"]["namespaces"]]
+
+
+def test_cpu_limits_are_quota_and_requests_are_shares() -> None:
+    assert "cpu" not in made()["linux"]["resources"]
+    cpu = made(replace(SPEC, cpu_limit_milli=1500, cpu_request_milli=250))["linux"]["resources"]["cpu"]
+    assert cpu == {"quota": 150_000, "period": 100_000, "shares": 256}
+    assert made(replace(SPEC, cpu_request_milli=1))["linux"]["resources"]["cpu"] == {"shares": 2}
+    assert adapted(replace(BUNDLED, cpu_limit_milli=100))["linux"]["resources"]["cpu"]["quota"] == 10_000
+
+
+def test_a_bundles_own_cgroups_path_and_oom_score_stay() -> None:
+    bundle = copy.deepcopy(BUNDLE)
+    bundle["process"]["oomScoreAdj"] = 100  # type: ignore[index]  # JSON
+    bundle["linux"]["cgroupsPath"] = "/mine"  # type: ignore[index]  # JSON
+    document: dict = adapt_bundle(bundle, BUNDLED, cgroups_path="/exitd/x")  # type: ignore[type-arg]  # JSON
+    assert (document["process"]["oomScoreAdj"], document["linux"]["cgroupsPath"]) == (100, "/mine")
+
+
+def test_bad_json_is_told_with_file_and_line() -> None:
+    with pytest.raises(BadRequest, match=r"/b/config\.json, line 2, column 3"):
+        parse_bundle(b"{\n  bad\n}", "/b/config.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"process": 1, "root": {"path": "r"}}',
+        b'{"process": {}, "root": {}}',
+        b"\xff\xfe\xfa",
+        b"[" * 100_000,
+        b'{"process": {}, "root": {"path": "r"}, "x": ' + b"9" * 5000 + b"}",
+    ],
+    ids=lambda text: text[:20].decode("ascii", "replace"),
+)
+def test_what_is_no_configuration_is_refused_naming_the_file(text: bytes) -> None:
+    with pytest.raises(BadRequest, match=r"/b/config\.json"):
+        parse_bundle(text, "/b/config.json")
+
+
+@pytest.mark.parametrize("section", [{"mounts": 3}, {"mounts": ["x"]}, {"linux": []}, {"process": {"args": []}}])
+def test_a_bundle_of_the_wrong_shape_is_refused(section: dict[str, object]) -> None:
+    with pytest.raises(BadRequest):
+        adapt_bundle({**BUNDLE, **section}, BUNDLED, cgroups_path="/exitd/x")
+
+
+def test_what_was_asked_of_apparmor_selinux_and_new_privileges_is_handed_on() -> None:
+    asked = Security(no_new_privileges=False, apparmor="profile", selinux="u:r:t:s0")
+    for process in (
+        made(replace(SPEC, security=asked))["process"],
+        adapted(replace(BUNDLED, security=asked))["process"],
+    ):
+        words = ("noNewPrivileges", "apparmorProfile", "selinuxLabel")
+        assert [process[word] for word in words] == [False, "profile", "u:r:t:s0"]
+
+
+@pytest.mark.parametrize(
+    ("security", "words"),
+    [
+        (
+            Security(apparmor="docker-default"),
+            "security.apparmor 'docker-default': this machine's kernel has no AppArmor",
+        ),
+        (Security(selinux="u:r:t:s0"), "security.selinux 'u:r:t:s0': this machine's kernel has no SELinux"),
+    ],
+)
+def test_what_the_kernel_does_not_have_is_refused_by_name(security: Security, words: str) -> None:
+    host = Host(apparmor=False, selinux=False)
+    with pytest.raises(BadRequest, match=words):
+        made(replace(SPEC, security=security), host=host)
+    with pytest.raises(BadRequest, match=words):
+        adapt_bundle(BUNDLE, replace(BUNDLED, security=security), cgroups_path="/exitd/x", host=host)
+
+
+def test_unconfined_is_what_a_kernel_without_apparmor_gives_anyway() -> None:
+    asked = replace(SPEC, security=Security(apparmor="unconfined"))
+    for has, found in ((False, None), (True, "unconfined")):
+        assert made(asked, host=Host(apparmor=has))["process"].get("apparmorProfile") == found
+
+
+def test_without_a_word_there_are_no_new_privileges_and_a_bundle_is_as_it_is() -> None:
+    process = made(SPEC)["process"]
+    assert process["noNewPrivileges"] is True and {"apparmorProfile", "selinuxLabel"}.isdisjoint(process)
+    assert "noNewPrivileges" not in adapted(BUNDLED)["process"]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "own"),
+    [
+        ([{"type": "pid"}, {"type": "ipc"}], True),
+        ([{"type": "pid", "path": ""}], True),
+        ([{"type": "pid", "path": "/proc/1/ns/pid"}], False),
+        ([{"type": "ipc"}], False),
+        ([], False),
+    ],
+)
+def test_a_pid_namespace_is_a_containers_own_if_it_is_made_for_it(namespaces: list[object], own: bool) -> None:
+    assert has_own_pids({"linux": {"namespaces": namespaces}}) is own
