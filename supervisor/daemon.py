@@ -56,16 +56,16 @@ from supervisor.prober import Prober
 from supervisor.probing import Probing
 from supervisor.reconcile import Parts
 from supervisor.runcroot import RuncRoot
+from supervisor.runtime.foreign_shim.containers import ShimV2Containers
+from supervisor.runtime.foreign_shim.execs import ShimV2Execs
+from supervisor.runtime.foreign_shim.hub import Hub
+from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.runtime.managers import Containers, ExecProcesses
 from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.oci.watching import Watching
-from supervisor.shimclient.containers import ShimV2Containers
-from supervisor.shimclient.execs import ShimV2Execs
-from supervisor.shimclient.hub import Hub
-from supervisor.shimclient.pumps import Pumps
 from supervisor.shimv2 import adapter
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog

@@ -11,8 +11,8 @@ from dataclasses import replace
 from supervisor.config.settings import CgroupDriver, Config, Runtime
 from supervisor.model.errors import BadRequest, RuntimeMissing
 from supervisor.model.facts import Spec
+from supervisor.runtime.foreign_shim import binary
 from supervisor.runtime.oci import runtime
-from supervisor.shimclient import binary
 
 POD_LIMITS = ("memory_bytes", "pids_limit", "cpu_limit_milli")
 BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)

@@ -93,7 +93,7 @@ ORDER = (
     "supervisor.monitor.probe",
     "supervisor.system.background",
     "supervisor.runtime.oci",
-    "supervisor.shimclient",
+    "supervisor.runtime.foreign_shim",
     "supervisor.images",
     "supervisor.observe",
     "supervisor.remains",
@@ -139,7 +139,7 @@ DOORS = {
     "grpc_reflection": ("supervisor.api",),
     "protos": (
         *("supervisor.api", "supervisor.cli", "supervisor.compare"),
-        *("supervisor.shimclient", "supervisor.shimv2", "supervisor.ttrpc"),
+        *("supervisor.runtime.foreign_shim", "supervisor.shimv2", "supervisor.ttrpc"),
     ),
     "click": ("supervisor.cli", "supervisor.__main__"),
     "pyinotify": ("supervisor.system.inotify",),

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection
 
 from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
+from supervisor.runtime.foreign_shim.containers import ShimV2Containers
+from supervisor.runtime.foreign_shim.execs import ShimV2Execs
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.sandbox import ExitListener, Found, Made, MadeExec, NoProcess, OomListener
-from supervisor.shimclient.containers import ShimV2Containers
-from supervisor.shimclient.execs import ShimV2Execs
 from supervisor.streams.attach import Orders
 
 

@@ -12,10 +12,10 @@ from shim import programs
 from supervisor.model.facts import Container, Phase, RunKey, Spec
 from supervisor.model.logspecs import LogSpec
 from supervisor.monitor import epoll, keeper, rundir
+from supervisor.runtime.foreign_shim import pumps
+from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.runtime.oci import bundle
 from supervisor.runtime.oci.runplan import Place
-from supervisor.shimclient import pumps
-from supervisor.shimclient.pumps import Pumps
 from supervisor.streams.attach import Dropped, Orders, Session, Target, Wanted
 from tests.system import otherside, shimrig
 from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig

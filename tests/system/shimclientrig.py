@@ -5,8 +5,8 @@ import os
 import signal
 from collections.abc import Iterator
 
-from supervisor.shimclient import place
-from supervisor.shimclient.link import socket_path
+from supervisor.runtime.foreign_shim import place
+from supervisor.runtime.foreign_shim.link import socket_path
 from tests.system import oracle
 from tests.system.daemonrig import Daemon, until
 from tests.system.gates import killed

@@ -11,8 +11,8 @@ import pytest
 
 from supervisor.monitor import shims
 from supervisor.monitor.control import Control
-from supervisor.shimclient import pumps
-from supervisor.shimclient.pumps import Pumps
+from supervisor.runtime.foreign_shim import pumps
+from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.streams.attach import Orders, Wanted
 from tests.system import pumprig, shimrig
 from tests.system.pumprig import KEY, PART_LINES, Other, Stage, collected, lines, play

@@ -13,8 +13,8 @@ from supervisor.model.facts import RunKey, Winsize
 from supervisor.model.logspecs import LogDriver, LogSpec
 from supervisor.monitor import rundir, shims
 from supervisor.monitor.control import Control
-from supervisor.shimclient import pumps
-from supervisor.shimclient.pumps import Pumps
+from supervisor.runtime.foreign_shim import pumps
+from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.streams.attach import Orders, Output, Wanted
 from tests.shim.test_journald import Journal
 from tests.system import pumprig

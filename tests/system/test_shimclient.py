@@ -15,11 +15,11 @@ import pytest
 from protos.containerd import events_pb2 as pb
 from supervisor.model.errors import NameTaken, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimLost, WrongState
 from supervisor.model.taskfacts import Stdio
-from supervisor.shimclient.binary import find
-from supervisor.shimclient.link import Member, remove_dead_socket, socket_path
-from tests.supervisor.shimclient import rig
-from tests.supervisor.shimclient.fakerig import SANDBOX, start_of
-from tests.supervisor.shimclient.rig import LIMIT_SECONDS, Place, Task
+from supervisor.runtime.foreign_shim.binary import find
+from supervisor.runtime.foreign_shim.link import Member, remove_dead_socket, socket_path
+from tests.supervisor.runtime.foreign_shim import rig
+from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, start_of
+from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS, Place, Task
 from tests.system import tinyroot
 from tests.system.containerdcensus import below
 from tests.system.daemonrig import Daemon

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed
-from supervisor.shimclient import place
+from supervisor.runtime.foreign_shim import place
 
 
 @pytest.mark.parametrize(

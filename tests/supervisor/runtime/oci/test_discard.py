@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from supervisor.model.errors import TimedOut
+from supervisor.runtime.foreign_shim import place as work
+from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.oci import bundle
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
-from supervisor.shimclient import place as work
-from supervisor.shimclient.containers import ShimV2Containers
 from supervisor.system.aside import Aside
 from tests.supervisor.fakes import in_loop
 

@@ -11,11 +11,11 @@ from google.protobuf.any_pb2 import Any
 
 from protos.containerd.runc_pb2 import Options
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed, ShimLost, TimedOut, Unsupported
-from supervisor.shimclient import process
-from supervisor.shimclient.binary import Shim
-from supervisor.shimclient.strays import end_stray
-from tests.supervisor.shimclient.fakerig import SANDBOX, Fakes, run
-from tests.supervisor.shimclient.rig import Task
+from supervisor.runtime.foreign_shim import process
+from supervisor.runtime.foreign_shim.binary import Shim
+from supervisor.runtime.foreign_shim.strays import end_stray
+from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
+from tests.supervisor.runtime.foreign_shim.rig import Task
 from tests.system.daemonrig import until
 
 OPTIONS = Any(type_url="containerd.runc.v1.Options", value=Options(root="/r").SerializeToString()).SerializeToString()

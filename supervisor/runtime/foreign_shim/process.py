@@ -13,7 +13,7 @@ import structlog
 from shim import programs
 from shim.undo import undone_on_failure
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed, TimedOut
-from supervisor.shimclient.binary import (
+from supervisor.runtime.foreign_shim.binary import (
     Address,
     Deleted,
     Era,

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 
 from protos.containerd import bootstrap_pb2, task_pb2
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
+from supervisor.runtime.foreign_shim.verdict import instant_ns
 from supervisor.runtime.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
-from supervisor.shimclient.verdict import instant_ns
 
 NOBODY = "/bin/false"  # as the program that publishes events: some shims want a name, none of them calls it any more
 FIRST_SHOWN, LAST_SHOWN = 100, 400  # characters of what a shim has printed, in an error: the reason stands at the end

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.model.errors import ShimFailed, ShimLost, TimedOut, Unsupported
-from supervisor.shimclient.binary import Address
-from supervisor.shimclient.link import Link, remove_dead_socket, socket_path
+from supervisor.runtime.foreign_shim.binary import Address
+from supervisor.runtime.foreign_shim.link import Link, remove_dead_socket, socket_path
 
 SOON = 0.2  # a limit that is to run out
 

@@ -20,9 +20,9 @@ from protos.containerd import process_pb2, runc_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
 from supervisor.model.errors import BadRequest, Code, ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.model.taskfacts import RootMount, Stdio
-from supervisor.shimclient.binary import Address, Deleted
-from supervisor.shimclient.refusals import refusal
-from supervisor.shimclient.verdict import Word, instant_ns
+from supervisor.runtime.foreign_shim.binary import Address, Deleted
+from supervisor.runtime.foreign_shim.refusals import refusal
+from supervisor.runtime.foreign_shim.verdict import Word, instant_ns
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed, Closed
 

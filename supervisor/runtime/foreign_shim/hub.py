@@ -12,19 +12,19 @@ from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.facts import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.monitor import epoll, rundir
 from supervisor.monitor.kernelword import Executions, KernelWord
+from supervisor.runtime.foreign_shim import forwarding, place, process, strays
+from supervisor.runtime.foreign_shim.binary import Shim
+from supervisor.runtime.foreign_shim.logfifo import LogFifo
+from supervisor.runtime.foreign_shim.peer import Peer
+from supervisor.runtime.foreign_shim.place import Contact
+from supervisor.runtime.foreign_shim.pumps import Pumps
+from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, Deletion, Word, instant_ns
+from supervisor.runtime.foreign_shim.watching import Watching
 from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.bundle import cgroups_path
 from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import ExitListener, OomListener
-from supervisor.shimclient import forwarding, place, process, strays
-from supervisor.shimclient.binary import Shim
-from supervisor.shimclient.logfifo import LogFifo
-from supervisor.shimclient.peer import Peer
-from supervisor.shimclient.place import Contact
-from supervisor.shimclient.pumps import Pumps
-from supervisor.shimclient.verdict import SHIM_LOST, Deletion, Word, instant_ns
-from supervisor.shimclient.watching import Watching
 from supervisor.system.inotify import Inotify
 
 NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it

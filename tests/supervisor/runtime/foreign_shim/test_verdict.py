@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from supervisor.model.evidence import Pending
 from supervisor.model.facts import NEVER_STARTED, Exited, Process, Report, Signaled, Source, Unknown, fold
-from supervisor.shimclient.verdict import (
+from supervisor.runtime.foreign_shim.verdict import (
     EVENT_PATIENCE_SECONDS,
     NO_STATUS,
     NOT_DELETED,

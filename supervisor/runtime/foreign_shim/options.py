@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from protos.containerd import runc_pb2, runtimeoptions_pb2
 from supervisor.model.facts import Container, Spec
-from supervisor.shimclient import binary
+from supervisor.runtime.foreign_shim import binary
 
 RUNTIME_ROOT = "shimrt"  # below the state directory: where runc keeps what it knows, apart from containerd's own
 RUNTIME_OPTIONS = "runtimeoptions.v1.Options"

@@ -12,8 +12,8 @@ from protos.containerd.bootstrap_pb2 import BootstrapParams, BootstrapResult
 from protos.containerd.runc_pb2 import Options
 from protos.containerd.task_pb2 import DeleteResponse
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
-from supervisor.shimclient import binary
-from supervisor.shimclient.binary import Address, Deleted, Era, Shim
+from supervisor.runtime.foreign_shim import binary
+from supervisor.runtime.foreign_shim.binary import Address, Deleted, Era, Shim
 
 SHIM = Shim("/usr/bin/containerd-shim-runc-v2", "ns", "c1", "/run/exitd/x.sock", "/run/exitd/events")
 PLACE = "unix:///run/containerd/s/0005ac"

@@ -10,8 +10,8 @@ import structlog
 
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, Unsupported
 from supervisor.model.facts import Container, Process
-from supervisor.shimclient import place, strays
-from supervisor.shimclient.hub import Hub, Run
+from supervisor.runtime.foreign_shim import place, strays
+from supervisor.runtime.foreign_shim.hub import Hub, Run
 
 DELETE_SECONDS = 12.0  # shims drain the output for up to 10 s
 SILENT_SECONDS = 2.0  # of one that has not answered for a while

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message
 
-from supervisor.shimclient import process
-from supervisor.shimclient.binary import Address, Deleted, Shim
-from supervisor.shimclient.forwarding import Forwarding, Happened
-from supervisor.shimclient.link import Link
-from supervisor.shimclient.logfifo import LogFifo
-from supervisor.shimclient.verdict import Word
+from supervisor.runtime.foreign_shim import process
+from supervisor.runtime.foreign_shim.binary import Address, Deleted, Shim
+from supervisor.runtime.foreign_shim.forwarding import Forwarding, Happened
+from supervisor.runtime.foreign_shim.link import Link
+from supervisor.runtime.foreign_shim.logfifo import LogFifo
+from supervisor.runtime.foreign_shim.verdict import Word
 
 LIMIT_SECONDS = 30.0
 

@@ -17,7 +17,7 @@ from supervisor.model.errors import (
     Unsupported,
     WrongState,
 )
-from supervisor.shimclient.refusals import refusal
+from supervisor.runtime.foreign_shim.refusals import refusal
 from supervisor.ttrpc.faults import CallFailed, Closed
 
 METHODS = (

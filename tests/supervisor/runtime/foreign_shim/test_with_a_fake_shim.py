@@ -20,9 +20,9 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.taskfacts import Stdio
-from supervisor.shimclient.link import Link, Member
-from tests.supervisor.shimclient.fakerig import SANDBOX, Fakes, run
-from tests.supervisor.shimclient.rig import LIMIT_SECONDS
+from supervisor.runtime.foreign_shim.link import Link, Member
+from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
+from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS
 from tests.system.daemonrig import until
 
 LIFE = ["/tasks/create", "/tasks/start", "/tasks/exit", "/tasks/delete"]

@@ -21,15 +21,15 @@ from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
 from supervisor.model.taskfacts import Stdio
 from supervisor.monitor import proctree, rundir
+from supervisor.runtime.foreign_shim import place, pumps
+from supervisor.runtime.foreign_shim.hub import Hub, Run
+from supervisor.runtime.foreign_shim.link import Link
+from supervisor.runtime.foreign_shim.watching import as_named
 from supervisor.runtime.oci import bundle, cgroups, command, execspec, spec
 from supervisor.runtime.oci.execs import document_env
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.oci.spec import Document
 from supervisor.runtime.sandbox import MadeExec, NoProcess
-from supervisor.shimclient import place, pumps
-from supervisor.shimclient.hub import Hub, Run
-from supervisor.shimclient.link import Link
-from supervisor.shimclient.watching import as_named
 from supervisor.system import room
 
 SIGKILL = 9

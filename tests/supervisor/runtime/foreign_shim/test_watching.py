@@ -16,10 +16,10 @@ import pytest
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimLost
 from supervisor.model.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.monitor.kernelword import BY_PIDFD, Executions
-from supervisor.shimclient import watching
-from supervisor.shimclient.link import State
-from supervisor.shimclient.verdict import SHIM_LOST, UNDELETED, Deletion, Word
-from supervisor.shimclient.watching import Watched, Watching, process_of
+from supervisor.runtime.foreign_shim import watching
+from supervisor.runtime.foreign_shim.link import State
+from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, UNDELETED, Deletion, Word
+from supervisor.runtime.foreign_shim.watching import Watched, Watching, process_of
 from tests.supervisor.descriptors import only
 from tests.supervisor.fakes import in_loop, until
 
@@ -182,7 +182,7 @@ async def test_one_refusal_between_answers_is_forgotten() -> None:
 async def test_an_event_counts_when_wait_stays_silent_and_a_second_one_is_no_news(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("supervisor.shimclient.verdict.EVENT_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS", 0.01)
     with looking() as (found, told):
         begun(found, Script([]))
         found.event_came(KEY, Word(43, AT_NS))
@@ -194,7 +194,7 @@ async def test_an_event_counts_when_wait_stays_silent_and_a_second_one_is_no_new
 
 @in_loop
 async def test_an_event_counts_whatever_pid_it_has_where_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.shimclient.verdict.EVENT_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS", 0.01)
     with looking() as (found, told):
         begun(found, Script([]), init=Process(0, 0))
         found.event_came(KEY, Word(43, AT_NS), 5_000_000)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from protos.containerd import events_pb2 as pb
 from protos.containerd.forward_pb2 import Envelope, ForwardRequest
 from supervisor.model.errors import CannotStart
-from supervisor.shimclient import forwarding
-from supervisor.shimclient.forwarding import Forwarding, Happened, unpacked
+from supervisor.runtime.foreign_shim import forwarding
+from supervisor.runtime.foreign_shim.forwarding import Forwarding, Happened, unpacked
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed, Closed
 

@@ -11,8 +11,8 @@ from shim import native
 from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.facts import Process
 from supervisor.monitor import epoll
-from supervisor.shimclient.binary import Address, read_start_output
-from supervisor.shimclient.link import Link, remove_dead_socket
+from supervisor.runtime.foreign_shim.binary import Address, read_start_output
+from supervisor.runtime.foreign_shim.link import Link, remove_dead_socket
 from supervisor.system import regular
 
 NAME = "address"

@@ -17,8 +17,8 @@ from supervisor.model.facts import Process, Report, RunKey, Source
 from supervisor.monitor import epoll
 from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.monitor.witness import BEGINS_SECONDS
-from supervisor.shimclient.peer import Peer
-from supervisor.shimclient.verdict import NOT_DELETED, Deletion, Seen, Word, judge
+from supervisor.runtime.foreign_shim.peer import Peer
+from supervisor.runtime.foreign_shim.verdict import NOT_DELETED, Deletion, Seen, Word, judge
 from supervisor.system import room
 
 ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed

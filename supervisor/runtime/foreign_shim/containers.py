@@ -27,16 +27,16 @@ from supervisor.model.facts import Container, Phase, Process, RunKey, Winsize
 from supervisor.model.taskfacts import Stdio
 from supervisor.monitor import procstate, proctree, rundir
 from supervisor.monitor.control import Control
+from supervisor.runtime.foreign_shim import binary, options, place, process, pumps, strays
+from supervisor.runtime.foreign_shim.hub import Hub, Run
+from supervisor.runtime.foreign_shim.link import CALL_SECONDS, Link
+from supervisor.runtime.foreign_shim.logfifo import LogFifo
+from supervisor.runtime.foreign_shim.parting import SILENT_SECONDS, part, part_from_nameless
+from supervisor.runtime.foreign_shim.place import Contact
+from supervisor.runtime.foreign_shim.watching import process_of
 from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
-from supervisor.shimclient import binary, options, place, process, pumps, strays
-from supervisor.shimclient.hub import Hub, Run
-from supervisor.shimclient.link import CALL_SECONDS, Link
-from supervisor.shimclient.logfifo import LogFifo
-from supervisor.shimclient.parting import SILENT_SECONDS, part, part_from_nameless
-from supervisor.shimclient.place import Contact
-from supervisor.shimclient.watching import process_of
 from supervisor.streams.attach import Orders
 from supervisor.system import room
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from supervisor.model.errors import ShimFailed
-from supervisor.shimclient import logfifo
-from supervisor.shimclient.logfifo import MOST_LINE_BYTES, MOST_LINES, Lines, LogFifo
+from supervisor.runtime.foreign_shim import logfifo
+from supervisor.runtime.foreign_shim.logfifo import MOST_LINE_BYTES, MOST_LINES, Lines, LogFifo
 from tests.supervisor.descriptors import open_now
 
 

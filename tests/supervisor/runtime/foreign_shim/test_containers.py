@@ -8,9 +8,9 @@ import pytest
 
 from supervisor.model.errors import ShimFailed
 from supervisor.model.facts import Container, Phase, Pod
+from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.oci import bundle, cgroups
 from supervisor.runtime.oci.runplan import Place
-from supervisor.shimclient.containers import ShimV2Containers
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.happenings import container
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import structlog
 
 from supervisor.model.errors import ExitdError, ShimLost, TimedOut
-from supervisor.shimclient.binary import Address
-from supervisor.shimclient.link import Link
-from supervisor.shimclient.place import Contact
+from supervisor.runtime.foreign_shim.binary import Address
+from supervisor.runtime.foreign_shim.link import Link
+from supervisor.runtime.foreign_shim.place import Contact
 
 PLAIN = frozenset({"containerd-shim-runc-v2", "containerd-shim-exitd-v2"})  # see `verdict.Seen`
 CHECK_SECONDS = 5.0  # between two questions, and what an answer may take, at most
