@@ -17,8 +17,8 @@ from supervisor.config import file as configfile
 from supervisor.config.reload import Configuration
 from supervisor.config.settings import FLAG, CgroupDriver, Config, Given, Values
 from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
+from supervisor.engine.operations import Settings
 from supervisor.model.errors import CannotStart, ExitdError
-from supervisor.operations import Settings
 from supervisor.system.inotify import Inotify
 
 DEFAULTS = Config()

@@ -21,8 +21,7 @@ import structlog
 
 from shim import programs
 from shim.names import STATE_PATH_LIMIT
-from supervisor import __version__, logplaces, reconcile, recovery, runtimes, watchdesk
-from supervisor.admission import Admission
+from supervisor import __version__, watchdesk
 from supervisor.api.callers import Callers
 from supervisor.api.containerd import Containerd
 from supervisor.api.doors import Doors
@@ -30,10 +29,19 @@ from supervisor.api.server import ApiServer
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Config, Limits
 from supervisor.containerdtasks import ContainerdTasks
-from supervisor.execlife import Execs
-from supervisor.execops import ExecOperations
-from supervisor.foundlings import Foundlings
-from supervisor.imagedesk import ImageDesk, pause_root
+from supervisor.engine import logplaces, reconcile, recovery, runtimes
+from supervisor.engine.admission import Admission
+from supervisor.engine.execlife import Execs
+from supervisor.engine.execops import ExecOperations
+from supervisor.engine.foundlings import Foundlings
+from supervisor.engine.imagedesk import ImageDesk, pause_root
+from supervisor.engine.node import Node
+from supervisor.engine.operations import Settings
+from supervisor.engine.podkeeper import PodKeeper
+from supervisor.engine.prober import Prober
+from supervisor.engine.probing import Probing
+from supervisor.engine.reconcile import Parts
+from supervisor.engine.streamdesk import StreamDesk
 from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.model import lifecycle
@@ -48,13 +56,7 @@ from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernellog import Known
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.monitor.kmsg import KernelLog
-from supervisor.node import Node
 from supervisor.observer import Observer
-from supervisor.operations import Settings
-from supervisor.podkeeper import PodKeeper
-from supervisor.prober import Prober
-from supervisor.probing import Probing
-from supervisor.reconcile import Parts
 from supervisor.runcroot import RuncRoot
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
@@ -70,7 +72,6 @@ from supervisor.shimv2 import adapter
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.store.groupcommit import ROOM_BYTES
-from supervisor.streamdesk import StreamDesk
 from supervisor.system import sdlisten, sdnotify, threads
 from supervisor.system.background import insist
 from supervisor.system.clock import SystemClock

@@ -15,6 +15,7 @@ import structlog
 
 from shim.undo import undone_on_failure
 from supervisor import observe
+from supervisor.engine.storing import Storing
 from supervisor.model import evidence, foreign, whose
 from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.model.evidence import Pending
@@ -30,7 +31,6 @@ from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.store import watchrows
 from supervisor.store.database import AlreadyStored, Change, Store
 from supervisor.store.events import EventLog
-from supervisor.storing import Storing
 from supervisor.system.background import Background
 from supervisor.system.clock import Clock
 from supervisor.system.inotify import Inotify

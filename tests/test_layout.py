@@ -12,6 +12,7 @@ ORDER = (
     "shim",  # facts of the programs beside each container; imports nothing of the daemon
     # facts
     "supervisor",
+    "supervisor.engine",
     "supervisor.runtime",
     "supervisor.streams",
     "supervisor.monitor",
@@ -96,33 +97,33 @@ ORDER = (
     "supervisor.runtime.foreign_shim",
     "supervisor.images",
     "supervisor.observe",
-    "supervisor.remains",
+    "supervisor.engine.remains",
     # wiring
     "supervisor.runtime.managers",
-    "supervisor.changes",
-    "supervisor.storing",
-    "supervisor.directory",
-    "supervisor.node",
-    "supervisor.execlife",
-    "supervisor.probing",
-    "supervisor.prober",
+    "supervisor.engine.changes",
+    "supervisor.engine.storing",
+    "supervisor.engine.directory",
+    "supervisor.engine.node",
+    "supervisor.engine.execlife",
+    "supervisor.engine.probing",
+    "supervisor.engine.prober",
     "supervisor.config.reload",
-    "supervisor.runtimes",
-    "supervisor.logplaces",
-    "supervisor.imagedesk",
+    "supervisor.engine.runtimes",
+    "supervisor.engine.logplaces",
+    "supervisor.engine.imagedesk",
     "supervisor.observer",
     "supervisor.runcroot",
     "supervisor.containerdtasks",
     "supervisor.watchdesk",
-    "supervisor.admission",
-    "supervisor.podkeeper",
-    "supervisor.recovery",
-    "supervisor.streamdesk",
-    "supervisor.foundlings",
-    "supervisor.operations",
-    "supervisor.podlife",
-    "supervisor.execops",
-    "supervisor.reconcile",
+    "supervisor.engine.admission",
+    "supervisor.engine.podkeeper",
+    "supervisor.engine.recovery",
+    "supervisor.engine.streamdesk",
+    "supervisor.engine.foundlings",
+    "supervisor.engine.operations",
+    "supervisor.engine.podlife",
+    "supervisor.engine.execops",
+    "supervisor.engine.reconcile",
     "supervisor.api",
     "supervisor.shimv2",
     "supervisor.daemon",
@@ -242,11 +243,13 @@ def planted(root: pathlib.Path, module: str, text: str) -> pathlib.Path:
 
 
 def test_a_planted_upward_import_is_found(tmp_path: pathlib.Path) -> None:
-    planted(tmp_path, "supervisor.node", "import os\n")
+    planted(tmp_path, "supervisor.engine.node", "import os\n")
     planted(
-        tmp_path, "supervisor.model.facts", "def late() -> None:\n    from supervisor import node\n    print(node)\n"
+        tmp_path,
+        "supervisor.model.facts",
+        "def late() -> None:\n    from supervisor.engine import node\n    print(node)\n",
     )
-    assert upward(tmp_path) == ["supervisor.facts imports supervisor.node"]
+    assert upward(tmp_path) == ["supervisor.facts imports supervisor.engine.node"]
 
 
 def test_a_planted_import_of_the_daemon_in_the_shim_is_found_twice(tmp_path: pathlib.Path) -> None:

@@ -3,8 +3,8 @@ with its files; what is held open after a create that was broken off."""
 
 import contextlib
 
+from supervisor.engine.node import Node
 from supervisor.model.facts import Container, Phase
-from supervisor.node import Node
 from supervisor.shimv2 import making
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.door import Door

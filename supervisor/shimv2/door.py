@@ -25,9 +25,9 @@ from google.protobuf.message import Message
 
 from protos.containerd import task_pb2 as pb
 from protos.exitd.shimv2 import relay_pb2
+from supervisor.engine.node import Node
 from supervisor.model.errors import BadRequest, CannotStart, Code
 from supervisor.model.facts import By
-from supervisor.node import Node
 from supervisor.shimv2 import tasks
 from supervisor.shimv2.callers import Caller, Hello, Turns, key_of, read_hello
 from supervisor.shimv2.couriers import TOLD

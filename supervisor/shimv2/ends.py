@@ -15,10 +15,10 @@ from pathlib import Path
 import structlog
 
 from shim import fields
+from supervisor.engine.node import Node
 from supervisor.model.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.model.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.model.taskfacts import CLEANED_UP
-from supervisor.node import Node
 from supervisor.shimv2 import making, sockets, tasks
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.service import TaskService

@@ -7,13 +7,13 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from protos.containerd import task_pb2 as pb
-from supervisor.execops import ExecOperations
+from supervisor.engine.execops import ExecOperations
+from supervisor.engine.node import Node
 from supervisor.model import lifecycle
 from supervisor.model.errors import BadRequest, Code, ExitdError, NameTaken, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import By, Container, Exit
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
-from supervisor.node import Node
 from supervisor.runtime.oci import shape
 from supervisor.runtime.oci import spec as documents
 from supervisor.shimv2 import making, options, tasks

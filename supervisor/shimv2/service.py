@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd import task_pb2 as pb
-from supervisor.directory import exit_of, is_over
-from supervisor.execops import ExecOperations
+from supervisor.engine.directory import exit_of, is_over
+from supervisor.engine.execops import ExecOperations
+from supervisor.engine.node import GONE_SECONDS, Node
+from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.facts import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
 from supervisor.monitor import procstate
-from supervisor.node import GONE_SECONDS, Node
 from supervisor.runtime.managers import Containers
 from supervisor.shimv2 import making, metrics, options, tasks
 from supervisor.shimv2.callers import Caller
 from supervisor.shimv2.execs import TaskExecs
 from supervisor.shimv2.tasks import STOPPED, Look, Op, check, look
 from supervisor.store.taskrows import TOMBSTONE_OF, key_parts
-from supervisor.streamdesk import StreamDesk
 from supervisor.ttrpc.faults import CallFailed
 
 LOOK_SECONDS = 1.0  # what a question waits for a container that is looked up after a daemon start: State has 2 s

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import recovery
-from supervisor.execlife import Execs, Live
+from supervisor.engine import recovery
+from supervisor.engine.execlife import Execs, Live
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.facts import Container, ExitStatus, Process, Report, RunKey, Source, Spec
 from supervisor.runtime.sandbox import MadeExec, NoProcess

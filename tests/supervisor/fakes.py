@@ -12,11 +12,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from supervisor import node as node_module
-from supervisor import storing
+from supervisor.engine import node as node_module
+from supervisor.engine import storing
+from supervisor.engine.node import Node
 from supervisor.model.errors import StoreFailed
 from supervisor.model.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
-from supervisor.node import Node
 from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.store.database import Change, Store
 from supervisor.store.events import EventLog

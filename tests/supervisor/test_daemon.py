@@ -14,8 +14,8 @@ from shim.names import STATE_PATH_LIMIT
 from supervisor import daemon
 from supervisor.__main__ import main
 from supervisor.daemon import check, claimed
+from supervisor.engine.operations import Settings
 from supervisor.model.errors import CannotStart
-from supervisor.operations import Settings
 from tests.supervisor.children import descriptors
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor import observer, storing
+from supervisor import observer
+from supervisor.engine import storing
+from supervisor.engine.storing import Storing
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
 from supervisor.model.facts import Exited, Process, RunKey, Signaled, Unknown
@@ -23,7 +25,6 @@ from supervisor.observer import ENDED_UNSEEN, Observer
 from supervisor.store.database import Change, Store
 from supervisor.store.events import EventLog
 from supervisor.store.watchrows import begun
-from supervisor.storing import Storing
 from supervisor.system.inotify import Inotify
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock

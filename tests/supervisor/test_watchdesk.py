@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shim import native
+from supervisor.engine.storing import Storing
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.model.facts import By, Process
 from supervisor.model.watched import Kind, Target
@@ -19,7 +20,6 @@ from supervisor.observer import Observer
 from supervisor.store import rows
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
-from supervisor.storing import Storing
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
 from supervisor.watchdesk import WatchDesk

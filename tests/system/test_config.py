@@ -12,8 +12,8 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.config.settings import CgroupDriver
+from supervisor.engine.runtimes import uses_systemd
 from supervisor.model.errors import Compacted, RuntimeFailed, RuntimeMissing, TimedOut
-from supervisor.runtimes import uses_systemd
 from tests.system import lives
 from tests.system.clirig import Cli
 from tests.system.daemonrig import Daemon, Left, left, remove_all, spec, until, warm_up

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from supervisor.config import settings
 from supervisor.config.settings import Config, Given, Limits, Retention, Runtime, Values, in_force
 from supervisor.config.tomllines import Path
-from supervisor.reconcile import keep_of
+from supervisor.engine.reconcile import keep_of
 from supervisor.store.database import Keep
 
 RUNTIME, CREATE = ("limits", "runtime_seconds"), ("limits", "create_seconds")

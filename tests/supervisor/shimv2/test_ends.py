@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from shim import fields
+from supervisor.engine.recovery import recover
 from supervisor.model.facts import By, Container, Exited, Phase, Spec
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
-from supervisor.recovery import recover
 from supervisor.shimv2 import making, sockets
 from supervisor.shimv2.callers import Turns
 from supervisor.shimv2.ends import Ends

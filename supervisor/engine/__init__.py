@@ -1,0 +1,1 @@
+"""The owner of all state, and the services over it."""

@@ -1,0 +1,440 @@
+"""The owner of all execs: what happens to one goes through `execs.step`, is stored, and only then acted on.
+
+Beside the node, whose store, events and clock it uses: the end of a container waits here for those of its execs, and so
+does the clean-up of its run.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from supervisor.engine import remains
+from supervisor.engine.node import Node
+from supervisor.engine.storing import in_turn
+from supervisor.model import evidence, execs, lifecycle
+from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
+from supervisor.model.execs import Exec, ExecHappening, ExecPhase, ExecSpec
+from supervisor.model.facts import (
+    LIVE,
+    Asked,
+    By,
+    Container,
+    Exit,
+    Phase,
+    Process,
+    Reason,
+    Report,
+    RunKey,
+    Signaled,
+    Source,
+    Unknown,
+)
+from supervisor.model.lifecycle import SIGKILL, refuse_damaged
+from supervisor.monitor.kernellog import Known
+from supervisor.runtime.sandbox import ExecManager, NoProcess
+from supervisor.store import salvage
+from supervisor.store.database import AlreadyStored, Change
+from supervisor.system import room
+from supervisor.system.background import insist
+from supervisor.system.clock import boot_now
+
+BEFORE_END_SECONDS = 1.0  # what a container's stored end waits for those of its execs
+BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later containerd must not be told any more
+STUCK_SECONDS = 3.0  # until an exec that has ended with its container is looked after: a stopped shim's zombie is read
+GONE_SECONDS = 20.0  # what one try of a run's clean-up waits for its execs
+NOTHING_ELSE = Change()
+HELD_SECONDS = 12.0  # how long the output of an exec that has ended waits for whoever wanted to attach
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """One exec, from before its row is stored until nothing of it is left."""
+
+    exec: Exec
+    container: Container
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # its end is stored, or it has failed to begin
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)  # nobody is to attach any more
+    making: bool = False
+    held: Report | None = None  # an end that was quicker than the commit of its beginning
+    found: bool = True  # False: of an earlier daemon, and not looked up yet
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> RunKey:
+        return self.exec.key
+
+    @property
+    def name(self) -> str:
+        return f"{self.key.container}/{self.key.exec_id}"
+
+
+class Execs:
+    """Belongs to one event loop; no locks around its maps. The steps of one exec are in turn."""
+
+    def __init__(self, node: Node, manager: ExecManager) -> None:
+        self._node = node
+        self._manager = manager
+        self._live: dict[str, dict[str, Live]] = {}
+        node.on_exec_exit = self._exit_seen
+        node.before_find = self.find
+        node.before_end = self.before_end
+        node.before_clean_up = self.before_clean_up
+
+    # -- who there is
+
+    def of(self, container_id: str) -> tuple[Exec, ...]:
+        """Those of the container that have not ended."""
+        return tuple(live.exec for live in self._of(container_id) if not live.over.is_set())
+
+    def keys(self) -> Iterable[RunKey]:
+        """Of all whose end is not stored."""
+        return [live.key for lives in self._live.values() for live in lives.values() if not live.over.is_set()]
+
+    def get(self, container_id: str, exec_id: str) -> Live | None:
+        return self._live.get(container_id, {}).get(exec_id)
+
+    def _of(self, container_id: str) -> list[Live]:
+        return list(self._live.get(container_id, {}).values())
+
+    def _add(self, live: Live) -> None:
+        self._live.setdefault(live.key.container, {})[live.key.exec_id] = live
+
+    def _drop(self, live: Live) -> None:
+        of_container = self._live.get(live.key.container, {})
+        of_container.pop(live.key.exec_id, None)
+        if not of_container:
+            self._live.pop(live.key.container, None)
+
+    # -- steps
+
+    async def _apply(self, live: Live, happening: ExecHappening, *, patient: bool = False) -> Exec:
+        """One step: stored, told, acted on. WrongState, StoreFailed leave all as it was. `patient` as in Node.apply."""
+        async with in_turn(live.turn, live.name, patient=patient):
+            step = execs.step(live.exec, happening, self._node.moment())
+            if step.exec is not None:
+                await self._commit(step.exec, step, patient=patient)
+                live.exec = step.exec
+                self._act(live, step.exec)
+            else:
+                self._drop(live)
+                live.gone.set()
+        log.debug("exec step", container=live.key.container, exec=live.key.exec_id, happening=happening)
+        return live.exec
+
+    async def _commit(self, now: Exec, step: execs.ExecStep, *, patient: bool) -> None:
+        ended = now.phase is ExecPhase.EXITED
+        rows, gone = (() if ended else (now,)), ((now.key,) if ended else ())
+        try:
+            change = Change(exits=step.exits, events=step.events, execs=rows, ended_execs=gone)
+            numbered = await self._node.store.commit(change, patient=patient)
+        except AlreadyStored:  # a commit that was thought to have failed: all is in but the end of the row
+            numbered = await self._node.store.commit(Change(ended_execs=gone), patient=patient)
+        self._node.events.publish(numbered)
+
+    def _act(self, live: Live, now: Exec) -> None:
+        self._disarm(live)
+        if now.phase is ExecPhase.EXITED:
+            live.over.set()
+            self._node.spawn(self._clean_up(live))
+            if now.exit is not None:
+                tell = log.debug if now.by.policy else log.info
+                status, source = str(now.exit.status), now.exit.source
+                tell("exec exit", container=now.key.container, exec=now.key.exec_id, status=status, source=source)
+        else:
+            self._arm(live)
+
+    async def _surely(self, live: Live, happening: ExecHappening) -> bool:
+        """A step that no caller can repeat: tried until it is stored. False: it was refused, something was quicker."""
+        try:
+            await self._node.storing.surely(live.name, lambda: self._apply(live, happening, patient=True))
+            return True
+        except WrongState as error:
+            log.debug("step refused", exec=live.name, why=str(error))
+            return False
+
+    # -- an exec begins
+
+    async def begin(
+        self, container: Container, spec: ExecSpec, by: By, id: str = "", beside: Change = NOTHING_ELSE
+    ) -> Exec:
+        """It runs when this returns; the row comes first, with what else is to be stored then. WrongState when the
+        container cannot have one, Busy when there is no room for it. `id`: a new one."""
+        await room.wait_for(room.FOR_ONE, f"an exec in {container.spec.name}")
+        self._refuse_unless_running(container)
+        e = execs.born(container, id or secrets.token_hex(16), spec, by, self._node.moment())
+        live = Live(e, container, making=True)
+        self._add(live)
+        try:
+            await self._node.store.commit(replace(beside, execs=(e,), ahead=not beside.events))
+        except (ExitdError, asyncio.CancelledError):
+            self._drop(live)
+            live.over.set()
+            live.gone.set()
+            taken_back = Change(ended_execs=(e.key,))  # the commit may get through yet
+            self._node.spawn(insist(lambda: self._node.store.commit(taken_back), "taking back an exec", container.id))
+            raise
+        return await self._make(live)
+
+    async def _make(self, live: Live) -> Exec:
+        try:
+            made = await self._manager.create_exec(live.container, live.exec)
+            await self._surely(live, execs.Made(made.init, made.shim, made.oom_kills, made.unseen))
+            if made.init is None:
+                live.held = live.held or self._unseen()
+            return live.exec
+        except Exception as error:  # whatever it was: nothing may stay in this phase for ever
+            await self._surely(live, execs.MakeFailed(str(error) or repr(error)))
+            if isinstance(error, ExitdError):
+                with contextlib.suppress(OSError):  # no room to look
+                    self._refuse_unless_running(live.container, error)
+            raise
+        finally:
+            live.making = False
+            if live.held is not None and not self._node.closing:
+                self._end_soon(live, live.held)
+
+    def _refuse_unless_running(self, container: Container, cause: ExitdError | None = None) -> None:
+        """WrongState, or NoSuchContainer, when the container is not (or no longer) one to run something in."""
+        now, name = self._node.known(container.id), container.spec.name
+        refuse_damaged(now)
+        if now.phase is Phase.PAUSED:
+            raise WrongState(f"{name} is paused; resume it first", id=now.id) from cause
+        if now.phase is not Phase.RUNNING:
+            raise WrongState(f"{name} is {now.phase.value}; an exec needs a running container", id=now.id) from cause
+        if now.run != container.run or self._node.is_ending(now):
+            raise WrongState(f"{name} has ended", id=now.id) from cause
+
+    # -- an exec is to end
+
+    async def kill(self, live: Live, number: int, everyone: bool, by: By) -> None:
+        """Recorded first: should the daemon die in between, the exit still carries its reason. WrongState."""
+        e = await self._apply(live, execs.EndAsked(Asked(Reason.KILL, by, number)))
+        await self._manager.signal_exec(live.container, e, number, everyone=everyone)
+
+    def _arm(self, live: Live) -> None:
+        seconds = execs.seconds_left(live.exec, boot_now(self._node.clock))
+        if seconds is not None and not (live.exec.asked and live.exec.asked.reason is Reason.TIMEOUT):
+            loop = asyncio.get_running_loop()
+            live.timer = loop.call_later(seconds, lambda: self._node.spawn(self._time_out(live)))
+
+    def _disarm(self, live: Live) -> None:
+        if live.timer is not None:
+            live.timer.cancel()
+            live.timer = None
+
+    async def _time_out(self, live: Live) -> None:
+        live.timer = None
+        tell = log.debug if live.exec.by.policy else log.info
+        tell("exec has reached its limit", container=live.key.container, exec=live.key.exec_id)
+        if await self._surely(live, execs.EndAsked(Asked(Reason.TIMEOUT, execs.TIMEOUT, SIGKILL))):
+            await self._end_whole(live)
+
+    async def _end_whole(self, live: Live) -> None:
+        """Until it is over: its limit has passed, and no caller asks again."""
+
+        async def kill() -> None:
+            if not live.over.is_set():
+                with contextlib.suppress(WrongState):  # it has no process any more
+                    await self._manager.signal_exec(live.container, live.exec, SIGKILL, everyone=True)
+
+        await insist(kill, "kill of an exec past its limit", live.key.container)
+
+    # -- an exec has ended
+
+    def _exit_seen(self, key: RunKey, report: Report) -> None:
+        live = self.get(key.container, key.exec_id)
+        if live is None or live.over.is_set():
+            return
+        if live.making:
+            live.held = live.held or report
+        else:
+            self._end_soon(live, report)
+
+    def _end_soon(self, live: Live, report: Report) -> None:
+        self._node.pending.add(live.key)
+        self._node.spawn(self._end(live, report))
+
+    async def _end(self, live: Live, report: Report) -> None:
+        """Stores an end, however long the store refuses; a second witness of it is no news."""
+        self._node.pending.add(live.key)
+        e = live.exec
+        known = Known(e.oom_before, e.oom_before, asked_kill=lifecycle.asked_kill(e.asked))
+        report = await room.surely(lambda: self._node.second_witness(live.container, report, known))
+        is_killed = report.status == Signaled(SIGKILL)
+        with_container = is_killed and await room.surely(lambda: self._ends_with_container(live))
+        await self._surely(live, execs.Ended(report, with_container))
+        self._node.pending.discard(live.key)
+
+    async def _ends_with_container(self, live: Live) -> bool:
+        """OSError: there is no room to look."""
+        now = self._node.containers.get(live.key.container)
+        if now is None or now.run != live.key.run or now.phase not in LIVE:
+            return True
+        return self._node.manager.is_ending(now)
+
+    async def _clean_up(self, live: Live) -> None:
+        """Until it has worked. Output that somebody was to attach to for waits for him a while."""
+        key, e = live.key, live.exec
+        await insist(lambda: self._manager.settle_exec(key), "settling an exec", key.container)
+        shim_gone = self._manager.shim_gone(key)
+        if e.spec.attach and e.exit is not None and shim_gone is not None:
+            await _first_of(shim_gone, live.hurry, HELD_SECONDS)
+        await insist(lambda: self._manager.delete_exec(live.container, e), "clean-up of an exec", key.container)
+        await self._apply(live, execs.Cleaned())
+
+    # -- the container of execs ends
+
+    async def before_end(self, container_id: str) -> None:
+        """The ends of a container's execs come before its own in the log, if they come soon. In a pid namespace of its
+        own they are dying with it; elsewhere they are killed now."""
+        lives = [live for live in self._of(container_id) if not live.over.is_set()]
+        for live in lives:
+            with contextlib.suppress(ExitdError):  # a container's end is stored whatever becomes of its execs
+                await self._manager.signal_exec(live.container, live.exec, SIGKILL, everyone=False)
+        is_task = any(live.container.spec.task is not None for live in lives)
+        await _within(BEFORE_TASK_END_SECONDS if is_task else BEFORE_END_SECONDS, [live.over for live in lives])
+
+    async def before_clean_up(self, container_id: str) -> None:
+        """Nothing of the execs is left when this returns: their directories lie in the run's. TimedOut."""
+        lives = self._of(container_id)
+        for live in lives:
+            live.hurry.set()
+        if not await _within(STUCK_SECONDS, [live.over for live in lives]):
+            self.unstick(container_id)
+        if not await _within(GONE_SECONDS, [live.gone for live in lives]):
+            left = [live.key.exec_id for live in lives if not live.gone.is_set()]
+            raise TimedOut(f"{len(left)} execs are not gone, {left[0]} for one", id=container_id)
+        await self._delete_strays(container_id)
+
+    async def _delete_strays(self, container_id: str) -> None:
+        """What was stored as ended by a daemon that was killed before the clean-up."""
+        container = self._node.containers.get(container_id)
+        if container is not None:
+            await self._manager.delete_strays(container, self._live.get(container_id, {}).keys())
+
+    def unstick(self, container_id: str) -> None:
+        """An init does not die before all others in its pid namespace are reaped: shims that are stopped are killed,
+        and the keeper reaps for them."""
+        for live in self._of(container_id):
+            self._manager.kill_stopped_shim(live.key)
+
+    # -- after a daemon start
+
+    async def load(self, state: str = "") -> None:
+        """Once the node has the containers, and before they are looked up: whoever waits for one of these finds it.
+        `state`: the directory that has what is left of one whose row cannot be read."""
+        stored, damaged = await self._node.store.load_execs()
+        containers = self._node.containers
+        for row in damaged:
+            if (owner := containers.get(row.id)) is not None and salvage.is_possible_exec(row):
+                init = await asyncio.to_thread(remains.init_of_exec, state, row)
+                e = salvage.exec_(row, init, owner, self._node.clock.boot_id())
+                log.error("an exec's row cannot be read", container=row.id, exec=row.exec_id, why=e.error)
+                self._add(Live(e, owner, found=False))
+            else:
+                log.error("an exec's row cannot be read, passed over", container=ascii(row.id)[:200], why=row.why)
+        lost = []
+        for e in stored:
+            if e.key.container in containers:
+                self._add(Live(e, containers[e.key.container], found=False))
+            else:
+                lost.append(e.key)
+        if lost:
+            log.warning("execs of containers that are gone, dropped", execs=len(lost))
+            await self._node.store.commit(Change(ended_execs=tuple(lost)))
+
+    async def find_rest(self) -> None:
+        """Those of containers that need no looking up."""
+        for container_id in [id for id in self._live if id not in self._node.recovering]:
+            self._node.spawn(self.find(container_id))
+
+    async def find(self, container_id: str) -> None:
+        """The container's execs, found again. Repeatable after an error: ExitdError, OSError."""
+        looks = await asyncio.gather(*map(self._find_once, self._of(container_id)), return_exceptions=True)
+        for error in filter(None, looks):  # all have come to an end before one is looked up again
+            raise error
+        self._node.spawn(insist(lambda: self._delete_strays(container_id), "clean-up of execs", container_id))
+
+    async def _find_once(self, live: Live) -> None:
+        if not live.found:
+            await self._find(live)
+            live.found = True
+
+    async def _find(self, live: Live) -> None:
+        rebooted = live.exec.boot_id != self._node.clock.boot_id()
+        if live.exec.phase is ExecPhase.CREATING:
+            await self._settle_making(live, rebooted=rebooted)
+        e = live.exec
+        if e.phase is ExecPhase.EXITED:
+            return
+        if rebooted:
+            await self._end(live, evidence.rebooted(e.init, self._node.clock.now_ns()))
+        elif e.init is None:
+            await self._end(live, self._unseen())
+        else:
+            await self._manager.connect_exec(live.container, e)
+            await self._go_on(live)
+
+    async def _settle_making(self, live: Live, *, rebooted: bool) -> None:
+        """Its making went on without the daemon. What has begun is an exec, whether or not its caller has heard of it;
+        only what never has, has failed. Before a reboot it may have begun and ended."""
+        begun = NoProcess.UNKNOWN if rebooted else await self._manager.begun_exec(live.container, live.exec)
+        if begun is NoProcess.NEVER_BEGAN:
+            await self._surely(live, execs.MakeFailed("the daemon ended while it was being made"))
+        else:
+            init = begun if isinstance(begun, Process) else None
+            await self._surely(live, execs.Made(init, None, live.container.oom_told, unseen=True))
+
+    def _unseen(self) -> Report:
+        """The end of one that has no process anybody could name."""
+        now_ns = self._node.clock.now_ns()
+        return Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, None, now_ns, at_is_found=True)
+
+    async def _go_on(self, live: Live) -> None:
+        """A limit that has passed, or was being enforced when the daemon ended, is enforced now."""
+        if live.over.is_set() or live.key in self._node.pending:
+            return
+        if live.exec.asked is not None and live.exec.asked.reason is Reason.TIMEOUT:
+            self._node.spawn(self._end_whole(live))
+        else:
+            self._arm(live)
+
+    # -- waiting
+
+    def directory_of(self, live: Live) -> str:
+        return self._manager.directory_of(live.key)
+
+    async def wait(self, live: Live) -> Exit:
+        """NoSuchExec when it has failed to begin."""
+        await live.over.wait()
+        if live.exec.exit is None:
+            raise NoSuchExec(f"exec {live.key.exec_id} never ran: {live.exec.error}", id=live.key.container)
+        return live.exec.exit
+
+
+async def _within(seconds: float, events: Iterable[asyncio.Event]) -> bool:
+    """Whether all of them are set by then."""
+    try:
+        async with asyncio.timeout(seconds):
+            for event in events:
+                await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _first_of(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

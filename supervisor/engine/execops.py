@@ -1,0 +1,85 @@
+"""What callers ask of execs: to run one, to end it, to hear of its end; and what a container's calls show of them."""
+
+from dataclasses import replace
+
+from supervisor.engine.execlife import NOTHING_ELSE, Execs, Live
+from supervisor.engine.node import GONE_SECONDS
+from supervisor.engine.podkeeper import members_of
+from supervisor.engine.podlife import PodOperations
+from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
+from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.facts import By, Container, Exit, Phase
+from supervisor.model.views import View
+from supervisor.store.database import Change
+from supervisor.streams.attach import Target
+
+BEGINNING = (Phase.CREATING, Phase.STARTING)
+
+
+class ExecOperations(PodOperations):
+    """Implements `supervisor.api.doors.Execs`. `execs` is set before anything is asked."""
+
+    execs: Execs
+
+    async def exec(self, id: str, spec: ExecSpec, by: By, exec_id: str = "", beside: Change = NOTHING_ELSE) -> Exec:
+        """`exec_id`, `beside`: see `Execs.begin`."""
+        container = await self._node.get(id)
+        await self._node.until(container.id, _has_begun, GONE_SECONDS, "its start")
+        return await self.execs.begin(self._node.known(container.id), spec, by, exec_id, beside)
+
+    async def kill_exec(self, id: str, exec_id: str, signal: int, everyone: bool, by: By) -> None:
+        container = await self._node.get(id)
+        live = self.execs.get(container.id, exec_id)
+        if live is None or live.over.is_set():
+            if live is not None or await self._node.store.exec_exit(container.id, exec_id) is not None:
+                raise WrongState(f"exec {exec_id} has ended, there is nothing to signal", id=container.id)
+            raise _no_exec(id, exec_id)
+        await self.execs.kill(live, signal, everyone, by)
+
+    async def wait_exec(self, id: str, exec_id: str, run: int) -> Exit:
+        container_id = await self._id_of(id)
+        live = self.execs.get(container_id, exec_id)
+        if live is not None and run in (0, live.key.run):
+            return await self.execs.wait(live)
+        store = self._node.store
+        found = await (store.last_exit(container_id, run, exec_id) if run else store.exec_exit(container_id, exec_id))
+        if found is None:
+            raise _no_exec(id, exec_id)
+        return found
+
+    async def _id_of(self, reference: str) -> str:
+        """Of a container that is gone: what the ledger of exits knows it by."""
+        try:
+            return (await self._node.get(reference)).id
+        except NoSuchContainer:
+            return await self._retained(reference) or reference
+
+    async def target(self, container: Container, exec_id: str) -> Target:
+        """What is attached to: WrongState, NoSuchExec when there is none (any more)."""
+        live = self.execs.get(container.id, exec_id)
+        if live is None:
+            if await self._node.store.exec_exit(container.id, exec_id) is not None:
+                raise WrongState(f"exec {exec_id} has ended", id=container.id)
+            raise _no_exec(container.spec.name, exec_id)
+        return self._target_of(live)
+
+    def _target_of(self, live: Live) -> Target:
+        spec, name = live.exec.spec, f"exec {live.key.exec_id[:12]} of {live.container.spec.name}"
+        return Target(name, self.execs.directory_of(live), spec.tty, spec.stdin, over=live.over.wait)
+
+    def unstick(self, container: Container) -> None:
+        """Execs too are in the pid namespace, a pod's in that of its pause process."""
+        super().unstick(container)
+        for each in (container, *members_of(self._node, container.id)):
+            self.execs.unstick(each.id)
+
+    def _view(self, c: Container) -> View:
+        return replace(super()._view(c), execs=self.execs.of(c.id))
+
+
+def _has_begun(container: Container | None) -> bool:
+    return container is None or container.phase not in BEGINNING
+
+
+def _no_exec(id: str, exec_id: str) -> NoSuchExec:
+    return NoSuchExec(f"{id} has no exec {exec_id}, and the ledger of exits knows none", id=id)

@@ -1,0 +1,394 @@
+"""What callers ask for, in terms of the node's steps: each a short story with limits, each safe to ask again."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import dataclass, replace
+
+import structlog
+
+from supervisor.config.settings import Config, Retention
+from supervisor.engine.admission import Admission
+from supervisor.engine.directory import exit_of, is_ended, is_made, is_over
+from supervisor.engine.node import END_SEEN_SECONDS, GONE_SECONDS, Node
+from supervisor.model import filters, lifecycle
+from supervisor.model.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
+from supervisor.model.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
+from supervisor.model.health import Health
+from supervisor.model.logspecs import LogDriver
+from supervisor.model.views import Info, View
+from supervisor.monitor.rundir import path_of
+from supervisor.runtime.managers import Containers
+from supervisor.runtime.oci import bundle
+from supervisor.store.events import Item
+from supervisor.streams import logs
+from supervisor.streams.logline import READERS
+from supervisor.system import room
+
+STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying
+DEATH_SECONDS = 10.0  # from then to the stored exit
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the daemon was started with, and what is in force at this moment."""
+
+    root: str
+    state: str
+    starts_keeper: bool = True
+    now: Callable[[], Config] = Config
+
+
+class Operations:
+    """Implements `supervisor.api.doors.Node`."""
+
+    def __init__(
+        self, node: Node, manager: Containers, settings: Settings, info: Callable[[], Info], admission: Admission
+    ) -> None:
+        self._node = node
+        self._manager = manager
+        self._settings = settings
+        self._info = info
+        self._admission = admission
+        self.health_seen: Callable[[str], Health | None] = lambda container_id: None
+        self.resting: Callable[[str], AbstractAsyncContextManager[None]] = lambda container_id: nullcontext()
+
+    async def create(self, spec: Spec, by: By) -> Container:
+        container_id = secrets.token_hex(32)
+        await room.wait_for(room.FOR_ONE, f"the container {spec.name or container_id[:12]}")
+        spec = await self._admission.admit(spec, container_id)
+        try:
+            container = await self._node.add(spec, container_id)
+        except ExitdError:
+            await self._node.on_discarded(container_id)
+            raise
+        try:
+            await self._node.make(container.id)
+        except (ExitdError, OSError):
+            # The name must be free when the caller hears of it: the next try may use it at once.
+            with contextlib.suppress(TimedOut):
+                await self._gone(container.id)
+            raise
+        return self._node.known(container.id)
+
+    async def start(self, id: str, by: By) -> Container:
+        container = await self._node.get(id)
+        if container.phase in (Phase.RUNNING, Phase.PAUSED):
+            return container
+        if container.phase in (Phase.EXITED, Phase.RESTARTING):
+            await self._again(container, by)
+        await self._node.launch(container.id)
+        return self._node.containers.get(container.id, container)
+
+    async def _again(self, container: Container, by: By) -> None:
+        if container.spec.task is not None:
+            raise WrongState(f"{container.spec.name} is containerd's: a task runs once; make a new one there")
+        await self._node.until(container.id, lambda c: c is None or c.clean, GONE_SECONDS, "the end of the last run")
+        await self._node.apply(container.id, lifecycle.Again(by))
+        await self._node.make(container.id)
+
+    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+        container = await self._made(await self._node.get(id))
+        if container.phase in LIVE:
+            grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
+            await self._end(container, Reason.STOP, by, grace)
+        # It may have ended by itself a moment before it could be asked to, and its next run be planned, or begun.
+        while (now := self._node.containers.get(container.id)) is not None and not _is_stopped(now):
+            with contextlib.suppress(WrongState, NoSuchContainer):
+                await self._node.apply(now.id, lifecycle.StopAsked(by))
+                continue
+            return await self.stop(container.id, timeout_seconds, by)
+        return self._node.containers.get(container.id, container)
+
+    async def _made(self, container: Container) -> Container:
+        """Once a create that is under way has come to something."""
+        await self._node.until(container.id, is_made, GONE_SECONDS, "its create")
+        return self._node.known(container.id)
+
+    async def end_by_policy(self, id: str, reason: Reason, by: By, grace_seconds: float | None = None) -> None:
+        """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own. One that is
+        ending by itself is not said to have been ended by the policy."""
+        container = await self._made(await self._node.get(id))
+        if self._node.is_ending(container):
+            with contextlib.suppress(TimedOut):
+                await self._node.until(container.id, is_over(container.run), END_SEEN_SECONDS, "its end")
+                return
+        if container.phase in LIVE:
+            grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
+            await self._end(container, reason, by, grace)
+
+    async def _end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
+        """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
+        frozen, does not hear anything but SIGKILL."""
+        asked = Asked(reason, by, container.spec.stop_signal)
+        deaf = container.phase in (Phase.CREATED, Phase.PAUSED)
+        if reason is not Reason.KILL and grace_seconds > 0 and not deaf and await self._heard(container, asked):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    await self._node.until(container.id, is_ended, None, "its end")
+                    return
+        await self._signal(container, replace(asked, signal=lifecycle.SIGKILL))
+        with contextlib.suppress(TimedOut):
+            await self._node.until(container.id, is_ended, STUCK_SECONDS, "its end after SIGKILL")
+            return
+        self.unstick(container)
+        await self._node.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
+
+    async def _heard(self, container: Container, asked: Asked) -> bool:
+        """False: whoever is to pass the signal on does not answer. There is no grace to wait for then, and SIGKILL has
+        other ways."""
+        try:
+            await self._signal(container, asked)
+        except TimedOut as error:
+            log.warning("the stop signal did not get through, SIGKILL follows", container=container.id, why=str(error))
+            return False
+        return True
+
+    def unstick(self, container: Container) -> None:
+        """Init does not die of SIGKILL. Nothing here could keep it; see `PodOperations` and `ExecOperations`."""
+
+    async def _signal(self, container: Container, asked: Asked, *, everyone: bool = False) -> None:
+        """Recorded first: should the daemon die in between, the exit still carries its reason. Nothing is signalled
+        whose end is on its way; that may be of before this daemon, and there was never anybody to signal."""
+        try:
+            current = await self._node.apply(container.id, lifecycle.EndAsked(asked))
+            assert current is not None
+            await self._manager.kill_process(current, asked.signal, everyone=everyone)
+        except WrongState:
+            if not (is_ended(self._node.containers.get(container.id)) or self._node.is_ending(container)):
+                raise
+
+    async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
+        container = await self._made(await self._node.get(id))
+        if container.phase is Phase.RESTARTING and lifecycle.stops(container.spec, signal):
+            with contextlib.suppress(WrongState):  # its timer was quicker: there is somebody to signal, or will be
+                await self._node.apply(container.id, lifecycle.StopAsked(by, Reason.KILL))
+                return
+            return await self.kill(container.id, signal, everyone, by)
+        if container.phase not in LIVE:
+            raise WrongState(f"{id} is {container.phase.value}, there is nothing to signal", id=container.id)
+        await self._signal(container, Asked(Reason.KILL, by, signal), everyone=everyone)
+
+    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+        container = await self.stop(id, timeout_seconds, by)
+        return await self.start(container.id, by)
+
+    async def pause(self, id: str, by: By) -> None:
+        container = await self._running(id, Phase.RUNNING)
+        await self._node.whole(self._pause(container))
+
+    async def _pause(self, container: Container) -> None:
+        async with self.resting(container.id):
+            await self._freeze(self._manager.pause_container, container, lifecycle.Paused())
+
+    async def resume(self, id: str, by: By) -> None:
+        container = await self._running(id, Phase.PAUSED)
+        await self._node.whole(self._resume(container))
+
+    async def _resume(self, container: Container) -> None:
+        self._node.hold(container.id)  # what ends as soon as it is thawed has gone on before
+        try:
+            await self._freeze(self._manager.resume_container, container, lifecycle.Resumed())
+        finally:
+            self._node.release(container.id)
+
+    async def _freeze(
+        self, work: Callable[[Container], Awaitable[None]], container: Container, done: lifecycle.Happening
+    ) -> None:
+        """What the runtime has done is stored, however long that takes: a container whose phase is not what it is can
+        neither be paused nor resumed. It may have done it and say that it failed."""
+        try:
+            await work(container)
+        except (ExitdError, OSError):
+            if not await self._is_done(container, done):
+                raise
+        apply = self._node.apply
+        await self._node.storing.surely(container.id, lambda: apply(container.id, done, patient=True))
+
+    async def _is_done(self, container: Container, done: lifecycle.Happening) -> bool:
+        with contextlib.suppress(ExitdError, OSError):
+            return await self._manager.is_paused(container) is isinstance(done, lifecycle.Paused)
+        return False
+
+    async def _running(self, id: str, phase: Phase) -> Container:
+        container = await self._node.get(id)
+        lifecycle.refuse_damaged(container)
+        if container.phase is not phase:
+            raise WrongState(f"{id} is {container.phase.value}, not {phase.value}", id=container.id)
+        return container
+
+    async def remove(self, id: str, force: bool, by: By) -> None:
+        found: Container | None = await self._node.get(id)
+        if found is not None and found.spec.task is not None and not force:
+            name = found.spec.name
+            there = f"remove it there (ctr task delete {name}); with force it goes here alone"
+            raise WrongState(f"{name} is a task of containerd's: {there}", id=found.id)
+        # Again when something else was quicker: a restart's timer, another caller, the end itself.
+        while found is not None and found.phase is not Phase.REMOVING:
+            with contextlib.suppress(NoSuchContainer):
+                await self._remove_once(found, force, by)
+            container_id = found.id
+            found = self._node.containers.get(container_id)
+        if found is not None:
+            await self._gone(found.id)
+
+    async def _remove_once(self, container: Container, force: bool, by: By) -> None:
+        if container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING) and not force:
+            phase = container.phase.value
+            raise WrongState(f"{container.spec.name} is {phase}; stop it first, or use force", id=container.id)
+        if container.phase is Phase.CREATING:
+            await self._made(container)
+        elif container.phase in LIVE:
+            await self._end(container, Reason.KILL, by, 0)
+        else:
+            with contextlib.suppress(WrongState):
+                await self._node.apply(container.id, lifecycle.RemoveAsked(by))
+
+    async def _gone(self, container_id: str) -> None:
+        await self._node.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
+
+    def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
+        wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
+        shown = [
+            self._view(c)
+            for c in self._node.containers.values()
+            if (all or _is_up(c) or any(word.startswith("status=") for word in filters_))
+            and wanted.matches_container(c)
+        ]
+        return shown, self._node.events.last_seq + 1
+
+    async def inspect(self, id: str) -> View:
+        container = await self._node.get(id)
+        return replace(self._view(container), health=self.health_seen(container.id))
+
+    def _view(self, c: Container) -> View:
+        now, key = self._node.moment(), RunKey(c.id, c.run)
+        return View(
+            replace(c, shim=self._manager.shim_of(key)) if c.phase in LIVE else c,
+            recovering=c.id in self._node.recovering,
+            monitored_by=self._manager.monitored_by(key) if c.phase in LIVE else "",
+            log_path=bundle.log_path(self._settings.root, c),
+            bundle_path=f"{bundle.directory_of(self._settings.root, c.id)}/bundle",
+            run_directory=path_of(self._settings.state, c.id, c.run),
+            restart_at_ns=None if c.restart_at is None else now.now_ns + c.restart_at.ns - now.boot.ns,
+        )
+
+    async def pids(self, id: str) -> tuple[int, ...]:
+        container = await self._node.get(id)
+        return await self._manager.pids(container) if container.phase in LIVE else ()
+
+    async def wait(self, id: str, condition: str, run: int) -> Exit | None:
+        try:
+            container = await self._node.get(id)
+        except NoSuchContainer:
+            return await self._from_ledger(id, run)
+        if condition == "removed":
+            await self._node.until(container.id, lambda c: c is None, None, "its removal")
+            return await self._from_ledger(container.id, 0)
+        wanted = run or container.run
+        if condition == "next-exit" and not run and is_over(wanted)(container):
+            wanted = container.run + 1
+        now = await self._node.until(container.id, is_over(wanted), None, "its exit")
+        last = exit_of(now)
+        if last is not None and (
+            last.key.run == wanted or (condition == "exited" and not run and last.key.run < wanted)
+        ):
+            return last  # of the newest run that got as far as having one
+        if now is not None and (last is None or last.key.run < wanted):
+            raise WrongState(f"run {wanted} of {id} never began: {now.error}", id=container.id)
+        return await self._from_ledger(container.id, wanted)
+
+    async def _from_ledger(self, id: str, run: int) -> Exit | None:
+        """A removed container's exit, so that late waiters get the code: by its full id, and for a while, if it removed
+        itself, by its name or the beginning of its id."""
+        store, known = self._node.store, await self._retained(id) or id
+        found = await (store.last_exit(known, run) if run else store.newest_exit(known))
+        if found is None and not run:
+            raise NoSuchContainer(f"no container {id}, and the ledger of exits does not know that id", id=id)
+        return found
+
+    async def _retained(self, reference: str) -> str:
+        """The full id, of the newest one that had this name, else by the beginning of the id; empty when no container
+        of the last minutes is meant. AmbiguousId."""
+        since = retained_since(self._settings.now().retention, self._node.moment().boot)
+        found = await self._node.store.retained(reference, since)
+        named = [one for one in found if one.name == reference and one.namespace == "default"] or found
+        if len(named) > 1 and named is found:
+            raise AmbiguousId(f"{reference} is the beginning of {len(found)} ids; give more of it", id=reference)
+        return named[0].container if named else ""
+
+    async def subscribe(
+        self,
+        from_seq: int | None,
+        since_ns: int | None,
+        until_ns: int | None,
+        filters_: tuple[str, ...],
+        follow: bool,
+    ) -> AsyncIterator[Item]:
+        wanted = filters.parse(filters_, filters.EVENT_KEYS)
+        source = await self._node.events.subscribe(
+            from_seq, wanted, since_ns=since_ns, until_ns=until_ns, follow=follow
+        )
+        async with aclosing(source):
+            async for item in source:
+                yield item
+
+    async def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
+        if id:
+            id = await self._known_id(id)
+        async for page in self._node.store.exit_pages(since_ns, unknown, id or None):
+            for each in page:
+                yield each
+
+    async def _known_id(self, reference: str) -> str:
+        with contextlib.suppress(NoSuchContainer):
+            return self._node.resolve(reference).id
+        return await self._retained(reference) or reference
+
+    async def log_source(self, id: str) -> tuple[logs.Wanted, Callable[[int], Awaitable[object]]]:
+        container = await self._node.get(id)
+        driver = container.spec.log.driver
+        if driver is None or driver not in READERS:
+            raise WrongState(_no_log(container), id=container.id)
+
+        async def complete(run: int) -> None:
+            await self._output_complete(container.id, run or self._node.known(container.id).run)
+
+        return logs.Wanted(bundle.log_path(self._settings.root, container), driver), complete
+
+    async def _output_complete(self, container_id: str, run: int) -> None:
+        """The run has ended and its shim, which wrote the log, has left."""
+        await self._node.until(container_id, is_over(run), None, "its exit")
+        gone = self._manager.shim_gone(RunKey(container_id, run))
+        if gone is not None:
+            await gone.wait()
+
+    async def info(self) -> Info:
+        return self._info()
+
+
+def retained_since(retention: Retention, now: BootTime) -> BootTime:
+    """The names of containers that removed themselves before then are forgotten."""
+    return now.later(-round(retention.exit_seconds * 1e9))
+
+
+def _no_log(container: Container) -> str:
+    """What to do instead of reading a log that exitd does not have."""
+    name, driver = container.spec.name, container.spec.log.driver
+    if driver is LogDriver.JOURNALD:
+        query = f"CONTAINER_ID_FULL={container.id}"
+        return f"{name} writes to the journal (log driver journald); read it with: journalctl {query}"
+    return f"{name} keeps no log (log driver {driver}); see what it writes from now on: exitctl attach {name}"
+
+
+def _is_up(container: Container) -> bool:
+    return container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING)
+
+
+def _is_stopped(container: Container) -> bool:
+    """It neither runs nor will by itself."""
+    return container.phase is Phase.REMOVING or (container.phase is Phase.EXITED and container.stopped_by_user)

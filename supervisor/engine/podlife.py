@@ -1,0 +1,123 @@
+"""What callers ask for of pods. A pod is its pause container: where one is named, the other is meant."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import structlog
+
+from supervisor.engine.directory import is_over
+from supervisor.engine.node import START_FAILED
+from supervisor.engine.operations import DEATH_SECONDS, Operations
+from supervisor.engine.podkeeper import members_of
+from supervisor.model import filters, pods
+from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
+from supervisor.model.facts import By, Container, Exit, Phase, Pod, RunKey, Spec
+from supervisor.model.pods import State
+from supervisor.model.views import PodView
+
+log = structlog.get_logger(__name__)
+
+
+class PodOperations(Operations):
+    """Implements `supervisor.api.doors.Pods`, and where a container's call means its pod, that."""
+
+    async def run_pod(self, spec: Spec, by: By) -> PodView:
+        container = await self.create(replace(spec, pod=spec.pod or Pod()), by)
+        try:
+            return self._pod_view(await self._started(container, by))
+        except (ExitdError, OSError, asyncio.CancelledError):
+            try:
+                await self.remove(container.id, True, by)
+            except ExitdError as error:
+                if not isinstance(error, NoSuchContainer):
+                    log.error("what came of a failed run_pod is not removed", pod=container.id, why=str(error))
+            raise
+
+    async def _started(self, pause: Container, by: By) -> Container:
+        """Running. RuntimeFailed when it has ended by now, whether that is stored already or not."""
+        failure: ExitdError | None = None
+        try:
+            await self._node.launch(pause.id)
+        except (WrongState, RuntimeFailed) as error:  # because it had ended before it could be started?
+            failure = error
+        if RunKey(pause.id, pause.run) in self._node.pending:
+            await self._node.until(pause.id, is_over(pause.run), DEATH_SECONDS, "the end of its pause container")
+        now = self._node.known(pause.id)
+        if pods.state(now.phase) is State.READY:
+            return now
+        if failure is not None and (now.exit is None or now.exit.by == START_FAILED):
+            raise failure
+        raise RuntimeFailed(
+            f"the pause container of the pod {now.spec.name} ended before the pod was ready; "
+            f"`exitctl exits --id {now.id}` tells how; run the pod again"
+        ) from failure
+
+    async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:
+        pause = await self._node.get_pod(id)
+        await self._each_member(pause.id, lambda member: self.stop(member.id, timeout_seconds, by))
+        stopped = await self.stop(pause.id, timeout_seconds, by)
+        return self._pod_view(stopped)
+
+    async def remove_pod(self, id: str, force: bool, by: By) -> None:
+        await self.remove((await self._node.get_pod(id)).id, force, by)
+
+    async def remove(self, id: str, force: bool, by: By) -> None:
+        found = await self._node.get(id)
+        if found.spec.pod:
+            if not force and pods.state(found.phase) is State.READY:
+                raise WrongState(f"the pod {found.spec.name} is Ready; stop it first, or use force", id=found.id)
+            await self._each_member(found.id, lambda member: super(PodOperations, self).remove(member.id, True, by))
+        await super().remove(found.id, force, by)
+
+    async def _each_member(self, pod_id: str, act: Callable[[Container], Awaitable[object]]) -> None:
+        """All at once, whatever becomes of each; the first error is the caller's. One that is gone is no error."""
+        results = await asyncio.gather(*map(act, members_of(self._node, pod_id)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, NoSuchContainer):
+                raise result
+
+    def pods(self, filters_: tuple[str, ...]) -> tuple[list[PodView], int]:
+        wanted = filters.parse(filters_, filters.POD_KEYS)
+        views = [self._pod_view(c) for c in self._node.containers.values() if c.spec.pod]
+        shown = [view for view in views if wanted.matches_pod(view.pause.container, view.pod, view.state)]
+        return shown, self._node.events.last_seq + 1
+
+    async def inspect_pod(self, id: str) -> PodView:
+        return self._pod_view(await self._node.get_pod(id))
+
+    async def wait_members(self, id: str) -> tuple[Exit, ...]:
+        with contextlib.suppress(NoSuchContainer):
+            pause = await self._node.get(id)
+            if pause.spec.pod:
+                return await self._members_ended(pause.id)
+        return ()
+
+    async def _members_ended(self, pod_id: str) -> tuple[Exit, ...]:
+        """Members that come while others are waited for are waited for too."""
+        seen: dict[str, Exit | None] = {}
+        while new := [member for member in members_of(self._node, pod_id) if member.id not in seen]:
+            for member in new:
+                now = await self._node.until(member.id, _is_over_for_good, None, "its end")
+                seen[member.id] = now.exit if now is not None else await self._from_ledger(member.id, 0)
+        return tuple(exit_ for exit_ in seen.values() if exit_ is not None)
+
+    def unstick(self, container: Container) -> None:
+        """The first process of a pid namespace dies when all others in it are reaped. A member's shim that is stopped
+        reaps nobody: it is killed, and the keeper does."""
+        for member in members_of(self._node, container.id):
+            if member.spec.pid == "pod":
+                self._manager.kill_stopped_shim(RunKey(member.id, member.run))
+
+    def _pod_view(self, pause: Container) -> PodView:
+        assert pause.spec.pod is not None
+        name = pause.spec.pod.name or pause.spec.name
+        attempt = pause.spec.pod.attempt + pause.run - 1  # a restarted pause container is a new sandbox
+        members = tuple(self._view(member) for member in members_of(self._node, pause.id))
+        pod = replace(pause.spec.pod, name=name, attempt=attempt)
+        return PodView(pod, pods.state(pause.phase), self._view(pause), members)
+
+
+def _is_over_for_good(container: Container | None) -> bool:
+    return container is None or container.phase in (Phase.EXITED, Phase.REMOVING)

@@ -1,0 +1,202 @@
+"""After a daemon start: every container that the store knows is looked up again, all at once, each within a limit."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Collection
+from dataclasses import replace
+
+import structlog
+
+from shim.undo import undone_on_failure
+from supervisor.engine import remains
+from supervisor.engine.node import Node
+from supervisor.model import evidence, lifecycle
+from supervisor.model.errors import ExitdError, StoreFailed
+from supervisor.model.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
+from supervisor.runtime.sandbox import Found
+from supervisor.store import salvage
+from supervisor.store.rows import Damaged
+
+FIND_SECONDS = 60.0  # for one look-up
+AGAIN_SECONDS = (1.0, 5.0, 30.0)  # until the next one, when one has failed
+
+log = structlog.get_logger(__name__)
+
+
+async def recover(node: Node, state: str) -> None:
+    """`load`, and `look_up`."""
+    look_up(node, await load(node, state))
+
+
+async def load(node: Node, state: str) -> tuple[Damaged, ...]:
+    """Fill the node from its store: the containers, and what could be made of rows that cannot be read, which are
+    returned. `node.recovering` says which ones are to be looked up."""
+    boot_id = node.clock.boot_id()
+    whole, damaged = await node.store.load_containers()
+    for container in whole:
+        node.containers[container.id] = container
+        settled = container.phase is Phase.EXITED and container.clean and container.boot_id == boot_id
+        if not settled:
+            node.recovering[container.id] = asyncio.Event()
+    pods = salvage.pods(whole, damaged)
+    for row in filter(salvage.is_possible, damaged):
+        remains = replace(await _remains(node, state, row), is_pod=row.id in pods)
+        container = salvage.container(row, remains, boot_id)
+        log.error("a container's row cannot be read", container=row.id, name=row.name, why=container.damaged)
+        node.containers[row.id] = container
+        node.recovering[row.id] = asyncio.Event()
+    for row in itertools.filterfalse(salvage.is_possible, damaged):
+        log.error("a row that is no container's, passed over", id=ascii(row.id)[:200], why=row.why)
+    return damaged
+
+
+async def _remains(node: Node, state: str, row: Damaged) -> salvage.Remains:
+    found = await asyncio.to_thread(remains.look, state, row.id)
+    last = await node.store.newest_exit(row.id)
+    return replace(found, last=last, run_told=await node.store.newest_run_told(row.id))
+
+
+def look_up(node: Node, damaged: Collection[Damaged] = ()) -> None:
+    """Begin the look-ups of what `load` has listed. `damaged`: what it has returned."""
+    unread, boot_id = {row.id for row in damaged}, node.clock.boot_id()
+    for container_id in list(node.recovering):
+        container = node.containers[container_id]
+        rebooted = container.boot_id != boot_id
+        node.spawn(_find(node, container, rebooted=rebooted, is_stored=container_id not in unread))
+
+
+async def take_in(node: Node, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
+    """One that no daemon has known: stored, then looked up like the others. StoreFailed, NameTaken."""
+    node.recovering[container.id] = asyncio.Event()
+    with undone_on_failure(lambda: node.recovering.pop(container.id).set()):
+        await node.adopt(container, events)
+    node.spawn(_find(node, container, rebooted=rebooted))
+
+
+async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: bool = True) -> None:
+    """Until it is found: a container that could not be looked up is shown as `recovering`, never as something else.
+    Not `is_stored`: its row cannot be read, and is replaced."""
+    attempts = 0
+    while True:
+        try:
+            if not is_stored:
+                await node.replace_damaged(container)
+                is_stored = True
+            await node.before_find(container.id)
+            await (_after_reboot(node, container) if rebooted else _again(node, container))
+            break
+        except TimeoutError:
+            log.error("container not found in time", container=container.id, limit_seconds=FIND_SECONDS)
+        except (ExitdError, OSError) as error:
+            log.error("container not recovered", container=container.id, why=str(error))
+        await asyncio.sleep(AGAIN_SECONDS[min(attempts, len(AGAIN_SECONDS) - 1)])
+        attempts += 1
+        container = node.containers.get(container.id, container)
+        node.manager.forget(container)
+    node.recovering.pop(container.id).set()
+    if (now := node.containers.get(container.id)) is not None:  # its pod was not looked at meanwhile
+        node.on_change(now)
+
+
+async def _after_reboot(node: Node, container: Container) -> None:
+    """Whatever ran has ended with the host, and nobody saw how."""
+    if container.phase in LIVE:
+        report = evidence.rebooted(container.init, node.clock.now_ns())
+        await node.end(RunKey(container.id, container.run), report, rebooted=True)
+    elif container.phase is Phase.CREATING:
+        await node.apply(container.id, lifecycle.MakeFailed("the host was rebooted during create"), patient=True)
+    elif container.phase in (Phase.EXITED, Phase.RESTARTING):
+        await node.apply(container.id, lifecycle.Rebooted(), patient=True)
+    else:
+        node.resume_effects(container)
+
+
+async def _again(node: Node, container: Container) -> None:
+    if container.phase is Phase.CREATING:
+        await node.apply(container.id, lifecycle.MakeFailed("the daemon ended during create"), patient=True)
+    elif container.phase in LIVE:
+        await _connect(node, container)
+    else:
+        node.resume_effects(container)
+
+
+async def _connect(node: Node, container: Container) -> None:
+    if container.phase is Phase.STARTING:
+        node.hold(container.id)
+    try:
+        async with asyncio.timeout(FIND_SECONDS):
+            found, _ = await node.manager.connect_container(container)
+        if container.phase is Phase.STARTING and found in (Found.LIVE, Found.ENDED):
+            await _settle_start(node, container, found)
+    finally:
+        node.release(container.id)
+    if found is Found.UNWATCHED:
+        node.unwatched.add(RunKey(container.id, container.run))
+        log.error("it may run, and nothing names its process; `exitctl rm -f` ends it", container=container.id)
+    elif found in (Found.NOTHING, Found.LOST):
+        cause = evidence.STATE_LOST if found is Found.LOST else evidence.MONITORS_KILLED
+        cause = ROW_DAMAGED if container.damaged else cause
+        at_is_found = found is Found.NOTHING  # what was lost ended just now, by exitd
+        report = Report(Unknown(cause), Source.NONE, container.init, node.clock.now_ns(), at_is_found=at_is_found)
+        await node.end(RunKey(container.id, container.run), report)
+    elif container.phase in (Phase.RUNNING, Phase.PAUSED) and found is Found.LIVE:
+        await _settle_pause(node, container)
+    elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
+        with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did
+            await node.launch(container.id, surely=True)
+
+
+async def look_at_unwatched(node: Node) -> None:
+    """Of a damaged container without an init nothing reports the end but this look. For the reconcile loop; one that
+    cannot be looked at now is looked at the next time."""
+    for key in tuple(node.unwatched):
+        if not _may_run(node, key):
+            node.unwatched.discard(key)
+            continue
+        container = node.containers[key.container]
+        try:
+            async with asyncio.timeout(FIND_SECONDS):
+                found, _ = await node.manager.connect_container(container)
+        except (ExitdError, OSError) as error:  # TimeoutError is one
+            log.warning("whether it still runs cannot be seen", container=key.container, why=str(error))
+            continue
+        if found is Found.UNWATCHED:
+            continue
+        node.unwatched.discard(key)
+        if found is Found.NOTHING and _may_run(node, key):
+            now_ns = node.clock.now_ns()
+            report = Report(Unknown(ROW_DAMAGED), Source.NONE, container.init, now_ns, at_is_found=True)
+            node.spawn(node.end(key, report))
+
+
+def _may_run(node: Node, key: RunKey) -> bool:
+    container = node.containers.get(key.container)
+    return container is not None and container.run == key.run and container.phase in LIVE
+
+
+async def _settle_pause(node: Node, container: Container) -> None:
+    """A daemon that was killed in a pause or a resume may have done it, and not stored it."""
+    try:
+        await node.settle_pause(container)
+    except StoreFailed:
+        raise  # looked up again
+    except (ExitdError, OSError) as error:
+        log.warning("whether it is paused cannot be told", container=container.id, why=str(error))
+
+
+async def _settle_start(node: Node, container: Container, found: Found) -> None:
+    """The start died with the daemon; whether it had done its work, the runtime's state says, or how init has ended
+    meanwhile."""
+    if found is Found.ENDED and node.held(container.id) and not node.ended_begun(container):
+        failed = lifecycle.StartFailed("the daemon ended during its start, and it never began")
+        await node.apply(container.id, failed, patient=True)
+        return
+    begun = found is Found.ENDED or node.manager.has_begun(container)
+    if begun or await node.manager.state_process(container) == "running":
+        await node.apply(container.id, node.started(container), patient=True)
+    elif node.manager.may_start_again(container):
+        with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed
+            await node.start_made(container)
+    else:
+        await node.give_up_start(container, "exitd ended during the start, and this shim is not asked for it twice")

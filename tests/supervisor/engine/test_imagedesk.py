@@ -1,0 +1,210 @@
+"""The image store behind the event loop: nobody waits for another's load, and a container holds what it stands on."""
+
+import asyncio
+import os
+import pathlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from supervisor.engine.imagedesk import LOADS, PULLS, ImageDesk, pause_root
+from supervisor.images.facts import Resolved
+from supervisor.images.store import Images
+from supervisor.model.errors import CannotStart, ImageInUse, NoSuchImage, ShuttingDown, TimedOut
+from supervisor.model.facts import Spec
+from supervisor.system.aside import Aside
+from tests.supervisor.images.building import write_layout
+from tests.supervisor.images.stores import PLAIN, TALL
+
+pytestmark = pytest.mark.root("layers need root")
+
+LIMIT_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def opened(root: pathlib.Path, pause: Resolved | None = None) -> AsyncIterator[ImageDesk]:
+    desk = ImageDesk(Images(str(root), pause=pause))
+    try:
+        yield desk
+    finally:
+        await desk.close()
+
+
+def run(root: pathlib.Path, test: Callable[[ImageDesk], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(LIMIT_SECONDS), opened(root) as desk:
+            await test(desk)
+
+    asyncio.run(main())
+
+
+def asked(image: str, **fields: object) -> Spec:
+    return Spec(**{"name": "n", "image": image, "cwd": "", "stop_signal": 0, **fields})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def layout(tmp_path: pathlib.Path) -> str:
+    return str(write_layout(tmp_path / "box", {"plain": PLAIN, "tall": TALL}))
+
+
+def test_a_container_has_its_image_until_it_is_released(tmp_path: pathlib.Path, layout: str) -> None:
+    async def test(desk: ImageDesk) -> None:
+        spec = await desk.resolve(asked(f"oci:{layout}:tall", args=("x",)), "c1")
+        assert (spec.args, spec.user, spec.cwd, spec.stop_signal) == (("/bin/sh", "x"), "1:2", "/w", 2)
+        assert (spec.image_id, len(spec.layers)) == (TALL.id, 2)
+        with pytest.raises(ImageInUse, match="c1"):
+            await desk.remove_image("box:tall")
+        assert [users for _, users in await desk.list_images()] == [("c1",)]
+        for _ in range(2):
+            await desk.release("c1")
+        assert (await desk.remove_image("box:tall")).ids == (TALL.id,)
+
+    run(tmp_path / "r", test)
+
+
+def test_what_has_no_image_in_the_store_holds_nothing(tmp_path: pathlib.Path) -> None:
+    async def test(desk: ImageDesk) -> None:
+        directory = await desk.resolve(asked(str(tmp_path), args=("x",)), "c1")
+        assert (directory.layers, directory.image_id) == ((str(tmp_path),), "")
+        assert (await desk.resolve(Spec("n", rootfs="/", args=("x",)), "c2")).layers == ()
+        assert os.listdir(tmp_path / "r/images/holds") == []
+
+    run(tmp_path / "r", test)
+
+
+def test_an_id_decides_and_the_word_is_only_kept(tmp_path: pathlib.Path, layout: str) -> None:
+    async def test(desk: ImageDesk) -> None:
+        image = await desk.pull_image(f"oci:{layout}:plain", False)
+        spec = await desk.resolve(asked("docker://127.0.0.1:1/nobody:answers", image_id=image.id), "c1")
+        assert (spec.image_id, spec.args, spec.image) == (PLAIN.id, ("sh",), "docker://127.0.0.1:1/nobody:answers")
+        with pytest.raises(NoSuchImage):
+            await desk.resolve(asked("x", image_id="sha256:" + "0" * 64), "c2")
+
+    run(tmp_path / "r", test)
+
+
+def test_a_request_that_is_refused_holds_nothing(tmp_path: pathlib.Path, layout: str) -> None:
+    async def test(desk: ImageDesk) -> None:
+        with pytest.raises(NoSuchImage):
+            await desk.resolve(asked("nothing"), "c1")
+        bad = Spec("n", image=f"oci:{layout}:tall", entrypoint=("",))
+        with pytest.raises(Exception, match="which command"):
+            await desk.resolve(bad, "c2")
+        assert os.listdir(tmp_path / "r/images/holds") == []
+
+    run(tmp_path / "r", test)
+
+
+def test_at_the_start_holds_become_those_of_the_containers_and_leftovers_go(
+    tmp_path: pathlib.Path, layout: str
+) -> None:
+    leftover = tmp_path / "r/images/staging/x/layers/y"
+
+    async def first(desk: ImageDesk) -> None:
+        await desk.resolve(asked(f"oci:{layout}:plain"), "gone")
+        leftover.mkdir(parents=True)
+
+    async def second(desk: ImageDesk) -> None:
+        desk.hold_only({"there": PLAIN.id})
+        assert [users for _, users in await desk.list_images()] == [("there",)]
+        while leftover.exists():  # noqa: ASYNC110  # removed in the background, which nobody announces
+            await asyncio.sleep(0)
+
+    run(tmp_path / "r", first)
+    run(tmp_path / "r", second)
+
+
+def test_pulls_that_hang_hold_up_no_load_no_container_and_no_end_of_the_daemon(
+    tmp_path: pathlib.Path, layout: str
+) -> None:
+    async def test(desk: ImageDesk) -> None:
+        with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+            name = f"127.0.0.1:{silent.getsockname()[1]}/x"
+            pulls = [asyncio.create_task(desk.pull_image(name, False)) for _ in range(PULLS + 2)]
+            silent.settimeout(LIMIT_SECONDS)
+            await asyncio.to_thread(silent.accept)
+            await desk.load_image(layout, "")
+            await desk.resolve(asked("box:plain"), "c1")
+            await desk.release("c1")
+            await desk.remove_image("box:plain")
+            begun = asyncio.get_running_loop().time()
+            await desk.close()
+            assert asyncio.get_running_loop().time() - begun < LIMIT_SECONDS / 3
+            ends = await asyncio.gather(*pulls, return_exceptions=True)
+        assert {type(end) for end in ends} <= {ShuttingDown, asyncio.CancelledError}
+        assert ShuttingDown in {type(end) for end in ends}
+
+    async def main() -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await test(ImageDesk(Images(str(tmp_path / "r"))))
+
+    asyncio.run(main())
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("image-")]
+
+
+def test_more_loads_than_threads_all_come_to_their_end(tmp_path: pathlib.Path, layout: str) -> None:
+    async def test(desk: ImageDesk) -> None:
+        loaded = await asyncio.gather(*(desk.load_image(layout, "") for _ in range(3 * LOADS)))
+        assert {tuple(image.id for image in images) for images in loaded} == {(PLAIN.id, TALL.id)}
+
+    run(tmp_path / "r", test)
+
+
+def test_a_caller_that_goes_away_leaves_the_load_to_its_end(tmp_path: pathlib.Path, layout: str) -> None:
+    async def test(desk: ImageDesk) -> None:
+        load = asyncio.create_task(desk.load_image(layout, ""))
+        await asyncio.sleep(0)  # it has begun
+        load.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await load
+        while len(await desk.list_images()) < 2:
+            pass
+
+    run(tmp_path / "r", test)
+
+
+def test_the_pause_root_holds_the_program_and_is_renewed_only_when_that_changes(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"first")
+    found = pause_root(str(tmp_path), str(program))
+    path = tmp_path / "pause/pause"
+    assert (found.lower, found.config.args(()), found.image) == ((str(tmp_path / "pause"),), ("/pause",), "")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"first", 0o755)
+    inode = path.stat().st_ino
+    pause_root(str(tmp_path), str(program))
+    assert path.stat().st_ino == inode
+    program.write_bytes(b"later")
+    pause_root(str(tmp_path), str(program))
+    assert path.read_bytes() == b"later"
+    assert sorted(os.listdir(tmp_path / "pause")) == ["dev", "pause", "proc", "sys"]
+
+
+def test_a_pause_root_that_cannot_be_made_stops_the_daemon_by_name(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "pause").write_text("a file")
+    with pytest.raises(CannotStart, match="pause"):
+        pause_root(str(tmp_path), "/bin/sh")
+
+
+def test_a_directory_of_the_callers_that_hangs_holds_no_thread_that_others_need(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung, names = threading.Event(), list[str]()
+
+    def hang(path: str) -> bool:
+        names.append(threading.current_thread().name)
+        return hung.wait()
+
+    async def main() -> None:
+        desk = ImageDesk(Images(str(tmp_path / "r")), Aside(limit_seconds=0.05))
+        with monkeypatch.context() as patched:
+            patched.setattr(os.path, "isdir", hang)
+            with pytest.raises(TimedOut, match="looking at /hung/root took more than"):
+                await desk.resolve(asked("/hung/root"), "c1")
+        hung.set()
+        await desk.close()
+
+    asyncio.run(main())
+    assert names == ["aside"]

@@ -1,0 +1,89 @@
+"""supervisor/engine/storing.py: commits that a store refuses, tried again, and what health hears of it."""
+
+import asyncio
+
+import pytest
+
+from supervisor.engine import storing as module
+from supervisor.engine.storing import Storing, in_turn
+from supervisor.model.errors import NameTaken, StoreFailed
+from tests.supervisor.fakes import hasty, in_loop, until
+
+__all__ = ["hasty"]
+
+
+class Commits:
+    """Each fails as it is told, one after the other, and then works."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    async def __call__(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+@pytest.fixture
+def heard(hasty: None) -> tuple[Storing, list[bool]]:
+    storing, told = Storing(), list[bool]()
+    storing.on_health = told.append
+    return storing, told
+
+
+@in_loop
+async def test_a_refused_commit_is_tried_until_it_works_and_health_hears_of_both(
+    heard: tuple[Storing, list[bool]],
+) -> None:
+    storing, told = heard
+    await storing.surely("a", Commits(StoreFailed("full"), StoreFailed("full")))
+    assert told == [False, True]
+
+
+@in_loop
+async def test_another_error_is_the_callers_and_ends_the_refusal(heard: tuple[Storing, list[bool]]) -> None:
+    storing, told = heard
+    with pytest.raises(NameTaken):
+        await storing.surely("a", Commits(StoreFailed("full"), NameTaken("taken")))
+    assert told == [False, True]
+
+
+@in_loop
+async def test_health_is_well_again_only_when_nobody_is_refused(heard: tuple[Storing, list[bool]]) -> None:
+    storing, told = heard
+    await asyncio.gather(
+        storing.surely("a", Commits(StoreFailed("full"))),
+        storing.surely("b", Commits(*[StoreFailed("full")] * 3)),
+    )
+    assert told == [False, True]
+
+
+@in_loop
+async def test_a_commit_that_takes_long_is_waited_for_and_not_begun_again_and_health_hears_of_it(
+    heard: tuple[Storing, list[bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
+    (storing, told), disk, begun = heard, asyncio.Event(), list[str]()
+
+    async def commit() -> None:
+        begun.append("a")
+        await disk.wait()
+
+    stored = asyncio.ensure_future(storing.surely("a", commit))
+    await until(lambda: told, "the word of health")
+    assert told == [False]
+    disk.set()
+    await stored
+    assert (begun, told) == (["a"], [False, True])
+
+
+@in_loop
+async def test_who_is_not_patient_is_refused_when_an_earlier_step_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = asyncio.Lock()
+    async with in_turn(turn, "a", patient=False):
+        monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
+        with pytest.raises(StoreFailed, match="still being stored"):
+            async with in_turn(turn, "a", patient=False):
+                raise AssertionError("two at a time")
+    async with in_turn(turn, "a", patient=True):
+        assert turn.locked()
+    assert not turn.locked()

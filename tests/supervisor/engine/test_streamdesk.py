@@ -1,0 +1,163 @@
+"""What callers ask of standard streams, by a container's phase and kind: on a real store, with a real socket."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.engine.streamdesk import StreamDesk
+from supervisor.model.errors import NoSuchContainer, ShimFailed, WrongState
+from supervisor.model.facts import Container, Phase, RunKey, Spec, Winsize
+from supervisor.monitor.control import Control
+from supervisor.monitor.rundir import path_of
+from supervisor.streams.attach import Orders, Output, Session, Target, Wanted
+from tests.supervisor.fakes import World, in_loop, world
+from tests.supervisor.fakeshim import shim
+
+PLAIN = Spec(name="plain", args=("true",), rootfs="/")
+INTERACTIVE = Spec(name="interactive", args=("true",), rootfs="/", stdin=True)
+ON_TTY = Spec(name="on-tty", args=("true",), rootfs="/", stdin=True, tty=True)
+
+
+async def no_exec(container: Container, exec_id: str) -> Target:
+    raise WrongState(f"{container.spec.name} has no exec {exec_id}")
+
+
+def desk_of(made: World, state: Path) -> StreamDesk:
+    return StreamDesk(made.node, str(state), no_exec)
+
+
+def directory(state: Path, container: str, run: int = 1) -> Path:
+    path = Path(path_of(str(state), container, run))
+    path.mkdir(parents=True)
+    return path
+
+
+@in_loop
+async def test_a_created_container_is_attached_to_and_its_end_ends_it(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        container = await made.node.add(INTERACTIVE)
+        await made.node.make(container.id)
+        with shim(directory(tmp_path, container.id)) as fake:
+            async with await desk_of(made, tmp_path).attach("interactive", "", Wanted()) as session:
+                assert (session.tty, session.stdin) == (False, True)
+                await made.node.launch(container.id)
+                fake.die()
+                made.manager.ends(container.id)
+                assert [item async for item in session.items()] == []
+
+
+@in_loop
+async def test_a_container_that_has_ended_has_no_streams(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        container = await made.running(INTERACTIVE)
+        desk = desk_of(made, tmp_path)
+        made.manager.ends(container)
+        await made.node.until(container, lambda c: c is not None and c.phase is Phase.EXITED, 5, "its end")
+        with pytest.raises(WrongState, match="exited: it has no standard streams now"):
+            await desk.attach("interactive", "", Wanted())
+
+
+@in_loop
+async def test_orders_reach_the_shim_of_the_current_run(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        desk = desk_of(made, tmp_path)
+        on_tty, interactive = await made.running(ON_TTY), await made.running(INTERACTIVE)
+        with shim(directory(tmp_path, on_tty)) as one, shim(directory(tmp_path, interactive)) as other:
+            await desk.resize("on-tty", "", Winsize(4, 5))
+            await desk.close_stdin("interactive", "")
+            await desk.reopen_log("interactive")
+            assert (one.asked, other.asked) == ([("resize", "4", "5")], [("close-stdin",), ("reopen-log",)])
+            counters = await desk.counters(made.node.known(on_tty))
+            assert counters is not None
+
+
+@in_loop
+async def test_orders_that_do_not_fit_are_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        desk = desk_of(made, tmp_path)
+        for spec in (PLAIN, INTERACTIVE, ON_TTY):
+            await made.running(spec)
+        with pytest.raises(WrongState, match="no terminal"):
+            await desk.resize("interactive", "", Winsize(1, 1))
+        with pytest.raises(WrongState, match="without stdin"):
+            await desk.close_stdin("plain", "")
+        with pytest.raises(WrongState, match="ctrl-d"):
+            await desk.close_stdin("on-tty", "")
+        with pytest.raises(NoSuchContainer):
+            await desk.reopen_log("nobody")
+
+
+@in_loop
+async def test_a_shim_that_is_not_there_is_an_error_for_orders_and_none_for_counters(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        container = await made.running(INTERACTIVE)
+        desk = desk_of(made, tmp_path)
+        with pytest.raises(ShimFailed, match="no shim listens"):
+            await desk.close_stdin(container, "")
+        assert await desk.counters(made.node.known(container)) is None
+
+
+@in_loop
+async def test_an_exec_is_its_owners_to_find(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        container = await made.running(PLAIN)
+        its_own = directory(tmp_path, "exec")
+
+        async def found(of: Container, exec_id: str) -> Target:
+            assert (of.id, exec_id) == (container, "e1")
+            return Target("e1", str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it"))
+
+        desk = StreamDesk(made.node, str(tmp_path), found)
+        with shim(its_own) as fake:
+            async with await desk.attach("plain", "e1", Wanted()) as session:
+                assert isinstance(session, Session) and session.tty
+            await desk.resize("plain", "e1", Winsize(1, 2))
+        assert fake.asked[-1] == ("resize", "1", "2")
+        with pytest.raises(WrongState, match="has no exec e2"):
+            await desk_of(made, tmp_path).attach("plain", "e2", Wanted())
+
+
+@in_loop
+async def test_a_run_says_who_takes_the_orders(tmp_path: Path) -> None:
+    taken: list[object] = []
+
+    def orders(key: RunKey) -> Orders:
+        async def resize(line: Control, size: Winsize) -> None:
+            taken.append((key, size))
+
+        async def close_stdin(line: Control) -> None:
+            await line.close_stdin()
+            taken.append(key)
+
+        return Orders(resize, close_stdin)
+
+    async def found(of: Container, exec_id: str) -> Target:
+        return Target(exec_id, str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it"))
+
+    async with world(tmp_path) as made:
+        container = await made.running(INTERACTIVE)
+        run, its_own = directory(tmp_path, container), directory(tmp_path, "exec")
+        desk = StreamDesk(made.node, str(tmp_path), found, orders)
+        with shim(run) as fake, shim(its_own) as other:
+            await desk.close_stdin(container, "")
+            async with await desk.attach(container, "", Wanted()) as session:
+                await session.close_stdin()
+            async with await desk.attach(container, "e1", Wanted(size=Winsize(1, 2))) as session:
+                await session.resize(Winsize(3, 4))
+            await desk.resize(container, "e1", Winsize(5, 6))
+        assert [op for op, *_ in fake.asked] == ["close-stdin", "attach", "close-stdin"]
+        assert [op for op, *_ in other.asked] == ["attach"]
+        key, its_key = RunKey(container, 1), RunKey(container, 1, "e1")
+        assert taken == [key, key, *((its_key, size) for size in (Winsize(1, 2), Winsize(3, 4), Winsize(5, 6)))]
+
+
+@in_loop
+async def test_output_is_that_of_the_container(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        container = await made.running(PLAIN)
+        with shim(directory(tmp_path, container)) as fake:
+            async with await desk_of(made, tmp_path).attach(container, "", Wanted()) as session:
+                assert not session.stdin
+                os.write(fake.attached[0]["err"], b"wrong")
+                assert await anext(session.items()) == Output("stderr", b"wrong")
