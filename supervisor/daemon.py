@@ -21,14 +21,13 @@ import structlog
 
 from shim import programs
 from shim.names import STATE_PATH_LIMIT
-from supervisor import __version__, watchdesk
+from supervisor import __version__
 from supervisor.api.callers import Callers
 from supervisor.api.containerd import Containerd
 from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Config, Limits
-from supervisor.containerdtasks import ContainerdTasks
 from supervisor.engine import logplaces, reconcile, recovery, runtimes
 from supervisor.engine.admission import Admission
 from supervisor.engine.execlife import Execs
@@ -42,6 +41,11 @@ from supervisor.engine.prober import Prober
 from supervisor.engine.probing import Probing
 from supervisor.engine.reconcile import Parts
 from supervisor.engine.streamdesk import StreamDesk
+from supervisor.external import watchdesk
+from supervisor.external.containerdtasks import ContainerdTasks
+from supervisor.external.observer import Observer
+from supervisor.external.runcroot import RuncRoot
+from supervisor.external.watchdesk import WatchDesk
 from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.model import lifecycle
@@ -56,8 +60,6 @@ from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernellog import Known
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.monitor.kmsg import KernelLog
-from supervisor.observer import Observer
-from supervisor.runcroot import RuncRoot
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
 from supervisor.runtime.foreign_shim.hub import Hub
@@ -76,7 +78,6 @@ from supervisor.system import sdlisten, sdnotify, threads
 from supervisor.system.background import insist
 from supervisor.system.clock import SystemClock
 from supervisor.system.inotify import Inotify
-from supervisor.watchdesk import WatchDesk
 
 LOCK_SECONDS = 5.0  # for the lock of a child that a killed exitd has left, which is about to execute its program
 LOCK_RETRY_SECONDS = 0.02

@@ -12,6 +12,7 @@ ORDER = (
     "shim",  # facts of the programs beside each container; imports nothing of the daemon
     # facts
     "supervisor",
+    "supervisor.external",
     "supervisor.engine",
     "supervisor.runtime",
     "supervisor.streams",
@@ -96,7 +97,7 @@ ORDER = (
     "supervisor.runtime.oci",
     "supervisor.runtime.foreign_shim",
     "supervisor.images",
-    "supervisor.observe",
+    "supervisor.external.observe",
     "supervisor.engine.remains",
     # wiring
     "supervisor.runtime.managers",
@@ -111,10 +112,10 @@ ORDER = (
     "supervisor.engine.runtimes",
     "supervisor.engine.logplaces",
     "supervisor.engine.imagedesk",
-    "supervisor.observer",
-    "supervisor.runcroot",
-    "supervisor.containerdtasks",
-    "supervisor.watchdesk",
+    "supervisor.external.observer",
+    "supervisor.external.runcroot",
+    "supervisor.external.containerdtasks",
+    "supervisor.external.watchdesk",
     "supervisor.engine.admission",
     "supervisor.engine.podkeeper",
     "supervisor.engine.recovery",

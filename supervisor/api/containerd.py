@@ -10,7 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from protos.containerd import events_pb2, forward_pb2, process_pb2, services_pb2
-from supervisor.containerdtasks import LiveTask, NoAnswer
+from supervisor.external.containerdtasks import LiveTask, NoAnswer
 
 SERVICES = "containerd.services"
 CALL_SECONDS = 10.0

@@ -13,7 +13,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
-from supervisor.runcroot import AGAIN_SECONDS as LOOKS_AGAIN
+from supervisor.external.runcroot import AGAIN_SECONDS as LOOKS_AGAIN
 from tests.system import hostile
 from tests.system.daemonrig import Daemon, private_kb, until
 from tests.system.watchrig import end_of, observed, said, stranger

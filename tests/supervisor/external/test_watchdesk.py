@@ -11,18 +11,18 @@ import pytest
 
 from shim import native
 from supervisor.engine.storing import Storing
+from supervisor.external.observer import Observer
+from supervisor.external.watchdesk import WatchDesk
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.model.facts import By, Process
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD
-from supervisor.observer import Observer
 from supervisor.store import rows
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
-from supervisor.watchdesk import WatchDesk
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock
 from tests.supervisor.stored import all_exits, opened
@@ -139,8 +139,8 @@ def test_there_is_a_most_of_everything(tmp_path: Path, monkeypatch: pytest.Monke
                     await watches.watch(Kind.PID, str(one.pid), BY)
             assert watches.watches() == []
 
-    monkeypatch.setattr("supervisor.watchdesk.MOST_TARGETS", 0)
-    monkeypatch.setattr("supervisor.observer.MOST_PROCESSES", 0)
+    monkeypatch.setattr("supervisor.external.watchdesk.MOST_TARGETS", 0)
+    monkeypatch.setattr("supervisor.external.observer.MOST_PROCESSES", 0)
     asyncio.run(main())
 
 

@@ -14,8 +14,9 @@ from functools import partial
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor import observe
 from supervisor.engine.storing import Storing
+from supervisor.external import observe
+from supervisor.external.observe import Sight
 from supervisor.model import evidence, foreign, whose
 from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.model.evidence import Pending
@@ -25,7 +26,6 @@ from supervisor.model.whose import Owners
 from supervisor.monitor import epoll, procstate
 from supervisor.monitor.kernellog import Known
 from supervisor.monitor.kernelword import KernelWord
-from supervisor.observe import Sight
 from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.store import watchrows

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import runcroot
+from supervisor.external import runcroot
+from supervisor.external.runcroot import RuncRoot
 from supervisor.model.watched import Found, Kind, Target
-from supervisor.runcroot import RuncRoot
 from supervisor.system.inotify import Inotify, Listener, Watch
 from tests.supervisor.fakes import in_loop, until
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from shim import native
-from supervisor import observe
+from supervisor.external import observe
+from supervisor.external.observe import Sight
 from supervisor.model.errors import BadRequest, NoSuchProcess
 from supervisor.model.evidence import Pending
 from supervisor.model.facts import Exited, ExitStatus, Process, Signaled, Source, Unknown
 from supervisor.model.foreign import UNTOLD
 from supervisor.monitor import probe
-from supervisor.observe import Sight
 
 SECONDS = 30.0
 TELLS, READABLE = probe.pidfd().works, probe.zombie().works  # this kernel, this user

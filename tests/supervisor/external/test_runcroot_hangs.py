@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import runcroot
+from supervisor.external import runcroot
+from supervisor.external.runcroot import RuncRoot
 from supervisor.model.facts import By
 from supervisor.model.watched import Found, Kind, Target
-from supervisor.runcroot import RuncRoot
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import in_loop

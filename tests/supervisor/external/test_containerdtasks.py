@@ -7,8 +7,8 @@ from typing import Self
 
 import pytest
 
-from supervisor import containerdtasks
-from supervisor.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
+from supervisor.external import containerdtasks
+from supervisor.external.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
 from supervisor.model.errors import Busy, NoSuchProcess
 from supervisor.model.watched import Found, Kind, Target
 

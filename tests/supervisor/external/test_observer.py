@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor import observer
 from supervisor.engine import storing
 from supervisor.engine.storing import Storing
+from supervisor.external import observer
+from supervisor.external.observer import ENDED_UNSEEN, Observer
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
 from supervisor.model.facts import Exited, Process, RunKey, Signaled, Unknown
 from supervisor.model.watched import Found, Observed
 from supervisor.monitor import epoll, probe
 from supervisor.monitor.kernelword import BY_PIDFD
-from supervisor.observer import ENDED_UNSEEN, Observer
 from supervisor.store.database import Change, Store
 from supervisor.store.events import EventLog
 from supervisor.store.watchrows import begun

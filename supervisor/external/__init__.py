@@ -1,0 +1,1 @@
+"""Containers that other engines run: watched, and left alone."""
