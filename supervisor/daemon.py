@@ -28,6 +28,7 @@ from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Config, Limits
+from supervisor.containerd import adapter
 from supervisor.engine import logplaces, reconcile, recovery, runtimes
 from supervisor.engine.admission import Admission
 from supervisor.engine.execlife import Execs
@@ -70,7 +71,6 @@ from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.oci.watching import Watching
-from supervisor.shimv2 import adapter
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.store.groupcommit import ROOM_BYTES

@@ -126,7 +126,7 @@ ORDER = (
     "supervisor.engine.execops",
     "supervisor.engine.reconcile",
     "supervisor.api",
-    "supervisor.shimv2",
+    "supervisor.containerd",
     "supervisor.daemon",
     "supervisor.__main__",
     "supervisor.compare",
@@ -141,7 +141,7 @@ DOORS = {
     "grpc_reflection": ("supervisor.api",),
     "protos": (
         *("supervisor.api", "supervisor.cli", "supervisor.compare"),
-        *("supervisor.runtime.foreign_shim", "supervisor.shimv2", "supervisor.ttrpc"),
+        *("supervisor.runtime.foreign_shim", "supervisor.containerd", "supervisor.ttrpc"),
     ),
     "click": ("supervisor.cli", "supervisor.__main__"),
     "pyinotify": ("supervisor.system.inotify",),

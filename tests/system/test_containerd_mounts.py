@@ -11,10 +11,10 @@ import pytest
 
 from protos.containerd import types_pb2
 from shim import native
+from supervisor.containerd import mounts
+from supervisor.containerd.mounts import Mount
 from supervisor.model.errors import BadRequest, ShimFailed
 from supervisor.runtime.oci.rootfs import MNT_DETACH, mounts_under
-from supervisor.shimv2 import mounts
-from supervisor.shimv2.mounts import Mount
 from tests.system import shimrig
 
 RDONLY, NOSUID, NOEXEC = os.ST_RDONLY, os.ST_NOSUID, os.ST_NOEXEC

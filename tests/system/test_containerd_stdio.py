@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from shim import programs
+from supervisor.containerd import stdio
+from supervisor.containerd.stdio import Words
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import Container, Phase, Report, RunKey, Spec
 from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
@@ -23,8 +25,6 @@ from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.oci.watching import Watching
-from supervisor.shimv2 import stdio
-from supervisor.shimv2.stdio import Words
 from supervisor.system.inotify import Inotify
 from tests.system import shimrig, streamrig
 from tests.system.shimrig import Rig

@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 from protos.containerd import runc_pb2, runtimeoptions_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Request
+from supervisor.containerd.mounts import MOST_MOUNTS
+from supervisor.containerd.tasks import RUNNING
 from supervisor.model.errors import Code
-from supervisor.shimv2.mounts import MOST_MOUNTS
-from supervisor.shimv2.tasks import RUNNING
 from supervisor.ttrpc.connection import MAX_TEXT
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import REQUEST, Frame

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor.shimv2.outbox import Place
+from supervisor.containerd.outbox import Place
 
 VERSION = 1
 LINES = 1000  # appended at least, before the file is written anew

@@ -25,15 +25,15 @@ from google.protobuf.message import Message
 
 from protos.containerd import task_pb2 as pb
 from protos.exitd.shimv2 import relay_pb2
+from supervisor.containerd import tasks
+from supervisor.containerd.callers import Caller, Hello, Turns, key_of, read_hello
+from supervisor.containerd.couriers import TOLD
+from supervisor.containerd.ends import Ends
+from supervisor.containerd.publish import Publisher
+from supervisor.containerd.service import TaskService
 from supervisor.engine.node import Node
 from supervisor.model.errors import BadRequest, CannotStart, Code
 from supervisor.model.facts import By
-from supervisor.shimv2 import tasks
-from supervisor.shimv2.callers import Caller, Hello, Turns, key_of, read_hello
-from supervisor.shimv2.couriers import TOLD
-from supervisor.shimv2.ends import Ends
-from supervisor.shimv2.publish import Publisher
-from supervisor.shimv2.service import TaskService
 from supervisor.store.taskrows import key_parts
 from supervisor.system.background import insist
 from supervisor.system.inotify import Inotify

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from google.protobuf.empty_pb2 import Empty
 
-from supervisor.shimv2.couriers import Couriers, packed
+from supervisor.containerd.couriers import Couriers, packed
 from supervisor.ttrpc.faults import CallFailed
+from tests.supervisor.containerd.relays import ME, Process, Relay
 from tests.supervisor.fakes import in_loop, until
-from tests.supervisor.shimv2.relays import ME, Process, Relay
 
 DATA = packed(7, "a.Service/Method", Empty())
 

@@ -12,17 +12,17 @@ from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd import events_pb2
 from protos.containerd.forward_pb2 import Envelope, ForwardRequest
+from supervisor.containerd import outbox, publish
+from supervisor.containerd.envelopes import request
+from supervisor.containerd.publish import Publisher
 from supervisor.model.errors import CannotStart, Code
 from supervisor.model.facts import Event
-from supervisor.shimv2 import outbox, publish
-from supervisor.shimv2.envelopes import request
-from supervisor.shimv2.publish import Publisher
 from supervisor.store.database import Change
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.server import Call, Server
 from supervisor.ttrpc.services import Method
+from tests.supervisor.containerd.taskevents import container, life, untold
 from tests.supervisor.fakes import World, in_loop, until, world
-from tests.supervisor.shimv2.taskevents import container, life, untold
 
 SERVICE = "containerd.services.events.ttrpc.v1.Events"
 TOPICS = ["create", "start", "exec-added", "exec-started", "exit", "oom", "exit", "delete"]

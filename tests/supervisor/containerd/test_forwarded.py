@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.shimv2 import forwarded
-from supervisor.shimv2.forwarded import Forwarded
-from supervisor.shimv2.outbox import Place
+from supervisor.containerd import forwarded
+from supervisor.containerd.forwarded import Forwarded
+from supervisor.containerd.outbox import Place
 
 HEAD = b'{"exitd-forwarded": 1, "boot": "boot"}\n'
 

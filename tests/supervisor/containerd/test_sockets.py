@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.shimv2 import sockets
+from supervisor.containerd import sockets
 
 
 @pytest.fixture

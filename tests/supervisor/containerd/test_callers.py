@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from shim import fields
+from supervisor.containerd import callers
+from supervisor.containerd.callers import Turns
 from supervisor.model.errors import BadRequest, ShuttingDown, WrongState
-from supervisor.shimv2 import callers
-from supervisor.shimv2.callers import Turns
 from tests.supervisor.fakes import in_loop, until
 
 PAIRS = (

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 
 from protos.containerd import cgroups1_pb2 as v1
 from protos.containerd import cgroups2_pb2 as v2
+from supervisor.containerd import metrics
 from supervisor.runtime.oci import cgroups
-from supervisor.shimv2 import metrics
 
 needs_v1 = pytest.mark.skipif(
     os.geteuid() != 0 or cgroups.mode() is cgroups.Mode.V2 or not cgroups.writable(), reason="no cgroups of v1 here"

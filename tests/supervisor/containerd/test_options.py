@@ -9,9 +9,9 @@ from google.protobuf.message import Message
 from protos.containerd import linux_runc_pb2 as older
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import runtimeoptions_pb2 as custom
+from supervisor.containerd import options
+from supervisor.containerd.options import CheckpointOptions, Options
 from supervisor.model.errors import BadRequest
-from supervisor.shimv2 import options
-from supervisor.shimv2.options import CheckpointOptions, Options
 
 
 def wrapped(message: Message, prefix: str = "") -> Any:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.shimv2 import publish
-from supervisor.shimv2.callers import Hello
+from supervisor.containerd import publish
+from supervisor.containerd.callers import Hello
+from tests.supervisor.containerd.relays import ME, Process, Relay
+from tests.supervisor.containerd.taskevents import container, life
+from tests.supervisor.containerd.test_publish import TOPICS, containerd, publishing, write
 from tests.supervisor.fakes import in_loop, until, world
-from tests.supervisor.shimv2.relays import ME, Process, Relay
-from tests.supervisor.shimv2.taskevents import container, life
-from tests.supervisor.shimv2.test_publish import TOPICS, containerd, publishing, write
 
 NOBODY = "/of/nobody"
 HELLO = Hello("r", 1, (), 1, "k8s.io", NOBODY, courier=ME)

@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from supervisor.containerd import outbox
+from supervisor.containerd.outbox import Outbox, Place
 from supervisor.model.facts import Event, Unknown
-from supervisor.shimv2 import outbox
-from supervisor.shimv2.outbox import Outbox, Place
-from tests.supervisor.shimv2.taskevents import ADDRESS, ended, life, told, untold, wanted
+from tests.supervisor.containerd.taskevents import ADDRESS, ended, life, told, untold, wanted
 
 LIVES = ("create", "create", "start", "start")
 

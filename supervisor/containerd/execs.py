@@ -7,6 +7,9 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from protos.containerd import task_pb2 as pb
+from supervisor.containerd import making, options, tasks
+from supervisor.containerd.callers import Caller
+from supervisor.containerd.tasks import CREATED, Look, Op, check
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.node import Node
 from supervisor.model import lifecycle
@@ -16,9 +19,6 @@ from supervisor.model.facts import By, Container, Exit
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.runtime.oci import shape
 from supervisor.runtime.oci import spec as documents
-from supervisor.shimv2 import making, options, tasks
-from supervisor.shimv2.callers import Caller
-from supervisor.shimv2.tasks import CREATED, Look, Op, check
 from supervisor.store.database import Change
 from supervisor.ttrpc.faults import CallFailed
 

@@ -14,13 +14,13 @@ import structlog
 from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd.forward_pb2 import ForwardRequest
+from supervisor.containerd.callers import Hello
+from supervisor.containerd.couriers import Couriers, packed
+from supervisor.containerd.envelopes import FORWARD, request
+from supervisor.containerd.forwarded import Forwarded
+from supervisor.containerd.outbox import Outbox, queue_of
 from supervisor.model.errors import CannotStart, Code, Compacted, StoreFailed
 from supervisor.model.facts import Container, Event
-from supervisor.shimv2.callers import Hello
-from supervisor.shimv2.couriers import Couriers, packed
-from supervisor.shimv2.envelopes import FORWARD, request
-from supervisor.shimv2.forwarded import Forwarded
-from supervisor.shimv2.outbox import Outbox, queue_of
 from supervisor.store.events import Bookmark, EventLog, Lost
 from supervisor.system.background import Background
 from supervisor.ttrpc.client import Client

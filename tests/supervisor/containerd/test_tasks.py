@@ -3,6 +3,8 @@
 import pytest
 
 from protos.containerd import runc_pb2
+from supervisor.containerd import tasks
+from supervisor.containerd.tasks import CREATED, PAUSED, RUNNING, STOPPED, Look, Op
 from supervisor.model import errors
 from supervisor.model.errors import Code, ExitdError
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
@@ -23,8 +25,6 @@ from supervisor.model.facts import (
     Unknown,
 )
 from supervisor.model.taskfacts import Stdio, Task, TaskExec, Tombstone
-from supervisor.shimv2 import tasks
-from supervisor.shimv2.tasks import CREATED, PAUSED, RUNNING, STOPPED, Look, Op
 from supervisor.ttrpc.faults import CallFailed
 
 INIT = Process(40, 4)

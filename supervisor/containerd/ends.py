@@ -15,14 +15,14 @@ from pathlib import Path
 import structlog
 
 from shim import fields
+from supervisor.containerd import making, sockets, tasks
+from supervisor.containerd.callers import Turns
+from supervisor.containerd.service import TaskService
+from supervisor.containerd.tasks import Look
 from supervisor.engine.node import Node
 from supervisor.model.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.model.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.model.taskfacts import CLEANED_UP
-from supervisor.shimv2 import making, sockets, tasks
-from supervisor.shimv2.callers import Turns
-from supervisor.shimv2.service import TaskService
-from supervisor.shimv2.tasks import Look
 from supervisor.store.taskrows import TOMBSTONE_OF
 from supervisor.system.background import insist
 from supervisor.system.inotify import IN_MOVED_TO, Inotify

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd import task_pb2 as pb
+from supervisor.containerd import making, metrics, options, tasks
+from supervisor.containerd.callers import Caller
+from supervisor.containerd.execs import TaskExecs
+from supervisor.containerd.tasks import STOPPED, Look, Op, check, look
 from supervisor.engine.directory import exit_of, is_over
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.node import GONE_SECONDS, Node
@@ -18,10 +22,6 @@ from supervisor.model.facts import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
 from supervisor.monitor import procstate
 from supervisor.runtime.managers import Containers
-from supervisor.shimv2 import making, metrics, options, tasks
-from supervisor.shimv2.callers import Caller
-from supervisor.shimv2.execs import TaskExecs
-from supervisor.shimv2.tasks import STOPPED, Look, Op, check, look
 from supervisor.store.taskrows import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
 

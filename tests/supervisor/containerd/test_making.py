@@ -14,6 +14,9 @@ from google.protobuf.any_pb2 import Any
 from protos.containerd import runc_pb2, runtimeoptions_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
 from shim import fields
+from supervisor.containerd import making, mounts, stdio
+from supervisor.containerd.callers import Caller, Hello
+from supervisor.containerd.tasks import STOPPED, Look
 from supervisor.model.errors import BadRequest, ShimFailed, TimedOut
 from supervisor.model.facts import (
     By,
@@ -33,9 +36,6 @@ from supervisor.model.facts import (
 )
 from supervisor.model.logspecs import LogDriver
 from supervisor.model.taskfacts import RootMount, Stdio, Task
-from supervisor.shimv2 import making, mounts, stdio
-from supervisor.shimv2.callers import Caller, Hello
-from supervisor.shimv2.tasks import STOPPED, Look
 from supervisor.system import regular
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed

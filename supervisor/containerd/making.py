@@ -10,15 +10,15 @@ import structlog
 
 from protos.containerd import task_pb2 as pb
 from shim import fields
+from supervisor.containerd import mounts, options, stdio
+from supervisor.containerd.callers import Caller
+from supervisor.containerd.tasks import STOPPED, Look
 from supervisor.model.errors import BadRequest, Code, ShimFailed, TimedOut
 from supervisor.model.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
 from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import cgroups
-from supervisor.shimv2 import mounts, options, stdio
-from supervisor.shimv2.callers import Caller
-from supervisor.shimv2.tasks import STOPPED, Look
 from supervisor.system import regular
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed

@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
+from supervisor.containerd import stdio
+from supervisor.containerd.stdio import Wanted, Words
 from supervisor.model.errors import BadRequest
 from supervisor.model.logspecs import ForeignStreams
-from supervisor.shimv2 import stdio
-from supervisor.shimv2.stdio import Wanted, Words
 
 
 def parse(stdin: str = "", stdout: str = "", stderr: str = "") -> Wanted:

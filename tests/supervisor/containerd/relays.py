@@ -7,7 +7,7 @@ from typing import cast
 
 from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
 from shim import native
-from supervisor.shimv2.couriers import EVENT, Couriers
+from supervisor.containerd.couriers import EVENT, Couriers
 from supervisor.ttrpc.frames import Decoder, Frame
 from supervisor.ttrpc.server import Connection
 

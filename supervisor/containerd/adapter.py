@@ -3,17 +3,17 @@ with its files; what is held open after a create that was broken off."""
 
 import contextlib
 
+from supervisor.containerd import making
+from supervisor.containerd.callers import Turns
+from supervisor.containerd.door import Door
+from supervisor.containerd.ends import Ends
+from supervisor.containerd.execs import TaskExecs
+from supervisor.containerd.holding import Held
+from supervisor.containerd.making import Asides
+from supervisor.containerd.publish import Publisher
+from supervisor.containerd.service import Parts, TaskService
 from supervisor.engine.node import Node
 from supervisor.model.facts import Container, Phase
-from supervisor.shimv2 import making
-from supervisor.shimv2.callers import Turns
-from supervisor.shimv2.door import Door
-from supervisor.shimv2.ends import Ends
-from supervisor.shimv2.execs import TaskExecs
-from supervisor.shimv2.holding import Held
-from supervisor.shimv2.making import Asides
-from supervisor.shimv2.publish import Publisher
-from supervisor.shimv2.service import Parts, TaskService
 from supervisor.system.inotify import Inotify
 
 __all__ = ["Asides", "Parts", "mounting", "serve"]
