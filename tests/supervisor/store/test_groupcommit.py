@@ -16,7 +16,7 @@ from supervisor.store.database import AlreadyStored, Change, Store
 from supervisor.store.groupcommit import Writer
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 
 
 @pytest.fixture
