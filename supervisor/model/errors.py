@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+MOST_TEXT, TEXT_BEGIN, TEXT_END = 4096, 3000, 1000  # characters of an error
+
 
 class Code(IntEnum):
     """Canonical status codes (google.rpc.Code); gRPC and ttrpc share the numbers."""
@@ -23,13 +25,20 @@ class Code(IntEnum):
 
 
 class ExitdError(Exception):
-    """Base of all. The text names the thing and the next step; `reason` is the stable word for programs."""
+    """Base of all. The text names the thing and the next step; `reason` is the stable word for programs. A text that
+    repeats more of a request than a person would read keeps its beginning and its end."""
 
     reason = "INTERNAL"
 
     def __init__(self, text: str, **metadata: str) -> None:
-        super().__init__(text)
+        super().__init__(_readable(text))
         self.metadata = metadata
+
+
+def _readable(text: str) -> str:
+    if len(text) <= MOST_TEXT:
+        return text
+    return f"{text[:TEXT_BEGIN]} [{len(text) - TEXT_BEGIN - TEXT_END} more characters] {text[-TEXT_END:]}"
 
 
 class BadRequest(ExitdError):

@@ -1,7 +1,7 @@
 import pytest
 
-from supervisor.model import errors
-from supervisor.model.errors import CODES, Code, ExitdError, code_of
+from supervisor.model import errors, restart
+from supervisor.model.errors import CODES, BadRequest, Code, ExitdError, code_of
 
 
 def all_of(base: type[ExitdError]) -> set[type[ExitdError]]:
@@ -32,3 +32,14 @@ def test_an_error_that_nobody_listed_is_a_bug_and_internal() -> None:
 
 def test_the_codes_are_grpcs() -> None:
     assert [code.value for code in Code] == list(range(1, 15))
+
+
+def test_an_error_that_repeats_a_long_request_keeps_its_beginning_and_its_next_step() -> None:
+    with pytest.raises(BadRequest) as caught:
+        restart.parse_rules(["x" * 100_000])
+    said = str(caught.value)
+    assert len(said) < 4200
+    assert said.startswith("restart rule 'xxx")
+    assert " more characters] x" in said
+    assert said.endswith("write 'exit in 42,43 => no' or 'exit not in 0 => restart'")
+    assert str(BadRequest("y" * 4096)) == "y" * 4096
