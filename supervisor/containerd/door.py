@@ -34,7 +34,7 @@ from supervisor.containerd.service import TaskService
 from supervisor.engine.node import Node
 from supervisor.model.errors import BadRequest, CannotStart, Code
 from supervisor.model.facts import By
-from supervisor.store.taskrows import key_parts
+from supervisor.store.codec import key_parts
 from supervisor.system.background import insist
 from supervisor.system.inotify import Inotify
 from supervisor.system.listening import peer_ceiling

@@ -22,7 +22,7 @@ from supervisor.model.facts import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
 from supervisor.monitor import procstate
 from supervisor.runtime.managers import Containers
-from supervisor.store.taskrows import TOMBSTONE_OF, key_parts
+from supervisor.store.codec import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
 
 LOOK_SECONDS = 1.0  # what a question waits for a container that is looked up after a daemon start: State has 2 s

@@ -16,7 +16,7 @@ from supervisor.model.errors import ExitdError, StoreFailed
 from supervisor.model.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.runtime.sandbox import Found
 from supervisor.store import salvage
-from supervisor.store.rows import Damaged
+from supervisor.store.codec import Damaged
 
 FIND_SECONDS = 60.0  # for one look-up
 AGAIN_SECONDS = (1.0, 5.0, 30.0)  # until the next one, when one has failed

@@ -3,7 +3,7 @@
 from supervisor.model.facts import Process
 from supervisor.monitor import rundir
 from supervisor.runtime.foreign_shim import place
-from supervisor.store.rows import Damaged
+from supervisor.store.codec import Damaged
 from supervisor.store.salvage import Remains
 
 

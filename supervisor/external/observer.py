@@ -28,7 +28,7 @@ from supervisor.monitor.kernellog import Known
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.oomwatch import OomWatch
-from supervisor.store import watchrows
+from supervisor.store import codec
 from supervisor.store.database import AlreadyStored, Change, Store
 from supervisor.store.events import EventLog
 from supervisor.system.background import Background
@@ -103,7 +103,7 @@ class Observer:
         """What the last exitd watched for these; what was stored for others behind a call that was broken off goes."""
         stored = await self._store.load_all(Observed, "observed")
         stray = [one for one in stored if one.target not in targets]
-        await self._store.commit(Change(watching=tuple(watchrows.over((), stray))))
+        await self._store.commit(Change(watching=tuple(codec.over((), stray))))
         for one in stored:
             if one.target in targets:
                 self._look_up(one)
@@ -179,7 +179,7 @@ class Observer:
         eyes = [eye for eye in self._eyes.values() if eye.target == target and eye.one is not None and not eye.ending]
         gone = tuple(targets)
         told = tuple(foreign.target_event(each, "unwatch", self._clock.now_ns()) for each in gone)
-        statements = tuple(watchrows.over(gone, (eye.one for eye in eyes if eye.one is not None)))
+        statements = tuple(codec.over(gone, (eye.one for eye in eyes if eye.one is not None)))
         for eye in eyes:
             eye.dropped = True
         try:
@@ -195,7 +195,7 @@ class Observer:
     async def note(self, target: Target) -> None:
         """A watch has begun."""
         event = foreign.target_event(target, "watch", self._clock.now_ns())
-        statements = tuple(watchrows.begun((target,)))
+        statements = tuple(codec.begun((target,)))
         self._events.publish(await self._store.commit(Change(events=(event,), watching=statements)))
 
     async def settled(self) -> None:
@@ -224,7 +224,7 @@ class Observer:
         one = replace(self._observed(found, eye.sight.process, run), doubt=doubt)
         one = replace(one, cgroup=eye.cgroup, limit_bytes=limit_bytes, kills_before=eye.kills, kills_outlived=eye.kills)
         event = foreign.watch_event(one, self._clock.now_ns())
-        change = Change(events=(event,), watching=tuple(watchrows.begun(targets, (one,))))
+        change = Change(events=(event,), watching=tuple(codec.begun(targets, (one,))))
         with undone_on_failure(lambda: self._free(found.container, run)):
             self._events.publish(await self._store.commit(change))
         return one
@@ -312,7 +312,7 @@ class Observer:
 
     async def _commit_end(self, one: Observed, report: Report, kills: int) -> None:
         exit, events = foreign.end_of(one, report, kills, self._clock.now_ns())
-        statements = tuple(watchrows.over(self.ends_with(one.target), (one,)))
+        statements = tuple(codec.over(self.ends_with(one.target), (one,)))
         try:
             numbered = await self._store.commit(Change(exits=(exit,), events=events, watching=statements), patient=True)
         except AlreadyStored:  # by a commit that was thought to have failed
@@ -369,7 +369,7 @@ class Observer:
         event = foreign.oom_event(now, kills, self._clock.now_ns(), init=False)
         eye.one = now  # before the commit: an end that is seen meanwhile was not one of these kills
         with contextlib.suppress(StoreFailed):
-            change = Change(events=(event,), watching=tuple(watchrows.begun((), (now,))))
+            change = Change(events=(event,), watching=tuple(codec.begun((), (now,))))
             self._events.publish(await self._store.commit(change, patient=True))
 
 

@@ -21,9 +21,9 @@ from supervisor.model.errors import NameTaken, StoreFailed
 from supervisor.model.execs import Exec
 from supervisor.model.facts import BootTime, Container, Event, Exit, Retained, RunKey
 from supervisor.model.taskfacts import TaskExec, Tombstone
-from supervisor.store import rows, schema, taskrows
+from supervisor.store import codec, schema
+from supervisor.store.codec import Damaged
 from supervisor.store.groupcommit import Writer
-from supervisor.store.rows import Damaged
 from supervisor.system import threads
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Change:
     task_execs: tuple[TaskExec, ...] = ()
     ended_task_execs: tuple[TaskExec, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
-    watching: tuple[taskrows.Statement, ...] = ()  # of `watchrows`
+    watching: tuple[codec.Statement, ...] = ()  # of `watchrows`
     kept_aside: tuple[str, ...] = ()  # ids of containers whose rows are replaced: they are kept as they were
     ahead: bool = False
 
@@ -140,8 +140,8 @@ class Store:
         columns = "id, namespace, name, body"
         for id, namespace, name, body in await self._rows(f"SELECT {columns} FROM containers ORDER BY rowid"):
             try:
-                whole.append(rows.container_of(id, namespace, name, body))
-            except rows.BadRow as error:
+                whole.append(codec.container_of(id, namespace, name, body))
+            except codec.BadRow as error:
                 damaged.append(Damaged(str(id), str(namespace), str(name), body, str(error)))
         return tuple(whole), tuple(damaged)
 
@@ -150,8 +150,8 @@ class Store:
         whole, damaged = list[Exec](), list[Damaged]()
         for container, run, exec_id, body in await self._rows("SELECT container, run, exec, body FROM execs"):
             try:
-                whole.append(rows.exec_of(RunKey(container, run, exec_id), body))
-            except rows.BadRow as error:
+                whole.append(codec.exec_of(RunKey(container, run, exec_id), body))
+            except codec.BadRow as error:
                 row = Damaged(str(container), body=body, why=str(error), exec_id=str(exec_id))
                 damaged.append(replace(row, run=run if isinstance(run, int) else 0))
         return tuple(whole), tuple(damaged)
@@ -171,8 +171,8 @@ class Store:
         query = "SELECT seq, body FROM events WHERE instr(body, ?)"
         runs = [0]
         for seq, body in await self._rows(query, container):
-            with contextlib.suppress(rows.BadRow):
-                event = rows.event_from(seq, body)
+            with contextlib.suppress(codec.BadRow):
+                event = codec.event_from(seq, body)
                 run = dict(event.attributes).get("run", "1")
                 runs += [int(run)] if event.id == container and re.fullmatch("[0-9]{1,18}", run) else []
         return max(runs)
@@ -348,8 +348,8 @@ class Store:
 
     def _read_or_log(self, cls: type[T], body: str | bytes) -> T | None:
         try:
-            return rows.decode(cls, body)
-        except rows.BadRow as error:
+            return codec.decode(cls, body)
+        except codec.BadRow as error:
             log.error("a stored row cannot be read and is passed over", file=str(self.path), why=str(error))
             return None
 
@@ -364,18 +364,18 @@ def _exit(row: tuple[Any, ...]) -> Exit:
     container, run, exec_id, at_ns, body = row
     key = RunKey(container, run, exec_id)
     try:
-        return rows.exit_of(key, at_ns, body)
-    except rows.BadRow:
-        return rows.damaged_exit(key, at_ns)
+        return codec.exit_of(key, at_ns, body)
+    except codec.BadRow:
+        return codec.damaged_exit(key, at_ns)
 
 
 def _event(row: tuple[Any, ...]) -> Event:
     """Of a line of the event log, likewise."""
     seq, time_ns, body = row
     try:
-        return rows.event_from(seq, body)
-    except rows.BadRow as error:
-        return rows.damaged_event(seq, time_ns, str(error))
+        return codec.event_from(seq, body)
+    except codec.BadRow as error:
+        return codec.damaged_event(seq, time_ns, str(error))
 
 
 def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
@@ -393,12 +393,12 @@ def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
     for container in change.containers:
         _put_container(connection, container)
     for each in change.execs:
-        connection.execute("INSERT OR REPLACE INTO execs VALUES (?, ?, ?, ?)", rows.exec_row(each))
+        connection.execute("INSERT OR REPLACE INTO execs VALUES (?, ?, ?, ?)", codec.exec_row(each))
     for exit in change.exits:
         _put_exit(connection, exit)
     for retained in change.retained:
         _put_retained(connection, retained)
-    tasks = taskrows.statements(change.task_execs, change.ended_task_execs, change.tombstones)
+    tasks = codec.statements(change.task_execs, change.ended_task_execs, change.tombstones)
     for statement, fields in (*tasks, *change.watching):
         connection.execute(statement, fields)
     return tuple(_put_event(connection, event) for event in change.events)
@@ -411,7 +411,7 @@ def _put_container(connection: sqlite3.Connection, container: Container) -> None
         "SET namespace = excluded.namespace, name = excluded.name, body = excluded.body"
     )
     try:
-        connection.execute(statement, rows.container_row(container))
+        connection.execute(statement, codec.container_row(container))
     except sqlite3.IntegrityError as error:
         name, namespace = container.spec.name, container.spec.namespace
         text = f"the name {name} is taken in namespace {namespace}; remove or rename that container, or choose another"
@@ -420,7 +420,7 @@ def _put_container(connection: sqlite3.Connection, container: Container) -> None
 
 def _put_exit(connection: sqlite3.Connection, exit: Exit) -> None:
     try:
-        connection.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", rows.exit_row(exit))
+        connection.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", codec.exit_row(exit))
     except sqlite3.IntegrityError as error:
         raise AlreadyStored(exit) from error
 
@@ -432,7 +432,7 @@ def _put_retained(connection: sqlite3.Connection, one: Retained) -> None:
 
 def _put_event(connection: sqlite3.Connection, event: Event) -> Event:
     """SQLite numbers by highest + 1, inside the transaction: what is rolled back leaves no gap."""
-    row = connection.execute("INSERT INTO events (time_ns, body) VALUES (?, ?)", rows.event_row(event))
+    row = connection.execute("INSERT INTO events (time_ns, body) VALUES (?, ?)", codec.event_row(event))
     return replace(event, seq=row.lastrowid or 0)
 
 

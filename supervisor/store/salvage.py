@@ -12,8 +12,8 @@ from typing import Any
 
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.facts import Container, Exit, Phase, Pod, Process, RunKey, Spec
-from supervisor.store import rows
-from supervisor.store.rows import Damaged
+from supervisor.store import codec
+from supervisor.store.codec import Damaged
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 TASKS = "containerd/"  # what stands before the namespace of a task of containerd's
@@ -46,7 +46,7 @@ def is_possible(row: Damaged) -> bool:
 
 def is_possible_exec(row: Damaged) -> bool:
     """Likewise of an exec's row: its run's number and its own id are parts of a path."""
-    return 0 < row.run < rows.MOST and ID.fullmatch(row.exec_id) is not None
+    return 0 < row.run < codec.MOST and ID.fullmatch(row.exec_id) is not None
 
 
 def container(row: Damaged, remains: Remains, boot_id: str) -> Container:
@@ -80,7 +80,7 @@ def container(row: Damaged, remains: Remains, boot_id: str) -> Container:
 
 def exec_(row: Damaged, init: Process | None, owner: Container, boot_id: str) -> Exec:
     """The exec that the row most probably was. `init` is the process that its directory names."""
-    found, why = rows.readable(Exec, row.body)
+    found, why = codec.readable(Exec, row.body)
     spec = found.get("spec")
     key = RunKey(row.id, row.run, row.exec_id)
     return Exec(
@@ -98,10 +98,10 @@ def exec_(row: Damaged, init: Process | None, owner: Container, boot_id: str) ->
 
 def _readable(row: Damaged) -> tuple[dict[str, object], dict[str, str]]:
     """The fields, without the numbers that nothing can have."""
-    found, why = rows.readable(Container, row.body)
+    found, why = codec.readable(Container, row.body)
     for name, least in (("run", 1), ("created_ns", 0), ("started_ns", 0), ("sandbox_run", 0)):
         value = found.get(name)
-        if isinstance(value, int) and not least <= value < rows.MOST:
+        if isinstance(value, int) and not least <= value < codec.MOST:
             del found[name]
             why[name] = "no such number"
     if _process(found, "init") is None and found.pop("init", None) is not None:
@@ -111,7 +111,7 @@ def _readable(row: Damaged) -> tuple[dict[str, object], dict[str, str]]:
 
 def _spec(row: Damaged, remains: Remains, found: Mapping[str, object]) -> tuple[Spec, dict[str, str]]:
     whole = found.get("spec")
-    fields, why = rows.readable(Spec, rows.part(row.body, "spec")) if not isinstance(whole, Spec) else ({}, {})
+    fields, why = codec.readable(Spec, codec.part(row.body, "spec")) if not isinstance(whole, Spec) else ({}, {})
     kept: dict[str, Any] = {name: value for name, value in fields.items() if name not in NEVER_TAKEN}
     blank = Spec(row.name)
     if isinstance(whole, Spec):
@@ -162,12 +162,12 @@ def _phase(found: Mapping[str, object], run: int, remains: Remains) -> Phase:
 
 def _process(found: Mapping[str, object], name: str) -> Process | None:
     process = found.get(name)
-    return process if isinstance(process, Process) and rows.is_process(process) else None
+    return process if isinstance(process, Process) and codec.is_process(process) else None
 
 
 def _text(name: str) -> str:
     """As it can be stored: damage may have made of it what is no UTF-8."""
-    return name if rows.is_text(name) else ascii(name)[1:-1]
+    return name if codec.is_text(name) else ascii(name)[1:-1]
 
 
 def _words(row: Damaged, why: Mapping[str, str]) -> str:
@@ -179,5 +179,5 @@ def _words(row: Damaged, why: Mapping[str, str]) -> str:
 def pods(containers: Collection[Container], damaged: Collection[Damaged]) -> frozenset[str]:
     """The ids that others name as their pod, damaged ones included."""
     whole = {c.spec.sandbox for c in containers}
-    parts = {str(rows.part(rows.part(row.body, "spec"), "sandbox") or "") for row in damaged}
+    parts = {str(codec.part(codec.part(row.body, "spec"), "sandbox") or "") for row in damaged}
     return frozenset(whole | parts) - {""}

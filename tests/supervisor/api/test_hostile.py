@@ -16,7 +16,7 @@ from supervisor.model.errors import ExitdError
 from supervisor.model.execs import Exec, ExecPhase
 from supervisor.model.facts import Container, Phase, RunKey
 from supervisor.model.views import View
-from supervisor.store import rows
+from supervisor.store import codec
 
 TEXTS = ("", "\0", "\x1b[2J", "..", "/", "a=b", "\u202e", "-1", "9" * 400, "x" * 100_000, "always", "9", "a\nb", "*")
 FLOATS = (0.0, -1.0, math.inf, -math.inf, math.nan, 1e300, 5e-324)
@@ -75,7 +75,7 @@ def test_whatever_a_spec_says_it_is_refused_or_stored_and_shown(message: pb.Cont
         assert len(str(refused)) < 10_000
         return
     container = Container("c1", spec, Phase.RUNNING, 1, 1)
-    assert rows.container_of(*rows.container_row(container)) == container
+    assert codec.container_of(*codec.container_row(container)) == container
     shown = replies.container_message(View(container))
     assert shown.spec.runtime == spec.runtime and not shown.error
 
@@ -90,7 +90,7 @@ def test_whatever_an_exec_says_it_is_refused_or_stored_and_shown(message: pb.Exe
         assert len(str(refused)) < 10_000
         return
     e = Exec(RunKey("c1", 1, "e1"), spec, ExecPhase.RUNNING, "c1", "default", "boot")
-    assert rows.exec_of(e.key, rows.exec_row(e)[3]) == e
+    assert codec.exec_of(e.key, codec.exec_row(e)[3]) == e
     assert list(replies.exec_message(e).spec.args) == list(spec.args)
 
 

@@ -22,9 +22,9 @@ from supervisor.model.facts import Exited, Process, RunKey, Signaled, Unknown
 from supervisor.model.watched import Found, Observed
 from supervisor.monitor import epoll, probe
 from supervisor.monitor.kernelword import BY_PIDFD
+from supervisor.store.codec import begun
 from supervisor.store.database import Change, Store
 from supervisor.store.events import EventLog
-from supervisor.store.watchrows import begun
 from supervisor.system.inotify import Inotify
 from tests.supervisor.children import child
 from tests.supervisor.fakes import FakeClock

@@ -18,7 +18,7 @@ from supervisor.model.facts import By, Process
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD
-from supervisor.store import rows
+from supervisor.store import codec
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.system.aside import Aside
@@ -109,7 +109,7 @@ def test_another_boot_is_the_end_of_what_was_watched_and_not_of_the_watch(tmp_pa
                     assert [view.target.where for view in watches.watches()] == [str(tmp_path)]
                     (exit,) = await all_exits(store)
                     assert (exit.key.container, exit.source.value) == (f"{one.pid}@pid", "none")
-                    assert '"cause":"host-rebooted"' in rows.encode(exit)
+                    assert '"cause":"host-rebooted"' in codec.encode(exit)
 
     asyncio.run(main())
 

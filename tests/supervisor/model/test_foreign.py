@@ -10,7 +10,7 @@ from supervisor.model import foreign
 from supervisor.model.facts import By, Exited, Process, Reason, Report, RunKey, Signaled, Source, Unknown
 from supervisor.model.foreign import BadState
 from supervisor.model.watched import Found, Observed
-from supervisor.store import rows
+from supervisor.store import codec
 
 ID = "0123456789abcdef" * 4
 OTHER = "f" * 64
@@ -152,4 +152,4 @@ def test_an_end_was_told_if_the_newest_exit_is_of_this_very_process_in_this_boot
 
 
 def test_a_row_comes_back_as_it_was() -> None:
-    assert rows.decode(Observed, rows.encode(ONE)) == ONE
+    assert codec.decode(Observed, codec.encode(ONE)) == ONE

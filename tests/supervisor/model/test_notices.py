@@ -9,7 +9,7 @@ from supervisor.model.execs import ExecSpec
 from supervisor.model.facts import Container, Event, Exited, Phase, RunKey, Signaled, Spec
 from supervisor.model.lifecycle import Happening
 from supervisor.model.taskfacts import CLEANED_UP, Notice, Stdio, Task
-from supervisor.store import rows
+from supervisor.store import codec
 from tests.supervisor.exec_fakes import ExecWorld, running
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.happenings import INIT, SECOND, SHIM, USER, container, ended, moment, report
@@ -76,13 +76,13 @@ def test_a_removal_that_containerd_tells_of_itself_says_so() -> None:
 
 def test_a_notice_comes_back_from_its_row() -> None:
     for event in lived(task(), MADE, *OVER):
-        assert rows.event_from(event.seq, rows.encode(event)) == event
+        assert codec.event_from(event.seq, codec.encode(event)) == event
 
 
 def test_an_event_of_an_older_exitd_has_none() -> None:
     (event,) = lived(container(Phase.CREATING), MADE)
-    body = rows.encode(event)
-    assert rows.event_from(0, body.replace(',"task":null', "")) == event
+    body = codec.encode(event)
+    assert codec.event_from(0, body.replace(',"task":null', "")) == event
 
 
 def test_an_exec_is_told_under_containerds_name_for_it() -> None:

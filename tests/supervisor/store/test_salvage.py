@@ -30,8 +30,8 @@ from supervisor.model.facts import (
 )
 from supervisor.model.taskfacts import Task
 from supervisor.model.views import View
-from supervisor.store import rows, salvage
-from supervisor.store.rows import Damaged
+from supervisor.store import codec, salvage
+from supervisor.store.codec import Damaged
 from supervisor.store.salvage import Remains
 from tests.supervisor.stored import exec_of
 
@@ -46,7 +46,7 @@ NOW = lifecycle.Moment(5, BootTime("boot", 5))
 
 def row_of(container: Container, **changes: Any) -> Damaged:
     """Its row, with these fields of the JSON changed."""
-    id, namespace, name, body = rows.container_row(container)
+    id, namespace, name, body = codec.container_row(container)
     return Damaged(id, namespace, name, json.dumps({**json.loads(body), **changes}), "")
 
 
@@ -57,7 +57,7 @@ def test_what_can_be_read_by_itself_is_kept() -> None:
 
 
 def test_a_field_of_the_spec_costs_no_other_field_of_it() -> None:
-    spec = json.loads(rows.encode(replace(WEB.spec, runtime="crun")))
+    spec = json.loads(codec.encode(replace(WEB.spec, runtime="crun")))
     made = salvage.container(row_of(WEB, spec={**spec, "args": 5, "name": []}), Remains(run_directory=4), "boot")
     assert made.spec == replace(WEB.spec, args=(), runtime="crun")
     assert "spec.args" in made.damaged
@@ -116,15 +116,15 @@ def test_a_task_of_containerds_stays_one_where_that_can_be_read() -> None:
     task = replace(WEB, spec=replace(WEB.spec, namespace="k8s.io", task=Task("/b")))
     made = salvage.container(row_of(task, phase=5), Remains(run_directory=4), "boot")
     assert (made.spec.task, made.spec.namespace) == (Task("/b"), "k8s.io")
-    assert rows.container_row(made)[:3] == rows.container_row(task)[:3]
+    assert codec.container_row(made)[:3] == codec.container_row(task)[:3]
     lost = salvage.container(Damaged("c1", "containerd/k8s.io", "web", b"", ""), Remains(), "boot")
-    assert rows.container_row(lost)[:3] == rows.container_row(task)[:3]
+    assert codec.container_row(lost)[:3] == codec.container_row(task)[:3]
 
 
 def test_a_name_that_is_no_utf8_becomes_one_that_can_be_stored() -> None:
     row = replace(row_of(WEB, phase=5), namespace="n\udcff", name="we\udcffb")
     made = salvage.container(row, Remains(run_directory=4), "boot")
-    assert rows.container_row(made)[1:3] == ("n\\udcff", "we\\udcffb")
+    assert codec.container_row(made)[1:3] == ("n\\udcff", "we\\udcffb")
 
 
 @pytest.mark.parametrize("later", [INIT, None])
@@ -148,7 +148,7 @@ def test_of_another_boot_it_has_ended_with_the_host() -> None:
 
 def test_an_exec_is_taken_up_by_what_its_directory_names() -> None:
     e = exec_of("e1")
-    body = json.dumps({**json.loads(rows.encode(e)), "phase": "dreaming"})
+    body = json.dumps({**json.loads(codec.encode(e)), "phase": "dreaming"})
     made = salvage.exec_(Damaged("c1", body=body, why="", run=1, exec_id="e1"), INIT, WEB, "boot")
     assert (made.key, made.spec, made.init, made.name) == (e.key, ExecSpec(("true",)), INIT, "web")
     assert "phase" in made.error
@@ -160,8 +160,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-FIELDS = [name for name in json.loads(rows.encode(WEB)) if name != "spec"]
-SPEC_FIELDS = list(json.loads(rows.encode(WEB.spec)))
+FIELDS = [name for name in json.loads(codec.encode(WEB)) if name != "spec"]
+SPEC_FIELDS = list(json.loads(codec.encode(WEB.spec)))
 REMAINS = st.builds(
     Remains,
     run_directory=st.integers(0, 9),
@@ -181,10 +181,10 @@ REMAINS = st.builds(
 def test_whatever_stands_in_a_row_it_becomes_a_container_that_is_stored_and_shown(
     fields: dict[str, object], spec: dict[str, object], remains: Remains
 ) -> None:
-    whole = json.loads(rows.encode(WEB))
+    whole = json.loads(codec.encode(WEB))
     body = json.dumps({**whole, **fields, "spec": {**whole["spec"], **spec}})
     made = salvage.container(Damaged("c1", "default", "web", body, "why"), remains, "boot")
-    assert rows.container_of(*rows.container_row(made)) == made
+    assert codec.container_of(*codec.container_row(made)) == made
     shown = replies.container_message(View(made))
     assert (shown.id, bool(shown.damaged)) == ("c1", True)
 

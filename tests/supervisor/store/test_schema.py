@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.model.errors import CannotStart
 from supervisor.model.facts import BootTime, Retained
-from supervisor.store import rows, schema
+from supervisor.store import codec, schema
 from supervisor.store.database import Change, Store
 from tests.supervisor.stored import ended, event, opened
 
@@ -92,7 +92,7 @@ def test_a_database_of_every_older_version_is_brought_up_to_date_with_all_that_i
         with contextlib.closing(sqlite3.connect(file)) as old:
             for script in schema.MIGRATIONS[:version]:
                 old.executescript(script)
-            old.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", rows.exit_row(ended("c")))
+            old.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", codec.exit_row(ended("c")))
             old.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
             old.execute(f"PRAGMA user_version={version}")
             old.commit()

@@ -12,10 +12,10 @@ from supervisor.model.execs import ExecPhase
 from supervisor.model.facts import Exited, RunKey, Unknown
 from supervisor.model.taskfacts import Tombstone
 from supervisor.model.watched import Kind, Target
-from supervisor.store import salvage, watchrows
+from supervisor.store import codec, salvage
+from supervisor.store.codec import TOMBSTONE_OF
 from supervisor.store.database import DAY_NS, AlreadyStored, Change, Keep
 from supervisor.store.salvage import Remains
-from supervisor.store.taskrows import TOMBSTONE_OF
 from tests.supervisor.stored import FOREVER, all_exits, container, ended, event, exec_of, opened
 
 
@@ -236,7 +236,7 @@ def test_a_row_that_cannot_be_read_costs_no_other_row(path: Path, damage: str) -
             containers, watched = (container("c1"), container("c2")), Target(Kind.PID, "77")
             told = (event("c1", 5), event("c2", 6))
             await store.commit(Change(containers, exits=exits, execs=execs, events=told))
-            await store.commit(Change(watching=tuple(watchrows.begun((watched, Target(Kind.PID, "78"))))))
+            await store.commit(Change(watching=tuple(codec.begun((watched, Target(Kind.PID, "78"))))))
             with contextlib.closing(sqlite3.connect(path)) as other, other:
                 for table in ("containers WHERE id = 'c1'", "exits WHERE container = 'c1'", "events WHERE seq = 1"):
                     name, _, where = table.partition(" ")

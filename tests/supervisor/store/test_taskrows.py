@@ -8,9 +8,9 @@ from supervisor.model import lifecycle
 from supervisor.model.facts import By, Container, Exited, Phase, Process, Spec
 from supervisor.model.lifecycle import RemoveAsked, StartAsked
 from supervisor.model.taskfacts import RootMount, Stdio, Task, TaskExec, Tombstone
-from supervisor.store import rows
+from supervisor.store import codec
+from supervisor.store.codec import KEPT_NS, key_parts
 from supervisor.store.database import Change
-from supervisor.store.taskrows import KEPT_NS, key_parts
 from tests.supervisor.happenings import moment
 from tests.supervisor.stored import container, ended, opened
 
@@ -21,8 +21,8 @@ EXEC = TaskExec("c1", "e", "{}", Stdio(terminal=True), "00ff/1/5")
 
 def test_a_task_is_stored_with_its_container() -> None:
     c = Container("c1", Spec("box", namespace="ns", bundle="/b", task=TASK), Phase.CREATING, 1, 1)
-    assert rows.container_from(rows.encode(c)) == c
-    assert rows.container_from(rows.encode(container("c2"))).spec.task is None
+    assert codec.container_from(codec.encode(c)) == c
+    assert codec.container_from(codec.encode(container("c2"))).spec.task is None
 
 
 def test_the_key_of_a_start_is_stored_with_the_start() -> None:

@@ -1,11 +1,11 @@
-"""Facts to database rows and back. What is queried is a column; the whole fact is one JSON text beside it.
+"""Values to database rows and back. What is queried is a column; the whole value is one JSON text beside it.
 
 The JSON follows the dataclasses by itself: a field that an older exitd did not write takes its default, a field that
 only a newer one knows is skipped, and a word that only a newer one knows becomes the honest "don't know" of its kind.
 """
 
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -31,6 +31,8 @@ from supervisor.model.facts import (
     Unknown,
 )
 from supervisor.model.logspecs import LogDriver, LogMode
+from supervisor.model.taskfacts import TaskExec, Tombstone
+from supervisor.model.watched import Observed, Target
 
 T = TypeVar("T")
 MOST = 2**63  # of a number in a column, and of a time in ns
@@ -310,3 +312,61 @@ def _sequence(value: object) -> list[object]:
     if not isinstance(value, list):
         raise BadRow(f"{value!r} is no list")
     return value
+
+
+# -- tasks
+#
+# Rows of tasks: the statements that change them, for the store's writer. Pure.
+
+
+KEPT_NS = 3600 * 10**9  # of a tombstone whose client has never said that it has the answer
+EXPIRED = "boot_id <> ? OR boot_ns < ?"
+
+# Of which namespace, task and exec. json_extract of what is no JSON would be an error of the whole query.
+TOMBSTONE_OF = " AND ".join(
+    f"CASE WHEN json_valid(body) THEN json_extract(body, '$.{field}') END = ?"
+    for field in ("namespace", "task", "exec")
+)
+
+Statement = tuple[str, tuple[object, ...]]
+
+
+def statements(
+    added: Iterable[TaskExec], removed: Iterable[TaskExec], tombstones: Iterable[Tombstone]
+) -> Iterator[Statement]:
+    for each in removed:
+        yield "DELETE FROM task_execs WHERE container = ? AND name = ?", (each.container, each.name)
+    for each in added:
+        body = encode(each)
+        yield "INSERT OR REPLACE INTO task_execs VALUES (?, ?, ?)", (each.container, each.name, body)
+    for one in tombstones:
+        yield f"DELETE FROM tombstones WHERE {EXPIRED}", (one.boot_id, one.made_boot_ns - KEPT_NS)
+        place = (*key_parts(one.key), one.boot_id, one.made_boot_ns, encode(one))
+        yield "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?)", place
+
+
+def key_parts(key: str) -> tuple[str, int, int]:
+    """Of a request's key; what is none has no connection and no stream."""
+    relay, _, rest = key.partition("/")
+    connection, _, stream = rest.partition("/")
+    return relay, int(connection or 0), int(stream or 0)
+
+
+# -- watches
+#
+# Rows of watches: the statements that change them, for the store's writer. Pure.
+
+
+def begun(targets: Iterable[Target] = (), observed: Iterable[Observed] = ()) -> Iterator[Statement]:
+    """Or changed."""
+    for target in targets:
+        yield "INSERT OR REPLACE INTO watches VALUES (?, ?)", (target.where, encode(target))
+    for one in observed:
+        yield "INSERT OR REPLACE INTO observed VALUES (?, ?, ?)", (one.container, one.run, encode(one))
+
+
+def over(targets: Iterable[Target] = (), observed: Iterable[Observed] = ()) -> Iterator[Statement]:
+    for target in targets:
+        yield "DELETE FROM watches WHERE target = ?", (target.where,)
+    for one in observed:
+        yield "DELETE FROM observed WHERE container = ? AND run = ?", (one.container, one.run)
