@@ -74,7 +74,7 @@ from supervisor.runtime.oci.watching import Watching
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.store.groupcommit import ROOM_BYTES
-from supervisor.system import sdlisten, sdnotify, threads
+from supervisor.system import systemd, threads
 from supervisor.system.background import insist
 from supervisor.system.clock import SystemClock
 from supervisor.system.inotify import Inotify
@@ -211,7 +211,7 @@ def check(settings: Settings) -> None:
 
 async def serve(settings: Settings, configuration: Configuration, inotify: Inotify) -> None:
     """The daemon's life, from the store to the last word. Containers outlive it."""
-    passed = sdlisten.given(frozenset({"ttrpc"}))  # before the first child
+    passed = systemd.given(frozenset({"ttrpc"}))  # before the first child
     asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
     zombie, pidfd = probe.zombie(), probe.pidfd()
@@ -293,7 +293,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(reconcile.forever(Parts(node, manager, settings, foundlings, execs.keys)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         await _until_told_to_stop()
-        sdnotify.stopping()
+        systemd.stopping()
         desk.stop()
 
 
@@ -316,7 +316,7 @@ async def _serve_api(
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
     node.storing.on_health = api.health.set
-    sdnotify.ready(f"{len(node.containers)} containers")
+    systemd.ready(f"{len(node.containers)} containers")
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
 
 

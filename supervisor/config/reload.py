@@ -11,7 +11,7 @@ from supervisor.config import settings as config
 from supervisor.config.settings import Config, Values
 from supervisor.model.errors import BadConfig
 from supervisor.model.views import Setting
-from supervisor.system import sdnotify
+from supervisor.system import systemd
 from supervisor.system.inotify import Inotify
 from supervisor.system.pathwatch import PathWatch
 
@@ -95,15 +95,15 @@ class Reloads:
     async def look(self, *, asked: bool) -> None:
         """One reading. Without being asked, a content that has been seen before is none."""
         if asked:
-            await _tell(sdnotify.reloading)
+            await _tell(systemd.reloading)
         found = await self._read()
         if not asked and found == self._configuration.seen:
             return
         if not asked:
-            await _tell(sdnotify.reloading)
+            await _tell(systemd.reloading)
         self._configuration.seen = found
         status = self._put_in_force(found)
-        await _tell(lambda: sdnotify.ready(status))
+        await _tell(lambda: systemd.ready(status))
 
     async def _read(self) -> bytes | str | None:
         path = self._configuration.path

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.model.errors import CannotStart
-from supervisor.system import sdlisten
+from supervisor.system import systemd
 
 KNOWN = frozenset({"ttrpc"})
 
@@ -21,7 +21,7 @@ def listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socke
     made.listen()
     passed_fd = os.dup(made.fileno())
     os.set_inheritable(passed_fd, True)
-    monkeypatch.setattr(sdlisten, "FIRST_FD", passed_fd)
+    monkeypatch.setattr(systemd, "FIRST_FD", passed_fd)
     yield made
     made.close()
 
@@ -33,7 +33,7 @@ def environment(**other: str) -> dict[str, str]:
 
 def test_a_socket_is_found_by_its_name_and_no_child_gets_it(listening: socket.socket) -> None:
     told = environment()
-    found = sdlisten.given(KNOWN, told)
+    found = systemd.given(KNOWN, told)
     assert list(found) == ["ttrpc"]
     assert found["ttrpc"].getsockname() == listening.getsockname()
     assert not found["ttrpc"].get_inheritable()
@@ -46,15 +46,15 @@ def test_a_socket_is_found_by_its_name_and_no_child_gets_it(listening: socket.so
 )
 def test_what_is_for_another_process_is_not_taken_and_forgotten(other: dict[str, str]) -> None:
     told = environment(**other)
-    assert sdlisten.given(KNOWN, told) == {}
+    assert systemd.given(KNOWN, told) == {}
     assert told == {"HOME": "/"}
 
 
 @pytest.mark.parametrize("names", ["", "exitd.socket", "grpc"])
 def test_a_name_nobody_knows_is_told(listening: socket.socket, names: str) -> None:
     with pytest.raises(CannotStart, match="known is ttrpc"):
-        sdlisten.given(KNOWN, environment(LISTEN_FDNAMES=names))
-    os.close(sdlisten.FIRST_FD)
+        systemd.given(KNOWN, environment(LISTEN_FDNAMES=names))
+    os.close(systemd.FIRST_FD)
 
 
 @pytest.mark.parametrize("kind", ["file", "datagram", "tcp", "silent", "nothing"])
@@ -70,6 +70,6 @@ def test_what_is_no_listening_unix_socket_is_told(monkeypatch: pytest.MonkeyPatc
         number = os.open(os.devnull, os.O_RDONLY)
     if kind == "nothing":
         os.close(number)
-    monkeypatch.setattr(sdlisten, "FIRST_FD", number)
+    monkeypatch.setattr(systemd, "FIRST_FD", number)
     with pytest.raises(CannotStart, match="service manager"):
-        sdlisten.given(KNOWN, environment())
+        systemd.given(KNOWN, environment())

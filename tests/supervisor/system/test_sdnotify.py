@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.system import sdnotify
+from supervisor.system import systemd
 
 
 @pytest.fixture
@@ -22,23 +22,23 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 def test_each_word_is_one_datagram_the_manager_understands(manager: socket.socket) -> None:
-    assert all(said() for said in (sdnotify.ready, sdnotify.stopping, sdnotify.watchdog))
+    assert all(said() for said in (systemd.ready, systemd.stopping, systemd.watchdog))
     assert [manager.recv(4096) for _ in range(3)] == [b"READY=1", b"STOPPING=1", b"WATCHDOG=1"]
 
 
 def test_a_status_is_kept_to_one_line(manager: socket.socket) -> None:
-    sdnotify.status("two\nlines")
+    systemd.status("two\nlines")
     assert manager.recv(4096) == b"STATUS=two lines"
 
 
 def test_ready_can_carry_a_status(manager: socket.socket) -> None:
-    sdnotify.ready("300 containers")
+    systemd.ready("300 containers")
     assert manager.recv(4096) == b"READY=1\nSTATUS=300 containers"
 
 
 def test_reloading_tells_the_monotonic_time_in_microseconds(manager: socket.socket) -> None:
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    sdnotify.reloading()
+    systemd.reloading()
     word, stamp = manager.recv(4096).decode().split("\n")
     assert word == "RELOADING=1"
     assert before <= int(stamp.removeprefix("MONOTONIC_USEC=")) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
@@ -50,7 +50,7 @@ def test_an_address_with_an_at_sign_is_in_the_abstract_namespace(monkeypatch: py
         listening.bind(f"\0{name}")
         listening.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
-        assert sdnotify.ready()
+        assert systemd.ready()
         assert listening.recv(4096) == b"READY=1"
 
 
@@ -59,12 +59,12 @@ def test_without_a_listener_nothing_happens(monkeypatch: pytest.MonkeyPatch, add
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)
-    assert sdnotify.ready() is False
+    assert systemd.ready() is False
 
 
 def test_a_manager_that_does_not_read_does_not_hold_the_daemon_up(manager: socket.socket) -> None:
     began = time.monotonic()
-    while sdnotify.watchdog():
+    while systemd.watchdog():
         assert time.monotonic() - began < 30
     assert time.monotonic() - began < 30
 
@@ -86,4 +86,4 @@ def test_the_watchdog_is_fed_twice_as_often_as_asked(
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", limit)
     monkeypatch.setenv("WATCHDOG_PID", pid)
-    assert sdnotify.watchdog_seconds() == seconds
+    assert systemd.watchdog_seconds() == seconds
