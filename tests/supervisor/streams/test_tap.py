@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from supervisor.streams.tap import CHUNK_BYTES, Tap
+from supervisor.streams.attach import CHUNK_BYTES, Tap
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop
 
