@@ -11,7 +11,7 @@ from supervisor.api.rights import rights_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
-from supervisor.model import restart, signals
+from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.facts import (
     ROW_DAMAGED,
@@ -53,7 +53,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         annotations=dict(spec.annotations),
         restart=restart.format(spec.restart),
         auto_remove=spec.auto_remove,
-        stop_signal=signals.name_of(spec.stop_signal),
+        stop_signal=parsing.name_of(spec.stop_signal),
         stop_timeout_seconds=spec.stop_timeout_seconds,
         network=spec.network,
         labels=dict(spec.labels),

@@ -13,7 +13,7 @@ from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.rights import MOST_PIDS, group_of, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
-from supervisor.model import bounds, restart, signals
+from supervisor.model import bounds, parsing, restart
 from supervisor.model.errors import BadRequest
 from supervisor.model.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
@@ -95,7 +95,7 @@ def pod_of(message: pb.PodSpec) -> Pod:
 
 def signal_of(text: str, field: str = "signal") -> int:
     """1 to 64 from SIGTERM, TERM, 15, RTMIN+3 or SIGRTMAX-1, in any case of letters. Raises BadRequest."""
-    number = signals.number_of(text)
+    number = parsing.number_of(text)
     if number is None:
         raise bad(field, text, "a signal's name (SIGTERM, TERM, RTMIN+1) or its number, 1 to 64")
     return number

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from supervisor.model import sizes
+from supervisor.model import parsing
 from supervisor.model.errors import BadRequest
 
 SECOND_NS = 1_000_000_000
@@ -18,7 +18,7 @@ _FRACTION = re.compile(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
 def size_bytes(text: str) -> int:
     """`64m` → 67108864; see `sizes.parse`."""
     try:
-        return sizes.parse(text)
+        return parsing.parse(text)
     except ValueError as error:
         raise BadRequest(str(error)) from error
 

@@ -12,7 +12,7 @@ from typing import cast
 from supervisor.config import tomllines
 from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitness, Values, shown_path
 from supervisor.config.tomllines import Path, Table
-from supervisor.model import sizes
+from supervisor.model import parsing
 from supervisor.model.errors import BadConfig
 from supervisor.model.logspecs import LogDriver
 
@@ -88,7 +88,7 @@ def _size(least: int) -> Reader:
 
     def read(value: object) -> int:
         try:
-            count = sizes.parse(value) if isinstance(value, str) else value
+            count = parsing.parse(value) if isinstance(value, str) else value
         except ValueError:
             count = None
         if isinstance(count, bool) or not isinstance(count, int) or not (count == 0 or least <= count < 1 << 63):

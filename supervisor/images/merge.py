@@ -15,7 +15,7 @@ import posixpath
 from dataclasses import replace
 
 from supervisor.images.facts import Config, Resolved
-from supervisor.model import checks, signals
+from supervisor.model import checks, parsing
 from supervisor.model.checks import HealthSpec
 from supervisor.model.errors import BadImage, BadRequest
 from supervisor.model.facts import Spec
@@ -77,7 +77,7 @@ def _health(spec: Spec, of_image: HealthSpec | None) -> HealthSpec | None:
 def _stop_signal(config: Config, word: str) -> int:
     if not config.stop_signal:
         return DEFAULT_STOP_SIGNAL
-    number = signals.number_of(config.stop_signal)
+    number = parsing.number_of(config.stop_signal)
     if number is None:
         raise BadImage(
             f"IMAGE {word}: config.StopSignal: {config.stop_signal[:80]!r} is no signal; say one with --stop-signal",

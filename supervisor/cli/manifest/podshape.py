@@ -29,7 +29,7 @@ from supervisor.cli.manifest.shape import (
     unless,
     within,
 )
-from supervisor.model import signals
+from supervisor.model import parsing
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 MOST_ID = (1 << 32) - 2  # of users and groups: the last one means none to the kernel
@@ -69,7 +69,7 @@ def amount(field: Field) -> Fraction:
 
 def signal_number(field: Field) -> int:
     """Raises Wrong."""
-    number = signals.number_of(field.text())
+    number = parsing.number_of(field.text())
     if number is None:
         raise field.wrong(f"{field.text()!r} is no signal; write SIGTERM")
     return number

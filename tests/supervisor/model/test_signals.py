@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.model import signals
+from supervisor.model import parsing
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from supervisor.model import signals
     ],
 )
 def test_a_signal_is_known_by_name_and_by_number(text: str, number: int) -> None:
-    assert signals.number_of(text) == number
+    assert parsing.number_of(text) == number
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_a_signal_is_known_by_name_and_by_number(text: str, number: int) -> None
     ],
 )
 def test_what_is_no_signal_is_none(text: str) -> None:
-    assert signals.number_of(text) is None
+    assert parsing.number_of(text) is None
 
 
 @pytest.mark.parametrize("number", range(1, 65))
 def test_every_signal_has_a_name_that_leads_back_to_it(number: int) -> None:
-    assert signals.number_of(signals.name_of(number)) == number
+    assert parsing.number_of(parsing.name_of(number)) == number
