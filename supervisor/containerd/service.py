@@ -13,7 +13,7 @@ from supervisor.containerd import making, metrics, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.tasks import STOPPED, Look, Op, check, look
-from supervisor.engine.directory import exit_of, is_over
+from supervisor.engine.containers import exit_of, is_over
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.engine.streamdesk import StreamDesk

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from supervisor.engine.directory import Directory, is_ended, is_over
+from supervisor.engine.containers import Directory, is_ended, is_over
 from supervisor.engine.storing import Storing, in_turn
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState

@@ -11,7 +11,7 @@ import structlog
 
 from supervisor.config.settings import Config, Retention
 from supervisor.engine.admission import Admission
-from supervisor.engine.directory import exit_of, is_ended, is_made, is_over
+from supervisor.engine.containers import exit_of, is_ended, is_made, is_over
 from supervisor.engine.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.model import filters, lifecycle
 from supervisor.model.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import structlog
 
-from supervisor.engine.directory import is_over
+from supervisor.engine.containers import is_over
 from supervisor.engine.node import START_FAILED
 from supervisor.engine.operations import DEATH_SECONDS, Operations
 from supervisor.engine.podkeeper import members_of

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from supervisor.engine.directory import is_made, is_over
+from supervisor.engine.containers import is_made, is_over
 from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.model.errors import WrongState
 from supervisor.model.facts import LIVE, Container, Counters, RunKey, Winsize

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from supervisor.engine.changes import Changes, Test
+from supervisor.engine.containers import Changes, Test
 from supervisor.model.facts import Container, Phase
 from tests.supervisor.happenings import container
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.engine.directory import Containers
+from supervisor.engine.containers import Containers
 from supervisor.model.facts import Container, Phase, Spec
 from supervisor.model.taskfacts import Task
 

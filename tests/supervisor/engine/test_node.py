@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.engine import storing
-from supervisor.engine.directory import exit_of, is_ended, is_over
+from supervisor.engine.containers import exit_of, is_ended, is_over
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, RuntimeFailed, ShimFailed, StoreFailed, WrongState
 from supervisor.model.facts import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec, Unknown

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine import directory
-from supervisor.engine.directory import is_ended
+from supervisor.engine import containers
+from supervisor.engine.containers import is_ended
 from supervisor.model import lifecycle
 from supervisor.model.errors import AmbiguousId, NameTaken, NoSuchContainer, Recovering, StoreFailed, TimedOut
 from supervisor.model.facts import Spec
@@ -109,7 +109,7 @@ def test_a_container_that_is_looked_up_is_waited_for_within_a_limit(
             w.node.recovering[container.id].set()
             assert (await waiting).id == container.id
             w.node.recovering[container.id] = asyncio.Event()
-            monkeypatch.setattr(directory, "RECOVERY_SECONDS", 0.01)
+            monkeypatch.setattr(containers, "RECOVERY_SECONDS", 0.01)
             with pytest.raises(Recovering):
                 await w.node.get("web")
 
