@@ -37,7 +37,7 @@ from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_root
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
-from supervisor.engine.podkeeper import PodKeeper
+from supervisor.engine.pods import PodKeeper
 from supervisor.engine.prober import Prober
 from supervisor.engine.probing import Probing
 from supervisor.engine.reconcile import Parts

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from supervisor.engine.execlife import NOTHING_ELSE, Execs, Live
 from supervisor.engine.node import GONE_SECONDS
-from supervisor.engine.podkeeper import members_of
-from supervisor.engine.podlife import PodOperations
+from supervisor.engine.pods import PodOperations, members_of
 from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.facts import By, Container, Exit, Phase

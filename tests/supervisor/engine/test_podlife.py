@@ -14,8 +14,7 @@ from supervisor.engine import node
 from supervisor.engine.admission import Admission
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.operations import Settings
-from supervisor.engine.podkeeper import PodKeeper
-from supervisor.engine.podlife import PodOperations
+from supervisor.engine.pods import PodKeeper, PodOperations
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.model.facts import (
     Container,
