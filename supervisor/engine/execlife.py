@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from supervisor.engine import remains
-from supervisor.engine.node import Node
-from supervisor.engine.storing import in_turn
+from supervisor.engine.node import Node, in_turn
 from supervisor.model import evidence, execs, lifecycle
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecHappening, ExecPhase, ExecSpec

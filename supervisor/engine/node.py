@@ -1,16 +1,15 @@
-"""The one owner of state: what happens goes through `lifecycle.step`, is stored, shown, and only then acted on."""
+"""The one owner of state: what happens goes through lifecycle.step, is stored, shown, and only then acted on."""
 
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from supervisor.engine.containers import Directory, is_ended, is_over
-from supervisor.engine.storing import Storing, in_turn
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.model.facts import (
@@ -40,6 +39,78 @@ from supervisor.system import room
 from supervisor.system.background import Background, insist
 from supervisor.system.clock import Clock, boot_now
 
+# -- what must be stored
+
+
+RETRY_SECONDS = 1.0
+SLOW_SECONDS = 30.0  # a commit that takes longer is no reason to begin another, and one for health to hear of it
+
+log = structlog.get_logger(__name__)
+
+
+class Storing:
+    """Whose commits are being refused, by name. `on_health` is told False while there are any."""
+
+    def __init__(self) -> None:
+        self.on_health: Callable[[bool], None] = lambda serving: None
+        self._refused: set[str] = set()
+
+    async def surely(self, name: str, commit: Callable[[], Awaitable[object]]) -> None:
+        """However long the store refuses. What else `commit` raises is the caller's, and no refusal any more.
+
+        `commit` has to be a patient one: what is given up while the disk is at work may get through yet, and a second
+        try of it would store its events twice.
+        """
+        while True:
+            try:
+                await self._slowly(name, commit())
+                return self._note(name, refused=False)
+            except StoreFailed as error:
+                log.error("commit refused, trying again", of=name, why=str(error))
+                self._note(name, refused=True)
+            except ExitdError:
+                self._note(name, refused=False)
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _slowly(self, name: str, commit: Awaitable[object]) -> None:
+        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._note_slow, name)
+        try:
+            await commit
+        finally:
+            slow.cancel()
+
+    def _note_slow(self, name: str) -> None:
+        log.error("commit takes long, waiting for it", of=name, seconds=SLOW_SECONDS)
+        self._note(name, refused=True)
+
+    def _note(self, name: str, *, refused: bool) -> None:
+        before = bool(self._refused)
+        (self._refused.add if refused else self._refused.discard)(name)
+        if bool(self._refused) != before:
+            self.on_health(not self._refused)
+
+
+@contextlib.asynccontextmanager
+async def in_turn(turn: asyncio.Lock, of: str, *, patient: bool) -> AsyncIterator[None]:
+    """One step after the other: the block is held up while an earlier step is being stored, and no longer than
+    SLOW_SECONDS unless it is patient. Raises StoreFailed: the earlier step takes longer than that."""
+    try:
+        async with asyncio.timeout(None if patient else SLOW_SECONDS):
+            await turn.acquire()
+    except TimeoutError as error:
+        raise StoreFailed(f"{of}: what happened before is still being stored; the disk is slow, try again") from error
+    try:
+        yield
+    finally:
+        turn.release()
+
+
+# -- the node
+#
+# The one owner of state: what happens goes through `lifecycle.step`, is stored, shown, and only then acted on.
+
+
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
@@ -47,8 +118,6 @@ START_FAILED = By(policy="start-failed")
 
 # Of memory kills in the container's cgroup: the report, with what else can be found out about them.
 SecondWitness = Callable[[Container, Report, Known], Awaitable[Report]]
-
-log = structlog.get_logger(__name__)
 
 
 class Node(Directory):

@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor.engine.storing import Storing
+from supervisor.engine.node import Storing
 from supervisor.external import observe
 from supervisor.external.observe import Sight
 from supervisor.model import evidence, foreign, whose

@@ -12,8 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
+from supervisor.engine import node
 from supervisor.engine import node as node_module
-from supervisor.engine import storing
 from supervisor.engine.node import Node
 from supervisor.model.errors import StoreFailed
 from supervisor.model.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
@@ -250,7 +250,7 @@ async def world(directory: Path, *, boot: str = "boot") -> AsyncIterator[World]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries come at once."""
-    monkeypatch.setattr(storing, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(node, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(background, "RETRY_SECONDS", (0.01,))
     monkeypatch.setattr(node_module, "END_SEEN_SECONDS", 0.05)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine import execlife, storing
+from supervisor.engine import execlife, node
 from supervisor.model.errors import (
     Busy,
     CommandNotFound,
@@ -311,7 +311,7 @@ async def test_keys_are_those_the_keeper_must_not_forget(tmp_path: Path) -> None
 def test_an_exec_that_a_slow_disk_takes_long_to_store_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "SLOW_SECONDS", 0.02)
+    monkeypatch.setattr(node, "SLOW_SECONDS", 0.02)
 
     async def main() -> None:
         async with running(tmp_path) as x:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine import storing
+from supervisor.engine import node
 from supervisor.engine.containers import exit_of, is_ended, is_over
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, RuntimeFailed, ShimFailed, StoreFailed, WrongState
@@ -406,7 +406,7 @@ def test_closing_in_the_middle_of_everything_leaves_no_task(tmp_path: Path) -> N
 
 def test_what_a_slow_disk_takes_long_to_store_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever tries again what the disk is still at work on stores it twice."""
-    monkeypatch.setattr(storing, "SLOW_SECONDS", 0.02)
+    monkeypatch.setattr(node, "SLOW_SECONDS", 0.02)
 
     async def main() -> None:
         async with world(tmp_path) as w:

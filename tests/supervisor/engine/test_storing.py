@@ -1,11 +1,11 @@
-"""supervisor/engine/storing.py: commits that a store refuses, tried again, and what health hears of it."""
+"""supervisor/engine/node.py: commits that a store refuses, tried again, and what health hears of it."""
 
 import asyncio
 
 import pytest
 
-from supervisor.engine import storing as module
-from supervisor.engine.storing import Storing, in_turn
+from supervisor.engine import node as module
+from supervisor.engine.node import Storing, in_turn
 from supervisor.model.errors import NameTaken, StoreFailed
 from tests.supervisor.fakes import hasty, in_loop, until
 

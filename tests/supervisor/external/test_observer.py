@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor.engine import storing
-from supervisor.engine.storing import Storing
+from supervisor.engine import node
+from supervisor.engine.node import Storing
 from supervisor.external import observer
 from supervisor.external.observer import ENDED_UNSEEN, Observer
 from supervisor.model import foreign
@@ -133,7 +133,7 @@ def test_an_end_that_cannot_be_stored_is_stored_as_soon_as_it_can(
                 await until(lambda: not len(watched))
             assert (len(await all_exits(store)), refusals) == (1, [])
 
-    monkeypatch.setattr(storing, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(node, "RETRY_SECONDS", 0.01)
     asyncio.run(main())
 
 

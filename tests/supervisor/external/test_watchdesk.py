@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shim import native
-from supervisor.engine.storing import Storing
+from supervisor.engine.node import Storing
 from supervisor.external.observer import Observer
 from supervisor.external.watchdesk import WatchDesk
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
