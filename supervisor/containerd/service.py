@@ -20,7 +20,7 @@ from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.facts import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
-from supervisor.monitor import procstate
+from supervisor.monitor import procfs
 from supervisor.runtime.managers import Containers
 from supervisor.store.codec import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
@@ -336,4 +336,4 @@ class TaskService:
         if not run_as:
             return self._node.is_ending(c)
         live = self._operations.execs.get(c.id, run_as)
-        return live is None or live.exec.init is None or procstate.is_ending(live.exec.init)
+        return live is None or live.exec.init is None or procfs.is_ending(live.exec.init)

@@ -23,7 +23,7 @@ from supervisor.model.evidence import Pending
 from supervisor.model.facts import Process, Report, RunKey, Source, Unknown
 from supervisor.model.watched import Found, Observed, Target
 from supervisor.model.whose import Owners
-from supervisor.monitor import epoll, procstate
+from supervisor.monitor import epoll, procfs
 from supervisor.monitor.kernellog import Known
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.runtime.oci import cgroups
@@ -354,7 +354,7 @@ class Observer:
     def _lives(self, key: RunKey) -> bool:
         eye = self._by_key.get(key)
         process = eye.sight.process if eye is not None and not eye.ending else None
-        return process is not None and not procstate.is_ending(process) and not procstate.is_killed(process)
+        return process is not None and not procfs.is_ending(process) and not procfs.is_killed(process)
 
     def _outlived(self, key: RunKey, kills: int) -> None:
         eye = self._by_key.get(key)

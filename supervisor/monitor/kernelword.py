@@ -24,7 +24,7 @@ import structlog
 from shim import native
 from supervisor.config.settings import KernelWitness
 from supervisor.model.facts import Process, Source
-from supervisor.monitor import epoll, procevents, procstate
+from supervisor.monitor import epoll, procevents, procfs
 from supervisor.monitor.procevents import Answered, Lives, Standing, Threads
 from supervisor.system import room
 
@@ -243,7 +243,7 @@ class ByEvents(KernelWord):
         if epoll.read_ready(pidfd):
             return None
         try:
-            found = [each for each in procstate.threads(process.pid, MOST_THREADS) if not each.is_dead]
+            found = [each for each in procfs.threads(process.pid, MOST_THREADS) if not each.is_dead]
         except OSError as error:
             log.warning("an end may be unknown: threads cannot be read", pid=process.pid, why=str(error))
             return None

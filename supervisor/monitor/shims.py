@@ -16,7 +16,7 @@ from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
 from supervisor.model.facts import Process
-from supervisor.monitor import epoll, keeper, procstate, rundir
+from supervisor.monitor import epoll, keeper, procfs, rundir
 from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room
 
@@ -158,7 +158,7 @@ class Shims:
     def is_there(self, path: str) -> bool:
         """Whether the shim that signed the lock of this run directory lives."""
         shim = rundir.lock_holder(path)
-        return shim is not None and not procstate.is_gone(shim)
+        return shim is not None and not procfs.is_gone(shim)
 
     def find(self, watch: ShimWatch) -> None:
         """The shim that signed the run's lock, if it lives. OSError: there is no room to look."""

@@ -19,7 +19,7 @@ from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.facts import Process, Report, RunKey, Source
-from supervisor.monitor import control, epoll, keeper, procstate, rundir
+from supervisor.monitor import control, epoll, keeper, procfs, rundir
 from supervisor.monitor.kernelword import NO_WORD, KernelWord, Word
 from supervisor.system import room
 
@@ -124,7 +124,7 @@ class ShimWatch:
 
     def kill_stopped_shim(self) -> bool:
         """Its zombies go to the keeper, which reaps and tells. False: there is no shim that is stopped."""
-        if self.shim is None or self.shim_fd < 0 or not procstate.is_stopped(self.shim):
+        if self.shim is None or self.shim_fd < 0 or not procfs.is_stopped(self.shim):
             return False
         log.warning("killing a stopped shim that does not reap", container=self.key.container, run=self.key.run)
         with contextlib.suppress(ProcessLookupError):
@@ -235,7 +235,7 @@ class Watch(ShimWatch):
         init = self.init
         if init is None or self.reported:
             return False
-        return not procstate.is_ending(init) and not procstate.is_killed(init)
+        return not procfs.is_ending(init) and not procfs.is_killed(init)
 
     def look(self) -> None:
         """Asks every witness; reports the end once. Nothing to ask before there is an init: it has no end yet."""

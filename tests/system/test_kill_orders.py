@@ -23,7 +23,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields, launch, programs
 from supervisor.api.client import Client
 from supervisor.model.facts import Process
-from supervisor.monitor import epoll, procstate, rundir
+from supervisor.monitor import epoll, procfs, rundir
 from tests.system import execrig, lives, shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
 from tests.system.lives import last_exit, word
@@ -194,7 +194,7 @@ class Play:
 
 def _living(process: Process | None) -> int:
     """Its pid; 0: it is dead."""
-    return process.pid if process is not None and not procstate.is_gone(process) else 0
+    return process.pid if process is not None and not procfs.is_gone(process) else 0
 
 
 def known(line: socket.socket) -> set[tuple[str, str]]:

@@ -25,7 +25,7 @@ from supervisor.model.errors import (
 )
 from supervisor.model.facts import Container, Phase, Process, RunKey, Winsize
 from supervisor.model.taskfacts import Stdio
-from supervisor.monitor import procstate, proctree, rundir
+from supervisor.monitor import procfs, rundir
 from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import binary, options, place, process, pumps, strays
 from supervisor.runtime.foreign_shim.hub import Hub, Run
@@ -221,7 +221,7 @@ class ShimV2Containers:
         log.warning("signalled past a shim that does not answer", container=run.key.container, signal=signal_number)
         if everyone:
             others = functools.partial(cgroups.pids, run.cgroup)
-            await asyncio.to_thread(proctree.signal_family, watched.init, signal_number, others)
+            await asyncio.to_thread(procfs.signal_family, watched.init, signal_number, others)
         return True
 
     async def _never_started(self, container: Container, run: Run) -> bool:
@@ -306,7 +306,7 @@ class ShimV2Containers:
     def is_ending(self, container: Container) -> bool:
         watched = self._hub.watching.get(RunKey(container.id, container.run))
         told = watched is None or watched.over or watched.reported or watched.wait is not None
-        return told or container.init is None or procstate.is_ending(container.init)
+        return told or container.init is None or procfs.is_ending(container.init)
 
     # -- a run is found again
 

@@ -20,7 +20,7 @@ from supervisor.model.errors import (
 from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
 from supervisor.model.taskfacts import Stdio
-from supervisor.monitor import proctree, rundir
+from supervisor.monitor import procfs, rundir
 from supervisor.runtime.foreign_shim import place, pumps
 from supervisor.runtime.foreign_shim.hub import Hub, Run
 from supervisor.runtime.foreign_shim.link import Link
@@ -124,7 +124,7 @@ class ShimV2Execs:
             raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
         if everyone and watched.init is not None and not self._hub.watching.is_shared(watched):
             cgroup = bundle.cgroups_path(container, self._place.root)
-            await asyncio.to_thread(proctree.signal_family, watched.init, number, lambda: cgroups.pids(cgroup))
+            await asyncio.to_thread(procfs.signal_family, watched.init, number, lambda: cgroups.pids(cgroup))
             return
         try:
             _, link = await self._to(container)

@@ -23,7 +23,7 @@ from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.facts import Process
-from supervisor.monitor import epoll, procstate
+from supervisor.monitor import epoll, procfs
 
 ROOT = "/sys/fs/cgroup"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
@@ -269,7 +269,7 @@ def join(cgroups_path: str, process: Process, root: str = ROOT) -> None:
     if not (tops := existing(cgroups_path, root)):
         raise FileNotFoundError(errno.ENOENT, "no cgroup hierarchy has it", cgroups_path)
     for top in tops:
-        if procstate.is_ending(process):
+        if procfs.is_ending(process):
             return
         with suppress(ProcessLookupError), open(f"{top}/cgroup.procs", "r+", encoding="ascii") as file:
             file.write(str(process.pid))
@@ -396,7 +396,7 @@ def members(directory: str) -> list[int]:
         if error.errno != errno.EOPNOTSUPP:
             raise
     threads = _numbers(_read(f"{directory}/cgroup.threads"))
-    return sorted({pid for tid in threads if (pid := procstate.process_of(tid))})
+    return sorted({pid for tid in threads if (pid := procfs.process_of(tid))})
 
 
 def _numbers(text: str | None) -> list[int]:

@@ -19,7 +19,7 @@ from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.model.execs import Exec
 from supervisor.model.facts import Container, Process, RunKey
-from supervisor.monitor import epoll, procstate, proctree, rundir
+from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.shims import LOOK_SECONDS
 from supervisor.monitor.witness import Beginning, Watch
 from supervisor.runtime.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
@@ -124,7 +124,7 @@ class NativeExecs:
             return made
         if shim is None:  # it had not come as far as to sign its lock
             return NoProcess.NEVER_BEGAN
-        await _within(lambda: procstate.is_gone(shim) and not begun.in_session(shim.pid))
+        await _within(lambda: procfs.is_gone(shim) and not begun.in_session(shim.pid))
         word = await self._watching.keepers_word(e.key)
         if isinstance(word, Process):
             return word
@@ -174,7 +174,7 @@ class NativeExecs:
             raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
         if everyone:
             cgroup = self._watching.cgroup_of(container, self._place.root)
-            await asyncio.to_thread(proctree.signal_family, watch.init, number, lambda: cgroups.pids(cgroup))
+            await asyncio.to_thread(procfs.signal_family, watch.init, number, lambda: cgroups.pids(cgroup))
             return
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(watch.init_fd, number)
@@ -220,7 +220,7 @@ class NativeExecs:
             if watch is None or watch.init is None or watch.init_fd < 0:
                 raise ProcessLookupError
             root_fd = os.open(f"/proc/{watch.init.pid}/root", os.O_PATH | os.O_DIRECTORY)
-            if epoll.read_ready(watch.init_fd) or procstate.is_ending(watch.init):
+            if epoll.read_ready(watch.init_fd) or procfs.is_ending(watch.init):
                 raise ProcessLookupError
             yield f"/proc/self/fd/{root_fd}"
         except (ProcessLookupError, FileNotFoundError, PermissionError) as error:
@@ -273,7 +273,7 @@ class NativeExecs:
         if process is None and isinstance(word, Process):
             process = word
         if process is not None:
-            proctree.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
+            procfs.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
 
 
 async def _within(done: Callable[[], bool]) -> None:

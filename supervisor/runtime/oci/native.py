@@ -18,7 +18,7 @@ from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
 from supervisor.model.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
 from supervisor.model.security import UNCONFINED
-from supervisor.monitor import epoll, procstate, rundir
+from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.monitor.witness import Beginning, Watch
 from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
@@ -117,7 +117,7 @@ class NativeContainers:
         """The program that waits for its start. Its cgroups carry exitd's mark as of now. OSError, and repeatable:
         there is no room to look."""
         self._mark(container, cgroup)
-        return procstate.program(Process(created.pid, created.started))
+        return procfs.program(Process(created.pid, created.started))
 
     def _mark(self, container: Container, cgroup: str) -> None:
         """The cgroups that exitd had made for the container, its pod's included. A bundle's own may be others' too."""
@@ -246,7 +246,7 @@ class NativeContainers:
 
     def has_begun(self, container: Container) -> bool:
         """A start that was killed may leave its runtime saying `created` for ever, of a program that runs."""
-        now = procstate.program(container.init) if container.init is not None else ""
+        now = procfs.program(container.init) if container.init is not None else ""
         return bool(now and container.waits_in) and now != container.waits_in
 
     def is_unseen(self, container: Container) -> bool:
@@ -260,7 +260,7 @@ class NativeContainers:
         return True
 
     def is_ending(self, container: Container) -> bool:
-        return container.init is None or procstate.is_ending(container.init)
+        return container.init is None or procfs.is_ending(container.init)
 
     async def pids(self, container: Container) -> tuple[int, ...]:
         return cgroups.pids(self._cgroup(container))
@@ -294,7 +294,7 @@ class NativeContainers:
 
     def _unnamed(self, container: Container) -> Found:
         """Of a damaged container: nothing that may be it is ended because of that."""
-        lives = container.init is not None and not procstate.is_gone(container.init)
+        lives = container.init is not None and not procfs.is_gone(container.init)
         return Found.UNWATCHED if lives or cgroups.pids(self._cgroup(container)) else Found.NOTHING
 
     async def _is_lost(self, container: Container) -> bool:
@@ -494,7 +494,7 @@ def _shims_of(pids: Collection[int]) -> list[int]:
             for parent in {_parent_of(pid) for pid in pids} - {0}:
                 if (fd := epoll.open_pid(parent)) is not None:
                     found.append(fd)
-                    if procstate.name(parent) != SHIM_NAME:
+                    if procfs.name(parent) != SHIM_NAME:
                         os.close(found.pop())
         except OSError as error:
             raise ShimFailed(f"a shim cannot be looked for: {error.strerror}") from error

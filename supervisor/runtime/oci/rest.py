@@ -9,7 +9,7 @@ import os
 from shim import fields, names, native
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed
-from supervisor.monitor import epoll, procstate, rundir
+from supervisor.monitor import epoll, procfs, rundir
 from supervisor.runtime.oci import cgroups
 
 LIMIT_MS = 500
@@ -58,7 +58,7 @@ def _may_live(state: str, container: str) -> bool:
     for id, run in rundir.runs(state):
         if id == container:
             init = rundir.created(rundir.path_of(state, id, run))
-            if init is None or not procstate.is_ending(init):
+            if init is None or not procfs.is_ending(init):
                 return True
     return False
 

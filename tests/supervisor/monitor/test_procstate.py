@@ -10,7 +10,7 @@ import pytest
 
 from shim import native
 from supervisor.model.facts import Process
-from supervisor.monitor import procstate
+from supervisor.monitor import procfs
 from tests.system.daemonrig import until
 
 
@@ -28,21 +28,21 @@ def named(child: subprocess.Popen[bytes]) -> Process:
 
 def test_a_stopped_process_is_told_from_one_that_runs(child: subprocess.Popen[bytes]) -> None:
     process = named(child)
-    assert not procstate.is_stopped(process)
+    assert not procfs.is_stopped(process)
     child.send_signal(signal.SIGSTOP)
-    until(lambda: procstate.is_stopped(process), "not stopped")
-    assert not procstate.is_stopped(Process(process.pid, process.started_ticks + 1))
+    until(lambda: procfs.is_stopped(process), "not stopped")
+    assert not procfs.is_stopped(Process(process.pid, process.started_ticks + 1))
 
 
 def test_the_dead_and_the_strange_are_ending(child: subprocess.Popen[bytes]) -> None:
     process = named(child)
-    assert not procstate.is_ending(process)
-    assert procstate.is_ending(Process(process.pid, process.started_ticks + 1))
+    assert not procfs.is_ending(process)
+    assert procfs.is_ending(Process(process.pid, process.started_ticks + 1))
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert procstate.is_ending(process)
+    assert procfs.is_ending(process)
     child.wait()
-    assert procstate.is_ending(process)
+    assert procfs.is_ending(process)
 
 
 WITHOUT_ITS_FIRST = """
@@ -56,24 +56,24 @@ def test_a_process_whose_first_thread_has_ended_lives_while_another_does() -> No
     with subprocess.Popen([sys.executable, "-c", WITHOUT_ITS_FIRST], stdin=subprocess.PIPE) as it:
         process = named(it)
         until(lambda: native.process_stat(it.pid)[0] == "Z", "its first thread has not ended")
-        assert not procstate.is_ending(process)
+        assert not procfs.is_ending(process)
         assert it.stdin is not None
         it.stdin.close()
         os.waitid(os.P_PID, it.pid, os.WEXITED | os.WNOWAIT)
-        assert procstate.is_ending(process)
+        assert procfs.is_ending(process)
 
 
 def test_each_thread_says_whether_it_is_dead_or_about_to_be(child: subprocess.Popen[bytes]) -> None:
-    (thread,) = procstate.threads(child.pid, 1)
+    (thread,) = procfs.threads(child.pid, 1)
     assert (thread.tid, thread.is_dead, thread.is_ending) == (child.pid, False, False)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    (thread,) = procstate.threads(child.pid, 1)
+    (thread,) = procfs.threads(child.pid, 1)
     assert thread.is_dead and thread.is_ending
     child.wait()
-    assert list(procstate.threads(child.pid, 1)) == []
+    assert list(procfs.threads(child.pid, 1)) == []
 
 
 def test_more_threads_than_may_be_read_are_not_read(child: subprocess.Popen[bytes]) -> None:
     with pytest.raises(OSError, match="too long"):
-        list(procstate.threads(child.pid, 0))
+        list(procfs.threads(child.pid, 0))

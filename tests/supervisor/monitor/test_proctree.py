@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.model.facts import Process
-from supervisor.monitor import procstate, proctree
-from supervisor.monitor.proctree import Kin, family, look
+from supervisor.monitor import procfs
+from supervisor.monitor.procfs import Kin, family, look
 from tests.supervisor.children import name_of
 from tests.supervisor.descriptors import only
 from tests.system.daemonrig import until
@@ -93,7 +93,7 @@ def _command(pid: int) -> str:
 def test_the_whole_family_is_killed_and_those_outside_live_on(tree: "subprocess.Popen[bytes]") -> None:
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         members = family(look(_everyone()), tree.pid)
-        assert proctree.signal_family(name_of(tree), signal.SIGKILL, _everyone) == len(members) >= 6
+        assert procfs.signal_family(name_of(tree), signal.SIGKILL, _everyone) == len(members) >= 6
         assert tree.wait(20) == -signal.SIGKILL
         until(lambda: not any(_command(pid) for pid in members), "the end of all")
         assert stranger.poll() is None
@@ -101,18 +101,18 @@ def test_the_whole_family_is_killed_and_those_outside_live_on(tree: "subprocess.
 
 
 def test_another_signal_is_sent_once_to_each(tree: "subprocess.Popen[bytes]") -> None:
-    assert proctree.signal_family(name_of(tree), signal.SIGTERM, _everyone) >= 6
+    assert procfs.signal_family(name_of(tree), signal.SIGTERM, _everyone) >= 6
     assert tree.wait(20) == -signal.SIGTERM
 
 
 def test_only_candidates_are_signalled(tree: "subprocess.Popen[bytes]") -> None:
-    assert proctree.signal_family(name_of(tree), signal.SIGKILL, list) == 1
+    assert procfs.signal_family(name_of(tree), signal.SIGKILL, list) == 1
     assert tree.wait(20) == -signal.SIGKILL
 
 
 def test_a_stranger_that_has_its_number_is_left_alone(tree: "subprocess.Popen[bytes]") -> None:
     name = name_of(tree)
-    assert proctree.signal_family(Process(name.pid, name.started_ticks + 1), signal.SIGKILL, _everyone) == 0
+    assert procfs.signal_family(Process(name.pid, name.started_ticks + 1), signal.SIGKILL, _everyone) == 0
     assert tree.poll() is None
 
 
@@ -122,10 +122,10 @@ def test_out_of_descriptors_nobody_stays_stopped_and_the_next_try_finds_the_rest
 ) -> None:
     members = family(look(_everyone()), tree.pid)
     with only(room), pytest.raises(OSError, match="Too many open files"):
-        proctree.signal_family(name_of(tree), signal.SIGKILL, lambda: members)
-    stopped = [pid for pid in members if procstate.is_stopped(Process(pid, _started(pid)))]
+        procfs.signal_family(name_of(tree), signal.SIGKILL, lambda: members)
+    stopped = [pid for pid in members if procfs.is_stopped(Process(pid, _started(pid)))]
     assert stopped == []
-    proctree.signal_family(name_of(tree), signal.SIGKILL, lambda: members)
+    procfs.signal_family(name_of(tree), signal.SIGKILL, lambda: members)
     for pid in members - {tree.pid}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ from shim import native
 from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
-from supervisor.monitor import epoll, procstate, rundir
+from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.keeper import JournalUnread
 from supervisor.monitor.kernelword import BY_PIDFD
@@ -270,7 +270,7 @@ def test_a_stopped_shim_whose_zombie_cannot_be_read_is_killed_so_that_the_keeper
             b.watch.look()
             assert not b.watch.shim_gone.is_set() and b.shim_process.poll() is None  # it may be slow, and tell yet
             b.shim_process.send_signal(signal.SIGSTOP)
-            await until(lambda: procstate.is_stopped(name_of(b.shim_process)))
+            await until(lambda: procfs.is_stopped(name_of(b.shim_process)))
             b.watch.look()
             await until(b.watch.shim_gone.is_set)
             assert b.exits == []

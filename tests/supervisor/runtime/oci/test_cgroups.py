@@ -14,7 +14,7 @@ import pytest
 from shim import native
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.facts import Process
-from supervisor.monitor import procstate
+from supervisor.monitor import procfs
 from supervisor.runtime.oci import cgroups
 from tests.supervisor.descriptors import only, open_now
 from tests.system.daemonrig import until
@@ -266,15 +266,15 @@ needs_freezer = pytest.mark.skipif("freezer" not in cgroups.paths("/x"), reason=
 def test_a_frozen_process_of_v1_dies_once_it_is_thawed(frozen: tuple[str, "subprocess.Popen[bytes]"]) -> None:
     path, sleeper = frozen
     process = Process(sleeper.pid, native.process_stat(sleeper.pid)[2])
-    assert not procstate.is_killed(process)
+    assert not procfs.is_killed(process)
     sleeper.send_signal(signal.SIGSTOP)
-    assert not procstate.is_killed(process)
+    assert not procfs.is_killed(process)
     sleeper.kill()
-    assert procstate.is_killed(process) and not procstate.is_ending(process)
-    assert not procstate.is_killed(Process(process.pid, process.started_ticks + 1))
+    assert procfs.is_killed(process) and not procfs.is_ending(process)
+    assert not procfs.is_killed(Process(process.pid, process.started_ticks + 1))
     cgroups.thaw(os.path.dirname(path))  # the whole tree
     assert sleeper.wait(5) == -9
-    assert not procstate.is_killed(process)
+    assert not procfs.is_killed(process)
 
 
 def test_nothing_is_thawed_where_nothing_is_frozen(v1: pathlib.Path, v2: pathlib.Path) -> None:
