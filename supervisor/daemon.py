@@ -34,12 +34,11 @@ from supervisor.engine.admission import Admission
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.foundlings import Foundlings
+from supervisor.engine.health_checks import Prober, Probing
 from supervisor.engine.imagedesk import ImageDesk, pause_root
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.pods import PodKeeper
-from supervisor.engine.prober import Prober
-from supervisor.engine.probing import Probing
 from supervisor.engine.reconcile import Parts
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.external import watchdesk

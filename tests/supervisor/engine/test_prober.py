@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine.prober import Prober
-from supervisor.engine.probing import HEALTH
+from supervisor.engine.health_checks import HEALTH, Prober
 from supervisor.model import lifecycle as life
 from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.model.errors import ExitdError, RuntimeFailed, StoreFailed, WrongState

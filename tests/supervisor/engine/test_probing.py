@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine import probing
-from supervisor.engine.probing import Probing
+from supervisor.engine import health_checks
+from supervisor.engine.health_checks import Probing
 from supervisor.model.checks import HealthSpec
 from supervisor.model.errors import (
     CommandNotExecutable,
@@ -183,8 +183,8 @@ async def test_one_under_way_at_the_daemons_end_is_left_to_its_limit(tmp_path: P
 async def test_an_end_that_nobody_sees_is_a_failure_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "LATE_SECONDS", 0.05)
-    monkeypatch.setattr(probing, "END_SECONDS", 0.05)
+    monkeypatch.setattr(health_checks, "LATE_SECONDS", 0.05)
+    monkeypatch.setattr(health_checks, "END_SECONDS", 0.05)
     async with rig(tmp_path) as r:
         result = await r.begin(HealthSpec(("stuck",), 1, 20 * 10**6, 1))
         assert result is not None and result.timed_out and isinstance(result.status, Unknown)
@@ -197,8 +197,8 @@ async def test_an_end_that_nobody_sees_is_a_failure_after_a_while(
 async def test_only_so_many_are_made_at_the_same_moment(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         gate = r.x.manager.gates["create"] = asyncio.Event()
-        probes = [r.begin() for _ in range(probing.BEGUN_AT_ONCE + 2)]
-        await until(lambda: len(r.x.manager.names()) == probing.BEGUN_AT_ONCE, "as many as may")
+        probes = [r.begin() for _ in range(health_checks.BEGUN_AT_ONCE + 2)]
+        await until(lambda: len(r.x.manager.names()) == health_checks.BEGUN_AT_ONCE, "as many as may")
         r.x.manager.fails["create"] = [RuntimeFailed("no")] * len(probes)
         gate.set()
         results = await asyncio.gather(*probes)
