@@ -8,7 +8,7 @@ import time
 
 from bench.figures import EXITD, Figure
 from bench.rows import Bench
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import ByEvents
 from supervisor.monitor.procevents import MOST_EXACT

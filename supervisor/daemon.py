@@ -50,8 +50,8 @@ from supervisor.images.facts import Limits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.model import lifecycle
 from supervisor.model.errors import CannotStart, ExitdError
-from supervisor.model.facts import Container, Phase, Report, RunKey, Source, Spec
 from supervisor.model.restart import Backoff
+from supervisor.model.values import Container, Phase, Report, RunKey, Source, Spec
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor import kernelword, ownership, probe

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from supervisor.__main__ import main as exitd
 from supervisor.cli.__main__ import exitctl
-from supervisor.model.facts import Phase, Source
+from supervisor.model.values import Phase, Source
 from supervisor.store.database import DAY_NS, Keep
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

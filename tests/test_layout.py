@@ -171,25 +171,25 @@ def planted(root: pathlib.Path, module: str, text: str) -> pathlib.Path:
 
 def test_a_planted_import_of_another_room_is_found(tmp_path: pathlib.Path) -> None:
     planted(tmp_path, "supervisor.engine.node", "import os\n")
-    planted(tmp_path, "supervisor.model.facts", "def late() -> None:\n    from supervisor.engine import node\n")
+    planted(tmp_path, "supervisor.model.values", "def late() -> None:\n    from supervisor.engine import node\n")
     assert between(tmp_path) == {"engine": set(), "model": {"engine"}}
 
 
 def test_a_planted_circle_is_found(tmp_path: pathlib.Path) -> None:
-    planted(tmp_path, "supervisor.model.facts", "from supervisor.model.errors import Busy\n")
+    planted(tmp_path, "supervisor.model.values", "from supervisor.model.errors import Busy\n")
     planted(tmp_path, "supervisor.model.errors", "from supervisor.model import facts\n")
     try:
         list(graphlib.TopologicalSorter(targets(tmp_path)).static_order())
     except graphlib.CycleError as error:
-        assert {"supervisor.model.facts", "supervisor.model.errors"} <= set(error.args[1])
+        assert {"supervisor.model.values", "supervisor.model.errors"} <= set(error.args[1])
     else:
         raise AssertionError("not found")
 
 
 def test_a_planted_import_of_the_daemon_in_the_shim_is_found(tmp_path: pathlib.Path) -> None:
-    planted(tmp_path, "supervisor.model.facts", "")
-    planted(tmp_path, "shim.plan", "from supervisor.model.facts import Exited\n")
-    assert trespassing(tmp_path) == ["shim.plan imports supervisor.model.facts.Exited"]
+    planted(tmp_path, "supervisor.model.values", "")
+    planted(tmp_path, "shim.plan", "from supervisor.model.values import Exited\n")
+    assert trespassing(tmp_path) == ["shim.plan imports supervisor.model.values.Exited"]
 
 
 def test_a_planted_import_of_grpc_outside_the_api_is_found(tmp_path: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from supervisor.api import sockets
 from supervisor.model.errors import CannotStart
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.system.listening import Listener, bound, client_ceiling, limit
 
 METADATA_KEY = "exitd-caller"

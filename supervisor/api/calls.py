@@ -14,7 +14,7 @@ import structlog
 from supervisor.api import details
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShuttingDown
-from supervisor.model.facts import By
+from supervisor.model.values import By
 
 MAX_WORK = 4096  # mutating calls under way at once
 Method = Callable[[Any, By], Any]  # which messages it takes and gives is known to the descriptor

@@ -2,10 +2,19 @@
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, clean, timestamp
-from supervisor.model.checks import MAX_NS, MIN_NS, RETRIES_MAX, HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Exited, Signaled, Unknown
 from supervisor.model.health import Health, Result
+from supervisor.model.values import (
+    MAX_NS,
+    MIN_NS,
+    RETRIES_MAX,
+    Exited,
+    HealthSpec,
+    HealthStatus,
+    OnUnhealthy,
+    Signaled,
+    Unknown,
+)
 
 
 def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:

@@ -12,7 +12,7 @@ from supervisor.api.streams import StreamDoors, Streams
 from supervisor.api.watches import WatchDoors, Watches
 from supervisor.images.facts import Image, Removed
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.facts import By, Container, Exit, Spec
+from supervisor.model.values import By, Container, Exit, Spec
 from supervisor.model.views import Info, PodView, View
 from supervisor.store import events
 from supervisor.streams import logs

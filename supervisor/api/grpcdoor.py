@@ -10,7 +10,7 @@ from supervisor.api.calls import Calls, Method, Refused
 from supervisor.api.table import EXITD, MUTATING
 from supervisor.api.unfinished import Context, refuse
 from supervisor.model.errors import NotPermitted
-from supervisor.model.facts import By
+from supervisor.model.values import By
 
 
 def servicer(doors: object, calls: Calls, callers: Callers | None) -> SimpleNamespace:

@@ -3,7 +3,7 @@
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import one_of
 from supervisor.model.errors import BadRequest
-from supervisor.model.logspecs import LogDriver, LogMode, LogSpec
+from supervisor.model.values import LogDriver, LogMode, LogSpec
 
 LEFT_OPEN = LogSpec(driver=None, max_bytes=None)
 MIN_FILE_BYTES = 4096  # what is smaller would be rotated with every few lines

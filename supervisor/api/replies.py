@@ -13,7 +13,8 @@ from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
 from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.facts import (
+from supervisor.model.pods import State
+from supervisor.model.values import (
     ROW_DAMAGED,
     By,
     Counters,
@@ -28,7 +29,6 @@ from supervisor.model.facts import (
     Spec,
     Unknown,
 )
-from supervisor.model.pods import State
 from supervisor.model.views import Info, PodView, View
 from supervisor.store import events
 from supervisor.streams import logline

@@ -15,7 +15,7 @@ from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.model import bounds, parsing, restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import ExitPolicy, Mount, OnPauseExit, Pod, Spec
+from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
 from supervisor.streams.logs import Wanted
 

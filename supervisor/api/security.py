@@ -4,7 +4,7 @@ import re
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, matching
-from supervisor.model.security import BUILTIN, UNCONFINED, Security
+from supervisor.model.values import BUILTIN, UNCONFINED, Security
 from supervisor.runtime.oci import seccompfile
 
 _APPARMOR = re.compile(r"[^\s\0]{1,255}")

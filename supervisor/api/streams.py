@@ -9,7 +9,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import requests
 from supervisor.api.values import size_of
 from supervisor.model.errors import BadRequest, TimedOut
-from supervisor.model.facts import By, Container, Counters, Winsize
+from supervisor.model.values import By, Container, Counters, Winsize
 from supervisor.streams.attach import Dropped, Item, Output, Session, Wanted
 from supervisor.system.listening import check_room
 

@@ -8,7 +8,7 @@ from supervisor.api import health
 from supervisor.api.calls import Calls, Method, Refused
 from supervisor.api.table import EXITD, MUTATING, classes
 from supervisor.model.errors import Code
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.ttrpc import services
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.server import Call

@@ -6,7 +6,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Winsize
+from supervisor.model.values import Winsize
 
 MOST_SIDE = 65_535  # of a terminal, ioctl_tty(2)
 

@@ -6,7 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, requests
 from supervisor.api.values import clean, timestamp
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.model.watched import Kind, WatchView
 
 

@@ -9,7 +9,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import parse
-from supervisor.model import checks
+from supervisor.model import values
 from supervisor.model.errors import BadRequest
 
 NONE = "none"  # podman's other way to say --no-healthcheck
@@ -77,7 +77,7 @@ def _command(text: str) -> tuple[str, ...]:
         words = None
     if isinstance(words, list) and words and all(isinstance(word, str) for word in words) and words[0]:
         return tuple(words)
-    return (*checks.SHELL, text)
+    return (*values.SHELL, text)
 
 
 def _duration(name: str, text: str) -> int:

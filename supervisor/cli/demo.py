@@ -24,7 +24,7 @@ from supervisor.cli.shape import number_of, time_text
 from supervisor.cli.stage import INTERRUPTS, Stage, StageFailed
 from supervisor.cli.watch import event_line
 from supervisor.model.errors import ExitdError, ShuttingDown
-from supervisor.model.facts import Exited, ExitStatus, Signaled
+from supervisor.model.values import Exited, ExitStatus, Signaled
 from supervisor.monitor import epoll
 
 STEP_SECONDS = 15.0

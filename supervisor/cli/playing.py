@@ -22,7 +22,7 @@ from supervisor.cli.spoken import SHORT_ID, outcome
 from supervisor.images import index, reference
 from supervisor.images.facts import Image
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, NoSuchImage, ShuttingDown, TimedOut
-from supervisor.model.facts import Exited
+from supervisor.model.values import Exited
 
 BREAKING_OFF = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NO_ANSWER = (Unreachable, TimedOut, ShuttingDown)  # what was asked may have been done

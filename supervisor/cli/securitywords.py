@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import BadRequest
-from supervisor.model.security import BUILTIN, UNCONFINED
+from supervisor.model.values import BUILTIN, UNCONFINED
 
 KNOWN = (
     "seccomp=FILE, seccomp=unconfined, seccomp=builtin, no-new-privileges[=true|false], apparmor=PROFILE, "

@@ -13,7 +13,7 @@ from supervisor.api.answers import status_of
 from supervisor.cli.logwords import log_options
 from supervisor.cli.rightswords import ulimit_words
 from supervisor.cli.securitywords import security_options
-from supervisor.model.facts import UNKNOWN_NUMBER, Unknown, fold
+from supervisor.model.values import UNKNOWN_NUMBER, Unknown, fold
 
 Document = dict[str, object]
 

@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import status_of
-from supervisor.model.facts import Exited, Signaled, Unknown, fold
+from supervisor.model.values import Exited, Signaled, Unknown, fold
 from supervisor.model.watched import FOREIGN
 
 SECOND_NS = 1_000_000_000

@@ -6,7 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import status_of
 from supervisor.cli import spoken
 from supervisor.cli.shape import time_text
-from supervisor.model.facts import Exited, Signaled, Unknown, is_own_doing
+from supervisor.model.values import Exited, Signaled, Unknown, is_own_doing
 from supervisor.model.watched import FOREIGN
 
 WITNESSES = {

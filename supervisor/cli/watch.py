@@ -10,7 +10,7 @@ from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_c
 from supervisor.cli.copying import copy_log
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
 from supervisor.model.errors import BadRequest, ExitdError, TimedOut
-from supervisor.model.facts import Unknown
+from supervisor.model.values import Unknown
 
 CONDITIONS = ("exited", "next-exit", "removed")
 

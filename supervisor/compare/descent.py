@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shim import native
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import epoll
 
 LEAVE_SECONDS = 10.0

@@ -16,7 +16,7 @@ from supervisor.compare.gate import CODE, Gates, open_gate
 from supervisor.compare.group import Group
 from supervisor.compare.machine import SLEEP, private_kb, pss_kb, until, wait_readable
 from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Driver, Pod, Told, Wait, verdict, words_of
-from supervisor.model.facts import Exited, ExitStatus, Signaled
+from supervisor.model.values import Exited, ExitStatus, Signaled
 
 AT_ONCE = 4  # pods begun and ended at a time where that is not what is measured
 SETTLE_SECONDS = 0.1

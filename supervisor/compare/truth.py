@@ -8,7 +8,7 @@ from shim import native
 from supervisor.compare.gate import CODE
 from supervisor.compare.machine import until, wait_readable
 from supervisor.compare.way import Container
-from supervisor.model.facts import Exited, ExitStatus, Signaled
+from supervisor.model.values import Exited, ExitStatus, Signaled
 
 LIMIT_SECONDS = 20.0
 

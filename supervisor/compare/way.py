@@ -7,7 +7,7 @@ from typing import Protocol
 
 from supervisor.compare.group import Group
 from supervisor.compare.machine import Work
-from supervisor.model.facts import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
+from supervisor.model.values import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
 
 NO_ANSWER_SECONDS = 10.0  # then a way has none
 

@@ -14,7 +14,7 @@ from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitne
 from supervisor.config.tomllines import Path, Table
 from supervisor.model import parsing
 from supervisor.model.errors import BadConfig
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import LogDriver
 
 FILE = "/etc/exitd/config.toml"
 MOST_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from supervisor.config.tomllines import Path
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import LogDriver
 from supervisor.model.views import Setting
 
 DEFAULT, FLAG = "default", "flag"

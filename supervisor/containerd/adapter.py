@@ -13,7 +13,7 @@ from supervisor.containerd.making import Asides
 from supervisor.containerd.publish import Publisher
 from supervisor.containerd.service import Parts, TaskService
 from supervisor.engine.node import Node
-from supervisor.model.facts import Container, Phase
+from supervisor.model.values import Container, Phase
 from supervisor.system.inotify import Inotify
 
 __all__ = ["Asides", "Parts", "mounting", "serve"]

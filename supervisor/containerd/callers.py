@@ -10,7 +10,7 @@ import structlog
 
 from shim import fields
 from supervisor.model.errors import BadRequest, ShuttingDown
-from supervisor.model.facts import By
+from supervisor.model.values import By
 
 T = TypeVar("T")
 Name = tuple[str, str, str]  # namespace, task, exec

@@ -33,7 +33,7 @@ from supervisor.containerd.publish import Publisher
 from supervisor.containerd.service import TaskService
 from supervisor.engine.node import Node
 from supervisor.model.errors import BadRequest, CannotStart, Code
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.store.codec import key_parts
 from supervisor.system.background import insist
 from supervisor.system.inotify import Inotify

@@ -21,8 +21,8 @@ from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import Look
 from supervisor.engine.node import Node
 from supervisor.model.errors import CannotStart, ExitdError, NoSuchContainer
-from supervisor.model.facts import UNKNOWN_NUMBER, By, Container
 from supervisor.model.taskfacts import CLEANED_UP
+from supervisor.model.values import UNKNOWN_NUMBER, By, Container
 from supervisor.store.codec import TOMBSTONE_OF
 from supervisor.system.background import insist
 from supervisor.system.inotify import IN_MOVED_TO, Inotify

@@ -9,8 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.containerd import events_pb2 as pb
 from protos.containerd import forward_pb2, types_pb2
-from supervisor.model.facts import Event, fold
 from supervisor.model.taskfacts import Notice, Task
+from supervisor.model.values import Event, fold
 
 FORWARD = "containerd.services.events.ttrpc.v1.Events/Forward"
 MOST_ROOTFS_BYTES = 1 << 20  # with more the mounts are left out: the whole must fit into one frame

@@ -15,8 +15,8 @@ from supervisor.engine.node import Node
 from supervisor.model import lifecycle
 from supervisor.model.errors import BadRequest, Code, ExitdError, NameTaken, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import By, Container, Exit
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
+from supervisor.model.values import By, Container, Exit
 from supervisor.runtime.oci import shape
 from supervisor.runtime.oci import spec as documents
 from supervisor.store.database import Change

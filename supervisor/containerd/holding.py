@@ -8,7 +8,7 @@ import stat
 
 import structlog
 
-from supervisor.model.facts import Container, Phase
+from supervisor.model.values import Container, Phase
 
 HOLD_SECONDS = 30.0  # for a request that is not sent again
 

@@ -14,9 +14,18 @@ from supervisor.containerd import mounts, options, stdio
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import STOPPED, Look
 from supervisor.model.errors import BadRequest, Code, ShimFailed, TimedOut
-from supervisor.model.facts import UNKNOWN_NUMBER, Container, Phase, Process, Spec, fold
-from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
 from supervisor.model.taskfacts import RootMount, Stdio, Task
+from supervisor.model.values import (
+    UNKNOWN_NUMBER,
+    Container,
+    ForeignStreams,
+    LogDriver,
+    LogSpec,
+    Phase,
+    Process,
+    Spec,
+    fold,
+)
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import cgroups
 from supervisor.system import regular

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from supervisor.model.facts import Event, Unknown
+from supervisor.model.values import Event, Unknown
 
 REBOOTED = Unknown("host-rebooted")
 ROOM = 256  # events at a time; the others wait in the log

@@ -20,7 +20,7 @@ from supervisor.containerd.envelopes import FORWARD, request
 from supervisor.containerd.forwarded import Forwarded
 from supervisor.containerd.outbox import Outbox, queue_of
 from supervisor.model.errors import CannotStart, Code, Compacted, StoreFailed
-from supervisor.model.facts import Container, Event
+from supervisor.model.values import Container, Event
 from supervisor.store.events import Bookmark, EventLog, Lost
 from supervisor.system.background import Background
 from supervisor.ttrpc.client import Client

@@ -18,8 +18,8 @@ from supervisor.engine.execops import ExecOperations
 from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
-from supervisor.model.facts import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
+from supervisor.model.values import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.monitor import procfs
 from supervisor.runtime.managers import Containers
 from supervisor.store.codec import TOMBSTONE_OF, key_parts

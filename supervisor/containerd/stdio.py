@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shim.plan import COMMAND_MAX_WORDS
 from supervisor.model.errors import BadRequest
-from supervisor.model.logspecs import ForeignStreams
+from supervisor.model.values import ForeignStreams
 
 NULL = "/dev/null"
 OUTPUT = ("fifo", "file", "binary", "binary-v2")  # the last must say when it is ready, which ours waits for in both

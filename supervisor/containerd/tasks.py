@@ -12,8 +12,8 @@ from protos.containerd import runc_pb2 as runc
 from protos.containerd import task_pb2 as pb
 from supervisor.model.errors import Code, ExitdError, WrongState, code_of
 from supervisor.model.execs import Exec, ExecPhase
-from supervisor.model.facts import Container, Exit, Phase, Unknown, fold
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
+from supervisor.model.values import Container, Exit, Phase, Unknown, fold
 from supervisor.ttrpc.faults import CallFailed
 
 REBOOTED = Unknown("host-rebooted")

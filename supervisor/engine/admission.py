@@ -8,8 +8,8 @@ from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.node import Node
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, NoSuchContainer, WrongState
-from supervisor.model.facts import Container, OnPauseExit, Phase, Pod, Spec
 from supervisor.model.pods import Place, Role
+from supervisor.model.values import Container, OnPauseExit, Phase, Pod, Spec
 
 NAME_CHARACTERS = 63
 

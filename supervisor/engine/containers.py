@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from supervisor.model.errors import AmbiguousId, BadRequest, NoSuchContainer, Recovering, TimedOut
-from supervisor.model.facts import LIVE, Container, Exit, Phase, RunKey, Spec
+from supervisor.model.values import LIVE, Container, Exit, Phase, RunKey, Spec
 
 # -- waiting
 

@@ -17,7 +17,8 @@ from supervisor.engine.node import Node, in_turn
 from supervisor.model import evidence, execs, lifecycle
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecHappening, ExecPhase, ExecSpec
-from supervisor.model.facts import (
+from supervisor.model.lifecycle import SIGKILL, refuse_damaged
+from supervisor.model.values import (
     LIVE,
     Asked,
     By,
@@ -32,7 +33,6 @@ from supervisor.model.facts import (
     Source,
     Unknown,
 )
-from supervisor.model.lifecycle import SIGKILL, refuse_damaged
 from supervisor.monitor.kernellog import Known
 from supervisor.runtime.sandbox import ExecManager, NoProcess
 from supervisor.store import salvage

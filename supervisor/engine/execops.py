@@ -7,7 +7,7 @@ from supervisor.engine.node import GONE_SECONDS
 from supervisor.engine.pods import PodOperations, members_of
 from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.facts import By, Container, Exit, Phase
+from supervisor.model.values import By, Container, Exit, Phase
 from supervisor.model.views import View
 from supervisor.store.database import Change
 from supervisor.streams.attach import Target

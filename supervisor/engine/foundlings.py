@@ -15,7 +15,7 @@ from supervisor.engine.node import Node
 from supervisor.model import adoption
 from supervisor.model.adoption import Adopt, Foundling, Known, Leave, Refuse, Remove, Verdict
 from supervisor.model.errors import ExitdError
-from supervisor.model.facts import LIVE, Container, RunKey
+from supervisor.model.values import LIVE, Container, RunKey
 from supervisor.monitor import rundir, survey
 from supervisor.system.inotify import (
     IN_CLOSE_WRITE,

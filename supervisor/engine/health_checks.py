@@ -10,7 +10,6 @@ import structlog
 from supervisor.engine.execlife import Execs, Live
 from supervisor.engine.node import Node
 from supervisor.model import health, lifecycle
-from supervisor.model.checks import SECOND_NS, HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.model.errors import (
     CommandNotExecutable,
     CommandNotFound,
@@ -21,7 +20,6 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.execs import CONTAINER_EXIT, Exec, ExecSpec
-from supervisor.model.facts import By, Container, Exit, Exited, Phase, Reason, Unknown
 from supervisor.model.health import (
     OUTPUT_MAX,
     DropProbe,
@@ -34,6 +32,19 @@ from supervisor.model.health import (
     Skipped,
     Thawed,
     Tick,
+)
+from supervisor.model.values import (
+    SECOND_NS,
+    By,
+    Container,
+    Exit,
+    Exited,
+    HealthSpec,
+    HealthStatus,
+    OnUnhealthy,
+    Phase,
+    Reason,
+    Unknown,
 )
 from supervisor.streams.attach import Output, Session, Target, Wanted
 from supervisor.system.clock import Clock

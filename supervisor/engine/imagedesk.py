@@ -14,7 +14,7 @@ from supervisor.images import merge
 from supervisor.images.facts import Config, Image, Removed, Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart
-from supervisor.model.facts import Spec
+from supervisor.model.values import Spec
 from supervisor.system import threads
 from supervisor.system.aside import Aside
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from supervisor.config.settings import Config
 from supervisor.model.errors import BadRequest, WrongState
-from supervisor.model.facts import Container, Spec
-from supervisor.model.logspecs import LogDriver, LogSpec
+from supervisor.model.values import Container, LogDriver, LogSpec, Spec
 
 JOURNAL = "/run/systemd/journal/socket"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH

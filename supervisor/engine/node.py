@@ -12,7 +12,9 @@ import structlog
 from supervisor.engine.containers import Directory, is_ended, is_over
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
-from supervisor.model.facts import (
+from supervisor.model.lifecycle import Happening, Moment, Step
+from supervisor.model.restart import Backoff
+from supervisor.model.values import (
     LIVE,
     NEVER_STARTED,
     Asked,
@@ -29,8 +31,6 @@ from supervisor.model.facts import (
     Spec,
     Unknown,
 )
-from supervisor.model.lifecycle import Happening, Moment, Step
-from supervisor.model.restart import Backoff
 from supervisor.monitor.kernellog import Known
 from supervisor.runtime.sandbox import ContainerManager
 from supervisor.store.database import AlreadyStored, Change, Store

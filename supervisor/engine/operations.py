@@ -15,9 +15,8 @@ from supervisor.engine.containers import exit_of, is_ended, is_made, is_over
 from supervisor.engine.node import END_SEEN_SECONDS, GONE_SECONDS, Node
 from supervisor.model import filters, lifecycle
 from supervisor.model.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
-from supervisor.model.facts import LIVE, Asked, BootTime, By, Container, Exit, Phase, Reason, RunKey, Spec
 from supervisor.model.health import Health
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import LIVE, Asked, BootTime, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
 from supervisor.model.views import Info, View
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.managers import Containers

@@ -12,8 +12,8 @@ from supervisor.engine.node import GONE_SECONDS, START_FAILED, Node
 from supervisor.engine.operations import DEATH_SECONDS, Operations
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
-from supervisor.model.facts import LIVE, By, Container, Exit, Phase, Pod, Reason, RunKey, Spec
 from supervisor.model.pods import Duty, State
+from supervisor.model.values import LIVE, By, Container, Exit, Phase, Pod, Reason, RunKey, Spec
 from supervisor.model.views import PodView
 
 # -- policies

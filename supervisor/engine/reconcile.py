@@ -17,7 +17,7 @@ from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings, retained_since
 from supervisor.model.errors import ExitdError
-from supervisor.model.facts import LIVE, Phase, RunKey
+from supervisor.model.values import LIVE, Phase, RunKey
 from supervisor.monitor import epoll, survey
 from supervisor.monitor.orphans import Orphans
 from supervisor.runtime.managers import Containers

@@ -13,7 +13,7 @@ from supervisor.engine import remains
 from supervisor.engine.node import Node
 from supervisor.model import evidence, lifecycle
 from supervisor.model.errors import ExitdError, StoreFailed
-from supervisor.model.facts import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
+from supervisor.model.values import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
 from supervisor.runtime.sandbox import Found
 from supervisor.store import salvage
 from supervisor.store.codec import Damaged

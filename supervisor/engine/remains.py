@@ -1,6 +1,6 @@
 """What the disk still says of a container or an exec whose row cannot be read: its directories in STATE/c. Blocks."""
 
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import rundir
 from supervisor.runtime.foreign_shim import place
 from supervisor.store.codec import Damaged

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from supervisor.config.settings import CgroupDriver, Config, Runtime
 from supervisor.model.errors import BadRequest, RuntimeMissing
-from supervisor.model.facts import Spec
+from supervisor.model.values import Spec
 from supervisor.runtime.foreign_shim import binary
 from supervisor.runtime.oci import runtime
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from supervisor.engine.containers import is_made, is_over
 from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import LIVE, Container, Counters, RunKey, Winsize
+from supervisor.model.values import LIVE, Container, Counters, RunKey, Winsize
 from supervisor.monitor import control
 from supervisor.monitor.rundir import path_of
 from supervisor.streams.attach import Orders, Session, Target, Wanted

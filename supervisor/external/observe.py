@@ -24,7 +24,7 @@ from shim.undo import undone_on_failure
 from supervisor.model import evidence, foreign
 from supervisor.model.errors import BadRequest, Busy, NoSuchProcess, NotPermitted
 from supervisor.model.evidence import Init, Look, Pending
-from supervisor.model.facts import Process, Report, Source, Unknown
+from supervisor.model.values import Process, Report, Source, Unknown
 from supervisor.model.whose import Owners
 from supervisor.monitor import epoll
 from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelWord, Word

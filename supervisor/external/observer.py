@@ -20,7 +20,7 @@ from supervisor.external.observe import Sight
 from supervisor.model import evidence, foreign, whose
 from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.model.evidence import Pending
-from supervisor.model.facts import Process, Report, RunKey, Source, Unknown
+from supervisor.model.values import Process, Report, RunKey, Source, Unknown
 from supervisor.model.watched import Found, Observed, Target
 from supervisor.model.whose import Owners
 from supervisor.monitor import epoll, procfs

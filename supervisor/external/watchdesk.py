@@ -13,7 +13,7 @@ from supervisor.external import observe
 from supervisor.external.observer import Observer
 from supervisor.model import foreign
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.model.watched import Kind, Target, WatchView
 from supervisor.store.database import Store
 from supervisor.system.aside import Aside

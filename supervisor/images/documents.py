@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from supervisor.images.facts import DIGEST, Config
-from supervisor.model import bounds, checks
-from supervisor.model.checks import HealthSpec
+from supervisor.model import bounds, values
 from supervisor.model.errors import BadImage
+from supervisor.model.values import HealthSpec
 
 MOST_ITEMS = 10_000
 MOST_LAYERS = 500  # as many as overlay takes
@@ -278,7 +278,7 @@ def _check(node: Node) -> HealthSpec | None:
     line; without one there is nothing to inherit from here."""
     kind, *words = (_words(node.get("Test")) if node.is_there else ()) or ("NONE",)
     if kind == "CMD-SHELL" and len(words) == 1:
-        words = [*checks.SHELL, *words]
+        words = [*values.SHELL, *words]
     elif kind != "CMD" or not words:
         if kind == "NONE":
             return None
@@ -290,15 +290,15 @@ def _check(node: Node) -> HealthSpec | None:
 def _time(node: Node) -> int:
     """In ns; 0 is docker's word for the default."""
     time_ns = node.number() if node.is_there else 0
-    if time_ns and not checks.MIN_NS <= time_ns <= checks.MAX_NS:
-        raise node.wrong(f"must be 0, or {checks.MIN_NS} (1 ms) to {checks.MAX_NS} (a day)")
+    if time_ns and not values.MIN_NS <= time_ns <= values.MAX_NS:
+        raise node.wrong(f"must be 0, or {values.MIN_NS} (1 ms) to {values.MAX_NS} (a day)")
     return time_ns
 
 
 def _retries(node: Node) -> int:
     count = node.number() if node.is_there else 0
-    if count > checks.RETRIES_MAX:
-        raise node.wrong(f"must be at most {checks.RETRIES_MAX}")
+    if count > values.RETRIES_MAX:
+        raise node.wrong(f"must be at most {values.RETRIES_MAX}")
     return count
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from supervisor.model.checks import HealthSpec
+from supervisor.model.values import HealthSpec
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 

@@ -15,10 +15,9 @@ import posixpath
 from dataclasses import replace
 
 from supervisor.images.facts import Config, Resolved
-from supervisor.model import checks, parsing
-from supervisor.model.checks import HealthSpec
+from supervisor.model import parsing, values
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.model.facts import Spec
+from supervisor.model.values import HealthSpec, Spec
 
 DEFAULT_STOP_SIGNAL = 15
 
@@ -66,9 +65,9 @@ def _health(spec: Spec, of_image: HealthSpec | None) -> HealthSpec | None:
         raise BadRequest("health.args: which command? The image has no check of its own", field="health.args")
     return HealthSpec(
         args,
-        own.interval_ns or under.interval_ns or checks.INTERVAL_NS,
-        own.timeout_ns or under.timeout_ns or checks.TIMEOUT_NS,
-        own.retries or under.retries or checks.RETRIES,
+        own.interval_ns or under.interval_ns or values.INTERVAL_NS,
+        own.timeout_ns or under.timeout_ns or values.TIMEOUT_NS,
+        own.retries or under.retries or values.RETRIES,
         own.start_period_ns or under.start_period_ns,
         own.on_failure,
     )

@@ -12,8 +12,8 @@ from enum import StrEnum
 from shim import record
 from shim.mark import EXITDS_OWN_ID, ID, MARK, RUN, Mark, Started
 from shim.names import CREATED, FIFO, LOCK, PLAN
-from supervisor.model.facts import Container, Event, Phase, Process, RunKey, Spec
 from supervisor.model.lifecycle import Moment, events
+from supervisor.model.values import Container, Event, Phase, Process, RunKey, Spec
 
 STARTS_SECONDS = 10.0  # how long whoever makes a directory may take for each step, before it counts as half-made
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from shim.record import Record
-from supervisor.model.facts import NEVER_STARTED, Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
+from supervisor.model.values import NEVER_STARTED, Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
 
 ZOMBIE_PATIENCE_SECONDS = 2.0  # how long a dead init may wait for its parent before its zombie is read instead
 UNREAD_PATIENCE_SECONDS = 30.0  # how long an end waits for a record, or a keeper's journal, that cannot be read

@@ -12,9 +12,10 @@ store with its end, which is then in the ledger; what is left until it is gone i
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from supervisor.model import facts, notices
+from supervisor.model import notices, values
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import (
+from supervisor.model.lifecycle import ENDING_SIGNALS, SIGKILL, Moment
+from supervisor.model.values import (
     START_UNCONFIRMED,
     Asked,
     BootTime,
@@ -22,6 +23,7 @@ from supervisor.model.facts import (
     Container,
     Event,
     Exit,
+    ForeignStreams,
     Oom,
     Process,
     Reason,
@@ -33,8 +35,6 @@ from supervisor.model.facts import (
     is_death_by,
     is_own_doing,
 )
-from supervisor.model.lifecycle import ENDING_SIGNALS, SIGKILL, Moment
-from supervisor.model.logspecs import ForeignStreams
 
 TIMEOUT = By(policy="timeout")
 CONTAINER_EXIT = By(policy="container-exit")  # its container ended, and took it along
@@ -229,7 +229,7 @@ def _exit_of(e: Exec, ended: Ended) -> Exit:
         by=by,
         oom=Oom(by_oom, max(0, report.oom_kills - e.oom_before)),
         at_ns=report.at_ns,
-        started_ns=facts.no_later_than(e.started_ns, report.at_ns),
+        started_ns=values.no_later_than(e.started_ns, report.at_ns),
         init=report.init or e.init,
         decision="ended",
         at_is_found=report.at_is_found,

@@ -19,9 +19,8 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from supervisor.model.checks import HealthStatus
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Container, Event, Phase, Pod
+from supervisor.model.values import Container, Event, HealthStatus, Phase, Pod
 
 CONTAINER_KEYS = ("id", "name", "status", "label", "namespace", "pod", "health")
 POD_KEYS = ("id", "name", "namespace", "label", "state")

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 
-from supervisor.model.facts import By, Event, Exit, Oom, Process, Reason, Report, Signaled, is_own_doing
+from supervisor.model.values import By, Event, Exit, Oom, Process, Reason, Report, Signaled, is_own_doing
 from supervisor.model.watched import FOREIGN, Found, Observed, Target
 
 SIGKILL = 9

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from supervisor.model.checks import HealthStatus
-from supervisor.model.facts import Asked, BootTime, By, Exit, Process, Reason, Report
+from supervisor.model.values import Asked, BootTime, By, Exit, HealthStatus, Process, Reason, Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ is due, while the container is paused.
 
 from dataclasses import dataclass, replace
 
-from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import Exited, ExitStatus
+from supervisor.model.values import Exited, ExitStatus, HealthSpec, HealthStatus, OnUnhealthy
 
 LOG_MAX = 5  # results that are kept, as docker does
 OUTPUT_MAX = 4096  # bytes of a probe's output that are kept

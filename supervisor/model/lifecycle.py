@@ -13,32 +13,8 @@ container, its exit and its events are committed together: what a client is told
 from dataclasses import dataclass, field, replace
 
 from shim.mark import EXITDS_OWN_ID
-from supervisor.model import facts, notices, restart
-from supervisor.model.checks import HealthStatus, OnUnhealthy
+from supervisor.model import notices, restart, values
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import (
-    NEVER_STARTED,
-    START_UNCONFIRMED,
-    Asked,
-    BootTime,
-    By,
-    Container,
-    Event,
-    Exit,
-    Oom,
-    Phase,
-    Reason,
-    Report,
-    RestartRule,
-    Retained,
-    RunKey,
-    Signaled,
-    Source,
-    Spec,
-    Unknown,
-    is_death_by,
-    is_own_doing,
-)
 from supervisor.model.happenings import (
     Again,
     ArmTimer,
@@ -70,6 +46,31 @@ from supervisor.model.happenings import (
 )
 from supervisor.model.restart import Backoff
 from supervisor.model.taskfacts import Tombstone
+from supervisor.model.values import (
+    NEVER_STARTED,
+    START_UNCONFIRMED,
+    Asked,
+    BootTime,
+    By,
+    Container,
+    Event,
+    Exit,
+    HealthStatus,
+    OnUnhealthy,
+    Oom,
+    Phase,
+    Reason,
+    Report,
+    RestartRule,
+    Retained,
+    RunKey,
+    Signaled,
+    Source,
+    Spec,
+    Unknown,
+    is_death_by,
+    is_own_doing,
+)
 
 __all__ = [
     "Again",
@@ -222,7 +223,7 @@ def _tombstones(c: Container, moment: Moment) -> tuple[Tombstone, ...]:
     if not c.delete_key or c.exit is None:
         return ()
     at, pid = c.exit.at_ns, c.exit.init.pid if c.exit.init is not None else 0
-    number, boot = facts.fold(c.exit.status), moment.boot
+    number, boot = values.fold(c.exit.status), moment.boot
     return (Tombstone(c.spec.namespace, c.spec.name, "", c.delete_key, pid, number, at, boot.boot_id, boot.ns),)
 
 
@@ -302,7 +303,7 @@ def _without_start(c: Container, report: Report) -> Report:
 
 def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     ended = replace(ended, report=_without_start(c, ended.report))
-    c = replace(c, started_ns=facts.no_later_than(c.started_ns, ended.report.at_ns))
+    c = replace(c, started_ns=values.no_later_than(c.started_ns, ended.report.at_ns))
     exit_ = _exit_of(c, ended)
     decision, rule = _next(c, exit_, ended.rebooted, moment)
     exit_ = replace(exit_, decision=_word(decision), rule=restart.format_rule(rule) if rule else "")

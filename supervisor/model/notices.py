@@ -1,7 +1,7 @@
 """Which events containerd is told of, and with what: pure. Nothing of a create that has failed, nor of a later run."""
 
-from supervisor.model.facts import Container, Process, fold
 from supervisor.model.taskfacts import CLEANED_UP, Notice
+from supervisor.model.values import Container, Process, fold
 
 TOLD = frozenset({"create", "start", "oom", "pause", "resume", "exec_added", "exit"})
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Container, ExitPolicy, OnPauseExit, Phase
+from supervisor.model.values import Container, ExitPolicy, OnPauseExit, Phase
 
 
 @dataclass(frozen=True, slots=True)

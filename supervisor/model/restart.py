@@ -25,15 +25,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from supervisor.model.checks import OnUnhealthy
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import (
+from supervisor.model.values import (
     LIVE,
     Action,
     BootTime,
     Container,
     Exited,
     ExitStatus,
+    OnUnhealthy,
     Phase,
     Policy,
     Reason,

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from supervisor.model.execs import Exec
-from supervisor.model.facts import Container, Counters, Pod, Process
 from supervisor.model.health import Health
 from supervisor.model.pods import State
+from supervisor.model.values import Container, Counters, Pod, Process
 
 
 @dataclass(frozen=True, slots=True)

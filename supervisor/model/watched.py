@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from supervisor.model.facts import By, Process, RunKey
+from supervisor.model.values import By, Process, RunKey
 
 FOREIGN = "@"  # in the id of every container that is not exitd's, and in no id of exitd's own
 

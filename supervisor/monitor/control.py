@@ -12,7 +12,7 @@ from shim import fields, launch
 from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
-from supervisor.model.facts import Counters, Winsize
+from supervisor.model.values import Counters, Winsize
 from supervisor.system import room
 
 SOCKET_NAME = "control.sock"

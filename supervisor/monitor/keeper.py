@@ -16,7 +16,7 @@ from shim import fields, journal, launch, prepare
 from shim.record import Record
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.system import room
 
 ANSWER_SECONDS = 2.0

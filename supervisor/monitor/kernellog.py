@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from signal import SIGKILL
 
-from supervisor.model.facts import Process, Report, Signaled
+from supervisor.model.values import Process, Report, Signaled
 
 KERNEL = 0  # the facility of what the kernel itself writes
 SURE_US = 1_000_000  # between the clock of the log and any other, at the time of a boot

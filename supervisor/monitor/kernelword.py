@@ -23,7 +23,7 @@ import structlog
 
 from shim import native
 from supervisor.config.settings import KernelWitness
-from supervisor.model.facts import Process, Source
+from supervisor.model.values import Process, Source
 from supervisor.monitor import epoll, procevents, procfs
 from supervisor.monitor.procevents import Answered, Lives, Standing, Threads
 from supervisor.system import room

@@ -8,7 +8,7 @@ from collections import deque
 
 import structlog
 
-from supervisor.model.facts import Process, Report
+from supervisor.model.values import Process, Report
 from supervisor.monitor import kernellog
 from supervisor.system import threads
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from shim import native
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 
 # Whoever waits for a child of its own (a runtime command, a shim) has reaped it long before.
 NOBODYS_AFTER_SECONDS = 5.0

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shim import native, programs
-from supervisor.model.facts import Source
+from supervisor.model.values import Source
 from supervisor.monitor import epoll, kernelword, procevents
 from supervisor.monitor.procevents import Ended
 

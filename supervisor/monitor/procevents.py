@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice, starmap
 
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 
 PROTOCOL = 11  # NETLINK_CONNECTOR
 GROUP = CN_IDX_PROC = CN_VAL_PROC = 1

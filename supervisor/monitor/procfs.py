@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import epoll
 
 # -- one process

@@ -16,7 +16,7 @@ from shim.undo import undone_on_failure
 from supervisor.model import errnos
 from supervisor.model.errnos import NO_FILE, USED_UP
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.system import room
 
 PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write into the logs

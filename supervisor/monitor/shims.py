@@ -15,7 +15,7 @@ from shim import fields, launch, native, prepare, programs
 from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import epoll, keeper, procfs, rundir
 from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room

@@ -12,7 +12,7 @@ from shim import fields, record
 from shim.mark import MARK, STARTED, decode_mark, decode_started
 from shim.names import CREATED, LOCK, PLAN
 from supervisor.model.adoption import Entry, Foundling, Kind
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.monitor.rundir import decode_process
 

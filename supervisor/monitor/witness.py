@@ -18,7 +18,7 @@ from shim import native
 from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
-from supervisor.model.facts import Process, Report, RunKey, Source
+from supervisor.model.values import Process, Report, RunKey, Source
 from supervisor.monitor import control, epoll, keeper, procfs, rundir
 from supervisor.monitor.kernelword import NO_WORD, KernelWord, Word
 from supervisor.system import room

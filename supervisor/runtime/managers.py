@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from supervisor.model.execs import Exec
-from supervisor.model.facts import Container, Process, RunKey
+from supervisor.model.values import Container, Process, RunKey
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
 from supervisor.runtime.oci.execs import NativeExecs

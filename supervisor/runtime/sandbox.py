@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from supervisor.model.execs import Exec
-from supervisor.model.facts import Container, Process, Report, RunKey
+from supervisor.model.values import Container, Process, Report, RunKey
 
 ExitListener = Callable[[RunKey, Report], None]
 OomListener = Callable[[RunKey, int], None]

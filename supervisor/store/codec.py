@@ -12,15 +12,19 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from supervisor.model.checks import HealthStatus, OnUnhealthy
 from supervisor.model.execs import Exec
-from supervisor.model.facts import (
+from supervisor.model.taskfacts import TaskExec, Tombstone
+from supervisor.model.values import (
     ROW_DAMAGED,
     By,
     Container,
     Event,
     Exit,
     Exited,
+    HealthStatus,
+    LogDriver,
+    LogMode,
+    OnUnhealthy,
     Oom,
     Policy,
     Process,
@@ -30,8 +34,6 @@ from supervisor.model.facts import (
     Source,
     Unknown,
 )
-from supervisor.model.logspecs import LogDriver, LogMode
-from supervisor.model.taskfacts import TaskExec, Tombstone
 from supervisor.model.watched import Observed, Target
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ import structlog
 
 from supervisor.model.errors import NameTaken, StoreFailed
 from supervisor.model.execs import Exec
-from supervisor.model.facts import BootTime, Container, Event, Exit, Retained, RunKey
 from supervisor.model.taskfacts import TaskExec, Tombstone
+from supervisor.model.values import BootTime, Container, Event, Exit, Retained, RunKey
 from supervisor.store import codec, schema
 from supervisor.store.codec import Damaged
 from supervisor.store.groupcommit import Writer

@@ -15,8 +15,8 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
 from supervisor.model.errors import BadRequest, Compacted, StoreFailed
-from supervisor.model.facts import Event
 from supervisor.model.filters import EVERYTHING, Filter
+from supervisor.model.values import Event
 from supervisor.store.database import Store
 from supervisor.system.clock import Clock
 

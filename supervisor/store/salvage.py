@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import Container, Exit, Phase, Pod, Process, RunKey, Spec
+from supervisor.model.values import Container, Exit, Phase, Pod, Process, RunKey, Spec
 from supervisor.store import codec
 from supervisor.store.codec import Damaged
 

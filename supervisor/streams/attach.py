@@ -15,7 +15,7 @@ from typing import Self
 import structlog
 
 from supervisor.model.errors import ShimFailed, TimedOut, WrongState
-from supervisor.model.facts import Winsize
+from supervisor.model.values import Winsize
 from supervisor.monitor.control import Control
 
 # -- the read ends of its pipes

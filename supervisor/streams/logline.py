@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import LogDriver
 
 # Of one log line; what follows in it is skipped. A piece of 64 KiB takes 6 times that in JSON.
 MAX_LINE_BYTES = 512 * 1024

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from shim.undo import undone_on_failure
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import LogDriver
 from supervisor.streams.logfiles import Chain
 from supervisor.streams.logline import READERS, Item, Stamps, Tail, Window
 from supervisor.system import inotify

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from supervisor.model.facts import BootTime
+from supervisor.model.values import BootTime
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

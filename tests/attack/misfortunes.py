@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from shim import native
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor.rundir import lock_holder
 from tests.attack.judge import Death
 from tests.system.daemonrig import commands

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 from shim import native
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from tests.supervisor.descriptors import open_now
 
 CAT = ["cat"]

@@ -11,7 +11,7 @@ import pytest
 from supervisor.engine import recovery
 from supervisor.engine.execlife import Execs, Live
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.facts import Container, ExitStatus, Process, Report, RunKey, Source, Spec
+from supervisor.model.values import Container, ExitStatus, Process, Report, RunKey, Source, Spec
 from supervisor.runtime.sandbox import MadeExec, NoProcess
 from tests.supervisor.fakes import CODE_0, World, until, world
 from tests.supervisor.happenings import USER

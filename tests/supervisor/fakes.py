@@ -16,7 +16,7 @@ from supervisor.engine import node
 from supervisor.engine import node as node_module
 from supervisor.engine.node import Node
 from supervisor.model.errors import StoreFailed
-from supervisor.model.facts import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
+from supervisor.model.values import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
 from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
 from supervisor.store.database import Change, Store
 from supervisor.store.events import EventLog

@@ -7,7 +7,7 @@ from typing import Any
 
 from shim import fields, mark, names, plan, prepare
 from shim.mark import Mark, Started
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.system.clock import SystemClock
 from tests.shim.test_record import PLAIN, written
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from supervisor.model import lifecycle as life
 from supervisor.model import restart
-from supervisor.model.checks import HealthStatus
-from supervisor.model.facts import (
+from supervisor.model.lifecycle import Happening, Moment
+from supervisor.model.values import (
     LIVE,
     Asked,
     BootTime,
@@ -14,6 +14,7 @@ from supervisor.model.facts import (
     Exit,
     Exited,
     ExitStatus,
+    HealthStatus,
     Oom,
     Phase,
     Process,
@@ -24,7 +25,6 @@ from supervisor.model.facts import (
     Source,
     Spec,
 )
-from supervisor.model.lifecycle import Happening, Moment
 
 MS = 10**6
 SECOND = 10**9

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import (
+from supervisor.model.values import (
     By,
     Container,
     Event,

@@ -20,7 +20,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import journal
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer
-from supervisor.model.facts import NEVER_STARTED
+from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor import probe
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up, zombies_of
 from tests.system.lives import daemon, events, ledger, processes_of

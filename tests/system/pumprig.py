@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field, replace
 
 from shim import programs
-from supervisor.model.facts import Container, Phase, RunKey, Spec
-from supervisor.model.logspecs import LogSpec
+from supervisor.model.values import Container, LogSpec, Phase, RunKey, Spec
 from supervisor.monitor import epoll, keeper, rundir
 from supervisor.runtime.foreign_shim import pumps
 from supervisor.runtime.foreign_shim.pumps import Pumps

@@ -15,8 +15,7 @@ from shim import programs
 from supervisor.containerd import stdio
 from supervisor.containerd.stdio import Words
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import Container, Phase, Report, RunKey, Spec
-from supervisor.model.logspecs import ForeignStreams, LogDriver, LogSpec
+from supervisor.model.values import Container, ForeignStreams, LogDriver, LogSpec, Phase, Report, RunKey, Spec
 from supervisor.monitor import epoll, keeper
 from supervisor.monitor.control import Control
 from supervisor.monitor.kernelword import BY_PIDFD

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shim import fields, launch, native, programs
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from tests.system import shimrig
 from tests.system.daemonrig import children_of, until
 from tests.system.shimrig import Rig

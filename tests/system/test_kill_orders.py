@@ -22,7 +22,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import fields, launch, programs
 from supervisor.api.client import Client
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs, rundir
 from tests.system import execrig, lives, shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
-from supervisor.model.facts import Mount, Spec
+from supervisor.model.values import Mount, Spec
 from supervisor.runtime.oci import cgroups, rootfs, runtime, spec, users
 from supervisor.runtime.oci.command import Command, blame
 from supervisor.runtime.oci.runtime import Runtime

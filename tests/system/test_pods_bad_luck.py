@@ -15,7 +15,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, RuntimeFailed, WrongState
-from supervisor.model.facts import NEVER_STARTED
+from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle, podluck
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until

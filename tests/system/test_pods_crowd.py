@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from supervisor.api.client import Client, Unreachable
-from supervisor.model.facts import NEVER_STARTED
+from supervisor.model.values import NEVER_STARTED
 from tests.system import oracle, podluck
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled
 from tests.system.gates import killed

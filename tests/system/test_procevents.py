@@ -20,7 +20,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
 from supervisor.model.errors import CannotWatch
-from supervisor.model.facts import Process, Source
+from supervisor.model.values import Process, Source
 from supervisor.monitor import procevents
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelWord, Word

@@ -9,8 +9,7 @@ import pytest
 
 from supervisor.model.errors import ShimFailed
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import RunKey, Winsize
-from supervisor.model.logspecs import LogDriver, LogSpec
+from supervisor.model.values import LogDriver, LogSpec, RunKey, Winsize
 from supervisor.monitor import rundir, shims
 from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import pumps

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from shim import launch, plan, programs
-from supervisor.model.facts import Process, RunKey
+from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll, keeper, rundir
 from supervisor.monitor.control import Control
 from supervisor.monitor.kernelword import BY_PIDFD

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from shim import launch, plan, programs
-from supervisor.model.facts import Process, RunKey
+from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll, keeper, rundir
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Watch

@@ -17,7 +17,7 @@ from supervisor.cli.manifest.rights import is_privileged, not_root, refuse_contr
 from supervisor.images import reference
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import NOT_ROOT
-from supervisor.model.security import BUILTIN, UNCONFINED
+from supervisor.model.values import BUILTIN, UNCONFINED
 
 MOST_NAME = 63
 POLICIES = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}

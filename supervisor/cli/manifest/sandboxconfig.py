@@ -29,7 +29,7 @@ from supervisor.cli.manifest.shape import (
     within,
 )
 from supervisor.model.errors import BadRequest
-from supervisor.model.security import BUILTIN, UNCONFINED
+from supervisor.model.values import BUILTIN, UNCONFINED
 
 CPU_PERIOD_US = 100_000
 MODES = ("POD", "CONTAINER", "NODE", "TARGET")  # NamespaceMode, by its numbers

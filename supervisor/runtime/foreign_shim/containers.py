@@ -23,8 +23,8 @@ from supervisor.model.errors import (
     TimedOut,
     WrongState,
 )
-from supervisor.model.facts import Container, Phase, Process, RunKey, Winsize
 from supervisor.model.taskfacts import Stdio
+from supervisor.model.values import Container, Phase, Process, RunKey, Winsize
 from supervisor.monitor import procfs, rundir
 from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import binary, options, place, process, pumps, strays

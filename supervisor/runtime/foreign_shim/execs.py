@@ -18,8 +18,8 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.execs import Exec
-from supervisor.model.facts import Container, Process, RunKey
 from supervisor.model.taskfacts import Stdio
+from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import procfs, rundir
 from supervisor.runtime.foreign_shim import place, pumps
 from supervisor.runtime.foreign_shim.hub import Hub, Run

@@ -9,7 +9,7 @@ import structlog
 
 from protos.containerd import events_pb2
 from supervisor.model.errors import ExitdError, ShimFailed
-from supervisor.model.facts import Container, Process, Report, RunKey, Source, Unknown
+from supervisor.model.values import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.monitor import epoll, rundir
 from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.runtime.foreign_shim import forwarding, place, process, strays

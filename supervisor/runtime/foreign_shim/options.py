@@ -8,7 +8,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
 
 from protos.containerd import runc_pb2, runtimeoptions_pb2
-from supervisor.model.facts import Container, Spec
+from supervisor.model.values import Container, Spec
 from supervisor.runtime.foreign_shim import binary
 
 RUNTIME_ROOT = "shimrt"  # below the state directory: where runc keeps what it knows, apart from containerd's own

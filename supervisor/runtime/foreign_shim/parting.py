@@ -9,7 +9,7 @@ import contextlib
 import structlog
 
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, Unsupported
-from supervisor.model.facts import Container, Process
+from supervisor.model.values import Container, Process
 from supervisor.runtime.foreign_shim import place, strays
 from supervisor.runtime.foreign_shim.hub import Hub, Run
 

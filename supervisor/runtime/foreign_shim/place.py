@@ -14,7 +14,7 @@ from shim import fields, native, prepare
 from shim.names import CREATED
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.runtime.oci import rootfs
 
 BUNDLES, CONFIG, ROOTFS, CONTACT = "b", "config.json", "rootfs", "shim"

@@ -19,7 +19,7 @@ from shim import launch, plan
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.execs import Exec
-from supervisor.model.facts import Container, Process, RunKey
+from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
 from supervisor.monitor.shims import ADOPT_SECONDS, ERR_FD, IN_WRITE_FD, OUT_FD, Shims
 from supervisor.monitor.witness import ShimSenses, ShimWatch

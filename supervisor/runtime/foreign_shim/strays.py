@@ -9,7 +9,7 @@ import structlog
 
 from shim import native
 from supervisor.model.errors import ExitdError, ShimFailed
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.runtime.foreign_shim.binary import Address, read_start_output
 from supervisor.runtime.foreign_shim.link import Link, remove_dead_socket

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from supervisor.model.evidence import Pending, waited
-from supervisor.model.facts import NEVER_STARTED, Exited, ExitStatus, Process, Report, Source, Unknown, fold
+from supervisor.model.values import NEVER_STARTED, Exited, ExitStatus, Process, Report, Source, Unknown, fold
 
 EVENT_PATIENCE_SECONDS = 1.0  # what a TaskExit waits for the answer to Wait, which comes at the same moment
 LAST_SIGNAL = 64  # SIGRTMAX, signal(7)

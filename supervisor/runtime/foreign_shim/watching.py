@@ -13,7 +13,7 @@ import structlog
 from shim import native
 from supervisor.model.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.model.evidence import Pending
-from supervisor.model.facts import Process, Report, RunKey, Source
+from supervisor.model.values import Process, Report, RunKey, Source
 from supervisor.monitor import epoll
 from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.monitor.witness import BEGINS_SECONDS

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 
 STATE, PARENT, SESSION, FLAGS, STARTED = 0, 1, 3, 6, 19  # of proc_pid_stat(5), counted from behind the name
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h; kept until the process is reaped

@@ -18,8 +18,7 @@ from typing import Any, cast
 from supervisor.config.settings import Limits
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, ExitdError, ShimFailed
-from supervisor.model.facts import Container, Mount, Spec
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
 from supervisor.runtime.oci.confine import confine

@@ -22,7 +22,7 @@ from functools import partial
 from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import ShimFailed, TimedOut
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs
 
 ROOT = "/sys/fs/cgroup"

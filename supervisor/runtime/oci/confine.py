@@ -3,7 +3,7 @@
 import json
 from typing import cast
 
-from supervisor.model.security import BUILTIN, UNCONFINED, Security
+from supervisor.model.values import BUILTIN, UNCONFINED, Security
 from supervisor.runtime.oci import seccomp, seccompfile
 from supervisor.runtime.oci.seccomp import Document, Machine
 from supervisor.runtime.oci.spec import strings

@@ -18,7 +18,7 @@ from shim.undo import undone_on_failure
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
 from supervisor.model.execs import Exec
-from supervisor.model.facts import Container, Process, RunKey
+from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.shims import LOOK_SECONDS
 from supervisor.monitor.witness import Beginning, Watch

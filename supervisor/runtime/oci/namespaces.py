@@ -6,7 +6,7 @@ namespaces(7), proc_pid_ns(5).
 import os
 
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import Process, Spec
+from supervisor.model.values import Process, Spec
 from supervisor.monitor import epoll
 
 FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # the OCI configuration's word → the kernel's

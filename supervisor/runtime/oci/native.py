@@ -16,8 +16,7 @@ from shim import launch, native
 from shim.undo import undone_on_failure
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
-from supervisor.model.facts import ROW_DAMAGED, Container, Phase, Process, Report, RunKey, Source, Unknown
-from supervisor.model.security import UNCONFINED
+from supervisor.model.values import ROW_DAMAGED, UNCONFINED, Container, Phase, Process, Report, RunKey, Source, Unknown
 from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.monitor.witness import Beginning, Watch

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from supervisor.model.facts import RunKey
+from supervisor.model.values import RunKey
 from supervisor.monitor import epoll
 from supervisor.runtime.oci import cgroups
 from supervisor.system import inotify

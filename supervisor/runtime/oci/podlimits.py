@@ -1,6 +1,6 @@
 """Sets a pod's own limits, on the cgroup around those of its containers."""
 
-from supervisor.model.facts import Container
+from supervisor.model.values import Container
 from supervisor.runtime.oci import bundle, cgroups
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from shim import native
 from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Spec
+from supervisor.model.values import Spec
 from supervisor.runtime.oci.lower import escape_layer, lowerdir
 from supervisor.system import regular
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from shim import launch, names, plan, programs
 from supervisor.config.settings import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
-from supervisor.model.facts import Container
-from supervisor.model.logspecs import ForeignStreams, LogDriver
+from supervisor.model.values import Container, ForeignStreams, LogDriver
 from supervisor.monitor import kmsg, rundir
 from supervisor.runtime.oci import bundle, cgroups, command, runtime
 from supervisor.system.aside import Aside

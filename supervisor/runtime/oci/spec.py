@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Mount, Spec
 from supervisor.model.rights import NAMES
-from supervisor.model.security import UNCONFINED, Security
+from supervisor.model.values import UNCONFINED, Mount, Security, Spec
 from supervisor.runtime.oci import privileges, shape
 from supervisor.runtime.oci.command import DEFAULT_PATH
 from supervisor.runtime.oci.privileges import Device

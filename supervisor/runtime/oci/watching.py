@@ -10,7 +10,7 @@ import structlog
 from shim import fields, launch
 from shim.record import Record
 from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
-from supervisor.model.facts import Container, Process, Report, RunKey
+from supervisor.model.values import Container, Process, Report, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.monitor.shims import Shims

@@ -1,7 +1,7 @@
 """Execs that keep their word in memory, beside the fake node: they note and fail as it does."""
 
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import By, Exit, Process, RunKey
+from supervisor.model.values import By, Exit, Process, RunKey
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
 
 

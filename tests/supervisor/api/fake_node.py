@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from supervisor.model.errors import NoSuchContainer
-from supervisor.model.facts import By, Container, Event, Exit, Exited, Oom, Phase, Reason, RunKey, Source, Spec
+from supervisor.model.values import By, Container, Event, Exit, Exited, Oom, Phase, Reason, RunKey, Source, Spec
 from supervisor.model.views import Info, View
 from supervisor.store import events
 from supervisor.streams.logs import Wanted

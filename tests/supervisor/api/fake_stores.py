@@ -1,8 +1,8 @@
 """Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
 
 from supervisor.images.facts import Image, Removed
-from supervisor.model.facts import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.pods import State
+from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import PodView, View
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from supervisor.model.facts import Container, Counters, Winsize
+from supervisor.model.values import Container, Counters, Winsize
 from supervisor.streams.attach import Session, Target, Wanted
 from tests.supervisor.api.fake_node import FakeNode
 

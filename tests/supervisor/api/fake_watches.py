@@ -1,6 +1,6 @@
 """Watches that keep their word in memory, beside the fake node: they note and fail as it does."""
 
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.model.watched import Kind, Target, WatchView
 from tests.supervisor.api.fake_node import AT_NS, FakeNode
 

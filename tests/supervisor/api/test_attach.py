@@ -18,7 +18,7 @@ from supervisor.api import streams as doors
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client, ttrpc_beside
 from supervisor.model.errors import BadRequest, NoSuchContainer, ShimFailed, WrongState
-from supervisor.model.facts import Winsize
+from supervisor.model.values import Winsize
 from supervisor.streams import attach as streams
 from supervisor.streams.attach import Wanted
 from tests.supervisor.api.fake_node import until

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.api.callers import Callers
 from supervisor.model.errors import CannotStart
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from tests.supervisor.api.fake_node import until
 
 LIMIT_SECONDS = 20

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model import errors
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.system import listening
 from tests.supervisor.api.fake_node import until
 from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, first, reason, refused, run

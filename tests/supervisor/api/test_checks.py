@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import checks, requests
-from supervisor.model import checks as of_facts
-from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.model import values as of_facts
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Exited, Signaled, Spec, Unknown
 from supervisor.model.health import Health, Result
+from supervisor.model.values import Exited, HealthSpec, HealthStatus, OnUnhealthy, Signaled, Spec, Unknown
 
 NS = st.just(0) | st.integers(of_facts.MIN_NS, of_facts.MAX_NS)
 SPECS = st.builds(

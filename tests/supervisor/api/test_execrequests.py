@@ -6,7 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import execrequests, replies
 from supervisor.model.errors import BadRequest
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import Exited, Process, RunKey, Winsize
+from supervisor.model.values import Exited, Process, RunKey, Winsize
 from tests.supervisor.api.fake_node import AT_NS, ended
 
 FULL = ExecSpec(

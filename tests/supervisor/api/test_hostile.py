@@ -14,7 +14,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import execrequests, replies, requests
 from supervisor.model.errors import ExitdError
 from supervisor.model.execs import Exec, ExecPhase
-from supervisor.model.facts import Container, Phase, RunKey
+from supervisor.model.values import Container, Phase, RunKey
 from supervisor.model.views import View
 from supervisor.store import codec
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.model.facts import ExitPolicy, OnPauseExit, Pod, Spec
+from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
 from tests.supervisor.api.rig import SPEC, Rig, refused, run
 
 POD = pb.PodSpec(name="web", namespace="shop", uid="u1", attempt=2, on_pause_exit="keep", exit_policy="stop")

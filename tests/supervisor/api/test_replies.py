@@ -7,14 +7,14 @@ from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, values
-from supervisor.model.checks import HealthSpec
-from supervisor.model.facts import (
+from supervisor.model.values import (
     By,
     Container,
     Event,
     Exit,
     Exited,
     ExitStatus,
+    HealthSpec,
     Oom,
     Phase,
     Process,

@@ -12,10 +12,8 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, requests, values
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Mount, Policy, RestartPolicy, Spec
-from supervisor.model.logspecs import LogDriver, LogMode, LogSpec
 from supervisor.model.rights import Rights
-from supervisor.model.security import Security
+from supervisor.model.values import LogDriver, LogMode, LogSpec, Mount, Policy, RestartPolicy, Security, Spec
 
 MOUNT = pb.Mount(source="/a", destination="/b")
 

@@ -6,7 +6,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import requests
 from supervisor.api.security import security_message, security_of
 from supervisor.model.errors import BadRequest
-from supervisor.model.security import Security
+from supervisor.model.values import Security
 
 
 def test_whoever_says_nothing_gets_the_builtin_profile_and_a_bundle_says_it_by_itself() -> None:

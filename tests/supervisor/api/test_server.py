@@ -22,7 +22,7 @@ from supervisor.api.doors import Doors
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
 from supervisor.model import errors
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.streams.logs import Wanted
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, until

@@ -21,7 +21,7 @@ from supervisor.api.table import EXITD, classes
 from supervisor.api.ttrpcdoor import KINDS
 from supervisor.model import errors
 from supervisor.model.errors import CannotStart, Code
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.system.inotify import Inotify
 from supervisor.ttrpc.client import Client
 from supervisor.ttrpc.faults import CallFailed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import answers
 from supervisor.cli import shape
-from supervisor.model.facts import Exited, Signaled, Unknown
+from supervisor.model.values import Exited, Signaled, Unknown
 
 AT = Timestamp(seconds=1_700_000_000, nanos=120_000_000)
 EXIT_KEYS = [

@@ -5,7 +5,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import story
-from supervisor.model.facts import Reason, Source
+from supervisor.model.values import Reason, Source
 
 START = Timestamp(seconds=1_700_000_000)
 AT = Timestamp(seconds=1_700_000_004)

@@ -13,7 +13,7 @@ from supervisor.compare.gate import open_gate
 from supervisor.compare.measure import Notice
 from supervisor.compare.podspec import join
 from supervisor.compare.way import Container, Told
-from supervisor.model.facts import Exited, ExitStatus, Signaled
+from supervisor.model.values import Exited, ExitStatus, Signaled
 
 
 @pytest.mark.parametrize(

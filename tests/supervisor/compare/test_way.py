@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.compare.way import Told, in_turn, number_told, verdict, words_of
-from supervisor.model.facts import Exited, ExitStatus, Signaled, Unknown
+from supervisor.model.values import Exited, ExitStatus, Signaled, Unknown
 
 
 @pytest.mark.parametrize(

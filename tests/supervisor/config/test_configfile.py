@@ -11,7 +11,7 @@ from supervisor.config import file, settings
 from supervisor.config.file import MOST_BYTES, parse, read_file
 from supervisor.config.settings import CgroupDriver, Given, config_of, in_force
 from supervisor.model.errors import BadConfig
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import LogDriver
 
 WHOLE = b"""\
 root = "/srv/exitd/"

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from supervisor.model.facts import (
+from supervisor.model.taskfacts import Notice, RootMount, Stdio, Task
+from supervisor.model.values import (
     By,
     Container,
     Event,
@@ -17,7 +18,6 @@ from supervisor.model.facts import (
     Source,
     Spec,
 )
-from supervisor.model.taskfacts import Notice, RootMount, Stdio, Task
 
 ADDRESS = "/run/containerd/containerd.sock.ttrpc"
 AT_NS = 1_700_000_000_000_000_005

@@ -15,9 +15,9 @@ from supervisor.containerd import making, sockets
 from supervisor.containerd.callers import Turns
 from supervisor.containerd.ends import Ends
 from supervisor.engine.recovery import recover
-from supervisor.model.facts import By, Container, Exited, Phase, Spec
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
+from supervisor.model.values import By, Container, Exited, Phase, Spec
 from supervisor.store.database import Change
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import World, hasty, in_loop, until, world

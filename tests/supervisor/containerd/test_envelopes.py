@@ -8,8 +8,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.containerd import events_pb2 as pb
 from supervisor.containerd import envelopes
-from supervisor.model.facts import Event, ExitStatus, Signaled, Unknown
 from supervisor.model.taskfacts import Notice, RootMount
+from supervisor.model.values import Event, ExitStatus, Signaled, Unknown
 from tests.supervisor.containerd.taskevents import AT_NS, TASK, ended, told
 
 AT = Timestamp(seconds=AT_NS // 10**9, nanos=5)

@@ -18,12 +18,14 @@ from supervisor.containerd import making, mounts, stdio
 from supervisor.containerd.callers import Caller, Hello
 from supervisor.containerd.tasks import STOPPED, Look
 from supervisor.model.errors import BadRequest, ShimFailed, TimedOut
-from supervisor.model.facts import (
+from supervisor.model.taskfacts import RootMount, Stdio, Task
+from supervisor.model.values import (
     By,
     Container,
     Exit,
     Exited,
     ExitStatus,
+    LogDriver,
     Oom,
     Phase,
     Process,
@@ -34,8 +36,6 @@ from supervisor.model.facts import (
     Spec,
     Unknown,
 )
-from supervisor.model.logspecs import LogDriver
-from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.system import regular
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from supervisor.containerd import outbox
 from supervisor.containerd.outbox import Outbox, Place
-from supervisor.model.facts import Event, Unknown
+from supervisor.model.values import Event, Unknown
 from tests.supervisor.containerd.taskevents import ADDRESS, ended, life, told, untold, wanted
 
 LIVES = ("create", "create", "start", "start")

@@ -16,7 +16,7 @@ from supervisor.containerd import outbox, publish
 from supervisor.containerd.envelopes import request
 from supervisor.containerd.publish import Publisher
 from supervisor.model.errors import CannotStart, Code
-from supervisor.model.facts import Event
+from supervisor.model.values import Event
 from supervisor.store.database import Change
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.server import Call, Server

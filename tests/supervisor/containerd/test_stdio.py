@@ -8,7 +8,7 @@ import pytest
 from supervisor.containerd import stdio
 from supervisor.containerd.stdio import Wanted, Words
 from supervisor.model.errors import BadRequest
-from supervisor.model.logspecs import ForeignStreams
+from supervisor.model.values import ForeignStreams
 
 
 def parse(stdin: str = "", stdout: str = "", stderr: str = "") -> Wanted:

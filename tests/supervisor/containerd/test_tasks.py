@@ -8,7 +8,8 @@ from supervisor.containerd.tasks import CREATED, PAUSED, RUNNING, STOPPED, Look,
 from supervisor.model import errors
 from supervisor.model.errors import Code, ExitdError
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import (
+from supervisor.model.taskfacts import Stdio, Task, TaskExec, Tombstone
+from supervisor.model.values import (
     By,
     Container,
     Exit,
@@ -24,7 +25,6 @@ from supervisor.model.facts import (
     Spec,
     Unknown,
 )
-from supervisor.model.taskfacts import Stdio, Task, TaskExec, Tombstone
 from supervisor.ttrpc.faults import CallFailed
 
 INIT = Process(40, 4)

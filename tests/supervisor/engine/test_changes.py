@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from supervisor.engine.containers import Changes, Test
-from supervisor.model.facts import Container, Phase
+from supervisor.model.values import Container, Phase
 from tests.supervisor.happenings import container
 
 RUNNING, EXITED = container(Phase.RUNNING), container(Phase.EXITED)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.engine.containers import Containers
-from supervisor.model.facts import Container, Phase, Spec
 from supervisor.model.taskfacts import Task
+from supervisor.model.values import Container, Phase, Spec
 
 IDS, NAMES, PODS = ("a", "b", "c", "d"), ("x", "y"), ("", "a", "p")
 KEPT = st.tuples(

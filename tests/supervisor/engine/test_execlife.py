@@ -17,8 +17,8 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.execs import CONTAINER_EXIT, ExecPhase
-from supervisor.model.facts import Exited, Phase, Reason, RunKey, Signaled, Unknown
 from supervisor.model.lifecycle import Paused
+from supervisor.model.values import Exited, Phase, Reason, RunKey, Signaled, Unknown
 from tests.supervisor.exec_fakes import SPEC, at_once, running, settled
 from tests.supervisor.fakes import hasty, in_loop, until
 from tests.supervisor.happenings import USER

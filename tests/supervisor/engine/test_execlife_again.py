@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.model.errors import ShimFailed
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import Exited, Phase, Process, Unknown
+from supervisor.model.values import Exited, Phase, Process, Unknown
 from supervisor.runtime.sandbox import NoProcess
 from supervisor.store.database import Change
 from tests.supervisor.exec_fakes import SPEC, again, at_once, looked_up, running, settled

@@ -12,8 +12,8 @@ from supervisor.engine.admission import Admission
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.operations import Settings
 from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
-from supervisor.model.facts import Exited, Phase, Reason, RunKey, Signaled
 from supervisor.model.lifecycle import StartAsked, Started
+from supervisor.model.values import Exited, Phase, Reason, RunKey, Signaled
 from supervisor.runtime.managers import Containers
 from tests.supervisor.engine.test_operations import Admits, no_info
 from tests.supervisor.exec_fakes import SPEC, WEB, ExecWorld, at_once, exec_world, settled

@@ -16,7 +16,7 @@ from supervisor.engine import foundlings
 from supervisor.engine.foundlings import Foundlings
 from supervisor.model import adoption
 from supervisor.model.errors import RuntimeFailed
-from supervisor.model.facts import Exited, Phase, Process
+from supervisor.model.values import Exited, Phase, Process
 from supervisor.runtime.sandbox import Found
 from supervisor.store.database import Change
 from supervisor.system.inotify import Inotify, Overflow

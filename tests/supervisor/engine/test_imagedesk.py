@@ -14,7 +14,7 @@ from supervisor.engine.imagedesk import LOADS, PULLS, ImageDesk, pause_root
 from supervisor.images.facts import Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart, ImageInUse, NoSuchImage, ShuttingDown, TimedOut
-from supervisor.model.facts import Spec
+from supervisor.model.values import Spec
 from supervisor.system.aside import Aside
 from tests.supervisor.images.building import write_layout
 from tests.supervisor.images.stores import PLAIN, TALL

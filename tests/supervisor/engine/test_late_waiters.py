@@ -13,7 +13,7 @@ from supervisor.config.settings import Config, Retention
 from supervisor.engine.admission import Admission
 from supervisor.engine.operations import Operations, Settings
 from supervisor.model.errors import AmbiguousId, NoSuchContainer
-from supervisor.model.facts import Exit, Exited, Spec
+from supervisor.model.values import Exit, Exited, Spec
 from supervisor.runtime.managers import Containers
 from tests.supervisor.engine.test_operations import Admits, no_info
 from tests.supervisor.fakes import World, hasty, in_loop, until, world

@@ -12,8 +12,7 @@ from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.config.settings import Config
 from supervisor.engine import logplaces
 from supervisor.model.errors import BadRequest, ShimFailed, WrongState
-from supervisor.model.facts import Container, Phase, Spec
-from supervisor.model.logspecs import LogDriver, LogMode, LogSpec
+from supervisor.model.values import Container, LogDriver, LogMode, LogSpec, Phase, Spec
 from supervisor.runtime.oci import runplan
 from supervisor.streams.logs import Wanted
 from tests.supervisor.engine.test_operations import WEB, obeys, running, serving

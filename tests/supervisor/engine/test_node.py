@@ -10,8 +10,8 @@ from supervisor.engine import node
 from supervisor.engine.containers import exit_of, is_ended, is_over
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, RuntimeFailed, ShimFailed, StoreFailed, WrongState
-from supervisor.model.facts import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec, Unknown
 from supervisor.model.restart import Backoff
+from supervisor.model.values import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec, Unknown
 from supervisor.store.database import Change
 from supervisor.system.clock import boot_now
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, until, world

@@ -8,8 +8,8 @@ from supervisor.engine import containers
 from supervisor.engine.containers import is_ended
 from supervisor.model import lifecycle
 from supervisor.model.errors import AmbiguousId, NameTaken, NoSuchContainer, Recovering, StoreFailed, TimedOut
-from supervisor.model.facts import Spec
 from supervisor.model.taskfacts import Task
+from supervisor.model.values import Spec
 from tests.supervisor.fakes import hasty, until, world
 
 __all__ = ["hasty"]

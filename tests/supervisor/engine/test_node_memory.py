@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.model.facts import Event, Exited, Phase, Pod, Spec
+from supervisor.model.values import Event, Exited, Phase, Pod, Spec
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 
 __all__ = ["hasty"]

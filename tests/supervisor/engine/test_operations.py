@@ -12,8 +12,8 @@ from supervisor.engine import operations
 from supervisor.engine.admission import Admission
 from supervisor.engine.operations import Operations, Settings
 from supervisor.model.errors import NoSuchContainer, RuntimeFailed, TimedOut, WrongState
-from supervisor.model.facts import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
 from supervisor.model.restart import Backoff
+from supervisor.model.values import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
 from supervisor.model.views import Info
 from supervisor.runtime.managers import Containers
 from supervisor.store.events import Bookmark

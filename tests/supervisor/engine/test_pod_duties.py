@@ -4,7 +4,8 @@ from dataclasses import replace
 from itertools import product
 
 from supervisor.model import pods
-from supervisor.model.facts import (
+from supervisor.model.pods import Duty
+from supervisor.model.values import (
     LIVE,
     By,
     Container,
@@ -22,7 +23,6 @@ from supervisor.model.facts import (
     Source,
     Spec,
 )
-from supervisor.model.pods import Duty
 
 PLAIN = Pod()
 OVER = (Phase.EXITED, Phase.RESTARTING, Phase.REMOVING)

@@ -16,9 +16,11 @@ from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.operations import Settings
 from supervisor.engine.pods import PodKeeper, PodOperations
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
-from supervisor.model.facts import (
+from supervisor.model.pods import State
+from supervisor.model.values import (
     Container,
     ExitPolicy,
+    LogSpec,
     OnPauseExit,
     Phase,
     Pod,
@@ -32,8 +34,6 @@ from supervisor.model.facts import (
     Source,
     Spec,
 )
-from supervisor.model.logspecs import LogSpec
-from supervisor.model.pods import State
 from supervisor.model.views import Info
 from supervisor.runtime.managers import Containers
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world

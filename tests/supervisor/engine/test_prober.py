@@ -10,10 +10,23 @@ import pytest
 
 from supervisor.engine.health_checks import HEALTH, Prober
 from supervisor.model import lifecycle as life
-from supervisor.model.checks import HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.model.errors import ExitdError, RuntimeFailed, StoreFailed, WrongState
-from supervisor.model.facts import Asked, By, Container, Event, Exited, Phase, Reason, RunKey, Signaled, Spec
 from supervisor.model.health import Result
+from supervisor.model.values import (
+    Asked,
+    By,
+    Container,
+    Event,
+    Exited,
+    HealthSpec,
+    HealthStatus,
+    OnUnhealthy,
+    Phase,
+    Reason,
+    RunKey,
+    Signaled,
+    Spec,
+)
 from tests.supervisor.fakes import World, in_loop, until, world
 
 MS = 10**6

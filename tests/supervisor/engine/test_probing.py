@@ -11,7 +11,6 @@ import pytest
 
 from supervisor.engine import health_checks
 from supervisor.engine.health_checks import Probing
-from supervisor.model.checks import HealthSpec
 from supervisor.model.errors import (
     CommandNotExecutable,
     CommandNotFound,
@@ -22,9 +21,9 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.execs import Exec
-from supervisor.model.facts import Exited, ExitStatus, Signaled, Unknown
 from supervisor.model.health import OUTPUT_MAX, Result
 from supervisor.model.lifecycle import Paused
+from supervisor.model.values import Exited, ExitStatus, HealthSpec, Signaled, Unknown
 from tests.supervisor import fakeshim
 from tests.supervisor.exec_fakes import ExecWorld, at_once, running, settled
 from tests.supervisor.fakes import hasty, in_loop, until

@@ -16,7 +16,7 @@ from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import Parts
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import Phase, RunKey
+from supervisor.model.values import Phase, RunKey
 from supervisor.monitor import epoll, rundir
 from supervisor.runtime.managers import Containers
 from tests.shim.test_record import PLAIN, written

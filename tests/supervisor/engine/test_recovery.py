@@ -7,7 +7,7 @@ import pytest
 from supervisor.engine import recovery
 from supervisor.engine.recovery import recover
 from supervisor.model.errors import RuntimeFailed, ShimFailed
-from supervisor.model.facts import LIVE, Container, Exited, Phase, Reason, Source, Unknown
+from supervisor.model.values import LIVE, Container, Exited, Phase, Reason, Source, Unknown
 from supervisor.runtime.sandbox import Found
 from supervisor.store.database import Change
 from tests.supervisor.fakes import World, hasty, until, world

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from supervisor.model.facts import BootTime, Retained
+from supervisor.model.values import BootTime, Retained
 from supervisor.store.database import Change, Keep, Store
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.stored import ended

@@ -10,8 +10,8 @@ from supervisor.config.settings import CgroupDriver, Config, Runtime
 from supervisor.engine.runtimes import chosen, uses_systemd
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, RuntimeMissing
-from supervisor.model.facts import Container, Phase, Pod, Spec
 from supervisor.model.taskfacts import Task
+from supervisor.model.values import Container, Phase, Pod, Spec
 
 PLAIN = Spec(name="c", runtime="")
 GLOBS = Runtime("r", path="/bin/true", pod_annotations=("p.*",), container_annotations=("c.*",))

@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import NoSuchContainer, ShimFailed, WrongState
-from supervisor.model.facts import Container, Phase, RunKey, Spec, Winsize
+from supervisor.model.values import Container, Phase, RunKey, Spec, Winsize
 from supervisor.monitor.control import Control
 from supervisor.monitor.rundir import path_of
 from supervisor.streams.attach import Orders, Output, Session, Target, Wanted

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.model import lifecycle, restart
-from supervisor.model.facts import Exited, Phase, Policy, RestartPolicy, Spec
 from supervisor.model.lifecycle import Moment
+from supervisor.model.values import Exited, Phase, Policy, RestartPolicy, Spec
 from tests.supervisor.fakes import FakeClock, World, until, world
 from tests.supervisor.happenings import SECOND, container, ended, moment
 

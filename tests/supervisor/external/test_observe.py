@@ -15,8 +15,8 @@ from supervisor.external import observe
 from supervisor.external.observe import Sight
 from supervisor.model.errors import BadRequest, NoSuchProcess
 from supervisor.model.evidence import Pending
-from supervisor.model.facts import Exited, ExitStatus, Process, Signaled, Source, Unknown
 from supervisor.model.foreign import UNTOLD
+from supervisor.model.values import Exited, ExitStatus, Process, Signaled, Source, Unknown
 from supervisor.monitor import probe
 
 SECONDS = 30.0

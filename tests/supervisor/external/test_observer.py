@@ -18,7 +18,7 @@ from supervisor.external import observer
 from supervisor.external.observer import ENDED_UNSEEN, Observer
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
-from supervisor.model.facts import Exited, Process, RunKey, Signaled, Unknown
+from supervisor.model.values import Exited, Process, RunKey, Signaled, Unknown
 from supervisor.model.watched import Found, Observed
 from supervisor.monitor import epoll, probe
 from supervisor.monitor.kernelword import BY_PIDFD

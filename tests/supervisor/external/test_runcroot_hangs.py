@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.external import runcroot
 from supervisor.external.runcroot import RuncRoot
-from supervisor.model.facts import By
+from supervisor.model.values import By
 from supervisor.model.watched import Found, Kind, Target
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify

@@ -14,7 +14,7 @@ from supervisor.engine.node import Storing
 from supervisor.external.observer import Observer
 from supervisor.external.watchdesk import WatchDesk
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
-from supervisor.model.facts import By, Process
+from supervisor.model.values import By, Process
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD

@@ -11,7 +11,7 @@ from supervisor.images import documents, merge
 from supervisor.images.documents import Platform
 from supervisor.images.facts import Config, Resolved
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.model.facts import Spec
+from supervisor.model.values import Spec
 
 DIGEST = "sha256:" + "ab" * 32
 POINTER = {"digest": DIGEST, "size": 1}

@@ -8,9 +8,8 @@ import pytest
 from supervisor.images import documents
 from supervisor.images.facts import Config, Resolved
 from supervisor.images.merge import complete
-from supervisor.model.checks import INTERVAL_NS, RETRIES, TIMEOUT_NS, HealthSpec, OnUnhealthy
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.model.facts import Spec
+from supervisor.model.values import INTERVAL_NS, RETRIES, TIMEOUT_NS, HealthSpec, OnUnhealthy, Spec
 
 OWN = HealthSpec(("probe", "-q"), 1, 2, 3, 4)
 

@@ -5,7 +5,7 @@ import pytest
 from supervisor.images.facts import Config, Resolved
 from supervisor.images.merge import complete
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.model.facts import Spec
+from supervisor.model.values import Spec
 
 IMAGE = Config(
     entrypoint=("/e", "-x"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shim.mark import MARK, Mark, Started
 from supervisor.model import adoption
 from supervisor.model.adoption import NEEDED, Adopt, Entry, Foundling, Kind, Known, Leave, Refuse, Remove, Verdict
-from supervisor.model.facts import Phase, Process
+from supervisor.model.values import Phase, Process
 from tests.supervisor.happenings import container, moment
 
 ROOT, NOBODY = 0, 65534

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending, judge
-from supervisor.model.facts import Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
+from supervisor.model.values import Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
 
 INIT = Process(40, 4)
 NOW = 1_000 * 10**9

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from supervisor.model import execs
 from supervisor.model.errors import WrongState
 from supervisor.model.execs import CONTAINER_EXIT, TIMEOUT, Exec, ExecHappening, ExecPhase, ExecSpec, ExecStep, step
-from supervisor.model.facts import (
+from supervisor.model.values import (
     Asked,
     BootTime,
     By,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model import facts
-from supervisor.model.facts import Exited, ExitStatus, Phase, Signaled, Source, Unknown, fold
+from supervisor.model import values
+from supervisor.model.values import Exited, ExitStatus, Phase, Signaled, Source, Unknown, fold
 
-FACTS = [each for _, each in inspect.getmembers(facts, dataclasses.is_dataclass)]
+FACTS = [each for _, each in inspect.getmembers(values, dataclasses.is_dataclass)]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_a_status_folds_into_the_one_number_foreign_protocols_want(status: ExitS
 
 @given(st.none() | st.integers(-(2**31), 2**31))
 def test_a_number_that_proves_nothing_is_not_folded_into_an_answer(number: int | None) -> None:
-    assert fold(Unknown("fifo-number-only", number)) == facts.UNKNOWN_NUMBER
+    assert fold(Unknown("fifo-number-only", number)) == values.UNKNOWN_NUMBER
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -38,4 +38,4 @@ def test_the_sources_stand_in_the_order_of_trust() -> None:
 
 
 def test_a_live_phase_is_one_with_an_init() -> None:
-    assert set(Phase) - facts.LIVE == {Phase.CREATING, Phase.EXITED, Phase.RESTARTING, Phase.REMOVING}
+    assert set(Phase) - values.LIVE == {Phase.CREATING, Phase.EXITED, Phase.RESTARTING, Phase.REMOVING}

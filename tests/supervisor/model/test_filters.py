@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model.checks import HealthStatus
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Container, Event, Phase, Spec
 from supervisor.model.filters import CONTAINER_KEYS, EVENT_KEYS, EVERYTHING, STATUS_WORDS, parse
+from supervisor.model.values import Container, Event, HealthStatus, Phase, Spec
 
 WEB = Container(
     "abc123", Spec(name="web-1", labels=(("tier", "front"), ("env", "")), namespace="shop"), Phase.RUNNING, 1, 1

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.model import foreign
-from supervisor.model.facts import By, Exited, Process, Reason, Report, RunKey, Signaled, Source, Unknown
 from supervisor.model.foreign import BadState
+from supervisor.model.values import By, Exited, Process, Reason, Report, RunKey, Signaled, Source, Unknown
 from supervisor.model.watched import Found, Observed
 from supervisor.store import codec
 

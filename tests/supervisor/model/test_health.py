@@ -8,10 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.model import health
-from supervisor.model.checks import SECOND_NS, HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import Exited, ExitStatus, Signaled, Unknown
 from supervisor.model.health import DropProbe, Froze, Health, Probe, Probed, Result, Skipped, Thawed, Tick
+from supervisor.model.values import (
+    SECOND_NS,
+    Exited,
+    ExitStatus,
+    HealthSpec,
+    HealthStatus,
+    OnUnhealthy,
+    Signaled,
+    Unknown,
+)
 
 SPEC = HealthSpec(("true",), 30 * SECOND_NS, 5 * SECOND_NS, 3, 0, OnUnhealthy.KILL)
 NOW = 1000 * SECOND_NS

@@ -6,7 +6,9 @@ import pytest
 
 from supervisor.model import lifecycle as life
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import (
+from supervisor.model.lifecycle import Happening
+from supervisor.model.taskfacts import Task
+from supervisor.model.values import (
     LIVE,
     Asked,
     BootTime,
@@ -21,8 +23,6 @@ from supervisor.model.facts import (
     Source,
     Unknown,
 )
-from supervisor.model.lifecycle import Happening
-from supervisor.model.taskfacts import Task
 from tests.supervisor.happenings import (
     ALL,
     INIT,

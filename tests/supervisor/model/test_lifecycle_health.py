@@ -6,10 +6,22 @@ import pytest
 
 from supervisor.model import lifecycle as life
 from supervisor.model import restart
-from supervisor.model.checks import SECOND_NS, HealthSpec, HealthStatus, OnUnhealthy
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import Asked, By, Container, Exited, Phase, Policy, Reason, Signaled
 from supervisor.model.restart import Backoff
+from supervisor.model.values import (
+    SECOND_NS,
+    Asked,
+    By,
+    Container,
+    Exited,
+    HealthSpec,
+    HealthStatus,
+    OnUnhealthy,
+    Phase,
+    Policy,
+    Reason,
+    Signaled,
+)
 from tests.supervisor.happenings import KILLED, MS, SECOND, STOP, after, asked, container, ended, moment
 
 HEALTH = By(policy="health")

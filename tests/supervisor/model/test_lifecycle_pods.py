@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.model import lifecycle as life
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import LIVE, By, Container, Exited, ExitStatus, Phase, Pod, Reason, Signaled, Spec
+from supervisor.model.values import LIVE, By, Container, Exited, ExitStatus, Phase, Pod, Reason, Signaled, Spec
 from tests.supervisor.happenings import ALL, INIT, SECOND, asked, container, ended, moment
 
 PAUSE_EXIT = By(policy="pause-exit")

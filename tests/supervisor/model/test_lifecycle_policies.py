@@ -7,8 +7,8 @@ import pytest
 from supervisor.model import lifecycle as life
 from supervisor.model import restart
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import Container, Exited, ExitStatus, Oom, Phase, Reason, Signaled, Unknown
 from supervisor.model.restart import Backoff
+from supervisor.model.values import Container, Exited, ExitStatus, Oom, Phase, Reason, Signaled, Unknown
 from tests.supervisor.happenings import KILLED, MS, SECOND, USER, after, asked, container, ended, moment
 
 

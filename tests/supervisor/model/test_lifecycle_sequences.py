@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from supervisor.model import lifecycle as life
 from supervisor.model import restart
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import (
+from supervisor.model.lifecycle import Moment, Step
+from supervisor.model.values import (
     LIVE,
     Asked,
     By,
@@ -26,7 +27,6 @@ from supervisor.model.facts import (
     Spec,
     Unknown,
 )
-from supervisor.model.lifecycle import Moment, Step
 from tests.supervisor.happenings import ALL, INIT, SHIM, USER, ended, moment
 
 STATUSES = st.one_of(

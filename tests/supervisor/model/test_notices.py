@@ -6,9 +6,9 @@ from pathlib import Path
 from supervisor.model import execs, lifecycle
 from supervisor.model import lifecycle as life
 from supervisor.model.execs import ExecSpec
-from supervisor.model.facts import Container, Event, Exited, Phase, RunKey, Signaled, Spec
 from supervisor.model.lifecycle import Happening
 from supervisor.model.taskfacts import CLEANED_UP, Notice, Stdio, Task
+from supervisor.model.values import Container, Event, Exited, Phase, RunKey, Signaled, Spec
 from supervisor.store import codec
 from tests.supervisor.exec_fakes import ExecWorld, running
 from tests.supervisor.fakes import in_loop, until

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Phase
 from supervisor.model.pods import FAMILIES, Family, Place, Role
+from supervisor.model.values import Phase
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.type_key)
 POD = "4f5e" * 16

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import (
+from supervisor.model.restart import Ended, RemoveNow, RestartAt
+from supervisor.model.values import (
     BootTime,
     By,
     Container,
@@ -22,7 +23,6 @@ from supervisor.model.facts import (
     Spec,
     Unknown,
 )
-from supervisor.model.restart import Ended, RemoveNow, RestartAt
 
 MS = 10**6
 SECOND = 10**9

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Action, Exited, ExitStatus, Phase, Reason, RestartRule, Signaled, Unknown, fold
 from supervisor.model.restart import Ended, RestartAt
+from supervisor.model.values import Action, Exited, ExitStatus, Phase, Reason, RestartRule, Signaled, Unknown, fold
 from tests.supervisor.model.test_restart import LOST, NOW, make
 
 RULES = st.lists(

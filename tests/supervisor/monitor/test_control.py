@@ -11,7 +11,7 @@ import pytest
 
 from shim import fields
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
-from supervisor.model.facts import Counters, Winsize
+from supervisor.model.values import Counters, Winsize
 from supervisor.monitor import control
 from supervisor.monitor.control import Control
 from supervisor.system import room

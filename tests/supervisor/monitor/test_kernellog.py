@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model.facts import Exited, ExitStatus, Process, Report, Signaled, Source
+from supervisor.model.values import Exited, ExitStatus, Process, Report, Signaled, Source
 from supervisor.monitor import kernellog
 from supervisor.monitor.kernellog import Kill, Known, Reader, Since
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from supervisor.config.settings import KernelWitness
-from supervisor.model.facts import Source
+from supervisor.model.values import Source
 from supervisor.monitor import kernelword
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelWord, chosen

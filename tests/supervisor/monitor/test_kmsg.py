@@ -9,7 +9,7 @@ from signal import SIGKILL
 
 import pytest
 
-from supervisor.model.facts import Exited, Process, Report, Signaled, Source
+from supervisor.model.values import Exited, Process, Report, Signaled, Source
 from supervisor.monitor import kmsg
 from supervisor.monitor.kernellog import Kill, Known
 from supervisor.monitor.kmsg import KernelLog

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from supervisor.model.facts import Source
+from supervisor.model.values import Source
 from supervisor.monitor import probe
 
 MOUNTINFO = """22 1 8:1 / / rw - ext4 /dev/root rw

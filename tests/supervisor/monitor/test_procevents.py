@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import procevents
 from supervisor.monitor.procevents import Answered, Ended, Executed, Forked, Lives, Message, Standing, Threads
 

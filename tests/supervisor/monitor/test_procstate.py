@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from shim import native
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import procfs
 from tests.system.daemonrig import until
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import procfs
 from supervisor.monitor.procfs import Kin, family, look
 from tests.supervisor.children import name_of

@@ -12,7 +12,7 @@ import pytest
 
 from shim import fields, record
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import rundir
 from supervisor.monitor.rundir import RunDirectory, path_of
 from tests.shim.test_record import PLAIN, written

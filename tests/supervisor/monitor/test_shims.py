@@ -8,7 +8,7 @@ import pytest
 
 from shim import launch
 from supervisor.model.errors import Busy
-from supervisor.model.facts import RunKey
+from supervisor.model.values import RunKey
 from supervisor.monitor import rundir, shims
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Watch

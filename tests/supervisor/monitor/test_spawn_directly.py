@@ -10,7 +10,7 @@ import pytest
 
 from shim import prepare
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import RunKey
+from supervisor.model.values import RunKey
 from supervisor.monitor import keeper
 from supervisor.monitor.shims import Shims
 from tests.supervisor.children import descriptors

@@ -9,7 +9,7 @@ import pytest
 
 from shim.mark import Started
 from supervisor.model.adoption import Entry, Foundling, Kind
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import survey
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
 from tests.supervisor.handmade import Handmade

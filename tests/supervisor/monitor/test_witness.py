@@ -14,7 +14,7 @@ import pytest
 from shim import native
 from shim.record import Record
 from supervisor.model import evidence
-from supervisor.model.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
+from supervisor.model.values import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.keeper import JournalUnread

@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.model import filters
 from supervisor.model.errors import BadRequest, Compacted
-from supervisor.model.facts import Event
+from supervisor.model.values import Event
 from supervisor.store.database import Change, Keep, Store
 from supervisor.store.events import Bookmark, EventLog, Item, Lost
 

@@ -7,12 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.facts import (
+from supervisor.model.values import (
     By,
     Container,
     Event,
     Exit,
     Exited,
+    LogDriver,
+    LogSpec,
     Oom,
     Phase,
     Process,
@@ -23,7 +25,6 @@ from supervisor.model.facts import (
     Spec,
     Unknown,
 )
-from supervisor.model.logspecs import LogDriver, LogSpec
 from supervisor.store import codec
 
 EXIT = Exit(RunKey("c1", 3), "web", "default", Exited(43), Source.KEEPER, Reason.SELF, By(), Oom(), 7, None, None)

@@ -12,7 +12,8 @@ from supervisor.api import replies
 from supervisor.model import lifecycle
 from supervisor.model.errors import WrongState
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.facts import (
+from supervisor.model.taskfacts import Task
+from supervisor.model.values import (
     BootTime,
     By,
     Container,
@@ -28,7 +29,6 @@ from supervisor.model.facts import (
     Source,
     Spec,
 )
-from supervisor.model.taskfacts import Task
 from supervisor.model.views import View
 from supervisor.store import codec, salvage
 from supervisor.store.codec import Damaged

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.model.errors import CannotStart
-from supervisor.model.facts import BootTime, Retained
+from supervisor.model.values import BootTime, Retained
 from supervisor.store import codec, schema
 from supervisor.store.database import Change, Store
 from tests.supervisor.stored import ended, event, opened

@@ -9,8 +9,8 @@ import pytest
 
 from supervisor.model.errors import NameTaken
 from supervisor.model.execs import ExecPhase
-from supervisor.model.facts import Exited, RunKey, Unknown
 from supervisor.model.taskfacts import Tombstone
+from supervisor.model.values import Exited, RunKey, Unknown
 from supervisor.model.watched import Kind, Target
 from supervisor.store import codec, salvage
 from supervisor.store.codec import TOMBSTONE_OF

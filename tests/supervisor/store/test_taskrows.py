@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from supervisor.model import lifecycle
-from supervisor.model.facts import By, Container, Exited, Phase, Process, Spec
 from supervisor.model.lifecycle import RemoveAsked, StartAsked
 from supervisor.model.taskfacts import RootMount, Stdio, Task, TaskExec, Tombstone
+from supervisor.model.values import By, Container, Exited, Phase, Process, Spec
 from supervisor.store import codec
 from supervisor.store.codec import KEPT_NS, key_parts
 from supervisor.store.database import Change

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.model.logspecs import LogDriver
+from supervisor.model.values import LogDriver
 from supervisor.streams import logs
 from supervisor.streams.logline import Item, stamp
 from supervisor.streams.logs import Wanted

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.model.errors import ShimFailed, WrongState
-from supervisor.model.facts import Winsize
+from supervisor.model.values import Winsize
 from supervisor.streams import attach
 from supervisor.streams.attach import Dropped, Item, Output, Session, Target, Wanted
 from tests.supervisor.descriptors import open_now

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import Container, Phase, Pod
+from supervisor.model.values import Container, Phase, Pod
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.oci import bundle, cgroups
 from supervisor.runtime.oci.runplan import Place

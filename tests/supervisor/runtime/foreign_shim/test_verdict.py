@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.model.evidence import Pending
-from supervisor.model.facts import NEVER_STARTED, Exited, Process, Report, Signaled, Source, Unknown, fold
+from supervisor.model.values import NEVER_STARTED, Exited, Process, Report, Signaled, Source, Unknown, fold
 from supervisor.runtime.foreign_shim.verdict import (
     EVENT_PATIENCE_SECONDS,
     NO_STATUS,

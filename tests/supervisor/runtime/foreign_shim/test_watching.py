@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimLost
-from supervisor.model.facts import Exited, Process, Report, RunKey, Signaled, Source, Unknown
+from supervisor.model.values import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.monitor.kernelword import BY_PIDFD, Executions
 from supervisor.runtime.foreign_shim import watching
 from supervisor.runtime.foreign_shim.link import State

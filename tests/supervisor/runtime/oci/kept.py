@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shim import fields, launch
-from supervisor.model.facts import Process, RunKey
+from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.runtime.oci.watching import Watching

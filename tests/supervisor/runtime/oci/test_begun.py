@@ -4,7 +4,7 @@ import os
 import subprocess
 from dataclasses import replace
 
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.runtime.oci.begun import Found, Member, find, in_session, look
 
 SHIM, SINCE = 50, 1000

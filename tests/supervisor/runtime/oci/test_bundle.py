@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Container, Mount, Phase, Pod, Spec
+from supervisor.model.values import Container, Mount, Phase, Pod, Spec
 from supervisor.runtime.oci import bundle, rootfs
 
 ID, POD = "a" * 64, "b" * 64

@@ -13,7 +13,7 @@ import pytest
 
 from shim import native
 from supervisor.model.errors import ShimFailed, TimedOut
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import procfs
 from supervisor.runtime.oci import cgroups
 from tests.supervisor.descriptors import only, open_now

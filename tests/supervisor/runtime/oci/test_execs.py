@@ -6,7 +6,7 @@ import pytest
 
 from shim import native
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.facts import Container, Process, RunKey
+from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import rundir
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.runplan import Place

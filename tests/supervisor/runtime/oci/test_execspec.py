@@ -6,8 +6,8 @@ import pytest
 
 from supervisor.model.errors import BadRequest
 from supervisor.model.execs import ExecSpec
-from supervisor.model.facts import Spec, Winsize
 from supervisor.model.rights import DEFAULT
+from supervisor.model.values import Spec, Winsize
 from supervisor.runtime.oci.execspec import process
 from supervisor.runtime.oci.spec import Document, config
 from supervisor.runtime.oci.users import Ids

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.model.errors import TimedOut
-from supervisor.model.facts import Container, Phase, Process, RunKey, Spec
+from supervisor.model.values import Container, Phase, Process, RunKey, Spec
 from supervisor.monitor import rundir
 from supervisor.runtime.oci import rootfs, watching
 from supervisor.runtime.oci.execs import NativeExecs

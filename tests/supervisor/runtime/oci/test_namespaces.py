@@ -8,7 +8,7 @@ import pytest
 
 from shim import native
 from supervisor.model.errors import WrongState
-from supervisor.model.facts import Process, Spec
+from supervisor.model.values import Process, Spec
 from supervisor.runtime.oci import namespaces
 from tests.supervisor.descriptors import open_now
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.model.errors import RuntimeFailed, TimedOut
-from supervisor.model.facts import Container, Phase
-from supervisor.model.security import BUILTIN, Security
 from supervisor.model.taskfacts import Task
+from supervisor.model.values import BUILTIN, Container, Phase, Security
 from supervisor.monitor import rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.runtime.oci import bundle, cgroups, rest

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from supervisor.model.facts import RunKey
+from supervisor.model.values import RunKey
 from supervisor.monitor.epoll import Monitor
 from supervisor.runtime.oci import cgroups, oomwatch
 from supervisor.runtime.oci.oomwatch import OomWatch

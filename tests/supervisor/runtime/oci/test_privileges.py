@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Spec
 from supervisor.model.rights import DEFAULT, NAMES, Rights, Ulimit
-from supervisor.model.security import Security
+from supervisor.model.values import Security, Spec
 from supervisor.runtime.oci import machine
 from supervisor.runtime.oci.privileges import Device, user_of
 from supervisor.runtime.oci.spec import Document, Host, adapt_bundle, config

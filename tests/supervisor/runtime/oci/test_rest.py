@@ -8,7 +8,7 @@ import pytest
 
 from shim import names, native, plan
 from supervisor.model.errors import ShimFailed
-from supervisor.model.facts import Process
+from supervisor.model.values import Process
 from supervisor.monitor import rundir
 from supervisor.runtime.oci import rest
 from tests.supervisor.children import child

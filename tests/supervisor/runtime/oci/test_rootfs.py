@@ -9,7 +9,7 @@ import pytest
 
 from shim import native
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Mount, Spec
+from supervisor.model.values import Mount, Spec
 from supervisor.runtime.oci import rootfs
 
 needs_root = pytest.mark.root("mounts need root")

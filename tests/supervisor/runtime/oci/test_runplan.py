@@ -3,7 +3,7 @@
 import pytest
 
 from shim import plan
-from supervisor.model.logspecs import ForeignStreams
+from supervisor.model.values import ForeignStreams
 from supervisor.monitor import kmsg
 from supervisor.runtime.oci import runplan
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.model.security import Security
+from supervisor.model.values import Security
 from supervisor.runtime.oci import seccomp
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import ALLOWED, DENIED, GATED, Machine, builtin

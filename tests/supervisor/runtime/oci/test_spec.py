@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from supervisor.model.errors import BadRequest
-from supervisor.model.facts import Mount, Spec
 from supervisor.model.rights import DEFAULT
-from supervisor.model.security import Security
+from supervisor.model.values import Mount, Security, Spec
 from supervisor.runtime.oci.spec import (
     Document,
     Host,

@@ -1,14 +1,136 @@
-"""The facts exitd deals in: frozen values, each meaning one thing. Not knowing is a fact too."""
+"""The values exitd deals in, frozen, each meaning one thing. Not knowing is a value too.
+
+The fields, their defaults and what they mean are docker's (Dockerfile reference, HEALTHCHECK); what follows is podman's
+(podman-run(1), --health-on-failure).
+"""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
-from supervisor.model.checks import HealthSpec, HealthStatus
-from supervisor.model.logspecs import ForeignStreams, LogSpec
 from supervisor.model.rights import Rights
-from supervisor.model.security import Security
 from supervisor.model.taskfacts import Notice, Task
+
+# -- health checks
+
+
+SECOND_NS = 10**9
+INTERVAL_NS, TIMEOUT_NS, RETRIES = 30 * SECOND_NS, 30 * SECOND_NS, 3
+MIN_NS, MAX_NS = 10**6, 86_400 * SECOND_NS  # of every time of a check: a millisecond to a day
+RETRIES_MAX = 2**31 - 1
+SHELL = ("/bin/sh", "-c")  # what runs a check that is a line of shell
+
+
+class OnUnhealthy(StrEnum):
+    """What becomes of a container that is unhealthy.
+
+    kill: SIGKILL, then the restart policy has its say. stop: as a user's stop, it stays stopped. restart: stop, then
+    the next run whatever the policy says, with the policy's back-off.
+    """
+
+    NONE = "none"
+    KILL = "kill"
+    RESTART = "restart"
+    STOP = "stop"
+
+
+class HealthStatus(StrEnum):
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSpec:
+    """In a request no args mean the image's check, one empty word no check at all, and 0 what the image says, or else
+    the default. In a container everything is filled in."""
+
+    args: tuple[str, ...] = ()
+    interval_ns: int = 0  # from the container's start, or the end of a probe, to the next probe
+    timeout_ns: int = 0  # a probe that takes longer is ended and has failed
+    retries: int = 0  # this many failures in a row make it unhealthy
+    start_period_ns: int = 0  # failures do not count before the first success, or until this long after the start
+    on_failure: OnUnhealthy = OnUnhealthy.NONE
+
+    @property
+    def is_off(self) -> bool:
+        return self.args == ("",)
+
+
+# -- output
+#
+# What becomes of a container's output: facts, as those of `facts`, which has them in its Spec.
+
+
+class LogDriver(StrEnum):
+    """What becomes of a container's output beside those who are attached."""
+
+    CRI = "cri"
+    JSON_FILE = "json-file"
+    JOURNALD = "journald"
+    NONE = "none"
+
+
+class LogMode(StrEnum):
+    """What a sink that does not keep up does to the container: holds its output up, or misses a part of it."""
+
+    BLOCKING = "blocking"
+    NON_BLOCKING = "non-blocking"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSpec:
+    """Where a container's output is kept. None, in a request only: as the daemon's configuration has it."""
+
+    driver: LogDriver | None = LogDriver.CRI
+    path: str = ""  # of the file; empty: in the container's own directory. In a request, relative to the pod's
+    max_bytes: int | None = 0  # a file that would grow beyond is rotated first; 0: never
+    max_files: int = 0  # kept then, the current one included; 0, in a request: as the configuration has it
+    mode: LogMode = LogMode.BLOCKING
+    buffer_bytes: int = 0  # for each sink that does not keep up; 0: as the shim has it
+
+    @property
+    def to_file(self) -> bool:
+        return self.driver in (LogDriver.CRI, LogDriver.JSON_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignStreams:
+    """Where a foreign client has a process's streams, beside the log and those who attach. The paths are the shim's to
+    open, whenever one begins: of a fifo both ends, of a file its end. Empty: there is no such client."""
+
+    out: str = ""  # a fifo, or a file that is there
+    err: str = ""
+    stdin: str = ""  # a fifo
+    logger: tuple[str, ...] = ()  # a program that gets the output, instead of `out` and `err`
+    logger_env: tuple[str, ...] = ()  # NAME=value, all that it gets
+    uid: int = 0  # whose the pipes are that the process writes to and reads from
+    gid: int = 0
+
+
+# -- what holds a container back
+#
+# What holds a container back beside its capabilities: facts, as those of `facts`, which has them in its Spec.
+
+
+BUILTIN = "builtin"  # exitd's own seccomp profile
+UNCONFINED = "unconfined"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What was asked for. Nothing: what exitd gave before it could be asked, and what a bundle says by itself."""
+
+    seccomp: str = ""  # builtin | unconfined | a profile, JSON as docker reads it
+    no_new_privileges: bool | None = None  # None: true, or as the bundle has it
+    apparmor: str = ""  # a profile that the kernel has loaded
+    selinux: str = ""  # the label of its processes
+
+
+# -- containers and their ends
+#
+# The facts exitd deals in: frozen values, each meaning one thing. Not knowing is a fact too.
+
 
 START_SECONDS = 10  # what a start may take at most
 NEVER_STARTED = "never-started"  # the cause of an end whose program was never executed: no number is its code
