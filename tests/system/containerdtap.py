@@ -12,7 +12,7 @@ from typing import Any
 from protos.containerd import events_pb2 as pb
 from protos.containerd.forward_pb2 import ForwardRequest
 from protos.ttrpc.v1 import ttrpc_pb2 as wire
-from supervisor.containerd.envelopes import FORWARD
+from supervisor.containerd.publish import FORWARD
 from supervisor.ttrpc.frames import REQUEST, RESPONSE, Decoder, Frame
 from tests.system.containerdhistory import End, Told, Who
 

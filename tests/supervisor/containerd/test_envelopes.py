@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.containerd import events_pb2 as pb
-from supervisor.containerd import envelopes
+from supervisor.containerd import publish
 from supervisor.model.taskfacts import Notice, RootMount
 from supervisor.model.values import Event, ExitStatus, Signaled, Unknown
 from tests.supervisor.containerd.taskevents import AT_NS, TASK, ended, told
@@ -47,7 +47,7 @@ SAID: list[tuple[Event, str, Any]] = [
 
 def said(event: Event) -> Any:
     assert event.task is not None
-    envelope = envelopes.request(event, event.task).envelope
+    envelope = publish.request(event, event.task).envelope
     message = getattr(pb, envelope.event.type_url.rpartition(".")[2])()
     message.ParseFromString(envelope.event.value)
     return message
@@ -56,7 +56,7 @@ def said(event: Event) -> Any:
 @pytest.mark.parametrize(("event", "topic", "message"), SAID, ids=lambda value: value if isinstance(value, str) else "")
 def test_each_event_is_said_with_all_that_containerd_needs(event: Event, topic: str, message: Any) -> None:
     assert event.task is not None
-    envelope = envelopes.request(event, event.task).envelope
+    envelope = publish.request(event, event.task).envelope
     assert envelope.topic == f"/tasks/{topic}"
     assert (envelope.namespace, envelope.timestamp) == ("k8s.io", AT)
     assert envelope.event.type_url == message.DESCRIPTOR.full_name

@@ -13,8 +13,7 @@ from google.protobuf.empty_pb2 import Empty
 from protos.containerd import events_pb2
 from protos.containerd.forward_pb2 import Envelope, ForwardRequest
 from supervisor.containerd import outbox, publish
-from supervisor.containerd.envelopes import request
-from supervisor.containerd.publish import Publisher
+from supervisor.containerd.publish import Publisher, request
 from supervisor.model.errors import CannotStart, Code
 from supervisor.model.values import Event
 from supervisor.store.database import Change
