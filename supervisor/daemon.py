@@ -29,8 +29,8 @@ from supervisor.api.server import ApiServer
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Config, Limits
 from supervisor.containerd import adapter
-from supervisor.engine import logplaces, reconcile, recovery, runtimes
-from supervisor.engine.admission import Admission
+from supervisor.engine import reconcile, recovery
+from supervisor.engine.admission import Admission, uses_systemd, with_log, with_runtime
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.foundlings import Foundlings
@@ -354,7 +354,7 @@ def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, ope
 
 
 def _settled(spec: Spec, config: Config) -> Spec:
-    return logplaces.chosen(runtimes.chosen(spec, config), config)
+    return with_log(with_runtime(spec, config), config)
 
 
 def _backoff(limits: Limits) -> Backoff:
@@ -400,7 +400,7 @@ def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Ev
         seq=node.events.last_seq,
         state_file_system=probe.file_system(now.state),
         settings=(
-            ("cgroup_driver", "systemd" if runtimes.uses_systemd(now.cgroup_driver) else "cgroupfs"),
+            ("cgroup_driver", "systemd" if uses_systemd(now.cgroup_driver) else "cgroupfs"),
             ("kernel_witness", kernel.witness.value),
             ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
             ("waiters", str(len(node.changes))),

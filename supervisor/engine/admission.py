@@ -1,15 +1,173 @@
-"""What a request for a container becomes before it is one: its runtime, its place in a pod, its image."""
+"""What a request for a container becomes before it is one: its runtime, its log, its place in a pod, its image.
 
-from collections.abc import Callable
+A container keeps its runtime over reloads and restarts of the daemon: what one runtime has made, another could not
+start or delete. So path, arguments and cgroup driver go into the stored spec, not only the name. The members of a pod
+have the name from their pause container; what it means, the configuration says at their own creation.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from supervisor.engine import logplaces
+from supervisor.config.settings import CgroupDriver, Config, Runtime
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.node import Node
 from supervisor.model import pods
-from supervisor.model.errors import BadRequest, NoSuchContainer, WrongState
+from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeMissing, WrongState
 from supervisor.model.pods import Place, Role
-from supervisor.model.values import Container, OnPauseExit, Phase, Pod, Spec
+from supervisor.model.values import Container, LogDriver, LogSpec, OnPauseExit, Phase, Pod, Spec
+from supervisor.runtime.foreign_shim import binary
+from supervisor.runtime.oci import runtime
+
+# -- which program runs it
+
+
+POD_LIMITS = ("memory_bytes", "pids_limit", "cpu_limit_milli")
+BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
+
+
+def with_runtime(spec: Spec, config: Config) -> Spec:
+    """The spec with its runtime. RuntimeMissing where there is none that could run it, BadRequest for a limit that its
+    cgroup driver cannot set."""
+    found = config.runtime(spec.runtime)
+    if found.runtime_type and spec.task:
+        raise RuntimeMissing(
+            f"runtime {found.name} is {found.runtime_type}, a shim of its own: a task of containerd's needs an OCI "
+            "runtime such as runc behind exitd's",
+            runtime=found.name,
+        )
+    systemd = uses_systemd(config.cgroup_driver)
+    limit = next((name for name in POD_LIMITS if spec.pod and getattr(spec.pod, name)), "")
+    if systemd and limit:
+        raise BadRequest(
+            f"{limit} of a pod: with the cgroup driver systemd a pod has no cgroup of its own; limit its "
+            "containers instead, or choose the cgroup driver cgroupfs in exitd's configuration"
+        )
+    if limit and found.runtime_type and not binary.is_of_runc(found.runtime_type):
+        raise BadRequest(
+            f"{limit} of a pod: {found.runtime_type} runs its containers where exitd has no cgroup around them; limit "
+            "the containers instead"
+        )
+    return replace(
+        spec,
+        runtime=spec.runtime or config.default_runtime,
+        runtime_path=_program(found),
+        runtime_type=found.runtime_type,
+        runtime_options=found.options,
+        annotation_globs=_globs(spec, found),
+        systemd_cgroup=systemd,
+    )
+
+
+def _program(found: Runtime) -> str:
+    if found.runtime_type and not found.path:
+        return binary.find(found.runtime_type, f"{os.environ.get('PATH', '')}:{runtime.SEARCH_PATH}")
+    return runtime.resolve(found.path or found.name)
+
+
+def _globs(spec: Spec, found: Runtime) -> tuple[str, ...]:
+    """As CRI has it: a pod's annotations reach its members' configurations too."""
+    of_a_pod = found.pod_annotations if spec.pod or spec.sandbox else ()
+    return (*of_a_pod, *(found.container_annotations if not spec.pod else ()))
+
+
+def uses_systemd(driver: CgroupDriver, mark: str = BOOTED_WITH_SYSTEMD) -> bool:
+    """Asked of the machine for `auto`: whether systemd is its init, as sd_booted(3) finds out."""
+    if driver is CgroupDriver.AUTO:
+        return os.path.isdir(mark) and not os.path.islink(mark)
+    return driver is CgroupDriver.SYSTEMD
+
+
+# -- where its log goes
+#
+# Where a container's log goes: settled when it is made, from the configuration of that moment, and kept with it.
+
+
+JOURNAL = "/run/systemd/journal/socket"
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def with_log(spec: Spec, config: Config) -> Spec:
+    """The spec with all of its log. BadRequest for a path that whoever is not root could turn into another, WrongState
+    for the journal of a host that has none: all output would be lost."""
+    asked = spec.log
+    driver = asked.driver or config.log_driver
+    log = LogSpec(driver, asked.path, 0, 0, asked.mode, asked.buffer_bytes)
+    if log.to_file:
+        max_bytes = config.log_max_size if asked.max_bytes is None else asked.max_bytes
+        log = replace(log, max_bytes=max_bytes, max_files=asked.max_files or config.log_max_files)
+    elif asked.path or asked.max_bytes or asked.max_files:
+        raise _bad(asked.path, f"the configuration's log driver {driver} writes no file; choose cri or json-file")
+    if driver is LogDriver.JOURNALD and not os.path.exists(JOURNAL):
+        raise WrongState(f"log driver journald: there is no journal here, {JOURNAL} is missing; choose another driver")
+    check_path(log.path)
+    return replace(spec, log=log)
+
+
+def below(spec: Spec, log_directory: str) -> Spec:
+    """A member's log path may be relative to its pod's log directory, as the CRI has it."""
+    path = spec.log.path
+    if not path or path.startswith("/") or not log_directory:
+        return spec
+    return replace(spec, log=replace(spec.log, path=f"{log_directory.rstrip('/')}/{path}"))
+
+
+def refuse_shared(spec: Spec, others: Iterable[Container]) -> None:
+    """WrongState: two shims would rotate one file."""
+    for other in others if spec.log.path else ():
+        if other.spec.log.path == spec.log.path:
+            raise WrongState(f"log path {spec.log.path} is that of {other.spec.name} already", id=other.id)
+
+
+def check_path(path: str) -> None:
+    """BadRequest unless the file is there or can be made in its directory, and only root can put another one there."""
+    if not path:
+        return
+    if not path.startswith("/"):
+        raise _bad(path, "is relative, and there is no pod with a log directory; write an absolute path")
+    directory = os.path.dirname(path)
+    try:
+        if (real := os.path.realpath(directory, strict=True)) != directory:
+            raise _bad(path, f"there is a link in {directory}; write {real}/{os.path.basename(path)}")
+        _check_directory(path, directory)
+        mode = os.stat(path, follow_symlinks=False).st_mode
+    except FileNotFoundError as error:
+        if error.filename != path:
+            raise _bad(path, f"there is no directory {directory}; make it first") from error
+        return
+    except OSError as error:
+        raise _bad(path, f"{error.filename}: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        what = "a link, and links are not followed" if stat.S_ISLNK(mode) else "no regular file"
+        raise _bad(path, f"it is {what}")
+
+
+def _check_directory(path: str, directory: str) -> None:
+    """What belongs to root in a sticky directory on the way, nobody else can rename."""
+    above = directory
+    while True:
+        found = os.stat(above, follow_symlinks=False)
+        if not stat.S_ISDIR(found.st_mode):
+            raise _bad(path, f"{above} is no directory")
+        if found.st_uid != os.geteuid() and found.st_uid != 0:
+            raise _bad(path, f"{above} does not belong to root")
+        sticky = above != directory and found.st_mode & stat.S_ISVTX
+        if found.st_mode & WRITABLE_BY_OTHERS and not sticky:
+            raise _bad(path, f"others than root can write to {above}")
+        if above == "/":
+            return
+        above = os.path.dirname(above)
+
+
+def _bad(path: str, why: str) -> BadRequest:
+    return BadRequest(f"log path {path}: {why}" if path else f"log: {why}", field="log.path")
+
+
+# -- the whole
+#
+# What a request for a container becomes before it is one: its runtime, its place in a pod, its image.
+
 
 NAME_CHARACTERS = 63
 
@@ -40,7 +198,7 @@ class Admission:
                 f"runtime {spec.runtime}: the pod {pause.spec.name} is under {pause.spec.runtime}, and all containers "
                 "of a pod are under shims of one kind; leave the runtime out, and the pod's is taken"
             )
-        logplaces.refuse_shared(spec, self._node.containers.values())
+        refuse_shared(spec, self._node.containers.values())
         return await self._desk.resolve(spec, container_id)
 
     async def _pod(self, reference: str) -> Container:
@@ -64,7 +222,7 @@ class Admission:
             text = f"cpu_limit_milli {spec.cpu_limit_milli}: the whole pod {pause.spec.name} has {most}; ask for less"
             raise BadRequest(text, field="cpu_limit_milli")
         return replace(
-            logplaces.below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
+            below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
             sandbox=pause.id,
             network="host" if of_host else "pod",
             runtime=spec.runtime or pause.spec.runtime,

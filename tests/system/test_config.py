@@ -12,7 +12,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.config.settings import CgroupDriver
-from supervisor.engine.runtimes import uses_systemd
+from supervisor.engine.admission import uses_systemd
 from supervisor.model.errors import Compacted, RuntimeFailed, RuntimeMissing, TimedOut
 from tests.system import lives
 from tests.system.clirig import Cli

@@ -10,7 +10,7 @@ import pytest
 from shim import plan, programs
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.config.settings import Config
-from supervisor.engine import logplaces
+from supervisor.engine import admission
 from supervisor.model.errors import BadRequest, ShimFailed, WrongState
 from supervisor.model.values import Container, LogDriver, LogMode, LogSpec, Phase, Spec
 from supervisor.runtime.oci import runplan
@@ -23,12 +23,12 @@ STRANGER = 65534
 
 
 def chosen(log: LogSpec, config: Config = CONFIG) -> LogSpec:
-    return logplaces.chosen(Spec("web", log=log), config).log
+    return admission.with_log(Spec("web", log=log), config).log
 
 
 def refused(path: Path | str) -> str:
     with pytest.raises(BadRequest) as caught:
-        logplaces.check_path(str(path))
+        admission.check_path(str(path))
     assert caught.value.metadata["field"] == "log.path"
     return str(caught.value)
 
@@ -50,7 +50,7 @@ def test_what_is_said_counts_before_the_configuration() -> None:
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the journal's socket is, if it is there."""
-    monkeypatch.setattr(logplaces, "JOURNAL", str(tmp_path / "socket"))
+    monkeypatch.setattr(admission, "JOURNAL", str(tmp_path / "socket"))
     return tmp_path / "socket"
 
 
@@ -73,10 +73,10 @@ def test_the_configurations_rotation_is_none_of_a_driver_without_files(journal: 
 
 
 def test_a_file_in_a_directory_of_root_is_fine_whether_it_is_there_or_not(tmp_path: Path) -> None:
-    logplaces.check_path("")
-    logplaces.check_path(f"{tmp_path}/web.log")
+    admission.check_path("")
+    admission.check_path(f"{tmp_path}/web.log")
     (tmp_path / "web.log").touch()
-    logplaces.check_path(f"{tmp_path}/web.log")
+    admission.check_path(f"{tmp_path}/web.log")
 
 
 def test_a_path_that_is_relative_or_whose_directory_is_missing_is_refused(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_directory_that_somebody_else_could_change_is_refused_on_the_whole_way
     (tmp_path / "a" / "b").mkdir(parents=True)
     path = tmp_path / "a" / "b" / "web.log"
     os.chmod(tmp_path / "a", 0o1777)  # sticky: b stays root's, as in /tmp
-    logplaces.check_path(str(path))
+    admission.check_path(str(path))
     for mode in (0o777, 0o770):
         os.chmod(tmp_path / "a", mode)
         assert f"others than root can write to {tmp_path}/a" in refused(path)
