@@ -177,7 +177,7 @@ def test_a_planted_import_of_another_room_is_found(tmp_path: pathlib.Path) -> No
 
 def test_a_planted_circle_is_found(tmp_path: pathlib.Path) -> None:
     planted(tmp_path, "supervisor.model.values", "from supervisor.model.errors import Busy\n")
-    planted(tmp_path, "supervisor.model.errors", "from supervisor.model import facts\n")
+    planted(tmp_path, "supervisor.model.errors", "from supervisor.model import values\n")
     try:
         list(graphlib.TopologicalSorter(targets(tmp_path)).static_order())
     except graphlib.CycleError as error:
