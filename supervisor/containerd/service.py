@@ -241,7 +241,7 @@ class TaskService:
 
     async def pids(self, request: pb.PidsRequest, caller: Caller) -> pb.PidsResponse:
         c = await self._look(caller, request.id)
-        there = await self._manager.pids(c) if c.phase in LIVE else ()
+        there = await self._manager.of(c).pids(c) if c.phase in LIVE else ()
         return tasks.pids_reply(look(c).pid, there, self.execs.pids(c))
 
     async def stats(self, request: pb.StatsRequest, caller: Caller) -> pb.StatsResponse:
@@ -271,7 +271,7 @@ class TaskService:
         if caller.attempt and c.phase is Phase.PAUSED:
             return Empty()
         with self._allowed(Op.PAUSE, c):
-            if caller.attempt and await self._manager.state_process(c) == "paused":
+            if caller.attempt and await self._manager.of(c).state_process(c) == "paused":
                 await self._node.apply(c.id, Paused())  # done by a daemon that has ended before it could be stored
             else:
                 await self._operations.pause(c.id, caller.by)
@@ -282,7 +282,7 @@ class TaskService:
         if caller.attempt and c.phase is Phase.RUNNING:
             return Empty()
         with self._allowed(Op.RESUME, c):
-            if caller.attempt and await self._manager.state_process(c) == "running":
+            if caller.attempt and await self._manager.of(c).state_process(c) == "running":
                 await self._node.apply(c.id, Resumed())
             else:
                 await self._operations.resume(c.id, caller.by)
@@ -292,7 +292,7 @@ class TaskService:
         c = await self._task(caller, request.id)
         check(Op.UPDATE, look(c).status, request.id)
         resources = options.document(request.resources, "LinuxResources")
-        await self._manager.update_container(c, json.dumps(resources))
+        await self._manager.of(c).update_container(c, json.dumps(resources))
         return Empty()
 
     async def checkpoint(self, request: pb.CheckpointTaskRequest, caller: Caller) -> Empty:

@@ -34,7 +34,7 @@ from supervisor.model.values import (
     Unknown,
 )
 from supervisor.monitor.kernellog import Known
-from supervisor.runtime.sandbox import ExecManager, NoProcess
+from supervisor.runtime.sandbox import ExecManagers, NoProcess
 from supervisor.store import salvage
 from supervisor.store.database import AlreadyStored, Change
 from supervisor.system import room
@@ -78,7 +78,7 @@ class Live:
 class Execs:
     """Belongs to one event loop; no locks around its maps. The steps of one exec are in turn."""
 
-    def __init__(self, node: Node, manager: ExecManager) -> None:
+    def __init__(self, node: Node, manager: ExecManagers) -> None:
         self._node = node
         self._manager = manager
         self._live: dict[str, dict[str, Live]] = {}
@@ -184,7 +184,7 @@ class Execs:
 
     async def _make(self, live: Live) -> Exec:
         try:
-            made = await self._manager.create_exec(live.container, live.exec)
+            made = await self._manager.of(live.container).create_exec(live.container, live.exec)
             await self._surely(live, execs.Made(made.init, made.shim, made.oom_kills, made.unseen))
             if made.init is None:
                 live.held = live.held or self._unseen()
@@ -216,7 +216,7 @@ class Execs:
     async def kill(self, live: Live, number: int, everyone: bool, by: By) -> None:
         """Recorded first: should the daemon die in between, the exit still carries its reason. WrongState."""
         e = await self._apply(live, execs.EndAsked(Asked(Reason.KILL, by, number)))
-        await self._manager.signal_exec(live.container, e, number, everyone=everyone)
+        await self._manager.of(live.container).signal_exec(live.container, e, number, everyone=everyone)
 
     def _arm(self, live: Live) -> None:
         seconds = execs.seconds_left(live.exec, boot_now(self._node.clock))
@@ -242,7 +242,9 @@ class Execs:
         async def kill() -> None:
             if not live.over.is_set():
                 with contextlib.suppress(WrongState):  # it has no process any more
-                    await self._manager.signal_exec(live.container, live.exec, SIGKILL, everyone=True)
+                    await self._manager.of(live.container).signal_exec(
+                        live.container, live.exec, SIGKILL, everyone=True
+                    )
 
         await insist(kill, "kill of an exec past its limit", live.key.container)
 
@@ -277,7 +279,7 @@ class Execs:
         now = self._node.containers.get(live.key.container)
         if now is None or now.run != live.key.run or now.phase not in LIVE:
             return True
-        return self._node.manager.is_ending(now)
+        return self._node.manager.of(now).is_ending(now)
 
     async def _clean_up(self, live: Live) -> None:
         """Until it has worked. Output that somebody was to attach to for waits for him a while."""
@@ -286,7 +288,11 @@ class Execs:
         shim_gone = self._manager.shim_gone(key)
         if e.spec.attach and e.exit is not None and shim_gone is not None:
             await _first_of(shim_gone, live.hurry, HELD_SECONDS)
-        await insist(lambda: self._manager.delete_exec(live.container, e), "clean-up of an exec", key.container)
+        await insist(
+            lambda: self._manager.of(live.container).delete_exec(live.container, e),
+            "clean-up of an exec",
+            key.container,
+        )
         await self._apply(live, execs.Cleaned())
 
     # -- the container of execs ends
@@ -297,7 +303,7 @@ class Execs:
         lives = [live for live in self._of(container_id) if not live.over.is_set()]
         for live in lives:
             with contextlib.suppress(ExitdError):  # a container's end is stored whatever becomes of its execs
-                await self._manager.signal_exec(live.container, live.exec, SIGKILL, everyone=False)
+                await self._manager.of(live.container).signal_exec(live.container, live.exec, SIGKILL, everyone=False)
         is_task = any(live.container.spec.task is not None for live in lives)
         await _within(BEFORE_TASK_END_SECONDS if is_task else BEFORE_END_SECONDS, [live.over for live in lives])
 
@@ -317,7 +323,7 @@ class Execs:
         """What was stored as ended by a daemon that was killed before the clean-up."""
         container = self._node.containers.get(container_id)
         if container is not None:
-            await self._manager.delete_strays(container, self._live.get(container_id, {}).keys())
+            await self._manager.of(container).delete_strays(container, self._live.get(container_id, {}).keys())
 
     def unstick(self, container_id: str) -> None:
         """An init does not die before all others in its pid namespace are reaped: shims that are stopped are killed,
@@ -379,13 +385,17 @@ class Execs:
         elif e.init is None:
             await self._end(live, self._unseen())
         else:
-            await self._manager.connect_exec(live.container, e)
+            await self._manager.of(live.container).connect_exec(live.container, e)
             await self._go_on(live)
 
     async def _settle_making(self, live: Live, *, rebooted: bool) -> None:
         """Its making went on without the daemon. What has begun is an exec, whether or not its caller has heard of it;
         only what never has, has failed. Before a reboot it may have begun and ended."""
-        begun = NoProcess.UNKNOWN if rebooted else await self._manager.begun_exec(live.container, live.exec)
+        begun = (
+            NoProcess.UNKNOWN
+            if rebooted
+            else await self._manager.of(live.container).begun_exec(live.container, live.exec)
+        )
         if begun is NoProcess.NEVER_BEGAN:
             await self._surely(live, execs.MakeFailed("the daemon ended while it was being made"))
         else:

@@ -168,7 +168,7 @@ class Foundlings:
     async def _word(self, container: Container) -> str:
         """The runtime's; empty where it has none any more."""
         try:
-            return await self._node.manager.state_process(container)
+            return await self._node.manager.of(container).state_process(container)
         except (ExitdError, OSError):
             return ""
 

@@ -32,7 +32,7 @@ from supervisor.model.values import (
     Unknown,
 )
 from supervisor.monitor.kernellog import Known
-from supervisor.runtime.sandbox import ContainerManager
+from supervisor.runtime.sandbox import ContainerManagers
 from supervisor.store.database import AlreadyStored, Change, Store
 from supervisor.store.events import EventLog
 from supervisor.system import room
@@ -127,7 +127,7 @@ class Node(Directory):
     commit and never across a runtime command.
     """
 
-    def __init__(self, store: Store, events: EventLog, manager: ContainerManager, clock: Clock) -> None:
+    def __init__(self, store: Store, events: EventLog, manager: ContainerManagers, clock: Clock) -> None:
         super().__init__()
         self.store = store
         self.events = events
@@ -279,7 +279,7 @@ class Node(Directory):
     async def settle_pause(self, container: Container) -> None:
         """Its phase is what is true, after a pause or a resume of which nobody saw the end. ExitdError, OSError: nobody
         can tell what is."""
-        paused = await self.manager.is_paused(container)
+        paused = await self.manager.of(container).is_paused(container)
         if paused is not (container.phase is Phase.PAUSED):
             log.warning("found paused" if paused else "found resumed", container=container.id)
             with contextlib.suppress(WrongState, NoSuchContainer):  # it has ended meanwhile
@@ -290,9 +290,9 @@ class Node(Directory):
         container = self.containers.get(container_id)
         if container is None:
             return
-        await insist(lambda: self.manager.settle(container), "settling", container_id)
+        await insist(lambda: self.manager.of(container).settle(container), "settling", container_id)
         await insist(lambda: self.before_clean_up(container_id), "clean-up of execs", container_id)
-        await insist(lambda: self.manager.delete_process(container), "clean-up", container_id)
+        await insist(lambda: self.manager.of(container).delete_process(container), "clean-up", container_id)
         await self._surely(container_id, lifecycle.Cleaned())
 
     async def _remove_files(self, container_id: str) -> None:
@@ -343,7 +343,7 @@ class Node(Directory):
             container = await self._joining(self.known(container_id))
             await room.wait_for(room.FOR_ONE, f"a run of {container.spec.name or container_id}")
             await self.before_make(container_id)
-            made = await self.manager.create_container(container)
+            made = await self.manager.of(container).create_container(container)
             await self._surely(container_id, lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in))
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(container_id, lifecycle.MakeFailed(str(error) or repr(error)))
@@ -381,7 +381,7 @@ class Node(Directory):
 
     async def start_made(self, container: Container) -> None:
         try:
-            await self.manager.start_process(container)
+            await self.manager.of(container).start_process(container)
         except (ExitdError, OSError) as error:
             if not await self._began(container):
                 await self.give_up_start(container, str(error))
@@ -390,7 +390,7 @@ class Node(Directory):
 
     def started(self, container: Container) -> Happening:
         """Its start counts now."""
-        return lifecycle.Started(self.clock.boottime_ns(), self.manager.is_unseen(container))
+        return lifecycle.Started(self.clock.boottime_ns(), self.manager.of(container).is_unseen(container))
 
     async def give_up_start(self, container: Container, why: str) -> None:
         """Init waits for a start that does not come: stored as failed, and init is killed, unless it has ended."""
@@ -403,11 +403,13 @@ class Node(Directory):
         whose container was over, its shim's delete and all, before start had returned: then how it ended says it.
         """
         with contextlib.suppress(Busy):
-            if await room.patiently(lambda: self.manager.has_begun(container), f"a look at {container.spec.name}"):
+            if await room.patiently(
+                lambda: self.manager.of(container).has_begun(container), f"a look at {container.spec.name}"
+            ):
                 return True
         if not self.held(container.id):
             try:
-                word = await self.manager.state_process(container)
+                word = await self.manager.of(container).state_process(container)
             except (ExitdError, OSError):
                 return False
             if word == "running":
@@ -438,7 +440,7 @@ class Node(Directory):
         if now is None or now.run != container.run or is_ended(now):
             return
         with contextlib.suppress(WrongState):
-            await self.manager.kill_process(container, lifecycle.SIGKILL)
+            await self.manager.of(container).kill_process(container, lifecycle.SIGKILL)
 
     def hold(self, container_id: str) -> None:
         """Exits of this container wait until `release`."""
@@ -469,7 +471,7 @@ class Node(Directory):
 
     def is_ending(self, container: Container) -> bool:
         """Its run has ended, whether or not that is stored, or is about to."""
-        return RunKey(container.id, container.run) in self.pending or self.manager.is_ending(container)
+        return RunKey(container.id, container.run) in self.pending or self.manager.of(container).is_ending(container)
 
     def _killed_for_memory(self, key: RunKey, kills: int) -> None:
         self.spawn(self._tell_oom(key, kills))
@@ -479,7 +481,7 @@ class Node(Directory):
         container = self.containers.get(key.container)
         if container is not None and container.run == key.run and kills > container.oom_told:
             with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
-                seen = lifecycle.OomSeen(key.run, kills, is_init_seen=self.manager.sees_init(container))
+                seen = lifecycle.OomSeen(key.run, kills, is_init_seen=self.manager.of(container).sees_init(container))
                 await self.apply(key.container, seen, patient=True)
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
@@ -503,7 +505,7 @@ class Node(Directory):
     async def _end_rest(self, container: Container) -> int:
         """Its end is stored whatever becomes of them. How many are known to live on."""
         try:
-            return await self.manager.end_rest(container)
+            return await self.manager.of(container).end_rest(container)
         except (ExitdError, OSError) as error:
             log.warning("whoever init has left behind may live on", container=container.id, why=str(error))
             return 0
@@ -522,7 +524,7 @@ class Node(Directory):
             return False
         pause, run = self.containers.get(member.spec.sandbox), member.sandbox_run
         if pause is not None and pause.phase in LIVE and pause.run == run:
-            if not self.manager.is_ending(pause):
+            if not self.manager.of(pause).is_ending(pause):
                 return False
             with contextlib.suppress(TimedOut):
                 pause = await self.until(pause.id, is_over(run), END_SEEN_SECONDS, "the end of its pod")

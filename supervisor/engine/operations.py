@@ -156,7 +156,7 @@ class Operations:
         try:
             current = await self._node.apply(container.id, lifecycle.EndAsked(asked))
             assert current is not None
-            await self._manager.kill_process(current, asked.signal, everyone=everyone)
+            await self._manager.of(current).kill_process(current, asked.signal, everyone=everyone)
         except WrongState:
             if not (is_ended(self._node.containers.get(container.id)) or self._node.is_ending(container)):
                 raise
@@ -182,7 +182,7 @@ class Operations:
 
     async def _pause(self, container: Container) -> None:
         async with self.resting(container.id):
-            await self._freeze(self._manager.pause_container, container, lifecycle.Paused())
+            await self._freeze(self._manager.of(container).pause_container, container, lifecycle.Paused())
 
     async def resume(self, id: str, by: By) -> None:
         container = await self._running(id, Phase.PAUSED)
@@ -191,7 +191,7 @@ class Operations:
     async def _resume(self, container: Container) -> None:
         self._node.hold(container.id)  # what ends as soon as it is thawed has gone on before
         try:
-            await self._freeze(self._manager.resume_container, container, lifecycle.Resumed())
+            await self._freeze(self._manager.of(container).resume_container, container, lifecycle.Resumed())
         finally:
             self._node.release(container.id)
 
@@ -210,7 +210,7 @@ class Operations:
 
     async def _is_done(self, container: Container, done: lifecycle.Happening) -> bool:
         with contextlib.suppress(ExitdError, OSError):
-            return await self._manager.is_paused(container) is isinstance(done, lifecycle.Paused)
+            return await self._manager.of(container).is_paused(container) is isinstance(done, lifecycle.Paused)
         return False
 
     async def _running(self, id: str, phase: Phase) -> Container:
@@ -278,7 +278,7 @@ class Operations:
 
     async def pids(self, id: str) -> tuple[int, ...]:
         container = await self._node.get(id)
-        return await self._manager.pids(container) if container.phase in LIVE else ()
+        return await self._manager.of(container).pids(container) if container.phase in LIVE else ()
 
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
         try:

@@ -52,7 +52,11 @@ class PodKeeper:
             await asyncio.sleep(every_seconds())
             self.look_at_all()
             for container in list(self._node.containers.values()):
-                if container.spec.pod and container.phase in LIVE and self._node.manager.is_ending(container):
+                if (
+                    container.spec.pod
+                    and container.phase in LIVE
+                    and self._node.manager.of(container).is_ending(container)
+                ):
                     self._free(container)
 
     def look_at_all(self) -> None:

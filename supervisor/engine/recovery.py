@@ -93,7 +93,7 @@ async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: 
         await asyncio.sleep(AGAIN_SECONDS[min(attempts, len(AGAIN_SECONDS) - 1)])
         attempts += 1
         container = node.containers.get(container.id, container)
-        node.manager.forget(container)
+        node.manager.of(container).forget(container)
     node.recovering.pop(container.id).set()
     if (now := node.containers.get(container.id)) is not None:  # its pod was not looked at meanwhile
         node.on_change(now)
@@ -126,7 +126,7 @@ async def _connect(node: Node, container: Container) -> None:
         node.hold(container.id)
     try:
         async with asyncio.timeout(FIND_SECONDS):
-            found, _ = await node.manager.connect_container(container)
+            found, _ = await node.manager.of(container).connect_container(container)
         if container.phase is Phase.STARTING and found in (Found.LIVE, Found.ENDED):
             await _settle_start(node, container, found)
     finally:
@@ -157,7 +157,7 @@ async def look_at_unwatched(node: Node) -> None:
         container = node.containers[key.container]
         try:
             async with asyncio.timeout(FIND_SECONDS):
-                found, _ = await node.manager.connect_container(container)
+                found, _ = await node.manager.of(container).connect_container(container)
         except (ExitdError, OSError) as error:  # TimeoutError is one
             log.warning("whether it still runs cannot be seen", container=key.container, why=str(error))
             continue
@@ -192,10 +192,10 @@ async def _settle_start(node: Node, container: Container, found: Found) -> None:
         failed = lifecycle.StartFailed("the daemon ended during its start, and it never began")
         await node.apply(container.id, failed, patient=True)
         return
-    begun = found is Found.ENDED or node.manager.has_begun(container)
-    if begun or await node.manager.state_process(container) == "running":
+    begun = found is Found.ENDED or node.manager.of(container).has_begun(container)
+    if begun or await node.manager.of(container).state_process(container) == "running":
         await node.apply(container.id, node.started(container), patient=True)
-    elif node.manager.may_start_again(container):
+    elif node.manager.of(container).may_start_again(container):
         with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed
             await node.start_made(container)
     else:

@@ -41,13 +41,6 @@ class Found(Enum):
 class ContainerManager(Protocol):
     """The life of one container's processes. Every call is bounded in time and raises a named ExitdError."""
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        """Ends of runs are told here, once per run while this process lives; the store makes that once for ever. So are
-        memory kills in runs whose init has outlived them: how many there were, perhaps more than once."""
-
-    def begin_preparing(self, container: Container) -> None:
-        """A hint that create_container follows: what takes the disk's time may begin. `discard` undoes it."""
-
     async def create_container(self, container: Container) -> Made: ...
     async def start_process(self, container: Container) -> None: ...
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
@@ -92,11 +85,25 @@ class ContainerManager(Protocol):
         """Nothing of the run is left when this returns: shim, runtime state, cgroups, run directory; its output is
         complete, and the witnesses may forget it. Repeatable."""
 
-    async def discard(self, container_id: str) -> None:
-        """The container's files, once nothing of it runs. Repeatable."""
-
     def forget(self, container: Container) -> None:
         """Closes what this process holds of the run."""
+
+
+class ContainerManagers(Protocol):
+    """The families of runtimes, and what is asked of all of them."""
+
+    def of(self, container: Container) -> ContainerManager:
+        """That of the container's own runtime."""
+
+    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
+        """Ends of runs are told here, once per run while this process lives; the store makes that once for ever. So are
+        memory kills in runs whose init has outlived them: how many there were, perhaps more than once."""
+
+    def begin_preparing(self, container: Container) -> None:
+        """A hint that create_container follows: what takes the disk's time may begin. `discard` undoes it."""
+
+    async def discard(self, container_id: str) -> None:
+        """The container's files, once nothing of it runs. Repeatable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,17 @@ class ExecManager(Protocol):
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
         """To its process; or to its session and descendants too. WrongState when it has no process."""
 
+    async def delete_exec(self, container: Container, e: Exec) -> None:
+        """Nothing of it is left when this returns: shim, directory; and if its making was broken off, the process."""
+
+    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
+        """Likewise of all execs of the current run but these: a daemon that was killed has left them."""
+
+
+class ExecManagers(Protocol):
+    """Likewise for execs."""
+
+    def of(self, container: Container) -> ExecManager: ...
     def kill_stopped_shim(self, key: RunKey) -> bool:
         """Its shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
 
@@ -139,21 +157,4 @@ class ExecManager(Protocol):
         """Set when nobody takes its output any more."""
 
     async def settle_exec(self, key: RunKey) -> None: ...
-    async def delete_exec(self, container: Container, e: Exec) -> None:
-        """Nothing of it is left when this returns: shim, directory; and if its making was broken off, the process."""
-
-    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
-        """Likewise of all execs of the current run but these: a daemon that was killed has left them."""
-
     def directory_of(self, key: RunKey) -> str: ...
-
-
-class Sandbox(Protocol):
-    """What members of a pod share. A container without a pod is its own sandbox."""
-
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
-    async def cleanup(self) -> None: ...
-    async def shutdown(self) -> None: ...
-    async def status(self) -> str: ...
-    async def wait(self) -> Report: ...

@@ -21,7 +21,8 @@ WEB = Spec(name="web")
 
 
 class FakeExecManager:
-    """An ExecManager. `fails` and `gates` as those of FakeManager; `on_connect` and `on_signal` may tell of an end."""
+    """ExecManagers, of one family. `fails` and `gates` as those of FakeManager; `on_connect` and `on_signal` may tell
+    of an end."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -47,6 +48,9 @@ class FakeExecManager:
 
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]
+
+    def of(self, container: Container) -> "FakeExecManager":
+        return self
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec:
         self.on_create(e)

@@ -45,8 +45,8 @@ class FakeClock:
 
 
 class FakeManager:
-    """A ContainerManager. `discarded` are the containers whose files are gone. `fails` holds what a call raises, first
-    come first served; a call named in `gates` waits."""
+    """ContainerManagers, of one family. `discarded` are the containers whose files are gone. `fails` holds what a call
+    raises, first come first served; a call named in `gates` waits."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int]] = []
@@ -67,6 +67,9 @@ class FakeManager:
         self.hidden: set[str] = set()  # whose init is in a virtual machine
         self.discard_fails: list[Exception] = []
         self.frozen: dict[str, bool] = {}  # where it is not what is stored
+
+    def of(self, container: Container) -> "FakeManager":
+        return self
 
     def begin_preparing(self, container: Container) -> None:
         pass
