@@ -23,6 +23,7 @@ SECTIONS = ["Context", "Decision", "Consequences", "Rejected"]
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
 PATH = re.compile(r"`((?:supervisor|shim|protos|tests|systemd|docs|bench)/[\w./-]*)`")
+PLACE = re.compile(r"`((?:supervisor|shim)/[\w/]+\.py):([\w.]+)`")
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -40,6 +41,28 @@ def missing_tests(text: str) -> list[str]:
         f"{file}::{name}" if name else file
         for file, name in TEST.findall(text)
         if not (ROOT / file).is_file() or (name and name not in functions_of(ROOT / file))
+    ]
+
+
+@functools.cache
+def defined_in(path: pathlib.Path) -> frozenset[str]:
+    """Functions, classes and `Class.method`."""
+    classes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    methods = {
+        f"{each.name}.{node.name}"
+        for each in classes
+        for node in each.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    return functions_of(path) | {each.name for each in classes} | methods
+
+
+def missing_places(text: str) -> list[str]:
+    """Places in the code, as `FILE:NAME`, that a text names and that do not exist."""
+    return [
+        f"{file}:{name}"
+        for file, name in PLACE.findall(text)
+        if not (ROOT / file).is_file() or name not in defined_in(ROOT / file)
     ]
 
 
@@ -87,6 +110,12 @@ def test_every_test_that_is_named_exists(page: pathlib.Path) -> None:
 
 
 @each_page
+def test_every_place_in_the_code_that_is_named_exists(page: pathlib.Path) -> None:
+    """docs/errnos.md names functions without their classes, and has a test of its own for that."""
+    assert page.name == "errnos.md" or missing_places(page.read_text()) == []
+
+
+@each_page
 def test_every_link_leads_somewhere(page: pathlib.Path) -> None:
     assert dead_links(page, page.read_text()) == []
 
@@ -106,6 +135,9 @@ def test_every_command_that_is_shown_can_be_typed(page: pathlib.Path) -> None:
 def test_a_planted_lie_is_found() -> None:
     assert missing_tests("`tests/test_docs.py::test_no_such` and `tests/test_docs.py`") == [
         "tests/test_docs.py::test_no_such"
+    ]
+    assert missing_places("`supervisor/engine/node.py:Node.end`, `supervisor/engine/node.py:Node.no_such`") == [
+        "supervisor/engine/node.py:Node.no_such"
     ]
     assert dead_links(ROOT / "README.md", "[a](docs/nowhere.md) [b](README.md) [c](https://example.org)") == [
         "docs/nowhere.md"
