@@ -257,15 +257,15 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         images = await asyncio.to_thread(_open_images, settings)
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
-        node.on_discarded = desk.release
         about = partial(_info, configuration, node, keeper, evidence, kernel)
         admission = Admission(node, desk, lambda spec: _settled(spec, settings.now()))
         operations = ExecOperations(node, manager, settings, about, admission)
         operations.execs = execs
         pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
-        _keep_checks(stack, node, execs, operations)
+        prober = _keep_checks(stack, node, execs, operations)
         asides = adapter.Asides()
-        adapter.mounting(node, settings.state, asides)
+        tasks = adapter.Tasks(node, settings.state, asides)
+        node.join(tasks, execs, pod_keeper, prober, desk)
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
         await execs.load(settings.state)
@@ -281,7 +281,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(watches.close)
         await watches.load()
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
-        await adapter.serve(stack, adapter.Parts(node, manager, operations, streams, settings.state, asides), inotify)
+        parts = adapter.Parts(node, manager, operations, streams, settings.state, asides)
+        await adapter.serve(stack, parts, tasks, inotify)
         await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
@@ -347,10 +348,11 @@ def _watch_desk(
     return WatchDesk(observer, node.store, node.clock, sources, kernel.trouble)
 
 
-def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, operations: ExecOperations) -> None:
+def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, operations: ExecOperations) -> Prober:
     prober = Prober(node, Probing(node, execs).run, operations.end_by_policy)
     stack.callback(prober.close)
     operations.health_seen, operations.resting = prober.seen, prober.resting
+    return prober
 
 
 def _settled(spec: Spec, config: Config) -> Spec:

@@ -13,52 +13,46 @@ from supervisor.containerd.making import Asides
 from supervisor.containerd.publish import Publisher
 from supervisor.containerd.service import Parts, TaskService
 from supervisor.engine.node import Node
+from supervisor.engine.participants import Participant
 from supervisor.model.values import Container, Phase
 from supervisor.system.inotify import Inotify
 
-__all__ = ["Asides", "Parts", "mounting", "serve"]
+__all__ = ["Asides", "Parts", "Tasks", "serve"]
 
 
-def mounting(node: Node, state: str, asides: Asides) -> None:
+class Tasks(Participant):
     """Before containers are looked up: what a crash has left of one is removed then."""
-    removing, discarded, find, changed, held = (
-        node.on_removing,
-        node.on_discarded,
-        node.before_find,
-        node.on_change,
-        Held(),
-    )
 
-    async def hold(container_id: str) -> None:
-        if (container := node.containers.get(container_id)) is not None:
-            held.look(container)
-        await find(container_id)
+    def __init__(self, node: Node, state: str, asides: Asides) -> None:
+        self._node = node
+        self._state = state
+        self._asides = asides
+        self._held = Held()
+        self.execs: TaskExecs | None = None  # from `serve` on
 
-    def release(container: Container) -> None:
+    async def before_make(self, container_id: str) -> None:
+        await making.mount(self._node.known(container_id), self._asides)
+
+    async def before_find(self, container_id: str) -> None:
+        if (container := self._node.containers.get(container_id)) is not None:
+            self._held.look(container)
+
+    def changed(self, container: Container) -> None:
         if container.phase is Phase.CREATED:
-            held.look(container)
-        changed(container)
+            self._held.look(container)
 
-    async def mount(container_id: str) -> None:
-        await making.mount(node.known(container_id), asides)
+    async def removing(self, container_id: str) -> None:
+        if (container := self._node.containers.get(container_id)) is not None:
+            await making.leave_end(container, self._state, self._asides)
 
-    async def leave_end(container_id: str) -> None:
-        await removing(container_id)
-        if (container := node.containers.get(container_id)) is not None:
-            await making.leave_end(container, state, asides)
-
-    async def unmount(container_id: str) -> None:
-        container = node.containers.get(container_id)
-        if container is not None:
-            await making.unmount(container, asides)
-        if container is None or container.spec.task is None:  # a task holds no image
-            await discarded(container_id)
-
-    node.before_make, node.on_removing, node.on_discarded = mount, leave_end, unmount
-    node.before_find, node.on_change = hold, release
+    async def discarded(self, container_id: str) -> None:
+        if (container := self._node.containers.get(container_id)) is not None:
+            await making.unmount(container, self._asides)
+        if self.execs is not None:
+            self.execs.forget(container_id)
 
 
-async def serve(stack: contextlib.AsyncExitStack, parts: Parts, inotify: Inotify) -> None:
+async def serve(stack: contextlib.AsyncExitStack, parts: Parts, tasks: Tasks, inotify: Inotify) -> None:
     """CannotStart. When the containers are listed; ends with the stack. containerd is told of its tasks from when it is
     known which of them it has given up."""
     publisher = Publisher(parts.node.events, parts.state, parts.node.clock.boot_id())
@@ -67,13 +61,7 @@ async def serve(stack: contextlib.AsyncExitStack, parts: Parts, inotify: Inotify
     service = TaskService(parts, execs)
     ends = Ends(parts.node, service, turns, parts.state, parts.asides)
     door = Door(parts.node, service, ends, turns, publisher, parts.state)
-    discarded = parts.node.on_discarded
-
-    async def forget(container_id: str) -> None:
-        await discarded(container_id)
-        execs.forget(container_id)
-
-    parts.node.on_discarded = forget
+    tasks.execs = execs
     ends.on_given_up = publisher.drop
     await execs.load()
     await door.start(inotify)

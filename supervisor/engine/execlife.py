@@ -14,6 +14,7 @@ import structlog
 
 from supervisor.engine import remains
 from supervisor.engine.node import Node, in_turn
+from supervisor.engine.participants import Participant
 from supervisor.model import evidence, execs, lifecycle
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecHappening, ExecPhase, ExecSpec
@@ -75,17 +76,13 @@ class Live:
         return f"{self.key.container}/{self.key.exec_id}"
 
 
-class Execs:
+class Execs(Participant):
     """Belongs to one event loop; no locks around its maps. The steps of one exec are in turn."""
 
     def __init__(self, node: Node, manager: ExecManagers) -> None:
         self._node = node
         self._manager = manager
         self._live: dict[str, dict[str, Live]] = {}
-        node.on_exec_exit = self._exit_seen
-        node.before_find = self.find
-        node.before_end = self.before_end
-        node.before_clean_up = self.before_clean_up
 
     # -- who there is
 
@@ -250,7 +247,7 @@ class Execs:
 
     # -- an exec has ended
 
-    def _exit_seen(self, key: RunKey, report: Report) -> None:
+    def exec_ended(self, key: RunKey, report: Report) -> None:
         live = self.get(key.container, key.exec_id)
         if live is None or live.over.is_set():
             return
@@ -360,6 +357,9 @@ class Execs:
         """Those of containers that need no looking up."""
         for container_id in [id for id in self._live if id not in self._node.recovering]:
             self._node.spawn(self.find(container_id))
+
+    async def before_find(self, container_id: str) -> None:
+        await self.find(container_id)
 
     async def find(self, container_id: str) -> None:
         """The container's execs, found again. Repeatable after an error: ExitdError, OSError."""

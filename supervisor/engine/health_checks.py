@@ -9,6 +9,7 @@ import structlog
 
 from supervisor.engine.execlife import Execs, Live
 from supervisor.engine.node import Node
+from supervisor.engine.participants import Participant
 from supervisor.model import health, lifecycle
 from supervisor.model.errors import (
     CommandNotExecutable,
@@ -176,7 +177,7 @@ class _Check:
     over: bool = False
 
 
-class Prober:
+class Prober(Participant):
     """Belongs to the node's event loop."""
 
     def __init__(self, node: Node, run_probe: RunProbe, end: End) -> None:
@@ -186,7 +187,6 @@ class Prober:
         self._run_probe = run_probe
         self._end = end
         self._checks: dict[str, _Check] = {}
-        self._others, node.on_change = node.on_change, self._changed
 
     def seen(self, container_id: str) -> Health | None:
         """Of the newest run with a check; None: nothing since the daemon's start."""
@@ -211,18 +211,14 @@ class Prober:
             check.resting = False
             container = self._node.containers.get(container_id)
             if container is not None:
-                self._changed_run(container)
+                self.changed(container)
 
     def close(self) -> None:
         """Probes under way come to their own end, and nobody hears of it."""
         for check in self._checks.values():
             _rest(check)
 
-    def _changed(self, container: Container) -> None:
-        self._others(container)
-        self._changed_run(container)
-
-    def _changed_run(self, container: Container) -> None:
+    def changed(self, container: Container) -> None:
         if container.spec.health is None or container.id in self._node.recovering or self._node.closing:
             return
         check = self._checks.get(container.id)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 
+from supervisor.engine.participants import Participant
 from supervisor.images import merge
 from supervisor.images.facts import Config, Image, Removed, Resolved
 from supervisor.images.store import Images
@@ -52,7 +53,7 @@ def _is_same(program: str, path: str) -> bool:
         return False
 
 
-class ImageDesk:
+class ImageDesk(Participant):
     """Implements `supervisor.api.doors.Images`.
 
     What may take long has threads of its own, so that everybody else's are free; a caller that goes away changes
@@ -70,7 +71,7 @@ class ImageDesk:
 
     async def resolve(self, spec: Spec, container_id: str) -> Spec:
         """The spec with what its IMAGE says where the caller said nothing. The image is held for the container from
-        here on, until `release`; not if this raises."""
+        here on, until it is discarded; not if this raises."""
         if not spec.image:
             return merge.complete(spec)
         found = await self._resolved(spec)
@@ -91,8 +92,8 @@ class ImageDesk:
         pool = self._pulls if spec.image.startswith("docker://") else self._loads
         return await self._in(pool, lambda: self._images.resolve(spec.image))
 
-    async def release(self, container_id: str) -> None:
-        """Repeatable."""
+    async def discarded(self, container_id: str) -> None:
+        """It holds no image any more."""
         await asyncio.to_thread(self._images.release, container_id)
 
     def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:

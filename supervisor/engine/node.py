@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from supervisor.engine.containers import Directory, is_ended, is_over
+from supervisor.engine.participants import Participant, Participants
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.model.lifecycle import Happening, Moment, Step
@@ -136,14 +137,7 @@ class Node(Directory):
         self.pending: set[RunKey] = set()  # exits that are known and not stored yet
         self.storing = Storing()
         self.backoff: Callable[[], Backoff] = Backoff
-        self.on_change: Callable[[Container], None] = lambda container: None
-        self.on_removing: Callable[[str], Awaitable[None]] = _nothing_more
-        self.on_discarded: Callable[[str], Awaitable[None]] = _nothing_more
-        self.before_make: Callable[[str], Awaitable[None]] = _nothing_more
-        self.on_exec_exit: Callable[[RunKey, Report], None] = lambda key, report: None
-        self.before_find: Callable[[str], Awaitable[None]] = _nothing_more
-        self.before_end: Callable[[str], Awaitable[None]] = _nothing_more
-        self.before_clean_up: Callable[[str], Awaitable[None]] = _nothing_more
+        self.others = Participants()
         self.second_witness: SecondWitness = _nothing_to_add
         self.closing = False
         self._turns: dict[str, asyncio.Lock] = {}
@@ -151,6 +145,10 @@ class Node(Directory):
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container while its start is under way
         self.background = Background()
         manager.listen(self._exit_seen, self._killed_for_memory)
+
+    def join(self, *parts: Participant) -> None:
+        """Who else has a share in what happens to containers, in this order. Once, before anything happens to one."""
+        self.others = Participants(*parts)
 
     # -- steps
 
@@ -193,7 +191,7 @@ class Node(Directory):
             self.containers[container_id] = container
         self.changes.tell(container_id, container)
         if container is not None:
-            self.on_change(container)
+            self.others.changed(container)
 
     async def add(self, spec: Spec, container_id: str = "") -> Container:
         """A container in its first phase. A name whose holder is being removed is waited for."""
@@ -291,18 +289,18 @@ class Node(Directory):
         if container is None:
             return
         await insist(lambda: self.manager.of(container).settle(container), "settling", container_id)
-        await insist(lambda: self.before_clean_up(container_id), "clean-up of execs", container_id)
+        await insist(lambda: self.others.before_clean_up(container_id), "clean-up of execs", container_id)
         await insist(lambda: self.manager.of(container).delete_process(container), "clean-up", container_id)
         await self._surely(container_id, lifecycle.Cleaned())
 
     async def _remove_files(self, container_id: str) -> None:
-        await insist(lambda: self.on_removing(container_id), "removal of what stands on it", container_id)
+        await insist(lambda: self.others.removing(container_id), "removal of what stands on it", container_id)
         await self._discard(container_id)
         await self._surely(container_id, lifecycle.Removed())
 
     async def _discard(self, container_id: str) -> None:
         await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
-        await insist(lambda: self.on_discarded(container_id), "release of the image", container_id)
+        await insist(lambda: self.others.discarded(container_id), "what others held of it", container_id)
 
     async def _surely(self, container_id: str, happening: Happening) -> bool:
         """A step that no caller can repeat: tried until it is stored, nobody is told before. False: it was refused."""
@@ -342,7 +340,7 @@ class Node(Directory):
         try:
             container = await self._joining(self.known(container_id))
             await room.wait_for(room.FOR_ONE, f"a run of {container.spec.name or container_id}")
-            await self.before_make(container_id)
+            await self.others.before_make(container_id)
             made = await self.manager.of(container).create_container(container)
             await self._surely(container_id, lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in))
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
@@ -459,7 +457,7 @@ class Node(Directory):
     def _exit_seen(self, key: RunKey, report: Report) -> None:
         held = self._held.get(key.container)
         if key.exec_id:
-            self.on_exec_exit(key, report)
+            self.others.exec_ended(key, report)
         elif held is None:
             self._end_soon(key, report)
         elif not held.done():
@@ -492,7 +490,7 @@ class Node(Directory):
             return
         self.pending.add(key)
         left_behind = 0 if rebooted else await self._end_rest(container)
-        await self.before_end(key.container)
+        await self.others.before_end(key.container)
         with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
         known = Known(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
         seen = report
@@ -554,10 +552,6 @@ async def _settled(work: Coroutine[Any, Any, None], outcome: asyncio.Future[None
         log.warning("failed, and nobody waits any more", why=str(error) or repr(error))
     if not outcome.done():
         outcome.set_result(None)
-
-
-async def _nothing_more(container_id: str) -> None:
-    """Goes before a container's look-up, end, clean-up and removal, where nobody has said anything else."""
 
 
 async def _nothing_to_add(container: Container, report: Report, known: Known) -> Report:

@@ -63,7 +63,7 @@ class Operations:
         try:
             container = await self._node.add(spec, container_id)
         except ExitdError:
-            await self._node.on_discarded(container_id)
+            await self._node.others.discarded(container_id)
             raise
         try:
             await self._node.make(container.id)

@@ -10,6 +10,7 @@ import structlog
 from supervisor.engine.containers import is_over
 from supervisor.engine.node import GONE_SECONDS, START_FAILED, Node
 from supervisor.engine.operations import DEATH_SECONDS, Operations
+from supervisor.engine.participants import Participant
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.model.pods import Duty, State
@@ -31,7 +32,7 @@ Remove = Callable[[str, bool, By], Awaitable[None]]
 log = structlog.get_logger(__name__)
 
 
-class PodKeeper:
+class PodKeeper(Participant):
     """Looks at a pod after each of its changes and does what `pods.duties` says. It remembers only what it is at: a
     duty that failed is found again at the next look."""
 
@@ -43,8 +44,6 @@ class PodKeeper:
         self._remove = remove
         self._free = free
         self._at: set[str] = set()  # containers something is being done about
-        node.on_change = self._changed
-        node.on_removing = self._members_gone
 
     async def forever(self, every_seconds: Callable[[], float]) -> None:
         """The slow loop. A pause process that somebody else has killed may hang in its exit: see `free`."""
@@ -65,7 +64,7 @@ class PodKeeper:
             if container.spec.pod:
                 self._look(container.id)
 
-    def _changed(self, container: Container) -> None:
+    def changed(self, container: Container) -> None:
         pod = container.id if container.spec.pod else container.spec.sandbox
         if pod:
             self._look(pod)
@@ -108,9 +107,9 @@ class PodKeeper:
         if (duty, now) not in pods.duties(pause, members_of(self._node, pod_id)):
             self._look(pod_id)  # another duty than the one that has just failed: that one waits for the next change
 
-    async def _members_gone(self, pod_id: str) -> None:
+    async def removing(self, container_id: str) -> None:
         """Before the pod's own files go: its members use them as long as there are any. The duties remove those."""
-        while members := members_of(self._node, pod_id):
+        while members := members_of(self._node, container_id):
             await self._node.until(members[0].id, lambda c: c is None, GONE_SECONDS, "its removal with its pod")
 
 

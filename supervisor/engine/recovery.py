@@ -83,7 +83,7 @@ async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: 
             if not is_stored:
                 await node.replace_damaged(container)
                 is_stored = True
-            await node.before_find(container.id)
+            await node.others.before_find(container.id)
             await (_after_reboot(node, container) if rebooted else _again(node, container))
             break
         except TimeoutError:
@@ -96,7 +96,7 @@ async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: 
         node.manager.of(container).forget(container)
     node.recovering.pop(container.id).set()
     if (now := node.containers.get(container.id)) is not None:  # its pod was not looked at meanwhile
-        node.on_change(now)
+        node.others.changed(now)
 
 
 async def _after_reboot(node: Node, container: Container) -> None:

@@ -99,6 +99,7 @@ class ExecWorld:
         self.w = w
         self.manager = FakeExecManager()
         self.execs = Execs(w.node, self.manager)
+        w.node.join(self.execs)
         self.id = ""
 
     @property

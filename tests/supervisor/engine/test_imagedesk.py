@@ -59,7 +59,7 @@ def test_a_container_has_its_image_until_it_is_released(tmp_path: pathlib.Path, 
             await desk.remove_image("box:tall")
         assert [users for _, users in await desk.list_images()] == [("c1",)]
         for _ in range(2):
-            await desk.release("c1")
+            await desk.discarded("c1")
         assert (await desk.remove_image("box:tall")).ids == (TALL.id,)
 
     run(tmp_path / "r", test)
@@ -128,7 +128,7 @@ def test_pulls_that_hang_hold_up_no_load_no_container_and_no_end_of_the_daemon(
             await asyncio.to_thread(silent.accept)
             await desk.load_image(layout, "")
             await desk.resolve(asked("box:plain"), "c1")
-            await desk.release("c1")
+            await desk.discarded("c1")
             await desk.remove_image("box:plain")
             begun = asyncio.get_running_loop().time()
             await desk.close()

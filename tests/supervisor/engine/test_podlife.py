@@ -71,7 +71,9 @@ async def serving(directory: Path) -> AsyncIterator[tuple[World, PodOperations]]
             w.node, cast(ImageDesk, Desk()), lambda spec: replace(spec, runtime=spec.runtime or "runc")
         )
         operations = PodOperations(w.node, manager, Settings("/root", "/state"), no_info, admission)
-        PodKeeper(w.node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
+        w.node.join(
+            PodKeeper(w.node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
+        )
         obeys(w)
         yield w, operations
 

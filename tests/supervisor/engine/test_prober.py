@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.engine.health_checks import HEALTH, Prober
 from supervisor.model import lifecycle as life
-from supervisor.model.errors import ExitdError, RuntimeFailed, StoreFailed, WrongState
+from supervisor.model.errors import RuntimeFailed, StoreFailed, WrongState
 from supervisor.model.health import Result
 from supervisor.model.values import (
     Asked,
@@ -104,6 +104,7 @@ async def rig(directory: Path) -> AsyncIterator[Rig]:
     async with world(directory) as w:
         probes = Probes()
         made = Rig(w, probes, Prober(w.node, probes.run, lambda *asked: made.end(*asked)), [])
+        w.node.join(made.prober)
         try:
             yield made
         finally:
@@ -295,26 +296,11 @@ async def test_a_daemon_that_finds_it_running_goes_on_without_telling_what_was_t
         again = Probes()
         prober = Prober(r.world.node, again.run, r.end)
         r.world.node.recovering[id] = asyncio.Event()
-        r.world.node.on_change(found)
+        prober.changed(found)
         assert prober.seen(id) is None  # it is being looked up still
         del r.world.node.recovering[id]
-        r.world.node.on_change(found)
+        prober.changed(found)
         again.answers += [GOOD, BAD]
         await until(lambda: r.status(id) is HealthStatus.UNHEALTHY)
         assert await r.told() == [("healthy", "0"), ("unhealthy", "1")]
         prober.close()
-
-
-@in_loop
-async def test_the_others_who_listen_to_changes_still_hear_them(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        heard: list[Phase] = []
-        w.node.on_change = lambda c: heard.append(c.phase)
-        prober = Prober(w.node, Probes().run, _refuse)
-        await w.running(Spec(name="plain"))
-        assert Phase.RUNNING in heard
-        prober.close()
-
-
-async def _refuse(id: str, reason: Reason, by: By, grace_seconds: float | None) -> None:
-    raise ExitdError("nobody is to be ended here")

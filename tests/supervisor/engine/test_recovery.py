@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.engine import recovery
+from supervisor.engine.participants import Participant
 from supervisor.engine.recovery import recover
 from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.model.values import LIVE, Container, Exited, Phase, Reason, Source, Unknown
@@ -100,7 +101,12 @@ def test_whoever_follows_changes_is_told_once_a_container_has_been_looked_up(tmp
     async def main() -> None:
         async with world(tmp_path) as w:
             told: list[tuple[str, bool]] = []
-            w.node.on_change = lambda c: told.append((c.id, c.id in w.node.recovering))
+
+            class Listener(Participant):
+                def changed(self, container: Container) -> None:
+                    told.append((container.id, container.id in w.node.recovering))
+
+            w.node.join(Listener())
             await recovered(w, container())
             assert told == [("c1", False)]
 

@@ -1,0 +1,71 @@
+"""The parts of the daemon that have a share in the life of containers beside the node, each at the moments it names."""
+
+from supervisor.model.values import Container, Report, RunKey
+
+
+class Participant:
+    """Does nothing at any moment; a part overrides the moments it has a share in. What fails is called again until it
+    works, so each is repeatable."""
+
+    async def before_make(self, container_id: str) -> None:
+        """A run is about to be made. An ExitdError refuses it."""
+
+    async def before_find(self, container_id: str) -> None:
+        """A container that an earlier daemon left is about to be looked up."""
+
+    def changed(self, container: Container) -> None:
+        """A step was stored, and is shown; or a container has been looked up."""
+
+    def exec_ended(self, key: RunKey, report: Report) -> None:
+        """The end of an exec is known, and not stored."""
+
+    async def before_end(self, container_id: str) -> None:
+        """The end of a run is known, and about to be stored. Bounded."""
+
+    async def before_clean_up(self, container_id: str) -> None:
+        """The end is stored, and what is left of the run is about to go."""
+
+    async def removing(self, container_id: str) -> None:
+        """The container is being removed; its files are there still."""
+
+    async def discarded(self, container_id: str) -> None:
+        """Its files are gone, or it never came to have any."""
+
+
+class Participants(Participant):
+    """All of them, in one order: what begins is begun in that order, and what is taken down in the reverse one."""
+
+    def __init__(self, *parts: Participant) -> None:
+        self._parts = parts
+
+    async def before_make(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.before_make(container_id)
+
+    async def before_find(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.before_find(container_id)
+
+    def changed(self, container: Container) -> None:
+        for part in self._parts:
+            part.changed(container)
+
+    def exec_ended(self, key: RunKey, report: Report) -> None:
+        for part in self._parts:
+            part.exec_ended(key, report)
+
+    async def before_end(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.before_end(container_id)
+
+    async def before_clean_up(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.before_clean_up(container_id)
+
+    async def removing(self, container_id: str) -> None:
+        for part in reversed(self._parts):
+            await part.removing(container_id)
+
+    async def discarded(self, container_id: str) -> None:
+        for part in reversed(self._parts):
+            await part.discarded(container_id)
