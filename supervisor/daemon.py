@@ -248,12 +248,17 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         manager = Containers(native, ShimV2Containers(place, hub, native.prepared))
         kernel_log = KernelLog()
         stack.callback(kernel_log.close)
-        node = Node(store, events, manager, clock)
-        node.second_witness = partial(_second_witness, kernel_log, manager)
+        node = Node(
+            store,
+            events,
+            manager,
+            clock,
+            backoff=lambda: _backoff(settings.now().limits),
+            second_witness=partial(_second_witness, kernel_log, manager),
+        )
         execs = Execs(node, ExecProcesses(NativeExecs(place, runs), ShimV2Execs(place, hub)))
         stack.push_async_callback(node.close)
         hub.on_silence = partial(_tell_silence, node)
-        node.backoff = lambda: _backoff(settings.now().limits)
         images = await asyncio.to_thread(_open_images, settings)
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)

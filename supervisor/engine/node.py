@@ -128,7 +128,18 @@ class Node(Directory):
     commit and never across a runtime command.
     """
 
-    def __init__(self, store: Store, events: EventLog, manager: ContainerManagers, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        events: EventLog,
+        manager: ContainerManagers,
+        clock: Clock,
+        *,
+        backoff: Callable[[], Backoff] = Backoff,
+        second_witness: SecondWitness | None = None,
+    ) -> None:
+        """`backoff`: between two runs, as the configuration of the moment has it. `second_witness`: who counts memory
+        kills besides the runtime family."""
         super().__init__()
         self.store = store
         self.events = events
@@ -136,9 +147,9 @@ class Node(Directory):
         self.clock = clock
         self.pending: set[RunKey] = set()  # exits that are known and not stored yet
         self.storing = Storing()
-        self.backoff: Callable[[], Backoff] = Backoff
+        self.backoff = backoff
         self.others = Participants()
-        self.second_witness: SecondWitness = _nothing_to_add
+        self.second_witness = second_witness or _nothing_to_add
         self.closing = False
         self._turns: dict[str, asyncio.Lock] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
