@@ -165,8 +165,6 @@ def _bad(path: str, why: str) -> BadRequest:
 
 
 # -- the whole
-#
-# What a request for a container becomes before it is one: its runtime, its place in a pod, its image.
 
 
 NAME_CHARACTERS = 63

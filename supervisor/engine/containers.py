@@ -44,8 +44,6 @@ class Changes:
 
 
 # -- the containers
-#
-# The containers there are: found by id, by name, by the beginning of an id; waited for until they are something.
 
 
 Key = TypeVar("Key")

@@ -152,8 +152,6 @@ def _not_run(error: ExitdError, start_ns: int, clock: Clock) -> Result:
 
 # -- all of them
 #
-# Health checks, kept: a probe now and then in every running container that has a check, and what follows from it.
-#
 # What follows is `health.step`'s to say. The status is stored with the container and told as an event when it becomes
 # another one; results are kept here, and begin anew with the daemon.
 

@@ -108,8 +108,6 @@ async def in_turn(turn: asyncio.Lock, of: str, *, patient: bool) -> AsyncIterato
 
 
 # -- the node
-#
-# The one owner of state: what happens goes through `lifecycle.step`, is stored, shown, and only then acted on.
 
 
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned

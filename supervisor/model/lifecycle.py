@@ -1,4 +1,14 @@
-"""The life of one container as a pure function: no clock, no descriptor, no signal is touched here."""
+"""The life of one container as a pure function: no clock, no descriptor, no signal is touched here.
+
+    creating ── Made ──▶ created ── StartAsked ──▶ starting ── Started ──▶ running ◀── Paused/Resumed ──▶ paused
+        │                   │                         │                      │
+        └─ MakeFailed       └────────── Ended ────────┴──────────────────────┴──▶ exited | restarting | removing
+                                                                                      │        │           │
+    creating ◀── Again (next run) ────────────────────────────────────────────────────┴────────┘       Removed
+
+What an event may not do in a phase raises WrongState. The effects of a step are performed in their order, after the
+container, its exit and its events are committed together: what a client is told is what is stored.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -222,15 +232,6 @@ Effect = WakeWaiters | Settle | CleanUp | ArmTimer | CancelTimer | Discard | For
 
 
 # -- the step
-#
-# The life of one container as a pure function: no clock, no descriptor, no signal is touched here.
-#
-# creating ── Made ──▶ created ── StartAsked ──▶ starting ── Started ──▶ running ◀── Paused/Resumed ──▶ paused │ │ │ │
-# └─ MakeFailed └────────── Ended ────────┴──────────────────────┴──▶ exited | restarting | removing │ │ │ creating ◀──
-# Again (next run) ────────────────────────────────────────────────────┴────────┘ Removed
-#
-# What an event may not do in a phase raises WrongState. The effects of a step are performed in their order, after the
-# container, its exit and its events are committed together: what a client is told is what is stored.
 
 
 __all__ = [

@@ -1,8 +1,4 @@
-"""The values exitd deals in, frozen, each meaning one thing. Not knowing is a value too.
-
-The fields, their defaults and what they mean are docker's (Dockerfile reference, HEALTHCHECK); what follows is podman's
-(podman-run(1), --health-on-failure).
-"""
+"""The values exitd deals in, frozen, each meaning one thing. Not knowing is a value too."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +8,9 @@ from supervisor.model.rights import Rights
 from supervisor.model.taskfacts import Notice, Task
 
 # -- health checks
+#
+# The fields, their defaults and what they mean are docker's (Dockerfile reference, HEALTHCHECK); what follows is
+# podman's (podman-run(1), --health-on-failure).
 
 
 SECOND_NS = 10**9
@@ -58,8 +57,6 @@ class HealthSpec:
 
 
 # -- output
-#
-# What becomes of a container's output: facts, as those of `facts`, which has them in its Spec.
 
 
 class LogDriver(StrEnum):
@@ -108,9 +105,7 @@ class ForeignStreams:
     gid: int = 0
 
 
-# -- what holds a container back
-#
-# What holds a container back beside its capabilities: facts, as those of `facts`, which has them in its Spec.
+# -- what holds a container back, beside its capabilities
 
 
 BUILTIN = "builtin"  # exitd's own seccomp profile
@@ -128,8 +123,6 @@ class Security:
 
 
 # -- containers and their ends
-#
-# The facts exitd deals in: frozen values, each meaning one thing. Not knowing is a fact too.
 
 
 START_SECONDS = 10  # what a start may take at most

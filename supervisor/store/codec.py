@@ -318,7 +318,7 @@ def _sequence(value: object) -> list[object]:
 
 # -- tasks
 #
-# Rows of tasks: the statements that change them, for the store's writer. Pure.
+# The statements that change them, for the store's writer.
 
 
 KEPT_NS = 3600 * 10**9  # of a tombstone whose client has never said that it has the answer
@@ -356,7 +356,7 @@ def key_parts(key: str) -> tuple[str, int, int]:
 
 # -- watches
 #
-# Rows of watches: the statements that change them, for the store's writer. Pure.
+# The statements that change them, for the store's writer.
 
 
 def begun(targets: Iterable[Target] = (), observed: Iterable[Observed] = ()) -> Iterator[Statement]:

@@ -113,8 +113,6 @@ class Tap:
 
 # -- one client
 #
-# One client attached to a run's standard streams: pipes between it and the shim, each side held up by the other.
-#
 # The shim has the other ends for as long as the control connection lives, and closes those of the output at its end. A
 # shim that is killed is replaced; the replacement gets the same input pipe, with whatever is in it.
 

@@ -63,8 +63,6 @@ def _one_line(text: str) -> str:
 
 
 # -- sockets that it has bound
-#
-# Sockets that the service manager has bound and listens on for us: sd_listen_fds_with_names(3) without libsystemd.
 
 
 FIRST_FD = 3
