@@ -17,11 +17,15 @@ PROTO_FILES := $(wildcard protos/*/*.proto protos/*/*/*.proto)
 BUILD_FILES := setup.py shim/build_native.py
 # So that the exitd and exitctl that tests start by name are this tree's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
-UNIT := $(RUN) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile --ignore tests/system \
-	-m "not system and not slow_build"
+# Which options of exitctl and exitd the tests have used, see tests/optionrecord. Begun anew by the unit tests.
+OPTIONS := "$(CURDIR)/build/options"
+RECORDED := mkdir -p $(OPTIONS) && $(RUN) OPTIONS_RECORD=$(OPTIONS) \
+	PYTHONPATH="$(CURDIR)/tests/optionrecord$${PYTHONPATH:+:$$PYTHONPATH}"
+UNIT := rm -rf $(OPTIONS) && $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile \
+	--ignore tests/system -m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
-.PHONY: help deps venv bytecode demo test unit system check bench compare compare-check rig attack vm vm-test api clean
+.PHONY: help deps venv bytecode demo test unit system options check bench compare compare-check rig attack vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -55,13 +59,16 @@ bytecode: venv
 demo: deps venv ## the main job on real containers: seven ways to end, each with its true code (root)
 	@$(RUN) $(PY) -m supervisor.cli.demo
 
-test: unit system ## the whole test suite (root, runc)
+test: unit system options ## the whole test suite (root, runc)
 
 unit: bytecode ## the tests that need neither root nor runc
 	@$(UNIT)
 
 system: deps bytecode ## the tests on real containers, and those that build whole distributions (root, runc)
-	@$(RUN) $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile -m 'system or slow_build' $(SYSTEM_TESTS)
+	@$(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile -m 'system or slow_build' $(SYSTEM_TESTS)
+
+options: venv ## name each option of exitctl and exitd that no test has used since `make unit` or `make check` began
+	@$(PY) -m tests.optionrecord $(OPTIONS)
 
 check: bytecode ## lint, types, the tests without root, all C with musl, glibc and sanitizers
 	@$(PY) -m ruff check .

@@ -37,7 +37,7 @@ KEYS = {
 PATHS = ("root", "state")
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("exitd", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", "file", metavar="FILE", help=f"Configuration.  [default: {configfile.FILE}, if it is there]")
 @click.option("--root", help=f"What outlives a boot of the host.  [default: {DEFAULTS.root}]")
 @click.option(
