@@ -104,6 +104,15 @@ def test_info_tells_every_value_and_where_it_is_from(daemon: Daemon, config: Con
     assert f"{config.file}:2" in Cli(daemon).ok("info")
 
 
+def test_a_flag_goes_before_the_file_and_before_its_next_version(config: ConfigMap) -> None:
+    flags = ("--cgroup-driver", "cgroupfs", "--runtime-seconds", "7")
+    with lives.daemon(extra=("--config", str(config.file), *flags)) as made, made.client() as client:
+        text = "cgroup_driver = 'systemd'\n[limits]\nruntime_seconds = 9\nscratch_mib = 7\n"
+        turn(config, client, text, "limits.scratch_mib", "7")
+        found = in_force(client)
+    assert (found["cgroup_driver"], found["limits.runtime_seconds"]) == (("cgroupfs", "flag"), ("7", "flag"))
+
+
 def test_a_container_keeps_the_runtime_it_was_made_with_over_reloads_and_restarts(
     daemon: Daemon, config: ConfigMap, client: Client, tmp_path: pathlib.Path
 ) -> None:

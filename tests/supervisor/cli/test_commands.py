@@ -101,6 +101,78 @@ def test_run_detached_and_create_print_the_whole_id_alone(
     assert bool(daemon.asked_for(pb.StartRequest)) == (words[0] == "run")
 
 
+@pytest.mark.parametrize("command", [("run", "-d"), ("create",)])
+def test_run_and_create_ask_for_all_they_were_told(
+    daemon: FakeDaemon, exitctl: Exitctl, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    words = """--name web --runtime crun --rootfs /r --workdir /tmp --user 1:2 --memory 64m --cpus 1.5 --hostname h
+        --restart always --stop-signal INT --stop-timeout 3 --network host --pid own --pod p --namespace n --read-only
+        --log-driver cri --log-mode non-blocking --log-opt max-file=4 --env A=1 --label l=m --annotation a=b --tty
+        --volume /a:/b:ro --security-opt apparmor=tight --privileged --cap-add NET_ADMIN --cap-drop CHOWN --interactive
+        --ulimit nofile=10:20 --pids-limit 9 --group-add 7 --entrypoint /bin/sh --health-cmd [\"/probe\"]
+        --health-interval 2s --health-timeout 1s --health-retries 4 --health-start-period 5s --health-on-failure kill
+        --pidfile PIDFILE --restart-rule""".replace("PIDFILE", str(tmp_path / "pid"))
+    outcome = exitctl(*command, *words.split(), "exit in 42 => no", "true")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert (tmp_path / "pid").read_text() == "0\n"
+    assert daemon.asked_for(pb.CreateContainerRequest)[0].spec == pb.ContainerSpec(
+        name="web",
+        runtime="crun",
+        rootfs="/r",
+        cwd="/tmp",
+        user="1:2",
+        memory_bytes=64 << 20,
+        cpu_limit_milli=1500,
+        hostname="h",
+        restart="always",
+        restart_rules=["exit in 42 => no"],
+        stop_signal="INT",
+        stop_timeout_seconds=3,
+        network="host",
+        pid="own",
+        sandbox="p",
+        namespace="n",
+        read_only=True,
+        log=pb.LogSpec(driver="cri", mode="non-blocking", max_files=4),
+        env=["A=1"],
+        labels={"l": "m"},
+        annotations={"a": "b"},
+        tty=True,
+        stdin=True,
+        mounts=[pb.Mount(source="/a", destination="/b", read_only=True)],
+        security=pb.SecuritySpec(apparmor="tight"),
+        rights=pb.RightsSpec(
+            privileged=True,
+            cap_add=["NET_ADMIN"],
+            cap_drop=["CHOWN"],
+            ulimits=[pb.Ulimit(name="nofile", soft=10, hard=20)],
+            pids_limit=9,
+            groups=[7],
+        ),
+        entrypoint=["/bin/sh"],
+        args=["true"],
+        health=pb.HealthSpec(
+            args=["/probe"],
+            interval_ns=2 * 10**9,
+            timeout_ns=10**9,
+            retries=4,
+            start_period_ns=5 * 10**9,
+            on_failure="kill",
+        ),
+    )
+
+
+@pytest.mark.parametrize("command", [("run", "-d"), ("create",)])
+def test_run_and_create_ask_for_what_goes_not_with_everything(
+    daemon: FakeDaemon, exitctl: Exitctl, command: tuple[str, ...]
+) -> None:
+    pause = "io.kubernetes.cri.container-type=sandbox"
+    exitctl(*command, "--rm", "--bundle", "/b", "--no-healthcheck", "--on-pause-exit", "keep", "--annotation", pause)
+    (request,) = daemon.asked_for(pb.CreateContainerRequest)
+    assert (request.spec.auto_remove, request.spec.bundle, list(request.spec.health.args)) == (True, "/b", [""])
+    assert request.spec.pod.on_pause_exit == "keep"
+
+
 def test_a_cidfile_gets_the_id_and_is_never_written_over(daemon: FakeDaemon, exitctl: Exitctl, tmp_path: Path) -> None:
     file = tmp_path / "cid"
     assert exitctl("create", "--cidfile", str(file), "--rootfs", "/", "true").code == 0
@@ -291,6 +363,11 @@ def test_commands_of_life_do_each_and_print_it(
     assert [request.id for request in daemon.asked_for(kind)] == ["a", "b"]
 
 
+def test_a_signal_is_for_every_process_of_a_container_when_that_was_said(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    assert exitctl("kill", "--all", "a").code == exitctl("kill", "a").code == 0
+    assert [request.all for request in daemon.asked_for(pb.KillRequest)] == [True, False]
+
+
 def test_one_failure_does_not_keep_the_others_from_being_done(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     daemon.answers.Pause = lambda request: nobody(request) if request.id == "a" else pb.PauseReply()
     outcome = exitctl("pause", "a", "b")
@@ -317,6 +394,7 @@ def test_exits_shows_the_ledger(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     request = daemon.asked_for(pb.ExitsRequest)[0]
     assert request.unknown and request.HasField("since")
     assert json.loads(exitctl("exits", "--format", "jsonl").out)["Exit"]["Code"] == 7
+    assert ID not in outcome.out and ID in exitctl("exits", "--no-trunc").out
 
 
 @pytest.mark.parametrize("word", ["web", ID[:8]])

@@ -15,6 +15,12 @@ def test_doctor_has_a_line_for_each_source_by_its_name(exitctl: Exitctl) -> None
     assert ("FAIL" in outcome.out) == (outcome.code == 1)
 
 
+def test_doctor_looks_at_the_state_directory_it_was_told(exitctl: Exitctl, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert str(other) in exitctl("doctor", "--state", str(other)).out
+    assert str(other) not in exitctl("doctor").out
+
+
 def test_what_is_not_ok_has_a_cure(exitctl: Exitctl) -> None:
     findings = json.loads(exitctl("doctor", "--format", "json").out)
     assert {"root", "kernel", "cgroup", "runtime", "fd limit", "overlay"} <= {finding["what"] for finding in findings}

@@ -91,6 +91,19 @@ def test_exec_on_a_terminal(daemon: FakeDaemon, attached: FakeAttach, pty: Pty, 
     assert pty.modes() == pty.before
 
 
+def test_the_detach_keys_of_an_exec_can_be_chosen(
+    daemon: FakeDaemon, attached: FakeAttach, pty: Pty, tmp_path: Path
+) -> None:
+    daemon.answers.Exec = made_exec
+    daemon.started.set()
+    child = Child(tmp_path, "exec", "-it", "--detach-keys", "a,ctrl-]", "web", "sh", pty=pty)
+    pty.until_raw()
+    pty.type(b"\x10\x11a")
+    assert attached.typed(2) == b"\x10\x11"
+    pty.type(b"\x1d")
+    assert child.ended()[0] == 0
+
+
 def test_a_signal_to_exec_goes_to_the_exec_and_the_end_of_its_input_too(
     daemon: FakeDaemon, attached: FakeAttach, tmp_path: Path
 ) -> None:

@@ -115,6 +115,11 @@ def test_load_names_files_as_the_daemon_can_find_them(
     assert exitctl("image", "load", "-q", *words).out.split() == [TWO.id, NAMELESS.id]
 
 
+def test_load_gives_the_one_image_another_name(store: FakeDaemon, exitctl: Exitctl) -> None:
+    assert exitctl("image", "load", "--name", "me:2", "x.tar").code == 0
+    assert store.asked[-1].name == "me:2"
+
+
 def test_load_and_import_read_standard_input_and_keep_nothing_of_it(
     store: FakeDaemon, exitctl: Exitctl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -223,6 +228,25 @@ def test_whoever_waits_long_for_an_image_is_told_what_for(
     outcome = exitctl("image", "pull", "x")
     assert (outcome.code, outcome.out) == (0, f"{ID}\n")
     assert "pulling docker://x:latest" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "method"), [(("pull", "-q", "x"), "PullImage"), (("import", "--quiet", "r.tar", "x"), "ImportImage")]
+)
+def test_who_wants_quiet_is_not_told_that_it_takes_long(
+    store: FakeDaemon, exitctl: Exitctl, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], method: str
+) -> None:
+    monkeypatch.setattr(fetch, "QUIET_SECONDS", 0.0)
+    answer = getattr(store.answers, method)
+
+    def slow(request: Any) -> Any:
+        for timer in [each for each in threading.enumerate() if isinstance(each, threading.Timer)]:
+            timer.join(10)
+        return answer(request)
+
+    setattr(store.answers, method, slow)
+    outcome = exitctl("image", *words)
+    assert (outcome.code, outcome.err) == (0, "")
 
 
 def test_ctrl_c_leaves_the_pull_to_the_daemon_and_says_so(store: FakeDaemon, tmp_path: Path) -> None:

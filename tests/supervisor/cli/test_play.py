@@ -70,6 +70,16 @@ def test_all_is_created_then_init_containers_run_to_their_end_then_the_others_st
     assert all(member.spec.sandbox == pod.id for member in pod.members)
 
 
+def test_one_runtime_for_all_pods_is_a_name_or_a_file_that_the_daemon_can_find(
+    pods: FakePods, daemon: FakeDaemon, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    play(one("a"), "--runtime", "crun")
+    play(one("b"), "--runtime", "./mine")
+    asked = [request.spec.runtime for request in daemon.asked_for(pb.RunPodRequest)]
+    assert asked == ["crun", str(tmp_path / "mine")]
+
+
 def test_a_single_container_and_several_files_have_podmans_lines(
     pods: FakePods, exitctl: Exitctl, tmp_path: Path
 ) -> None:

@@ -122,6 +122,14 @@ def test_inspectp_prints_one_document_or_a_list_yaml_templates_and_a_table(pods:
     assert json.loads(exitctl("inspectp", "--latest").out)["status"]["metadata"]["name"] == "db"
 
 
+def test_inspectp_chooses_as_pods_does(pods: FakePods, daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    newest = exitctl("inspectp", "--last", "1", "--namespace", "^def", "--state", "notready", "--label", "app=x").out
+    assert json.loads(newest)["status"]["id"] == by_name(pods, "db").id
+    assert list(daemon.asked_for(pb.ListPodsRequest)[-1].filters) == ["label=app=x", "state=notready"]
+    assert exitctl("inspectp", "--last", "1", "--namespace", "other").code == 125
+    assert json.loads(exitctl("inspectp", "--name", "^w").out)["status"]["id"] == by_name(pods, "web").id
+
+
 def test_inspectp_goes_on_after_one_that_is_not_there(pods: FakePods, exitctl: Exitctl) -> None:
     outcome = exitctl("inspectp", "nope", "web")
     assert (outcome.code, outcome.err) == (125, "exitctl: no container nope\n")
@@ -147,13 +155,13 @@ def test_runp_takes_the_founding_documents_file_and_prints_the_id(
     assert (request.spec.pod.attempt, request.spec.pod.uid) == (1, "hdishd83djaidwnduwk28bcsb")
 
 
-def test_runp_says_what_becomes_of_the_members(
+def test_runp_says_what_becomes_of_the_members_and_how_many_processes_there_may_be(
     pods: FakePods, daemon: FakeDaemon, exitctl: Exitctl, tmp_path: Path
 ) -> None:
     (tmp_path / "c.yaml").write_text("metadata: {name: p, namespace: q}\n")
-    assert exitctl("runp", "--on-pause-exit", "keep", str(tmp_path / "c.yaml")).code == 0
+    assert exitctl("runp", "--on-pause-exit", "keep", "--pids-limit", "9", str(tmp_path / "c.yaml")).code == 0
     (request,) = daemon.asked_for(pb.RunPodRequest)
-    assert request.spec.pod.on_pause_exit == "keep"
+    assert (request.spec.pod.on_pause_exit, request.spec.pod.pids_limit) == ("keep", 9)
     assert len(request.spec.pod.uid) == 36
 
 
