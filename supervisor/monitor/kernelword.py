@@ -29,7 +29,7 @@ from supervisor.monitor.procevents import Answered, Lives, Standing, Threads
 from supervisor.system import room
 
 BUFFER_BYTES = 2 << 20  # some five thousand events
-ANSWER_SECONDS = 2.0  # the kernel answers before the request has returned, or never
+ANSWER_SECONDS = 0.2  # the kernel answers before the request has returned, or never; the loop waits meanwhile
 EVENTS_AT_ONCE = 1024
 MOST_DRAINS = 8  # as many events as the socket can hold
 REST_SECONDS = 0.05  # after a reading: a wake-up for each event would cost ten times what reading it does
