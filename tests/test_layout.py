@@ -56,6 +56,7 @@ DOORS = {
         *("supervisor.containerd", "supervisor.runtime.foreign_shim", "supervisor.ttrpc"),
     ),
     "click": ("supervisor.cli", "supervisor.__main__"),
+    "matplotlib": ("supervisor.compare.html.plots",),
     "pyinotify": ("supervisor.system.inotify",),
     "sqlite3": ("supervisor.store",),
     "shim._native": ("shim.native",),

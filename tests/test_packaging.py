@@ -354,6 +354,7 @@ def test_the_wheel_is_one_for_all_supported_pythons(wheel: pathlib.Path) -> None
         names = archive.namelist()
     assert "shim/_native.abi3.so" in names
     assert "protos/exitd/v1/exitd_pb2.py" in names
+    assert "supervisor/compare/html/page.html" in names
 
 
 @pytest.mark.slow_build
@@ -397,3 +398,9 @@ def test_the_build_writes_stubs_that_every_allowed_protobuf_loads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "grpcio-tools==1.80.0" in project["build-system"]["requires"]
     assert "protobuf>=6.31.1,<8" in project["project"]["dependencies"]
+
+
+def test_no_library_that_draws_is_installed_with_exitd_itself() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert not [each for each in project["dependencies"] if each.startswith("matplotlib")]
+    assert [each.partition(">")[0] for each in project["optional-dependencies"]["compare"]] == ["matplotlib"]

@@ -1,6 +1,7 @@
 """`compare`: the same pods on every way to run them that this machine has, measured in turns, and a report of it."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,14 +9,14 @@ import click
 
 from supervisor.cli.app import OWN_FAILURE, complain
 from supervisor.compare import facts, guard
-from supervisor.compare.html.page import page
-from supervisor.compare.html.picture import picture as picture_of
 from supervisor.compare.plan import QUICK, Plan
 from supervisor.compare.table import table
 from supervisor.compare.ways import WAYS
 
 KEYS = tuple(way.key for way in WAYS)
 AT_LEAST_ONE = click.IntRange(min=1)
+TABLES_ALONE = "matplotlib is not installed, so there are tables alone; for the page: pip install 'exitd[compare]'"
+Written = Callable[[facts.Report], str]
 
 
 @click.command()
@@ -51,6 +52,9 @@ def compare(
         rounds=rounds or base.rounds,
         ways=ways,
     )
+    drawn = drawings()
+    if drawn is None:
+        complain(TABLES_ALONE)  # now, since it takes minutes
     try:
         report, left = guard.measured(wanted)
     except guard.NotMeasured as error:
@@ -58,22 +62,38 @@ def compare(
         return OWN_FAILURE
     for one in left:
         complain(f"was left, and is gone now: {one}")
-    write(report, out, json_, picture)
+    write(report, out, json_, picture, drawn)
     print(table(report))
     return 0 if any(not way.why_not for way in report.ways) else OWN_FAILURE
 
 
-def write(report: facts.Report, out: Path | None, json_: Path | None, picture: Path | None) -> None:
+def drawings() -> tuple[Written, Written] | None:
+    """What writes the page and the picture. None without matplotlib, which nothing else of exitd needs."""
+    try:
+        from supervisor.compare.html.page import page, picture
+    except ImportError:
+        return None
+    return page, picture
+
+
+def write(
+    report: facts.Report,
+    out: Path | None,
+    json_: Path | None,
+    picture: Path | None,
+    drawn: tuple[Written, Written] | None,
+) -> None:
     """Wherever it is wanted; the data before anything that is made of it."""
     is_page = out is not None and out.suffix == ".html"
+    page_of, picture_of = drawn or (None, None)
     wanted = [
         (json_, facts.encode),
         (out / "report.json" if out is not None and not is_page else None, facts.encode),
-        (out / "report.html" if out is not None and not is_page else out, page),
+        (out / "report.html" if out is not None and not is_page else out, page_of),
         (picture, picture_of),
     ]
     for path, made in wanted:
-        if path is not None:
+        if path is not None and made is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(made(report))
             print(f"wrote {path}", file=sys.stderr)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-INK = "currentColor"  # the palette's black; on a dark page the light that text has
+INK = "#1b1d20"  # the palette's black; on a dark page the light that text has
 SKY, ORANGE, BLUE, GREEN = "#56B4E9", "#E69F00", "#0072B2", "#009E73"
 VERMILION, PURPLE, YELLOW = "#D55E00", "#CC79A7", "#F0E442"
 
@@ -11,19 +11,19 @@ VERMILION, PURPLE, YELLOW = "#D55E00", "#CC79A7", "#F0E442"
 @dataclass(frozen=True, slots=True)
 class Look:
     colour: str
-    marker: str  # circle | square | diamond | up | down | plus | cross | star
+    marker: str  # as matplotlib names it
 
 
 _KNOWN = {
-    "exitd-runc": Look(BLUE, "circle"),
-    "exitd-crun": Look(SKY, "square"),
-    "exitd-shimv2": Look(PURPLE, "diamond"),
-    "containerd-runc": Look(VERMILION, "up"),
-    "containerd-exitd": Look(GREEN, "down"),
-    "podman": Look(ORANGE, "plus"),
-    "conmon": Look(INK, "cross"),
+    "exitd-runc": Look(BLUE, "o"),
+    "exitd-crun": Look(SKY, "s"),
+    "exitd-shimv2": Look(PURPLE, "D"),
+    "containerd-runc": Look(VERMILION, "^"),
+    "containerd-exitd": Look(GREEN, "v"),
+    "podman": Look(ORANGE, "P"),
+    "conmon": Look(INK, "X"),
 }
-_OTHERS = (Look(YELLOW, "star"), *_KNOWN.values())
+_OTHERS = (Look(YELLOW, "*"), *_KNOWN.values())
 
 
 def looks(ways: Iterable[str]) -> dict[str, Look]:

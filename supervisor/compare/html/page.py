@@ -1,81 +1,163 @@
 """The report as one HTML file: it asks for nothing outside itself, runs no script, and holds its own data."""
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from string import Template
 
-from supervisor.compare.facts import Report, Way, encode
-from supervisor.compare.html import designs, faults, latency, memory, pieces, restarts, storms
-from supervisor.compare.html.marks import marker
-from supervisor.compare.html.style import STYLE
+from supervisor.compare.facts import Fault, Report, Way, encode
+from supervisor.compare.html.parts import Part, Table, main, parts
+from supervisor.compare.html.plots import SIGNS, mark, nothing, svg
 from supervisor.compare.html.tags import Markup, join, tag
-from supervisor.compare.summary import checked
+from supervisor.compare.looks import looks
+from supervisor.compare.summary import VERDICTS, cell, checked, columns, keys, names
+from supervisor.compare.words import number
 
-TITLE = "Exit monitoring: two designs, measured"
-# The browser itself holds the page to it.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_ACTS = {"kill": "killed", "stop": "stopped"}
+_MOST_TOLD = 3  # different words in a cell; all are in the table below
 
 
 def page(report: Report) -> str:
     """BadReport when a figure is none that can be drawn."""
-    ways = pieces.ways_of(checked(report))
-    sections = (part(report, ways) for part in (memory.section, latency.section, storms.section, restarts.section))
-    body = tag(
-        "body",
-        tag("h1", TITLE),
-        _conditions(report),
-        _taking_part(report, ways),
-        designs.section(),
-        *sections,
-        faults.section(report, ways),
-        _data(report),
+    checked(report)
+    # Whole and compact. No sign of it could end the element it stands in.
+    data = json.dumps(json.loads(encode(report)), separators=(",", ":"))
+    for sign in "<>&":
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
+    return Template(files(__package__).joinpath("page.html").read_text()).substitute(
+        beginning=join(_conditions(report), _taking_part(report)),
+        sections=join(*map(_measured, parts(report)), _faults(report)),
+        data=data,
     )
-    return f"<!DOCTYPE html>\n{tag('html', _head(), body, lang='en')}\n"
 
 
-def _head() -> Markup:
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", TITLE),
-        tag("style", Markup(STYLE)),
-    )
+def picture(report: Report) -> str:
+    """The main plots as one SVG file for a page elsewhere; what was not measured is left out. BadReport as above."""
+    return f"{svg('comparison', main(checked(report)) or (nothing(),), alone=True)}\n"
 
 
 def _conditions(report: Report) -> Markup:
     if not report.conditions:
-        return pieces.soft("The report says nothing of the conditions of its run.")
+        return _soft("The report says nothing of the conditions of its run.")
     said = (tag("div", tag("dt", name), tag("dd", value)) for name, value in report.conditions)
-    return join(pieces.soft("One run of exitctl compare, under these conditions:"), tag("dl", *said))
+    return join(_soft("One run of exitctl compare, under these conditions:"), tag("dl", *said))
 
 
-def _taking_part(report: Report, ways: pieces.Ways) -> Markup:
+def _taking_part(report: Report) -> Markup:
     """Those that were measured with their marks, then those that were not, with the reason."""
     there = [way for way in report.ways if not way.why_not]
-    rows = (tag("tr", tag("td", _mark(way, ways), way.name or way.key), tag("td", way.design)) for way in there)
-    head = tag("thead", tag("tr", tag("th", "way to run a pod", scope="col"), tag("th", "design", scope="col")))
-    table = tag("div", tag("table", head, tag("tbody", *rows)), class_="wide")
+    rows = (
+        tag("tr", tag("td", _mark(report, way, at), way.name or way.key), tag("td", way.design))
+        for at, way in enumerate(there)
+    )
     absent = [tag("li", f"{way.name or way.key}: {way.why_not}") for way in report.ways if way.why_not]
-    return tag(
-        "section",
-        tag("h2", "Who takes part"),
-        table if there else pieces.soft("No way took part."),
-        join(pieces.soft("Not measured:"), tag("ul", *absent)) if absent else "",
-        id="ways",
+    return _section(
+        "ways",
+        "Who takes part",
+        _grid(("way to run a pod", "design"), rows) if there else _soft("No way took part."),
+        join(_soft("Not measured:"), tag("ul", *absent)) if absent else "",
     )
 
 
-def _mark(way: Way, ways: pieces.Ways) -> Markup:
-    drawn = marker(ways.looks[way.key], (8, 8), 5.5)
-    return tag("svg", drawn, class_="mark", viewBox="0 0 16 16", aria_hidden="true", xmlns="http://www.w3.org/2000/svg")
+def _mark(report: Report, way: Way, at: int) -> Markup:
+    return Markup(mark(f"way-{at}", looks(keys(report))[way.key]))
 
 
-def _data(report: Report) -> Markup:
-    """Whole and compact. No sign of it could end the element it stands in."""
-    text = json.dumps(json.loads(encode(report)), separators=(",", ":"))
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return join(
-        pieces.soft("All samples are in this file, as JSON, in the element with the id report."),
-        tag("script", Markup(text), type="application/json", id="report"),
+def _measured(part: Part) -> Markup:
+    figures = (
+        tag("figure", tag("figcaption", tag("p", drawing.told)), Markup(svg(key, [drawing])))
+        for key, drawing in part.drawings.items()
     )
+    return _section(
+        part.key,
+        part.title,
+        tag("div", *figures, class_="pair") if part.drawings else "",
+        _soft(part.remark) if part.remark else "",
+        *map(_table, part.tables),
+    )
+
+
+def _table(table: Table) -> Markup:
+    """To unfold."""
+    rows = (
+        tag("tr", *(tag("td", words, class_="n" if at >= table.words else None) for at, words in enumerate(row)))
+        for row in table.rows
+    )
+    return tag("details", tag("summary", "The figures: ", table.caption), _grid(table.head, rows, table.caption))
+
+
+def _faults(report: Report) -> Markup:
+    """Who was killed or stopped just when a container ended, and what each way then said."""
+    title = "Somebody is killed or stopped when a container ends"
+    if not report.faults:
+        return _section("faults", title, _soft("No fault was tried."))
+    by_way = {way: mine for way in keys(report) if (mine := [fault for fault in report.faults if fault.way == way])}
+    named = names(report)
+    rows = (
+        tag("tr", tag("th", _what(*column), scope="row"), *(_cell(mine, *column) for mine in by_way.values()))
+        for column in columns(report.faults)
+    )
+    said = "What each way says of the exit, against the truth. A dash: not tried, or no such process."
+    head = ("at the exit", *(named[way] for way in by_way))
+    every = tuple(
+        (named[way], _what(fault.victim, fault.act), fault.truth, fault.told, fault.verdict)
+        for way, mine in by_way.items()
+        for fault in mine
+    )
+    return _section(
+        "faults",
+        title,
+        tag("p", _counted(report, by_way)),
+        _grid(head, rows, said, class_="plot grid"),
+        _table(Table("every fault", ("way", "fault", "truth", "told", "verdict"), every, words=5)),
+    )
+
+
+def _counted(report: Report, by_way: dict[str, list[Fault]]) -> str:
+    counts = Counter(fault.verdict for fault in report.faults)
+    said = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in (*VERDICTS, *sorted(set(counts) - set(VERDICTS))))
+    bad = {way: sum(fault.verdict in ("wrong", "lost") for fault in mine) for way, mine in by_way.items()}
+    ways = ", ".join(f"{names(report)[way]} {bad[way]:,} of {len(mine):,}" for way, mine in by_way.items())
+    return f"Of {len(report.faults):,} exits: {said}. Wrong or lost by way: {ways}."
+
+
+def _what(victim: str, act: str) -> str:
+    return f"{victim} {_ACTS.get(act, act)}"
+
+
+def _cell(mine: Sequence[Fault], victim: str, act: str) -> Markup:
+    found = cell(fault for fault in mine if (fault.victim, fault.act) == (victim, act))
+    if not found:
+        return tag("td", "\N{EN DASH}", class_="none")
+    return tag("td", *(_verdict(verdict, those) for verdict, those in found.items()), class_=_known([*found][-1]))
+
+
+def _known(verdict: str) -> str | None:
+    return verdict if verdict in SIGNS else None
+
+
+def _verdict(verdict: str, those: Sequence[Fault]) -> Markup:
+    sign = SIGNS.get(verdict, ("!", ""))[0]
+    count = f"{number(len(those))} " if len(those) > 1 else ""
+    told = list(dict.fromkeys(fault.told for fault in those))
+    more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    said = f"told {', '.join(told[:_MOST_TOLD])}{more}" if any(told) else "told nothing"
+    truths = ", ".join(dict.fromkeys(fault.truth for fault in those))
+    head = tag("b", tag("span", sign, class_="sign", aria_hidden="true"), f"{count}{verdict}")
+    return tag("div", head, said, class_=_known(verdict), title=f"the truth: {truths}")
+
+
+def _section(key: str, title: str, *children: str) -> Markup:
+    return tag("section", tag("h2", title), *children, id=key)
+
+
+def _grid(head: Sequence[str], rows: Iterable[Markup], caption: str = "", class_: str | None = None) -> Markup:
+    """A table that scrolls where it is too wide."""
+    said = tag("caption", caption) if caption else ""
+    top = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in head)))
+    return tag("div", tag("table", said, top, tag("tbody", *rows), class_=class_), class_="wide")
+
+
+def _soft(words: str) -> Markup:
+    return tag("p", words, class_="soft")
