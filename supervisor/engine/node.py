@@ -260,10 +260,8 @@ class Node(Directory):
                 self._cancel_timer(container_id)
             case lifecycle.Discard():
                 self.spawn(self._remove_files(container_id))
-            case lifecycle.WakeWaiters(exit):
-                asyncio.get_running_loop().call_soon(_log_exit, exit)  # after those who were woken when it was shown
-            case lifecycle.Settle() | lifecycle.Forget():
-                pass  # settled at the beginning of CleanUp, in its order; forgotten when it was shown
+            case lifecycle.LogExit(exit):
+                asyncio.get_running_loop().call_soon(_log_exit, exit)
 
     def resume_effects(self, container: Container) -> None:
         """What a daemon before this one had stored and not finished."""

@@ -194,13 +194,10 @@ Happening = (
 
 
 @dataclass(frozen=True, slots=True)
-class WakeWaiters:
+class LogExit:
+    """After every client that waits for it has been woken."""
+
     exit: Exit
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """The keeper may forget the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,53 +220,11 @@ class Discard:
     """The container's files, then Removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Waiters for its removal wake; the id is free."""
-
-
-Effect = WakeWaiters | Settle | CleanUp | ArmTimer | CancelTimer | Discard | Forget
+Effect = LogExit | CleanUp | ArmTimer | CancelTimer | Discard
 
 
 # -- the step
 
-
-__all__ = [
-    "Again",
-    "ArmTimer",
-    "CancelTimer",
-    "CleanUp",
-    "Cleaned",
-    "Discard",
-    "Effect",
-    "EndAsked",
-    "Ended",
-    "Forget",
-    "Happening",
-    "HealthSeen",
-    "Made",
-    "MakeFailed",
-    "Moment",
-    "OomSeen",
-    "Paused",
-    "Rebooted",
-    "RemoveAsked",
-    "Removed",
-    "Resumed",
-    "SandboxGone",
-    "Settle",
-    "StartAsked",
-    "StartFailed",
-    "Started",
-    "Step",
-    "StopAsked",
-    "WakeWaiters",
-    "born",
-    "events",
-    "had_begun",
-    "refuse_damaged",
-    "step",
-]
 
 SIGKILL = 9
 NOT_KNOWN = "unknown"
@@ -364,7 +319,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return Step(removing, effects=effects, ahead=c.spec.task is not None)
         case Phase.REMOVING, Removed():
             told = events(c, moment, "remove")
-            return Step(None, (), told, (Forget(),), _retained(c, moment), _tombstones(c, moment))
+            return Step(None, (), told, (), _retained(c, moment), _tombstones(c, moment))
     raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
 
 
@@ -476,7 +431,7 @@ def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     if exit_.oom.kills > c.oom_told:
         init = NOT_KNOWN if isinstance(exit_.status, Unknown) else str(exit_.oom.init).lower()
         told.insert(0, *_oom(c, moment, exit_.oom.kills, init))
-    return Step(after, (exit_,), tuple(told), (WakeWaiters(exit_), Settle(), CleanUp()))
+    return Step(after, (exit_,), tuple(told), (LogExit(exit_), CleanUp()))
 
 
 def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[restart.Decision, RestartRule | None]:

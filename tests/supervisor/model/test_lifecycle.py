@@ -170,7 +170,7 @@ def test_an_end_is_one_row_one_event_and_effects_in_their_order(phase: Phase) ->
     step = life.step(container(phase), ended(Exited(43)), moment())
     assert step.container is not None
     (exit,) = step.exits
-    assert step.effects == (life.WakeWaiters(exit), life.Settle(), life.CleanUp())
+    assert step.effects == (life.LogExit(exit), life.CleanUp())
     assert [(event.type, event.exit) for event in step.events] == [("exit", exit)]
     assert (exit.key.run, exit.status, exit.decision) == (1, Exited(43), "ended")
     assert (step.container.exit, step.container.clean, step.container.init, step.container.shim) == (
@@ -368,7 +368,7 @@ def test_files_are_discarded_once_nothing_of_the_run_is_left(clean: bool) -> Non
     step = life.step(replace(container(Phase.EXITED), clean=clean), life.RemoveAsked(USER), moment())
     assert step.effects == (life.CancelTimer(), *((life.Discard(),) if clean else ()))
     gone = life.step(container(Phase.REMOVING), life.Removed(), moment())
-    assert (gone.container, gone.effects, [event.type for event in gone.events]) == (None, (life.Forget(),), ["remove"])
+    assert (gone.container, gone.effects, [event.type for event in gone.events]) == (None, (), ["remove"])
 
 
 @pytest.mark.parametrize(

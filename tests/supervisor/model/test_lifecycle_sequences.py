@@ -81,8 +81,8 @@ class Life(RuleBasedStateMachine):
     def check_step(self, before: Container, step: Step) -> None:
         stored = [event.exit for event in step.events if event.exit is not None]
         assert stored == list(step.exits)
-        woken = [effect.exit for effect in step.effects if isinstance(effect, life.WakeWaiters)]
-        assert woken == list(step.exits)
+        logged = [effect.exit for effect in step.effects if isinstance(effect, life.LogExit)]
+        assert logged == list(step.exits)
         for event in step.events:
             assert event.pod_id == before.spec.sandbox
             if event.type == "oom":
