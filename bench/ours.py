@@ -32,7 +32,7 @@ from supervisor.compare.machine import (
     until,
     wait_readable,
 )
-from supervisor.compare.way import Container
+from supervisor.compare.way import WayContainer
 from supervisor.monitor import rundir, shims
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
@@ -62,7 +62,7 @@ class Shims:
         until(self._connected, "the keeper")
         self._runs: dict[str, Run] = {}
 
-    def create(self, id: str, work: Work = SLEEP) -> tuple[Container, float]:
+    def create(self, id: str, work: Work = SLEEP) -> tuple[WayContainer, float]:
         """A created container, and the milliseconds from asking for its shim to the shim's `created`."""
         bundle = self._scratch.bundle(f"{id}-exitd", f"{CGROUP}/{id}", work)
         path = self.path_of(id)
@@ -83,9 +83,9 @@ class Shims:
         if not isinstance(status, launch.Created):
             raise RuntimeError(f"exitd-shim: {status}")
         self._runs[id] = Run(directory, shim_pidfd, status.shim_pid)
-        return Container(id, status.pid, status.pidfd), took
+        return WayContainer(id, status.pid, status.pidfd), took
 
-    def start(self, id: str, work: Work = SLEEP) -> Container:
+    def start(self, id: str, work: Work = SLEEP) -> WayContainer:
         container, _ = self.create(id, work)
         run(self._runc, "--root", f"{self.path_of(id)}/rt", "start", id)
         return container
@@ -97,7 +97,7 @@ class Shims:
     def log_of(self, id: str) -> str:
         return f"{self._logs}/{id}.log"
 
-    def end(self, container: Container) -> float:
+    def end(self, container: WayContainer) -> float:
         """Four bytes on the fifo, and the record behind them: it was written before."""
         directory = self._runs[container.id].directory
         took = killed(container.pidfd, lambda: wait_readable(directory.fifo_fd, "the fifo"))
@@ -106,7 +106,7 @@ class Shims:
             raise ValueError(f"fifo {number}, record {record}")
         return took
 
-    def clean(self, container: Container) -> None:
+    def clean(self, container: WayContainer) -> None:
         """The shim deletes the container by itself once init is dead."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
@@ -201,10 +201,10 @@ class Daemon(OwnDaemon):
         """A created container; its id."""
         return client.create(pb.ContainerSpec(bundle=bundle or self.new_bundle())).id
 
-    def start_one(self, client: Client) -> Container:
+    def start_one(self, client: Client) -> WayContainer:
         id = self.create(client)
         started = client.start(id)
-        return Container(id, started.init.pid).hold()
+        return WayContainer(id, started.init.pid).hold()
 
     def start_many(self, count: int) -> list[str]:
         with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:

@@ -20,8 +20,8 @@ from supervisor.compare.machine import (
     run,
     wait_readable,
 )
-from supervisor.compare.server import Server
-from supervisor.compare.way import Container
+from supervisor.compare.server import WayServer
+from supervisor.compare.way import WayContainer
 
 
 class Peer(Protocol):
@@ -29,12 +29,12 @@ class Peer(Protocol):
 
     name: str
 
-    def start(self, id: str) -> Container: ...
-    def end(self, container: Container) -> float:
+    def start(self, id: str) -> WayContainer: ...
+    def end(self, container: WayContainer) -> float:
         """Kills init; milliseconds until this peer's word of it, exit code included, can be read. What it says is
         checked, outside of that time."""
 
-    def clean(self, container: Container) -> None: ...
+    def clean(self, container: WayContainer) -> None: ...
     def monitors(self) -> list[int]:
         """The pids of the processes that wait for the containers."""
 
@@ -57,12 +57,12 @@ class Bare:
         self._runc("create", "--bundle", bundle, "--pid-file", f"{self._root}/{id}.pid", id)
         return (time.perf_counter() - begun) * 1000
 
-    def start(self, id: str) -> Container:
+    def start(self, id: str) -> WayContainer:
         self.create(id)
         self._runc("start", id)
-        return Container(id, int(pathlib.Path(f"{self._root}/{id}.pid").read_text())).hold()
+        return WayContainer(id, int(pathlib.Path(f"{self._root}/{id}.pid").read_text())).hold()
 
-    def end(self, container: Container) -> float:
+    def end(self, container: WayContainer) -> float:
         return killed(container.pidfd, lambda: wait_readable(container.pidfd, "the end of init"))
 
     def exec(self, id: str, *args: str) -> None:
@@ -73,7 +73,7 @@ class Bare:
         """The command."""
         return ("runc", "--root", self._root, "exec", id, *args)
 
-    def clean(self, container: Container) -> None:
+    def clean(self, container: WayContainer) -> None:
         container.close()
         self.delete(container.id)
 
@@ -105,18 +105,18 @@ class Conmon(Monitors):
         """conmon's start until it tells init's pid; milliseconds."""
         return self.create_from(id, self._scratch.bundle(f"{id}-conmon", f"{CGROUP}/{id}", work), work)
 
-    def start(self, id: str, work: Work = SLEEP) -> Container:
+    def start(self, id: str, work: Work = SLEEP) -> WayContainer:
         self.create(id, work)
         return self.begin(id)
 
-    def end(self, container: Container) -> float:
+    def end(self, container: WayContainer) -> float:
         took = killed(container.pidfd, lambda: self._told(container.id))
         text = pathlib.Path(f"{self.exits}/{container.id}").read_text()
         if text.strip() != "137":
             raise ValueError(f"conmon's exit file says {text!r}")
         return took
 
-    def clean(self, container: Container) -> None:
+    def clean(self, container: WayContainer) -> None:
         container.close()
         self.delete(container.id)
 
@@ -134,7 +134,7 @@ class Containerd:
     def __init__(self, scratch: Scratch, *, tells: bool = True, environment: Mapping[str, str] | None = None) -> None:
         self._scratch = scratch
         self._place = scratch.state_place("ctd")
-        self._server = Server(self._place, scratch.root_place("ctd"), environment=environment)
+        self._server = WayServer(self._place, scratch.root_place("ctd"), environment=environment)
         self._address = self._server.address
         self._server.start()
         self._events: subprocess.Popen[bytes] | None = None
@@ -143,9 +143,9 @@ class Containerd:
             self._events = subprocess.Popen(ctr, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
         self._ids: set[str] = set()
 
-    def start(self, id: str) -> Container:
+    def start(self, id: str) -> WayContainer:
         self.run_config(id, f"{self._scratch.bundle(f'{id}-ctd', f'{CGROUP}/{id}')}/config.json")
-        return Container(id, self.pid(id)).hold()
+        return WayContainer(id, self.pid(id)).hold()
 
     def run_config(self, id: str, config: str) -> None:
         """`ctr run` with a config.json as it is."""
@@ -162,10 +162,10 @@ class Containerd:
         """init's."""
         return int(pathlib.Path(f"{self._place}/{id}.pid").read_text())
 
-    def end(self, container: Container) -> float:
+    def end(self, container: WayContainer) -> float:
         return killed(container.pidfd, lambda: self._told(container.id))
 
-    def clean(self, container: Container) -> None:
+    def clean(self, container: WayContainer) -> None:
         container.close()
         self.remove(container.id)
 

@@ -20,7 +20,7 @@ from bench.peers import Bare, Conmon, Containerd, Peer
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
 from supervisor.compare.machine import LIMIT_SECONDS, Scratch, busy_cores, killed, private_kb, status_kb, until
-from supervisor.compare.way import Container
+from supervisor.compare.way import WayContainer
 
 CONNECTIONS = 10
 BUSY = "busy"
@@ -294,7 +294,7 @@ def waits(bench: Bench) -> None:
         ]
 
 
-def _wake(bench: Bench, crowd: Container, waiter: "subprocess.Popen[str]", count: int) -> None:
+def _wake(bench: Bench, crowd: WayContainer, waiter: "subprocess.Popen[str]", count: int) -> None:
     begun = time.monotonic()
     killed(crowd.pidfd, lambda: None)
     out, _ = waiter.communicate(timeout=LIMIT_SECONDS)

@@ -22,8 +22,8 @@ from shim import programs
 from supervisor.compare.containerdapi import Api, Exits
 from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, command_lines, end_process
 from supervisor.compare.podspec import KIND, SANDBOX_ID, join, member_spec, pause_spec
-from supervisor.compare.way import Container
-from supervisor.ttrpc.services import Kind
+from supervisor.compare.way import WayContainer
+from supervisor.ttrpc.services import CallKind
 from supervisor.ttrpc.single import SingleCall
 
 RELAY = "containerd-shim-exitd-v2"
@@ -68,12 +68,12 @@ class Node(Containerd):
         exec_id = f"e{next(self._numbers)}"
         return self.ctr("task", "exec", "--fifo-dir", f"{self._place}/fifo", "--exec-id", exec_id, id, *args)
 
-    def run_one(self, who: str, id: str) -> Container:
+    def run_one(self, who: str, id: str) -> WayContainer:
         """One that sleeps."""
         self._ids.add(id)
-        return Container(id, self.api.run(RUNTIMES[who], id, member_spec(self._scratch, id, SLEEP, {}))).hold()
+        return WayContainer(id, self.api.run(RUNTIMES[who], id, member_spec(self._scratch, id, SLEEP, {}))).hold()
 
-    def end_one(self, container: Container) -> None:
+    def end_one(self, container: WayContainer) -> None:
         """Killed, if it lives, and removed."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
@@ -138,17 +138,17 @@ class Told:
         self.name = who
         self._node, self._exits = node, exits
 
-    def start(self, id: str) -> Container:
+    def start(self, id: str) -> WayContainer:
         return self._node.run_one(self.name, id)
 
-    def end(self, container: Container) -> float:
+    def end(self, container: WayContainer) -> float:
         begun = time.perf_counter()
         signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
         at, code = self._exits.of(container.id)
         _check(code)
         return (at - begun) * 1000
 
-    def clean(self, container: Container) -> None:
+    def clean(self, container: WayContainer) -> None:
         self._node.end_one(container)
 
     def monitors(self) -> list[int]:
@@ -165,17 +165,17 @@ class Waited:
         self.name = name
         self._node, self._who = node, who
 
-    def start(self, id: str) -> Container:
+    def start(self, id: str) -> WayContainer:
         return self._node.run_one(self._who, id)
 
-    def end(self, container: Container) -> float:
+    def end(self, container: WayContainer) -> float:
         request = task_pb2.WaitRequest(id=container.id)
         socket = self._node.socket_of(container.id)
         took, reply = answered(socket, "containerd.task.v2.Task/Wait", request, task_pb2.WaitResponse, container)
         _check(reply.exit_status)
         return took
 
-    def clean(self, container: Container) -> None:
+    def clean(self, container: WayContainer) -> None:
         self._node.end_one(container)
 
     def monitors(self) -> list[int]:
@@ -193,10 +193,10 @@ class WaitedApi:
         self.flushes: list[float] = []
         self._daemon, self._client, self._node = node.daemon, node.client, node
 
-    def start(self, id: str) -> Container:
+    def start(self, id: str) -> WayContainer:
         return self._daemon.start_one(self._client)
 
-    def end(self, container: Container) -> float:
+    def end(self, container: WayContainer) -> float:
         request = pb.WaitRequest(id=container.id)
         socket = f"{self._daemon.state}/exitd.ttrpc"
         took, reply = answered(socket, "exitd.v1.Exitd/Wait", request, pb.WaitReply, container)
@@ -204,7 +204,7 @@ class WaitedApi:
         self.flushes.append(self._node.flush_ms())
         return took
 
-    def clean(self, container: Container) -> None:
+    def clean(self, container: WayContainer) -> None:
         container.close()
         self._client.remove(container.id, force=True)
 
@@ -216,10 +216,10 @@ class WaitedApi:
 
 
 def answered(
-    socket: str, name: str, request: Message, reply_type: type[Any], container: Container
+    socket: str, name: str, request: Message, reply_type: type[Any], container: WayContainer
 ) -> tuple[float, Any]:
     """Asks for a Wait, lets it arrive, kills init; milliseconds until the reply, and the reply."""
-    call: SingleCall[Any] = SingleCall(socket, name, Kind.UNARY, reply_type, request, seconds=LIMIT_SECONDS)
+    call: SingleCall[Any] = SingleCall(socket, name, CallKind.UNARY, reply_type, request, seconds=LIMIT_SECONDS)
     try:
         time.sleep(PENDING_SECONDS)
         begun = time.perf_counter()

@@ -120,7 +120,7 @@ def _given(flags: Mapping[str, str | float | None]) -> Values:
 def _read(name: str, value: str | float) -> object:
     try:
         return configfile.KEYS[".".join(KEYS[name])](os.path.abspath(str(value)) if name in PATHS else value)
-    except configfile.Wrong as error:
+    except configfile.WrongValue as error:
         raise click.BadParameter(f"{error}, and is {value!r}", param_hint=f"--{name.replace('_', '-')}") from error
 
 

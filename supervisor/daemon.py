@@ -39,14 +39,14 @@ from supervisor.engine.imagedesk import ImageDesk, pause_root
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.pods import PodKeeper
-from supervisor.engine.reconcile import Parts
+from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.external import watchdesk
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
 from supervisor.external.watchdesk import WatchDesk
-from supervisor.images.facts import Limits as ImageLimits
+from supervisor.images.facts import ImageLimits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.model import lifecycle
 from supervisor.model.errors import CannotStart, ExitdError
@@ -57,14 +57,14 @@ from supervisor.model.watched import Kind, Target
 from supervisor.monitor import kernelword, ownership, probe
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.keeper import Keeper
-from supervisor.monitor.kernellog import Known
+from supervisor.monitor.kernellog import KnownKills
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.monitor.kmsg import KernelLog
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
 from supervisor.runtime.foreign_shim.hub import Hub
 from supervisor.runtime.foreign_shim.pumps import Pumps
-from supervisor.runtime.managers import Containers, ExecProcesses
+from supervisor.runtime.managers import ContainerRuntimes, ExecRuntimes
 from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
@@ -89,7 +89,7 @@ log = structlog.get_logger(__name__)
 class Evidence:
     """Which sources work here; told by `info`, filled in once the probes have run."""
 
-    found: dict[Source, probe.Result]
+    found: dict[Source, probe.Capability]
 
 
 @contextlib.contextmanager
@@ -245,7 +245,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel, executions=executions)
         stack.push_async_callback(hub.close)
         native = NativeContainers(place, runs, ownership.owner(settings.root, settings.state))
-        manager = Containers(native, ShimV2Containers(place, hub, native.prepared))
+        manager = ContainerRuntimes(native, ShimV2Containers(place, hub, native.prepared))
         kernel_log = KernelLog()
         stack.callback(kernel_log.close)
         node = Node(
@@ -256,7 +256,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             backoff=lambda: _backoff(settings.now().limits),
             second_witness=partial(_second_witness, kernel_log, manager),
         )
-        execs = Execs(node, ExecProcesses(NativeExecs(place, runs), ShimV2Execs(place, hub)))
+        execs = Execs(node, ExecRuntimes(NativeExecs(place, runs), ShimV2Execs(place, hub)))
         stack.push_async_callback(node.close)
         hub.on_silence = partial(_tell_silence, node)
         images = await asyncio.to_thread(_open_images, settings)
@@ -286,7 +286,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(watches.close)
         await watches.load()
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
-        parts = adapter.Parts(node, manager, operations, streams, settings.state, asides)
+        parts = adapter.AdapterParts(node, manager, operations, streams, settings.state, asides)
         await adapter.serve(stack, parts, tasks, inotify)
         await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
@@ -295,7 +295,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(node, settings.state)
         foundlings.begin(inotify)
-        node.spawn(reconcile.forever(Parts(node, manager, settings, foundlings, execs.keys)))
+        node.spawn(reconcile.forever(ReconcileParts(node, manager, settings, foundlings, execs.keys)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         await _until_told_to_stop()
         systemd.stopping()
@@ -326,7 +326,7 @@ async def _serve_api(
 
 
 async def _second_witness(
-    kernel_log: KernelLog, manager: Containers, container: Container, report: Report, known: Known
+    kernel_log: KernelLog, manager: ContainerRuntimes, container: Container, report: Report, known: KnownKills
 ) -> Report:
     """The kernel's log, asked where the counter of the container's cgroup leaves something open. Without it the report
     is stored as it is."""
@@ -346,7 +346,7 @@ def _watch_desk(
     observer = Observer(*parts, zombie_readable=zombie_readable, kernel=kernel)
     observer.second_witness = kernel_log.weigh
     observer.owns = lambda process: any(c.init == process for c in node.containers.values())
-    sources: dict[Kind, Callable[[Target], watchdesk.Source]] = {
+    sources: dict[Kind, Callable[[Target], watchdesk.WatchSource]] = {
         Kind.CONTAINERD: lambda target: ContainerdTasks(target, Containerd, observer.observe),
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }

@@ -9,7 +9,7 @@ from supervisor.model.errors import ExitdError
 from supervisor.model.values import Exited, ExitStatus, Signaled, Unknown
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """Replies of a call, whatever carries it. Ends or raises ExitdError."""
 
     def __next__(self) -> Any: ...
@@ -27,10 +27,10 @@ class Answer(Protocol):
         """From any thread."""
 
 
-class Stream(Iterator[Any]):
+class AnswerStream(Iterator[Any]):
     """Replies as they come. Ends quietly when cancelled."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AnswerSource) -> None:
         self._source = source
         self._cancelled = False
 

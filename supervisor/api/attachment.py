@@ -4,13 +4,13 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.answers import Source, Stream
+from supervisor.api.answers import AnswerSource, AnswerStream
 
 CHUNK_BYTES = 64 * 1024
 LEAVE_SECONDS = 2.0  # the daemon's own limit comes first
 
 
-class Line(Source, Protocol):
+class Line(AnswerSource, Protocol):
     """A call both ways, whatever carries it. Begun with its first request."""
 
     def put(self, request: pb.AttachRequest) -> bool:
@@ -23,7 +23,7 @@ class Line(Source, Protocol):
         """No more requests come."""
 
 
-class Attachment(Stream):
+class Attachment(AnswerStream):
     """What is attached to a container's standard streams, from `Client.attach` until its output or `cancel` ends it.
 
     Iterate over the replies in one thread: `stdout`, `stderr` (bytes) and `dropped` (a total), told apart by

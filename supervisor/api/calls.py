@@ -22,7 +22,7 @@ Method = Callable[[Any, By], Any]  # which messages it takes and gives is known 
 log = structlog.get_logger(__name__)
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """What the peer is told in place of an answer."""
 
     def __init__(self, refusal: details.Refusal) -> None:
@@ -65,12 +65,12 @@ class Calls:
         except asyncio.CancelledError as error:
             if not self._closing:
                 raise
-            raise Refused(details.refusal(_shutting_down())) from error
+            raise CallRefused(details.refusal(_shutting_down())) from error
         except ExitdError as error:
             log.debug("refused", call=name, reason=error.reason, text=str(error))
-            raise Refused(details.refusal(error)) from error
+            raise CallRefused(details.refusal(error)) from error
         except Exception as error:
-            raise Refused(_unexpected(name, error)) from error
+            raise CallRefused(_unexpected(name, error)) from error
         finally:
             self._waiting.discard(task)
 

@@ -3,7 +3,7 @@
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, clean, timestamp
 from supervisor.model.errors import BadRequest
-from supervisor.model.health import Health, Result
+from supervisor.model.health import Health, ProbeResult
 from supervisor.model.values import (
     MAX_NS,
     MIN_NS,
@@ -70,7 +70,7 @@ def health_message(status: HealthStatus | None, seen: Health | None) -> pb.Healt
     return pb.Health(status=status.value, failing_streak=seen.failing_streak, log=map(_result, seen.log))
 
 
-def _result(result: Result) -> pb.HealthResult:
+def _result(result: ProbeResult) -> pb.HealthResult:
     message = pb.HealthResult(
         start=timestamp(result.start_ns),
         end=timestamp(result.end_ns),

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.answers import Answer, Source, Stream, Waiting
+from supervisor.api.answers import Answer, AnswerSource, AnswerStream, Waiting
 from supervisor.api.attachment import Attachment, Line
 from supervisor.api.failures import REASONS as REASONS  # whoever has a client gets its errors here, too
 from supervisor.api.failures import Unreachable as Unreachable
@@ -48,7 +48,7 @@ class Transport(Protocol):
     def call(self, method: str, request: Any, seconds: float) -> Any:
         """The reply of a unary call."""
 
-    def stream(self, method: str, request: Any, seconds: float | None) -> Source:
+    def stream(self, method: str, request: Any, seconds: float | None) -> AnswerSource:
         """Begun when this returns."""
 
     def wait(self, request: pb.WaitRequest) -> Answer:
@@ -209,7 +209,7 @@ class Client:
         reply: pb.EndWatchReply = self._call("EndWatch", pb.EndWatchRequest(target=target), CALL_SECONDS)
         return reply.watch
 
-    def logs(self, request: pb.LogsRequest) -> Stream:
+    def logs(self, request: pb.LogsRequest) -> AnswerStream:
         """Begun when this returns; follows for ever if the request says so."""
         return self._stream("Logs", request, None)
 
@@ -263,8 +263,8 @@ class Client:
     def _call(self, method: str, request: object, seconds: float) -> Any:
         return self._transport.call(method, request, seconds)
 
-    def _stream(self, method: str, request: object, seconds: float | None) -> Stream:
-        return Stream(self._transport.stream(method, request, seconds))
+    def _stream(self, method: str, request: object, seconds: float | None) -> AnswerStream:
+        return AnswerStream(self._transport.stream(method, request, seconds))
 
 
 def _grpc(path: str) -> Transport:

@@ -10,7 +10,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import execrequests, replies, requests
 from supervisor.api.streams import StreamDoors, Streams
 from supervisor.api.watches import WatchDoors, Watches
-from supervisor.images.facts import Image, Removed
+from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
 from supervisor.model.views import Info, PodView, View
@@ -23,7 +23,7 @@ API = "exitd.v1"
 LOG_REPLY_BYTES = 64 * 1024
 
 
-class Node(Protocol):
+class NodeCalls(Protocol):
     """What the API asks of the owner of all state. Every method raises named ExitdErrors only."""
 
     async def create(self, spec: Spec, by: By) -> Container: ...
@@ -55,7 +55,7 @@ class Node(Protocol):
     def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
         """Likewise an async generator function. An empty `id`: all containers."""
 
-    async def log_source(self, id: str) -> tuple[logs.Wanted, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
         """All of the log, and what to await until the output of a run (0: the current one) is complete."""
 
     async def info(self) -> Info: ...
@@ -75,7 +75,7 @@ class Pods(Protocol):
         """Once all members have ended for good, or the pod has; none for what is no pod."""
 
 
-class Execs(Protocol):
+class ExecCalls(Protocol):
     """The same for execs: `id` is the container's, an exec has its own beside it."""
 
     async def exec(self, id: str, spec: ExecSpec, by: By) -> Exec:
@@ -86,7 +86,7 @@ class Execs(Protocol):
         """`run` 0: whichever has it."""
 
 
-class Images(Protocol):
+class ImageCalls(Protocol):
     """The same for the image store."""
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]: ...
@@ -95,7 +95,7 @@ class Images(Protocol):
     async def list_images(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
         """Each with the ids of the containers that stand on it."""
 
-    async def remove_image(self, word: str) -> Removed: ...
+    async def remove_image(self, word: str) -> RemovedImage: ...
 
 
 class Doors(StreamDoors, WatchDoors):
@@ -103,10 +103,10 @@ class Doors(StreamDoors, WatchDoors):
 
     def __init__(
         self,
-        node: Node,
+        node: NodeCalls,
         pods: Pods,
-        execs: Execs,
-        images: Images,
+        execs: ExecCalls,
+        images: ImageCalls,
         changes: Inotify,
         *,
         streams: Streams,

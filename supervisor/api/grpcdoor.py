@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from supervisor.api.callers import METADATA_KEY, Callers
-from supervisor.api.calls import Calls, Method, Refused
+from supervisor.api.calls import CallRefused, Calls, Method
 from supervisor.api.table import EXITD, MUTATING
 from supervisor.api.unfinished import Context, refuse
 from supervisor.model.errors import NotPermitted
@@ -26,7 +26,7 @@ def _unary(name: str, call: Method, calls: Calls, callers: Callers | None) -> Ca
     async def unary(request: Any, context: Context) -> Any:
         try:
             return await calls.answer(name, call, request, lambda: _by(context, callers), changes=name in MUTATING)
-        except Refused as refused:
+        except CallRefused as refused:
             refusal = refused.refusal
         await refuse(context, refusal)
 
@@ -44,7 +44,7 @@ def _streaming(
                     async for reply in replies:
                         await context.write(reply)
             return
-        except Refused as refused:
+        except CallRefused as refused:
             refusal = refused.refusal
         await refuse(context, refusal)
 

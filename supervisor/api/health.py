@@ -17,7 +17,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
 SERVICES = ("", EXITD.full_name)  # the whole, and the one service it consists of
 
 
-class Health:
+class HealthService:
     """The servicer of grpc.health.v1.Health. `set` may be called before the server starts."""
 
     def __init__(self) -> None:

@@ -50,16 +50,16 @@ class GrpcTransport:
         except grpc.RpcError as error:
             raise self._fail(error) from error
 
-    def stream(self, method: str, request: Any, seconds: float | None) -> "Replies":
-        return Replies(self._call(method)(request, timeout=seconds, metadata=self._metadata), self._fail)
+    def stream(self, method: str, request: Any, seconds: float | None) -> "GrpcReplies":
+        return GrpcReplies(self._call(method)(request, timeout=seconds, metadata=self._metadata), self._fail)
 
-    def wait(self, request: pb.WaitRequest) -> "Future":
+    def wait(self, request: pb.WaitRequest) -> "GrpcFuture":
         future = self._stub.Wait.future(request, metadata=self._metadata)  # type: ignore[attr-defined]
-        return Future(future, self._fail)
+        return GrpcFuture(future, self._fail)
 
-    def attach(self, start: pb.AttachStart) -> "Line":
+    def attach(self, start: pb.AttachStart) -> "GrpcLine":
         requests = _Requests(pb.AttachRequest(start=start))
-        return Line(self._stub.Attach(requests, metadata=self._metadata), self._fail, requests)
+        return GrpcLine(self._stub.Attach(requests, metadata=self._metadata), self._fail, requests)
 
     def _call(self, method: str) -> Callable[..., Any]:
         call: Callable[..., Any] = getattr(self._stub, method)
@@ -69,7 +69,7 @@ class GrpcTransport:
         return translate(error.code().value[0], error.details() or "", _details(error), self._path)
 
 
-class Replies:
+class GrpcReplies:
     """Of a call that streams."""
 
     def __init__(self, call: Any, fail: Fail) -> None:
@@ -86,7 +86,7 @@ class Replies:
         self._call.cancel()
 
 
-class Future:
+class GrpcFuture:
     """The one reply of a call that takes its time."""
 
     def __init__(self, future: Any, fail: Fail) -> None:
@@ -107,7 +107,7 @@ class Future:
         self._future.cancel()
 
 
-class Line(Replies):
+class GrpcLine(GrpcReplies):
     """A call both ways."""
 
     def __init__(self, call: Any, fail: Fail, requests: "_Requests") -> None:

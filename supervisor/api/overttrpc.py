@@ -13,7 +13,7 @@ from supervisor.api.table import EXITD, MUTATING, classes
 from supervisor.model.errors import Code, ExitdError, ShuttingDown
 from supervisor.ttrpc.blocking import BlockingClient
 from supervisor.ttrpc.faults import CallFailed
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.services import CallKind
 from supervisor.ttrpc.single import SingleCall
 
 
@@ -48,14 +48,14 @@ class TtrpcTransport:
                 return self._call_otherwise(method, request, seconds)
             raise self._fail(error) from error
 
-    def stream(self, method: str, request: Any, seconds: float | None) -> "Replies":
-        return Replies(self._begin(method, Kind.SERVER, request, seconds), self._fail)
+    def stream(self, method: str, request: Any, seconds: float | None) -> "TtrpcReplies":
+        return TtrpcReplies(self._begin(method, CallKind.SERVER, request, seconds), self._fail)
 
-    def wait(self, request: pb.WaitRequest) -> "Future":
-        return Future(self._begin("Wait", Kind.UNARY, request, None), self._fail)
+    def wait(self, request: pb.WaitRequest) -> "TtrpcFuture":
+        return TtrpcFuture(self._begin("Wait", CallKind.UNARY, request, None), self._fail)
 
-    def attach(self, start: pb.AttachStart) -> "Line":
-        line = Line(self._begin("Attach", Kind.BIDI, None, None), self._fail)
+    def attach(self, start: pb.AttachStart) -> "TtrpcLine":
+        line = TtrpcLine(self._begin("Attach", CallKind.BIDI, None, None), self._fail)
         line.put(pb.AttachRequest(start=start))
         return line
 
@@ -89,7 +89,7 @@ class TtrpcTransport:
         finally:
             transport.close()
 
-    def _begin(self, method: str, kind: Kind, request: Any, seconds: float | None) -> SingleCall[Any]:
+    def _begin(self, method: str, kind: CallKind, request: Any, seconds: float | None) -> SingleCall[Any]:
         try:
             call = SingleCall(self._path, _name(method), kind, _reply_type(method), request, seconds=seconds)
         except CallFailed as error:
@@ -106,7 +106,7 @@ class TtrpcTransport:
 Fail = Callable[[CallFailed], ExitdError]  # what a failed call means
 
 
-class Replies:
+class TtrpcReplies:
     """Of a call that streams."""
 
     def __init__(self, call: SingleCall[Any], fail: Fail) -> None:
@@ -126,7 +126,7 @@ class Replies:
         self._call.cancel()
 
 
-class Future:
+class TtrpcFuture:
     """The one reply of a call that takes its time. It may be asked for again."""
 
     def __init__(self, call: SingleCall[Any], fail: Fail) -> None:
@@ -146,7 +146,7 @@ class Future:
         self._call.cancel()
 
 
-class Line(Replies):
+class TtrpcLine(TtrpcReplies):
     """A call both ways."""
 
     def put(self, request: pb.AttachRequest) -> bool:

@@ -13,7 +13,7 @@ from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
 from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.pods import State
+from supervisor.model.pods import PodState
 from supervisor.model.values import (
     ROW_DAMAGED,
     By,
@@ -35,7 +35,7 @@ from supervisor.streams import logline
 
 log = structlog.get_logger(__name__)
 
-POD_STATES = {State.READY: "SANDBOX_READY", State.NOT_READY: "SANDBOX_NOTREADY"}
+POD_STATES = {PodState.READY: "SANDBOX_READY", PodState.NOT_READY: "SANDBOX_NOTREADY"}
 
 
 def spec_message(spec: Spec) -> pb.ContainerSpec:

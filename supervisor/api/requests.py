@@ -17,7 +17,7 @@ from supervisor.model import bounds, parsing, restart
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
-from supervisor.streams.logs import Wanted
+from supervisor.streams.logs import WantedLog
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
@@ -170,7 +170,7 @@ def time_of(timestamp: Timestamp, field: str) -> int:
     return total
 
 
-def log_wanted(request: pb.LogsRequest, source: Wanted) -> Wanted:
+def log_wanted(request: pb.LogsRequest, source: WantedLog) -> WantedLog:
     """The part of a log that the request asks for. Raises BadRequest."""
     return replace(
         source,

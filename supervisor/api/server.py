@@ -45,7 +45,7 @@ class ApiServer:
     ) -> None:
         """`path` is gRPC's. `ttrpc`: a path, a socket that the service manager has bound, or none."""
         self.path = path
-        self.health = health.Health()
+        self.health = health.HealthService()
         self._doors = doors
         self._callers = callers
         self._calls = Calls()

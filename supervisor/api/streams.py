@@ -10,7 +10,7 @@ from supervisor.api import requests
 from supervisor.api.values import size_of
 from supervisor.model.errors import BadRequest, TimedOut
 from supervisor.model.values import By, Container, Counters, Winsize
-from supervisor.streams.attach import Dropped, Item, Output, Session, Wanted
+from supervisor.streams.attach import AttachSession, Dropped, Item, Output, WantedStreams
 from supervisor.system.listening import check_room
 
 START_SECONDS = 10.0  # for the first request of an attach
@@ -19,7 +19,7 @@ START_SECONDS = 10.0  # for the first request of an attach
 class Streams(Protocol):
     """What the API asks of the owner of standard streams. An empty `exec_id`: the container itself."""
 
-    async def attach(self, id: str, exec_id: str, wanted: Wanted) -> Session:
+    async def attach(self, id: str, exec_id: str, wanted: WantedStreams) -> AttachSession:
         """Not yet attached: to be entered."""
 
     async def resize(self, id: str, exec_id: str, size: Winsize) -> None: ...
@@ -82,7 +82,7 @@ async def _start(request: AsyncIterator[pb.AttachRequest]) -> pb.AttachStart:
     return first.start
 
 
-async def _feed(session: Session, request: AsyncIterator[pb.AttachRequest]) -> None:
+async def _feed(session: AttachSession, request: AsyncIterator[pb.AttachRequest]) -> None:
     """Takes the next request when the last is done with: a container that does not read holds its client up."""
     async for each in request:
         match each.WhichOneof("item"):
@@ -110,11 +110,11 @@ def _reply(item: Item) -> pb.AttachReply:
             return pb.AttachReply(dropped=size_bytes)
 
 
-def _wanted(start: pb.AttachStart) -> Wanted:
+def _wanted(start: pb.AttachStart) -> WantedStreams:
     if not (start.stdin or start.stdout or start.stderr):
         raise BadRequest("stdin, stdout, stderr: none of them is asked for", field="stdout")
     size = size_of(start.size) if start.HasField("size") else None
-    return Wanted(start.stdin, start.stdout, start.stderr, start.lossless, size)
+    return WantedStreams(start.stdin, start.stdout, start.stderr, start.lossless, size)
 
 
 def _exec_id(text: str) -> str:

@@ -5,19 +5,19 @@ from contextlib import aclosing
 from typing import Any
 
 from supervisor.api import health
-from supervisor.api.calls import Calls, Method, Refused
+from supervisor.api.calls import CallRefused, Calls, Method
 from supervisor.api.table import EXITD, MUTATING, classes
 from supervisor.model.errors import Code
 from supervisor.model.values import By
 from supervisor.ttrpc import services
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.server import Call
-from supervisor.ttrpc.services import Kind, Services
+from supervisor.ttrpc.services import CallKind, Services
 
-KINDS = {(each.client_streams, each.server_streams): each for each in Kind}
+KINDS = {(each.client_streams, each.server_streams): each for each in CallKind}
 
 
-def table(doors: object, calls: Calls, state: health.Health) -> Services:
+def table(doors: object, calls: Calls, state: health.HealthService) -> Services:
     """Every method of service Exitd, which `doors` has as `name(request, by)`, and grpc.health.v1 beside it."""
     exitd = {}
     for method in EXITD.methods:
@@ -30,7 +30,7 @@ def table(doors: object, calls: Calls, state: health.Health) -> Services:
 
 def failure_of(error: Exception) -> CallFailed | None:
     """Anything else is a bug of this door itself."""
-    if isinstance(error, Refused):
+    if isinstance(error, CallRefused):
         refusal = error.refusal
         return CallFailed(refusal.code, refusal.text, (refusal.info,))
     return error if isinstance(error, CallFailed) else None
@@ -57,7 +57,7 @@ def _by(under_way: Call) -> By:
     return By(uid=under_way.peer.uid, pid=under_way.peer.pid)
 
 
-def _health(state: health.Health) -> dict[str, services.Method]:
+def _health(state: health.HealthService) -> dict[str, services.Method]:
     async def check(request: Any, _: Call) -> Any:
         if request.service not in health.SERVICES:
             raise CallFailed(Code.NOT_FOUND, f"no service {request.service!r} here")

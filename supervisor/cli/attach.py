@@ -5,7 +5,7 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import keys, session
 from supervisor.cli.app import connect
-from supervisor.cli.session import Manner, Session, Target
+from supervisor.cli.session import Manner, SessionTarget, TerminalSession
 from supervisor.model.errors import WrongState
 
 ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
@@ -34,7 +34,7 @@ def attach(ctx: click.Context, container: str, no_stdin: bool, detach_keys: str,
         lossless=False,
     )
     manner.check("use --no-stdin")
-    with Session(client, Target(found.id, found.run), manner) as attached:
+    with TerminalSession(client, SessionTarget(found.id, found.run), manner) as attached:
         attached.begin()
         attached.follow()
     return attached.code()

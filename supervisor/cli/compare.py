@@ -16,7 +16,7 @@ from supervisor.compare.ways import WAYS
 KEYS = tuple(way.key for way in WAYS)
 AT_LEAST_ONE = click.IntRange(min=1)
 TABLES_ALONE = "matplotlib is not installed, so there are tables alone; for the page: pip install 'exitd[compare]'"
-Written = Callable[[facts.Report], str]
+Written = Callable[[facts.CompareReport], str]
 
 
 @click.command()
@@ -77,7 +77,7 @@ def drawings() -> tuple[Written, Written] | None:
 
 
 def write(
-    report: facts.Report,
+    report: facts.CompareReport,
     out: Path | None,
     json_: Path | None,
     picture: Path | None,

@@ -15,7 +15,7 @@ from shim import programs
 from supervisor import __version__
 from supervisor.model.errors import Code
 from supervisor.monitor import probe
-from supervisor.monitor.probe import Result
+from supervisor.monitor.probe import Capability
 from supervisor.ttrpc.blocking import BlockingClient, connected
 from supervisor.ttrpc.faults import CallFailed, Closed
 
@@ -31,7 +31,7 @@ SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Containerd:
+class ContainerdSetup:
     """The one that runs, as its process was started; pid 0: the one that would be started from here."""
 
     program: str
@@ -41,13 +41,13 @@ class Containerd:
     state: str = STATE  # where its relays look for exitd
 
 
-def chain(state: str) -> Iterator[tuple[str, Result]]:
+def chain(state: str) -> Iterator[tuple[str, Capability]]:
     """One quiet line where there is no containerd. `state` is exitd's state directory."""
     address = os.environ.get("CONTAINERD_ADDRESS") or ADDRESS
     pid, why = listener(address)
     found = looked_at(pid, os.environ)
     if not pid and not found.program:
-        yield "containerd", Result(True, "not on this machine; exitd works without it")
+        yield "containerd", Capability(True, "not on this machine; exitd works without it")
         return
     yield "containerd", _alive(found, pid, why or f"listens on {address}")
     yield "relay", relay(found.path)
@@ -67,17 +67,17 @@ def listener(address: str) -> tuple[int, str]:
         return 0, error.text
 
 
-def looked_at(pid: int, ours: Mapping[str, str]) -> Containerd:
+def looked_at(pid: int, ours: Mapping[str, str]) -> ContainerdSetup:
     """By /proc, as far as we may look; else with what we have ourselves."""
     try:
         program = os.readlink(f"/proc/{pid}/exe")
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         environ = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        return Containerd(shutil.which("containerd") or "", path=ours.get("PATH", ""), state=_state(ours))
+        return ContainerdSetup(shutil.which("containerd") or "", path=ours.get("PATH", ""), state=_state(ours))
     theirs = dict(pair.split("=", 1) for pair in environ if "=" in pair)
     path = f"{theirs.get('PATH', '')}:{os.path.dirname(program)}"  # the last place it looks in
-    return Containerd(program, pid, config_of(words), path, _state(theirs))
+    return ContainerdSetup(program, pid, config_of(words), path, _state(theirs))
 
 
 def config_of(words: list[str]) -> str:
@@ -95,16 +95,18 @@ def _state(environ: Mapping[str, str]) -> str:
     return named if named.startswith("/") else STATE
 
 
-def _alive(found: Containerd, pid: int, said: str) -> Result:
+def _alive(found: ContainerdSetup, pid: int, said: str) -> Capability:
     if not pid:
         cure = "start it (systemctl start containerd), or name its socket with CONTAINERD_ADDRESS"
-        return Result(False, f"{found.program} is installed; {said}", cure)
+        return Capability(False, f"{found.program} is installed; {said}", cure)
     if not found.pid:
-        return Result(False, f"process {pid} {said}; how it was started cannot be read", "run exitctl doctor as root")
-    return Result(True, f"{found.program}, process {pid}, {said}")
+        return Capability(
+            False, f"process {pid} {said}; how it was started cannot be read", "run exitctl doctor as root"
+        )
+    return Capability(True, f"{found.program}, process {pid}, {said}")
 
 
-def relay(path: str) -> Result:
+def relay(path: str) -> Capability:
     """The program is where containerd looks, and is of our version."""
     where = shutil.which(RELAY, path=path)
     if where is None:
@@ -112,23 +114,23 @@ def relay(path: str) -> Result:
             cure = f"ln -s {programs.find(RELAY)} /usr/local/bin/"
         except FileNotFoundError as error:
             cure = str(error)
-        return Result(False, f"{RELAY} is not on containerd's PATH ({path.strip(':')})", cure)
+        return Capability(False, f"{RELAY} is not on containerd's PATH ({path.strip(':')})", cure)
     try:
         said = _output(where, "-v").split()
     except (OSError, subprocess.SubprocessError) as error:
-        return Result(False, f"{where} -v fails: {error}", "install exitd again, and put a link to its relay there")
+        return Capability(False, f"{where} -v fails: {error}", "install exitd again, and put a link to its relay there")
     version = said[said.index("Version:") + 1] if "Version:" in said[:-1] else "unknown"
     if version != __version__:
         cure = f"put a link there to the {RELAY} of this exitd"
-        return Result(False, f"{where} is of version {version}, exitd is {__version__}", cure)
-    return Result(True, f"{where}, version {version}")
+        return Capability(False, f"{where} is of version {version}, exitd is {__version__}", cure)
+    return Capability(True, f"{where}, version {version}")
 
 
-def answer(state: str, theirs: str) -> Result:
+def answer(state: str, theirs: str) -> Capability:
     """exitd answers where the relays look for it. A call without a relay's greeting is refused, which is an answer."""
     if os.path.realpath(state) != os.path.realpath(theirs):
         cure = f"give containerd EXITD_STATE={state}, or look there: exitctl doctor --state {theirs}"
-        return Result(False, f"containerd's relays look for exitd in {theirs}, not in {state}", cure)
+        return Capability(False, f"containerd's relays look for exitd in {theirs}, not in {state}", cure)
     path = f"{theirs}/shimv2.sock"
     try:
         with BlockingClient(path, SECONDS) as client:
@@ -136,33 +138,33 @@ def answer(state: str, theirs: str) -> Result:
     except CallFailed as error:
         if error.code != Code.FAILED_PRECONDITION:
             cure = "start exitd (systemctl start exitd); what containerd asks waits until then"
-            return Result(False, f"no answer on {path}: {error.text}", cure)
-    return Result(True, f"exitd answers on {path}")
+            return Capability(False, f"no answer on {path}: {error.text}", cure)
+    return Capability(True, f"exitd answers on {path}")
 
 
-def sockets(place: str = SOCKETS) -> Result:
+def sockets(place: str = SOCKETS) -> Capability:
     """A relay can make its socket there."""
     there = place if os.path.lexists(place) else probe.existing_parent(place)
     if os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK):
-        return Result(True, f"can be made in {place}")
-    return Result(False, f"cannot be made in {place}", f"run as root; {there} must be a directory and writable")
+        return Capability(True, f"can be made in {place}")
+    return Capability(False, f"cannot be made in {place}", f"run as root; {there} must be a directory and writable")
 
 
-def handler(found: Containerd) -> Result:
+def handler(found: ContainerdSetup) -> Capability:
     """A runtime of CRI is exitd's, by the configuration that containerd itself puts together."""
     words = (found.program, *(("-c", found.config) if found.config else ()), "config", "dump")
     name = found.config or CONFIG
     try:
         config = tomllib.loads(_output(*words))
     except (OSError, subprocess.SubprocessError, tomllib.TOMLDecodeError) as error:
-        return Result(False, f"{name} cannot be read: {error}", f"try it as root: {' '.join(words)}")
+        return Capability(False, f"{name} cannot be read: {error}", f"try it as root: {' '.join(words)}")
     if {"cri", *CRI} & set(config.get("disabled_plugins", ())):
-        return Result(True, f"CRI is disabled in {name}; ctr and nerdctl need no entry")
+        return Capability(True, f"CRI is disabled in {name}; ctr and nerdctl need no entry")
     names = sorted(handlers(config))
     if not names:
         cure = f"for kubelet and crictl import {SHARE}/exitd-1.toml (2.x: exitd-2.toml); ctr and nerdctl need no entry"
-        return Result(False, f"no runtime in {name} is of the type {RUNTIME}", cure)
-    return Result(True, f"{', '.join(names)}, in {name} and what it imports")
+        return Capability(False, f"no runtime in {name} is of the type {RUNTIME}", cure)
+    return Capability(True, f"{', '.join(names)}, in {name} and what it imports")
 
 
 def handlers(config: dict[str, object]) -> Iterator[str]:

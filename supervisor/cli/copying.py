@@ -5,10 +5,10 @@ import select
 import sys
 from typing import BinaryIO
 
-from supervisor.api.answers import Stream
+from supervisor.api.answers import AnswerStream
 
 
-def copy_log(log: Stream) -> None:
+def copy_log(log: AnswerStream) -> None:
     """Stream by stream."""
     for reply in log:
         target = sys.stderr.buffer if reply.stream == "stderr" else sys.stdout.buffer

@@ -36,7 +36,7 @@ AWAY = " (exitd was away)"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DemoPart:
     """One container: what happens before its end, what it then does, and what is therefore true."""
 
     name: str
@@ -48,14 +48,14 @@ class Part:
 
 # The truth of the second is a fault: the first process of a pid namespace does not hear a SIGSEGV that is only sent.
 PARTS = (
-    Part("code", "exits with 7", "exit 7", Exited(7)),
-    Part("fault", "reads address 0", FAULT, Signaled(signal.SIGSEGV)),
-    Part("memory", "wants more than its 32 MiB", "exec tail /dev/zero", Signaled(signal.SIGKILL), 32 << 20),
-    Part("shim-killed", "its shim is killed, then it writes 1 MiB and exits with 43",
+    DemoPart("code", "exits with 7", "exit 7", Exited(7)),
+    DemoPart("fault", "reads address 0", FAULT, Signaled(signal.SIGSEGV)),
+    DemoPart("memory", "wants more than its 32 MiB", "exec tail /dev/zero", Signaled(signal.SIGKILL), 32 << 20),
+    DemoPart("shim-killed", "its shim is killed, then it writes 1 MiB and exits with 43",
          f"cat {INSIDE}/payload; exit 43", Exited(43)),
-    Part("shim-stopped", "its shim is stopped (SIGSTOP), then it exits with 13", "exit 13", Exited(13)),
-    Part("exitd-killed", "exitd is killed, then it exits with 21", "exit 21", Exited(21)),
-    Part("both-killed", "exitd and its shim are killed, then it exits with 32", "exit 32", Exited(32)),
+    DemoPart("shim-stopped", "its shim is stopped (SIGSTOP), then it exits with 13", "exit 13", Exited(13)),
+    DemoPart("exitd-killed", "exitd is killed, then it exits with 21", "exit 21", Exited(21)),
+    DemoPart("both-killed", "exitd and its shim are killed, then it exits with 32", "exit 32", Exited(32)),
 )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ PARTS = (
 class Actor:
     """A part on the stage, and a client that waits for its end and asks again when the daemon goes away."""
 
-    part: Part
+    part: DemoPart
     stage: Stage
     id: str = ""
     shim_fd: int = -1

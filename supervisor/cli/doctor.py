@@ -16,7 +16,7 @@ from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
 from supervisor.model.errors import BadRequest, ExitdError
 from supervisor.monitor import probe
-from supervisor.monitor.probe import Result
+from supervisor.monitor.probe import Capability
 
 DEFAULT_STATE = "/run/exitd"
 PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald")
@@ -67,23 +67,23 @@ def report(findings: list[Finding]) -> str:
 
 def machine() -> Iterator[Finding]:
     root = os.geteuid() == 0
-    yield _finding("root", Result(root, f"uid {os.geteuid()}", "" if root else "run exitd as root"), fatal=True)
+    yield _finding("root", Capability(root, f"uid {os.geteuid()}", "" if root else "run exitd as root"), fatal=True)
     new = probe.kernel() >= OLDEST_KERNEL
     yield _finding(
-        "kernel", Result(new, f"Linux {os.uname().release}", "" if new else "Linux 5.10 or newer"), fatal=True
+        "kernel", Capability(new, f"Linux {os.uname().release}", "" if new else "Linux 5.10 or newer"), fatal=True
     )
     yield _finding("cgroup", cgroup(), fatal=True)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = Result(hard >= WANTED_FDS, f"{soft} open files, at most {hard} (exitd raises it to that)")
+    enough = Capability(hard >= WANTED_FDS, f"{soft} open files, at most {hard} (exitd raises it to that)")
     cure = "" if enough.works else f"for thousands of containers: ulimit -Hn {WANTED_FDS}, or LimitNOFILE= in the unit"
-    yield _finding("fd limit", Result(enough.works, enough.detail, cure), fatal=hard < NEEDED_FDS)
+    yield _finding("fd limit", Capability(enough.works, enough.detail, cure), fatal=hard < NEEDED_FDS)
 
 
-def cgroup(root: str = CGROUP_ROOT) -> Result:
+def cgroup(root: str = CGROUP_ROOT) -> Capability:
     """Which version, and whether a group can really be made."""
     version = probe.cgroup_version(root)
     if not version:
-        return Result(False, f"no cgroups under {root}", "mount them (systemd and cgroupfs-mount do)")
+        return Capability(False, f"no cgroups under {root}", "mount them (systemd and cgroupfs-mount do)")
     parent = root if version == "v2" else f"{root}/memory"
     group = Path(parent, f"exitd-doctor-{os.getpid()}")
     try:
@@ -91,51 +91,51 @@ def cgroup(root: str = CGROUP_ROOT) -> Result:
         group.rmdir()
     except OSError as error:
         cure = "run as root, outside of a container or in a privileged one"
-        return Result(False, f"{version}, not writable: {parent}: {error.strerror}", cure)
-    return Result(True, f"{version}, writable")
+        return Capability(False, f"{version}, not writable: {parent}: {error.strerror}", cure)
+    return Capability(True, f"{version}, writable")
 
 
 def tools() -> Iterator[Finding]:
     found = [path for name in RUNTIMES if (path := shutil.which(name))]
     cure = "" if found else "apt-get install --no-install-recommends runc (or crun)"
     yield _finding(
-        "runtime", Result(bool(found), ", ".join(found) or "neither runc nor crun on PATH", cure), fatal=True
+        "runtime", Capability(bool(found), ", ".join(found) or "neither runc nor crun on PATH", cure), fatal=True
     )
     for path in found:
         yield _finding(f"seccomp, {os.path.basename(path)}", seccomp(path), fatal=False)
     for name in PROGRAMS:
         yield _finding(name, _program(name), fatal=name != "exitd-keeper")
     file_systems = Path("/proc/filesystems").read_text().split()
-    overlay = Result("overlay" in file_systems, "overlay mounts are there")
+    overlay = Capability("overlay" in file_systems, "overlay mounts are there")
     if not overlay.works:
         cure = "modprobe overlay (images and --rootfs need it)"
-        overlay = Result(False, "the kernel lists no overlay file system", cure)
+        overlay = Capability(False, "the kernel lists no overlay file system", cure)
     yield _finding("overlay", overlay, fatal=False)
     skopeo = shutil.which("skopeo") or ""
     cure = "" if skopeo else "apt-get install --no-install-recommends skopeo (docker://NAME needs it)"
-    yield _finding("skopeo", Result(bool(skopeo), skopeo or "not found", cure), fatal=False)
+    yield _finding("skopeo", Capability(bool(skopeo), skopeo or "not found", cure), fatal=False)
 
 
-def seccomp(path: str, kernel: str = SECCOMP) -> Result:
+def seccomp(path: str, kernel: str = SECCOMP) -> Capability:
     """Whether the kernel and that runtime can confine a container. Without it a create fails, and says so."""
     if not os.path.exists(kernel):
         cure = "a kernel with CONFIG_SECCOMP_FILTER, or run containers with --security-opt seccomp=unconfined"
-        return Result(False, "the kernel has no seccomp filters", cure)
+        return Capability(False, "the kernel has no seccomp filters", cure)
     try:
         words = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=LIMIT_SECONDS).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return Result(False, f"{path} --version: {error}", "install it anew")
+        return Capability(False, f"{path} --version: {error}", "install it anew")
     if "libseccomp" not in words and "+SECCOMP" not in words:  # runc's word, and crun's
         cure = "install one that was built with seccomp, or run containers with --security-opt seccomp=unconfined"
-        return Result(False, f"{path} was built without seccomp", cure)
-    return Result(True, f"{path} sets filters")
+        return Capability(False, f"{path} was built without seccomp", cure)
+    return Capability(True, f"{path} sets filters")
 
 
-def _program(name: str) -> Result:
+def _program(name: str) -> Capability:
     try:
-        return Result(True, str(programs.find(name)))
+        return Capability(True, str(programs.find(name)))
     except FileNotFoundError as error:
-        return Result(False, "not found", str(error))
+        return Capability(False, "not found", str(error))
 
 
 def evidence(state: str) -> Iterator[Finding]:
@@ -170,6 +170,6 @@ def adapter(state: str) -> Iterator[Finding]:
     return (_finding(what, result, fatal=False) for what, result in containerd.chain(state))
 
 
-def _finding(what: str, result: Result, *, fatal: bool) -> Finding:
+def _finding(what: str, result: Capability, *, fatal: bool) -> Finding:
     level = "ok" if result.works else "FAIL" if fatal else "warn"
     return Finding(level, what, result.detail, result.cure)

@@ -7,7 +7,7 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import keys, parse, session
 from supervisor.cli.app import TIMED_OUT, complain, connect
-from supervisor.cli.session import Manner, Session, Target
+from supervisor.cli.session import Manner, SessionTarget, TerminalSession
 from supervisor.cli.terminal import size_of
 
 TIMEOUT = "timeout"  # the reason of an exit
@@ -54,7 +54,7 @@ def exec(
     if detach:
         print(made.id, flush=True)
         return 0
-    with Session(client, Target(made.container_id, made.run, made.id), manner) as attached:
+    with TerminalSession(client, SessionTarget(made.container_id, made.run, made.id), manner) as attached:
         attached.begin()
         attached.follow()
     if attached.reason == TIMEOUT:

@@ -10,7 +10,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.cli.app import complain, connect, exit_code
 from supervisor.cli.manifest import kube
-from supervisor.cli.manifest.kube import Source
+from supervisor.cli.manifest.kube import ManifestSource
 from supervisor.cli.playing import Interruption, Played, Playing
 from supervisor.cli.pods import read_text
 from supervisor.cli.securitywords import read_profile
@@ -61,9 +61,9 @@ def play(
         return _to_the_end(playing) if wait else 0
 
 
-def _source(file: str) -> Source:
+def _source(file: str) -> ManifestSource:
     """Relative paths in it begin where exitctl was called, as with every IMAGE word."""
-    return Source("standard input" if file == "-" else file, read_text(file), here())
+    return ManifestSource("standard input" if file == "-" else file, read_text(file), here())
 
 
 def _report(played: tuple[Played, ...]) -> None:

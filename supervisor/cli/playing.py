@@ -15,7 +15,7 @@ from supervisor.api.answers import Waiting, status_of
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli.app import complain
 from supervisor.cli.fetch import fetch_image, patience
-from supervisor.cli.manifest.container import Member, Pull
+from supervisor.cli.manifest.container import PodMember, Pull
 from supervisor.cli.manifest.kube import HostPath, Play, PodPlan
 from supervisor.cli.past import last_words
 from supervisor.cli.spoken import SHORT_ID, outcome
@@ -145,13 +145,13 @@ class Playing:
         with self._interruption.waiting():
             return {key: self._image(member) for key, member in needs.items()}
 
-    def _image(self, member: Member) -> str:
+    def _image(self, member: PodMember) -> str:
         try:
             return self._found_or_fetched(member)
         except ExitdError as error:
             raise _located(error, member.where) from error
 
-    def _found_or_fetched(self, member: Member) -> str:
+    def _found_or_fetched(self, member: PodMember) -> str:
         word = member.spec.image
         if member.pull is Pull.NOTHING:
             asked = pb.ContainerSpec(image=word)
@@ -196,7 +196,7 @@ class Playing:
         found = (pod.id for pod in self._client.pods() if pod.spec.uid == plan.pause.pod.uid)
         return next(found, "")
 
-    def _create(self, pod: pb.Pod, member: Member, images: dict[tuple[str, Pull], str]) -> pb.Container:
+    def _create(self, pod: pb.Pod, member: PodMember, images: dict[tuple[str, Pull], str]) -> pb.Container:
         self._interruption.check()
         spec = pb.ContainerSpec()
         spec.CopyFrom(member.spec)
@@ -254,7 +254,7 @@ def prepare(path: HostPath) -> None:
         raise BadRequest(f"{path.where}: {path.path} is there, and no {path.kind.removesuffix('OrCreate')}")
 
 
-def _explained(error: ExitdError, member: Member) -> ExitdError:
+def _explained(error: ExitdError, member: PodMember) -> ExitdError:
     """Return the error in the manifest's words where the daemon names a field of its API."""
     place = member.places.get(error.metadata.get("field", ""))
     if place is None:

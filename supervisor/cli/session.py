@@ -10,7 +10,7 @@ from typing import Self
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.answers import Stream, Waiting, status_of
+from supervisor.api.answers import AnswerStream, Waiting, status_of
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import keys
@@ -38,7 +38,7 @@ sig_proxy = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SessionTarget:
     """Whom it is with."""
 
     id: str
@@ -73,19 +73,19 @@ def terminal_of(manner: Manner) -> int:
     return STDIN if manner.raw else STDOUT
 
 
-class Session:
+class TerminalSession:
     """`with Session(...)` is attached and waits; `begin` once it runs; then `follow`, and outside of it `code`.
 
     Until `begin` the terminal is a usual one: Ctrl-C ends a start that hangs. What is to be said waits for the end.
     """
 
-    def __init__(self, client: Client, target: Target, manner: Manner) -> None:
+    def __init__(self, client: Client, target: SessionTarget, manner: Manner) -> None:
         self._client = client
         self._target = target
         self._manner = manner
         self._stack = ExitStack()
         self._waiting: Waiting | None = None
-        self._log: Stream | None = None
+        self._log: AnswerStream | None = None
         self._attachment: Attachment | None = None
         self._proxy: SignalProxy | None = None
         self._size: tuple[int, int] | None = None

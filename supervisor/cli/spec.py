@@ -28,7 +28,7 @@ for example: exitctl run / sh -c 'exit 7'"""
 
 
 @dataclass(frozen=True, slots=True)
-class Options(CheckWords, RightsWords):
+class RunOptions(CheckWords, RightsWords):
     """What stood on the command line, word for word. Without rootfs and bundle the first word of `command` is IMAGE."""
 
     command: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Options(CheckWords, RightsWords):
     security_opt: tuple[str, ...] = ()
 
 
-def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.ContainerSpec:
+def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> pb.ContainerSpec:
     """Paths become absolute here, since the daemon's working directory is another. Raises BadRequest."""
     _check(options)
     image, args = _image_and_command(options)
@@ -106,7 +106,7 @@ def container_spec(options: Options, own_environment: Mapping[str, str]) -> pb.C
     )
 
 
-def _check(options: Options) -> None:
+def _check(options: RunOptions) -> None:
     if options.rootfs and options.bundle:
         raise BadRequest("--rootfs and --bundle exclude each other: a bundle brings its own root file system")
     if options.rootfs and not options.command and not options.entrypoint:
@@ -115,7 +115,7 @@ def _check(options: Options) -> None:
         raise BadRequest("--rm and --restart exclude each other: a removed container cannot be restarted")
 
 
-def _image_and_command(options: Options) -> tuple[str, tuple[str, ...]]:
+def _image_and_command(options: RunOptions) -> tuple[str, tuple[str, ...]]:
     if options.rootfs or options.bundle:
         return "", options.command
     if not options.command:
@@ -123,7 +123,7 @@ def _image_and_command(options: Options) -> tuple[str, tuple[str, ...]]:
     return str(reference.parse(options.command[0], here())), options.command[1:]
 
 
-def _pod(options: Options) -> pb.PodSpec | None:
+def _pod(options: RunOptions) -> pb.PodSpec | None:
     """What only a pod's pause container has; that it is one, its annotations say."""
     if not options.on_pause_exit:
         return None

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor.compare import podspec
-from supervisor.compare.group import Group
+from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, Work, end_process, parent_of, run, wait_readable
-from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, number_told
+from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, number_told
 
 IN_MOVED_TO = 0x80
 
@@ -56,10 +56,10 @@ class Monitors:
         self._pids[id] = int(pathlib.Path(f"{self._place}/{id}.conmon").read_text())
         return took
 
-    def begin(self, id: str) -> Container:
+    def begin(self, id: str) -> WayContainer:
         """Starts what was created."""
         run("runc", "--root", f"{self._place}/rt", "start", id)
-        return Container(id, int(pathlib.Path(f"{self._place}/{id}.pid").read_text())).hold()
+        return WayContainer(id, int(pathlib.Path(f"{self._place}/{id}.pid").read_text())).hold()
 
     def log_of(self, id: str) -> str:
         return f"{self._log}/{id}.log"
@@ -101,7 +101,7 @@ class Monitors:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedConmon:
     """Configurations: the pause container's, and its members'; where their bundles will be."""
 
     id: str
@@ -114,7 +114,7 @@ class Conmons:
 
     def __init__(self, scratch: Scratch, key: str) -> None:
         self._scratch = scratch
-        self.group = Group(key)
+        self.group = ProcessGroup(key)
         self._monitors = Monitors(scratch.state_place(key), scratch.root_place(key), self.group.words())
         self._ended: set[str] = set()
         self._news = threading.Condition()
@@ -122,23 +122,23 @@ class Conmons:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def prepare(self, id: str, works: Sequence[Work]) -> Prepared:
+    def prepare(self, id: str, works: Sequence[Work]) -> PreparedConmon:
         pause = podspec.pause_spec(self._scratch, f"{id}-0", {})
         members = (podspec.member_spec(self._scratch, f"{id}-{n}", work, {}) for n, work in enumerate(works, 1))
-        return Prepared(id, f"{self._scratch.root}/bundles/{id}", (pause, *members))
+        return PreparedConmon(id, f"{self._scratch.root}/bundles/{id}", (pause, *members))
 
-    def start(self, prepared: object) -> Pod:
-        assert isinstance(prepared, Prepared)
-        found: list[Container] = []
+    def start(self, prepared: object) -> WayPod:
+        assert isinstance(prepared, PreparedConmon)
+        found: list[WayContainer] = []
         for number, spec in enumerate(prepared.specs):
             if found:
                 podspec.join(spec, found[0].pid)
             name = f"{prepared.id}-{number}"
             self._monitors.create_from(name, podspec.write(spec, f"{prepared.place}-{number}"))
             found.append(self._monitors.begin(name))
-        return Pod(prepared.id, found[0], tuple(found[1:]))
+        return WayPod(prepared.id, found[0], tuple(found[1:]))
 
-    def begin_wait(self, container: Container) -> Wait:
+    def begin_wait(self, container: WayContainer) -> Wait:
         def wait(seconds: float) -> Told:
             with self._news:
                 if not self._news.wait_for(lambda: container.id in self._ended, seconds):
@@ -147,16 +147,16 @@ class Conmons:
 
         return wait
 
-    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
         try:
             return self.begin_wait(container)(seconds)
         except TimeoutError:
             return Told("no exit file", None)
 
-    def answers_for(self, containers: Sequence[Container]) -> bool:
+    def answers_for(self, containers: Sequence[WayContainer]) -> bool:
         return True  # nobody is asked
 
-    def end(self, pod: Pod) -> None:
+    def end(self, pod: WayPod) -> None:
         for container in reversed(pod.containers):
             if container.pidfd >= 0:
                 with contextlib.suppress(ProcessLookupError):
@@ -164,13 +164,13 @@ class Conmons:
                 self._monitors.delete(container.id)
                 container.close()
 
-    def beside(self, pod: Pod) -> list[int]:
+    def beside(self, pod: WayPod) -> list[int]:
         return sorted({parent_of(container.pid) for container in pod.containers})
 
     def daemons(self) -> list[int]:
         return []
 
-    def victims(self, pod: Pod) -> Mapping[str, int]:
+    def victims(self, pod: WayPod) -> Mapping[str, int]:
         return {"conmon": parent_of(pod.members[0].pid)}
 
     def kill_daemon(self) -> bool:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from supervisor.compare import machine, measure, truth
-from supervisor.compare.facts import Fault, Latency, Memory, Report, Restart, Storm
+from supervisor.compare.facts import CompareReport, Fault, Latency, Memory, Restart, Storm
 from supervisor.compare.gate import Gates
-from supervisor.compare.measure import Again, Entrant
+from supervisor.compare.measure import Entrant, TryAgain
 from supervisor.compare.plan import Plan
 from supervisor.compare.way import Driver, in_turn
 from supervisor.compare.ways import WAYS, here, maker
@@ -35,7 +35,7 @@ class Contest:
         self._memory: list[Memory] = []
         self._samples: dict[tuple[str, str, str], list[float]] = {}
         self._storms: dict[str, list[tuple[float, ...]]] = {}
-        self._agains: dict[str, list[Again]] = {}
+        self._agains: dict[str, list[TryAgain]] = {}
         self._faults: list[Fault] = []
 
     def run(self) -> None:
@@ -56,10 +56,10 @@ class Contest:
             for key in list(self._entrants):
                 self._close(key)
 
-    def report(self, conditions: Iterable[tuple[str, str]]) -> Report:
+    def report(self, conditions: Iterable[tuple[str, str]]) -> CompareReport:
         """Of those that came to the end; the others have their reason."""
         good = {key for key, way in self._ways.items() if not way.why_not}
-        return Report(
+        return CompareReport(
             conditions=(*conditions, ("private memory of the daemons", self._sizes(good))),
             ways=tuple(self._ways.values()),
             memory=tuple(one for one in self._memory if one.way in good),
@@ -150,7 +150,7 @@ class Contest:
     def _sizes(self, good: Collection[str]) -> str:
         return ", ".join(f"{key} {kb / 1024:.0f} MB" for key, kb in self._daemons.items() if kb and key in good)
 
-    def _restart(self, key: str, found: list[Again]) -> Restart:
+    def _restart(self, key: str, found: list[TryAgain]) -> Restart:
         told = [verdict for again in found for verdict in again.verdicts]
         counts = {word: told.count(word) for word in VERDICTS}
         live = self._plan.pods * self._plan.containers

@@ -84,7 +84,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CompareReport:
     """All of it. `conditions`: name and value, in the order in which a person wants to read them."""
 
     conditions: tuple[tuple[str, str], ...]
@@ -99,11 +99,11 @@ class Report:
 _ROWS = {"ways": Way, "memory": Memory, "latencies": Latency, "storms": Storm, "restarts": Restart, "faults": Fault}
 
 
-def encode(report: Report) -> str:
+def encode(report: CompareReport) -> str:
     return json.dumps({"version": VERSION, **dataclasses.asdict(report)}, indent=1)
 
 
-def decode(text: str) -> Report:
+def decode(text: str) -> CompareReport:
     """BadReport for anything but what `encode` has written."""
     try:
         found = json.loads(text)
@@ -111,7 +111,7 @@ def decode(text: str) -> Report:
             raise BadReport(f"a report of another version than {VERSION}")
         conditions = tuple((str(name), str(value)) for name, value in found.pop("conditions"))
         rows = {key: tuple(_row(_ROWS[key], each) for each in value) for key, value in found.items()}
-        return Report(conditions, **rows)
+        return CompareReport(conditions, **rows)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadReport(f"not a report: {error}") from error
 

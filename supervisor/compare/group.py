@@ -9,7 +9,7 @@ from supervisor.compare.machine import CGROUP, end_process
 V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 
 
-class Group:
+class ProcessGroup:
     """Of a name nobody else has; `remove` it at the end."""
 
     def __init__(self, name: str) -> None:

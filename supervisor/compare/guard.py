@@ -13,7 +13,7 @@ from types import FrameType
 
 from shim import native
 from supervisor.compare import descent, facts, machine, plan
-from supervisor.compare.facts import Report
+from supervisor.compare.facts import CompareReport
 from supervisor.compare.plan import Plan
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,7 +23,7 @@ class NotMeasured(Exception):
     """There is no report; the text says why not."""
 
 
-def measured(wanted: Plan) -> tuple[Report, list[str]]:
+def measured(wanted: Plan) -> tuple[CompareReport, list[str]]:
     """The report, and what had to be ended or removed because it was left. KeyboardInterrupt when interrupted, after
     all is cleared. NotMeasured."""
     if os.geteuid() != 0:
@@ -42,7 +42,7 @@ def measured(wanted: Plan) -> tuple[Report, list[str]]:
     return report, left
 
 
-def _report(root: str, code: int, interrupted: bool) -> Report:
+def _report(root: str, code: int, interrupted: bool) -> CompareReport:
     if interrupted:
         raise KeyboardInterrupt
     if code:

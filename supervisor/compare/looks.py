@@ -9,26 +9,26 @@ VERMILION, PURPLE, YELLOW = "#D55E00", "#CC79A7", "#F0E442"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WayLook:
     colour: str
     marker: str  # as matplotlib names it
 
 
 _KNOWN = {
-    "exitd-runc": Look(BLUE, "o"),
-    "exitd-crun": Look(SKY, "s"),
-    "exitd-shimv2": Look(PURPLE, "D"),
-    "containerd-runc": Look(VERMILION, "^"),
-    "containerd-exitd": Look(GREEN, "v"),
-    "podman": Look(ORANGE, "P"),
-    "conmon": Look(INK, "X"),
+    "exitd-runc": WayLook(BLUE, "o"),
+    "exitd-crun": WayLook(SKY, "s"),
+    "exitd-shimv2": WayLook(PURPLE, "D"),
+    "containerd-runc": WayLook(VERMILION, "^"),
+    "containerd-exitd": WayLook(GREEN, "v"),
+    "podman": WayLook(ORANGE, "P"),
+    "conmon": WayLook(INK, "X"),
 }
-_OTHERS = (Look(YELLOW, "*"), *_KNOWN.values())
+_OTHERS = (WayLook(YELLOW, "*"), *_KNOWN.values())
 
 
-def looks(ways: Iterable[str]) -> dict[str, Look]:
+def looks(ways: Iterable[str]) -> dict[str, WayLook]:
     """Known ways have theirs for good; others get what is free, and begin anew when nothing is."""
-    found: dict[str, Look] = {}
+    found: dict[str, WayLook] = {}
     keys = list(ways)
     free = [look for look in _OTHERS if look not in (_KNOWN.get(key) for key in keys)]
     for key in keys:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from supervisor.compare import truth
 from supervisor.compare.facts import Fault, Memory
 from supervisor.compare.gate import CODE, Gates, open_gate
-from supervisor.compare.group import Group
+from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import SLEEP, private_kb, pss_kb, until, wait_readable
-from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Driver, Pod, Told, Wait, verdict, words_of
+from supervisor.compare.way import NO_ANSWER_SECONDS, Driver, Told, Wait, WayContainer, WayPod, verdict, words_of
 from supervisor.model.values import Exited, ExitStatus, Signaled
 
 AT_ONCE = 4  # pods begun and ended at a time where that is not what is measured
@@ -38,31 +38,31 @@ class Entrant:
     driver: Driver
     gates: Gates
     new_id: Callable[[], str]
-    group: Group
-    pods: list[Pod] = field(default_factory=list)
+    group: ProcessGroup
+    pods: list[WayPod] = field(default_factory=list)
 
-    def start(self, members: int) -> Pod:
+    def start(self, members: int) -> WayPod:
         return self.started(self.driver.prepare(self.new_id(), [SLEEP] * members))
 
-    def started(self, prepared: object) -> Pod:
+    def started(self, prepared: object) -> WayPod:
         pod = self.driver.start(prepared)
         self.pods.append(pod)
         return pod
 
-    def end(self, pod: Pod) -> None:
+    def end(self, pod: WayPod) -> None:
         self.driver.end(pod)
         self.pods.remove(pod)
 
-    def start_many(self, members: Sequence[int]) -> list[Pod]:
+    def start_many(self, members: Sequence[int]) -> list[WayPod]:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(self.start, members))
 
-    def end_many(self, pods: Sequence[Pod]) -> None:
+    def end_many(self, pods: Sequence[WayPod]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(self.end, pods))
 
 
-class Notice(threading.Thread):
+class WayNotice(threading.Thread):
     """A client that waits for one end: what it was told, and when (time.perf_counter)."""
 
     def __init__(self, wait: Wait) -> None:
@@ -122,7 +122,7 @@ def latency(entrant: Entrant) -> tuple[float, float]:
     begun = time.perf_counter()
     pod = entrant.started(prepared)
     start = (time.perf_counter() - begun) * 1000
-    notice = Notice(entrant.driver.begin_wait(pod.members[0]))
+    notice = WayNotice(entrant.driver.begin_wait(pod.members[0]))
     time.sleep(SETTLE_SECONDS)
     begun = _kill(pod.members[0])
     _expect(notice.result(), KILLED)
@@ -130,7 +130,7 @@ def latency(entrant: Entrant) -> tuple[float, float]:
     return start, (notice.at - begun) * 1000
 
 
-def _kill(container: Container) -> float:
+def _kill(container: WayContainer) -> float:
     """When (time.perf_counter)."""
     at = time.perf_counter()
     signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
@@ -143,14 +143,14 @@ def _expect(told: Told, wanted: ExitStatus) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class TryAgain:
     """One restart of the daemon: milliseconds until it knew of all, and the verdicts on those that ended meanwhile."""
 
     ms: float
     verdicts: tuple[str, ...]
 
 
-def crowd(entrant: Entrant, pods: int, members: int, meanwhile: int) -> tuple[Again | None, tuple[float, ...]]:
+def crowd(entrant: Entrant, pods: int, members: int, meanwhile: int) -> tuple[TryAgain | None, tuple[float, ...]]:
     """A restart among all of them, with a pod whose members end while the daemon is away; then a storm: all members of
     the others killed at once. None: this way has no daemon."""
     made = entrant.start_many([members] * pods)
@@ -161,7 +161,7 @@ def crowd(entrant: Entrant, pods: int, members: int, meanwhile: int) -> tuple[Ag
     return again, storm
 
 
-def _restart(entrant: Entrant, alive: Sequence[Container], meanwhile: int) -> Again | None:
+def _restart(entrant: Entrant, alive: Sequence[WayContainer], meanwhile: int) -> TryAgain | None:
     driver = entrant.driver
     gates = [entrant.gates.make() for _ in range(meanwhile)]
     pod = entrant.started(driver.prepare(entrant.new_id(), [work for _, work in gates]))
@@ -180,12 +180,12 @@ def _restart(entrant: Entrant, alive: Sequence[Container], meanwhile: int) -> Ag
     told = [driver.told(member) for member in pod.members]
     true = [truth.end_of(member, ENDED) for member in pod.members]
     entrant.end(pod)
-    return Again(took, tuple(map(verdict, true, told)))
+    return TryAgain(took, tuple(map(verdict, true, told)))
 
 
-def _storm(entrant: Entrant, members: Sequence[Container]) -> tuple[float, ...]:
+def _storm(entrant: Entrant, members: Sequence[WayContainer]) -> tuple[float, ...]:
     """Milliseconds of each notice, in the order they came."""
-    notices = [Notice(entrant.driver.begin_wait(member)) for member in members]
+    notices = [WayNotice(entrant.driver.begin_wait(member)) for member in members]
     time.sleep(SETTLE_SECONDS)
     begun = time.perf_counter()
     for member in members:

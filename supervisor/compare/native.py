@@ -10,15 +10,15 @@ from supervisor.api.answers import status_of
 from supervisor.api.client import Unreachable
 from supervisor.compare import podspec
 from supervisor.compare.daemon import Daemon
-from supervisor.compare.group import Group
+from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import Scratch, Work, parent_of, until
-from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, words_of
+from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, words_of
 from supervisor.model.errors import NoSuchContainer, ShuttingDown, TimedOut
 from supervisor.monitor import rundir
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedNative:
     """Bundles: the pause container's, and its members'."""
 
     id: str
@@ -32,7 +32,7 @@ class Native:
     def __init__(self, scratch: Scratch, key: str, runtime: str) -> None:
         self._scratch, self._runtime = scratch, runtime
         with contextlib.ExitStack() as steps:  # the last one first
-            self.group = Group(key)
+            self.group = ProcessGroup(key)
             steps.callback(self.group.remove)
             self._daemon = Daemon(scratch.state_place(key), scratch.root_place(key), self.group.words())
             self._daemon.start()
@@ -41,24 +41,24 @@ class Native:
             steps.callback(lambda: self._client.close())
             self._steps = steps.pop_all()
 
-    def prepare(self, id: str, works: Sequence[Work]) -> Prepared:
+    def prepare(self, id: str, works: Sequence[Work]) -> PreparedNative:
         place = f"{self._scratch.root}/bundles/{id}"
         pause = podspec.write(podspec.pause_spec(self._scratch, f"{id}-0", {}), f"{place}-0")
         specs = [podspec.member_spec(self._scratch, f"{id}-{n}", work, {}) for n, work in enumerate(works, 1)]
-        return Prepared(id, pause, tuple(podspec.write(spec, f"{place}-{n}") for n, spec in enumerate(specs, 1)))
+        return PreparedNative(id, pause, tuple(podspec.write(spec, f"{place}-{n}") for n, spec in enumerate(specs, 1)))
 
-    def start(self, prepared: object) -> Pod:
-        assert isinstance(prepared, Prepared)
+    def start(self, prepared: object) -> WayPod:
+        assert isinstance(prepared, PreparedNative)
         spec = pb.ContainerSpec(bundle=prepared.pause, name=prepared.id, runtime=self._runtime)
         pod = self._client.run_pod(spec)
         members = []
         for bundle in prepared.members:
             own = self._client.create(pb.ContainerSpec(bundle=bundle, sandbox=pod.id))
-            members.append(Container(own.id, self._client.start(own.id).init.pid))
-        pause = Container(pod.id, pod.pause.init.pid)
-        return Pod(pod.id, pause.hold(), tuple(member.hold() for member in members))
+            members.append(WayContainer(own.id, self._client.start(own.id).init.pid))
+        pause = WayContainer(pod.id, pod.pause.init.pid)
+        return WayPod(pod.id, pause.hold(), tuple(member.hold() for member in members))
 
-    def begin_wait(self, container: Container) -> Wait:
+    def begin_wait(self, container: WayContainer) -> Wait:
         waiting = self._client.begin_wait(container.id)
 
         def wait(seconds: float) -> Told:
@@ -69,7 +69,7 @@ class Native:
 
         return wait
 
-    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
         answers: list[Told] = []
 
         def asked() -> bool:
@@ -83,13 +83,13 @@ class Native:
             return Told(str(error), None)
         return answers[0]
 
-    def answers_for(self, containers: Sequence[Container]) -> bool:
+    def answers_for(self, containers: Sequence[WayContainer]) -> bool:
         listed = {one.id: one for one in self._client.list(all_of_them=True)}
         found = [listed[container.id] for container in containers if container.id in listed]
         running = [one for one in found if one.phase == pb.PHASE_RUNNING and not one.recovering]
         return len(running) == len(containers)
 
-    def end(self, pod: Pod) -> None:
+    def end(self, pod: WayPod) -> None:
         for container in pod.containers:
             if container.pidfd >= 0:
                 with contextlib.suppress(ProcessLookupError):
@@ -98,7 +98,7 @@ class Native:
         for container in pod.containers:
             container.close()
 
-    def beside(self, pod: Pod) -> list[int]:
+    def beside(self, pod: WayPod) -> list[int]:
         shims = {parent_of(container.pid) for container in pod.containers}
         if "." in self._runtime:  # and a pump for the streams of each
             paths = (rundir.path_of(self._daemon.state, container.id, 1) for container in pod.containers)
@@ -108,7 +108,7 @@ class Native:
     def daemons(self) -> list[int]:
         return [self._daemon.process.pid, *self._daemon.keepers()]
 
-    def victims(self, pod: Pod) -> Mapping[str, int]:
+    def victims(self, pod: WayPod) -> Mapping[str, int]:
         found = {"daemon": self._daemon.process.pid, "shim": parent_of(pod.members[0].pid)}
         if "." in self._runtime:  # the shims of others have no keeper
             return found
@@ -128,7 +128,7 @@ class Native:
     def close(self) -> None:
         self._steps.close()
 
-    def _told_once(self, container: Container, seconds: float) -> Told:
+    def _told_once(self, container: WayContainer, seconds: float) -> Told:
         try:
             return told_by(self._client.begin_wait(container.id).result(seconds))
         except (TimedOut, NoSuchContainer) as error:

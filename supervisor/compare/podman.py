@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor.compare import machine
-from supervisor.compare.group import Group
+from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import (
     CGROUP,
     DATA,
@@ -22,7 +22,7 @@ from supervisor.compare.machine import (
     until,
 )
 from supervisor.compare.podspec import pause_root
-from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, number_told
+from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, number_told
 
 SMALL_LIMIT = 4096
 
@@ -88,16 +88,16 @@ class Podmans(Podman):
     """A Driver: the client is `podman wait`."""
 
     def __init__(self, scratch: Scratch, key: str) -> None:
-        self.group = Group(key)
+        self.group = ProcessGroup(key)
         super().__init__(scratch, self.group.words())
         self.import_pause(scratch)
         self._cgroups: dict[str, str] = {}  # of pods, by their names
 
-    def prepare(self, id: str, works: Sequence[Work]) -> "Prepared":
-        return Prepared(id, tuple(works))
+    def prepare(self, id: str, works: Sequence[Work]) -> "PreparedPodman":
+        return PreparedPodman(id, tuple(works))
 
-    def start(self, prepared: object) -> Pod:
-        assert isinstance(prepared, Prepared)
+    def start(self, prepared: object) -> WayPod:
+        assert isinstance(prepared, PreparedPodman)
         self._cgroups[prepared.id] = f"{CGROUP}/{self.create_pod(prepared.id, '--cgroup-parent', CGROUP)}"
         names = [f"{prepared.id}-{number}" for number in range(1, len(prepared.works) + 1)]
         for name, work in zip(names, prepared.works, strict=True):
@@ -105,9 +105,9 @@ class Podmans(Podman):
             self.run(name, "--pod", prepared.id, *data, work=work)
         if not names:
             self.call("pod", "start", prepared.id)
-        return Pod(prepared.id, self._found(f"{prepared.id}-infra"), tuple(map(self._found, names)))
+        return WayPod(prepared.id, self._found(f"{prepared.id}-infra"), tuple(map(self._found, names)))
 
-    def begin_wait(self, container: Container) -> Wait:
+    def begin_wait(self, container: WayContainer) -> Wait:
         waiting = subprocess.Popen(
             self.command("wait", container.id),
             stdin=subprocess.DEVNULL,
@@ -130,28 +130,28 @@ class Podmans(Podman):
 
         return wait
 
-    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
         try:
             return self.begin_wait(container)(seconds)
         except TimeoutError:
             return Told("podman wait has no end", None)
 
-    def answers_for(self, containers: Sequence[Container]) -> bool:
+    def answers_for(self, containers: Sequence[WayContainer]) -> bool:
         return True  # nobody is asked
 
-    def end(self, pod: Pod) -> None:
+    def end(self, pod: WayPod) -> None:
         self.call("pod", "rm", "--force", "--time", "0", pod.id)
         machine.remove_cgroup(self._cgroups[pod.id])  # podman leaves some of it
         for container in pod.containers:
             container.close()
 
-    def beside(self, pod: Pod) -> list[int]:
+    def beside(self, pod: WayPod) -> list[int]:
         return sorted({parent_of(container.pid) for container in pod.containers})
 
     def daemons(self) -> list[int]:
         return []
 
-    def victims(self, pod: Pod) -> Mapping[str, int]:
+    def victims(self, pod: WayPod) -> Mapping[str, int]:
         return {"conmon": parent_of(pod.members[0].pid)}
 
     def kill_daemon(self) -> bool:
@@ -166,12 +166,12 @@ class Podmans(Podman):
         super().close()
         self.group.remove()
 
-    def _found(self, name: str) -> Container:
-        return Container(name, int(self.call("inspect", "--format", "{{.State.Pid}}", name))).hold()
+    def _found(self, name: str) -> WayContainer:
+        return WayContainer(name, int(self.call("inspect", "--format", "{{.State.Pid}}", name))).hold()
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPodman:
     id: str
     works: tuple[Work, ...]
 

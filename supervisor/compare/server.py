@@ -13,7 +13,7 @@ from supervisor.compare.machine import until
 NAMESPACE = "exitd-compare"
 
 
-class Server:
+class WayServer:
     """`start` it first. `state` belongs in memory. `before`: words in front of its command."""
 
     def __init__(

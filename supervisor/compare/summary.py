@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.compare.facts import BadReport, Fault, Report, Restart, Storm
+from supervisor.compare.facts import BadReport, CompareReport, Fault, Restart, Storm
 
 MOST = 1e15  # no figure of a comparison is near it
 VERDICTS = ("right", "unknown", "wrong", "lost")
@@ -38,7 +38,7 @@ def band(values: Iterable[float]) -> Band | None:
     return Band(len(ordered), *(quantile(ordered, share) for share in (0.05, 0.5, 0.95)))
 
 
-def checked(report: Report) -> Report:
+def checked(report: CompareReport) -> CompareReport:
     """The same; BadReport when a figure in it is none."""
     for field in dataclasses.fields(report):
         for row in getattr(report, field.name):
@@ -57,14 +57,14 @@ def _check(where: str, value: Any) -> None:
         raise BadReport(f"{where}: {value} is no figure that can be shown")
 
 
-def keys(report: Report) -> tuple[str, ...]:
+def keys(report: CompareReport) -> tuple[str, ...]:
     """The ways, in the report's order; those that only a row names come last."""
     measured = (report.memory, report.latencies, report.storms, report.restarts, report.faults)
     named = (row.way for rows in measured for row in rows)
     return tuple(dict.fromkeys((*(way.key for way in report.ways), *named)))
 
 
-def names(report: Report) -> dict[str, str]:
+def names(report: CompareReport) -> dict[str, str]:
     """What a person reads of each way; the key where the report says nothing else."""
     said = {way.key: way.name for way in report.ways if way.name}
     return {key: said.get(key, key) for key in keys(report)}

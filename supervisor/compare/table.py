@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from supervisor.compare.facts import Report
+from supervisor.compare.facts import CompareReport
 from supervisor.compare.summary import VERDICTS, Band, band, checked, columns, curve, fates, names
 from supervisor.compare.words import Unit, clean, kilobytes, milliseconds, number, short
 
@@ -11,7 +11,7 @@ WAY = 20  # of these, for the name of a way
 _NONE = "-"
 
 
-def table(report: Report) -> str:
+def table(report: CompareReport) -> str:
     """BadReport when a figure is none. What was not measured has no block."""
     checked(report)
     named = {key: short(clean(name), WAY) for key, name in names(report).items()}
@@ -59,7 +59,7 @@ def _span(found: Band | None, unit: Unit) -> tuple[str, str, str]:
     return unit(found.median), f"{unit(found.p5)} - {unit(found.p95)}", f"{found.n:,}"
 
 
-def _memory(report: Report, named: dict[str, str]) -> list[str]:
+def _memory(report: CompareReport, named: dict[str, str]) -> list[str]:
     rows = (
         (
             named[row.way],
@@ -76,7 +76,7 @@ def _memory(report: Report, named: dict[str, str]) -> list[str]:
     return _block("What stays with a pod (medians)", head, rows, 1)
 
 
-def _latency(report: Report, named: dict[str, str]) -> list[str]:
+def _latency(report: CompareReport, named: dict[str, str]) -> list[str]:
     rows = (
         (named[row.way], short(clean(row.what), 8), short(clean(row.load), 8), *_span(band(row.ms), milliseconds))
         for row in report.latencies
@@ -84,7 +84,7 @@ def _latency(report: Report, named: dict[str, str]) -> list[str]:
     return _block("Start and exit", ("way", "what", "load", "median", "p5 - p95", "n"), rows, 3)
 
 
-def _storms(report: Report, named: dict[str, str]) -> list[str]:
+def _storms(report: CompareReport, named: dict[str, str]) -> list[str]:
     rows = []
     for key in dict.fromkeys((storm.way, storm.count) for storm in report.storms):
         found = curve(storm for storm in report.storms if (storm.way, storm.count) == key)
@@ -104,7 +104,7 @@ def _storms(report: Report, named: dict[str, str]) -> list[str]:
     return _block("Exit storms", head, rows, 1)
 
 
-def _restarts(report: Report, named: dict[str, str]) -> list[str]:
+def _restarts(report: CompareReport, named: dict[str, str]) -> list[str]:
     rows = []
     for key in dict.fromkeys((row.way, row.live) for row in report.restarts):
         found = [row for row in report.restarts if (row.way, row.live) == key]
@@ -117,7 +117,7 @@ def _restarts(report: Report, named: dict[str, str]) -> list[str]:
     return _block("The daemon is killed", ("way", "live", "waits", "n", "ended", *VERDICTS), rows, 1)
 
 
-def _faults(report: Report, named: dict[str, str]) -> list[str]:
+def _faults(report: CompareReport, named: dict[str, str]) -> list[str]:
     """One line for each fault, one count for each verdict: how many of each, way by way."""
     rows = []
     for victim, act in columns(report.faults):

@@ -10,10 +10,10 @@ from shim import programs
 from supervisor.compare import podspec
 from supervisor.compare.containerdapi import Exits, NoSuchTask, Refused
 from supervisor.compare.daemon import Daemon
-from supervisor.compare.group import Group
+from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import Scratch, Work, command_lines, end_process, parent_of, until, wait_readable
-from supervisor.compare.server import Server
-from supervisor.compare.way import NO_ANSWER_SECONDS, Container, Pod, Told, Wait, number_told
+from supervisor.compare.server import WayServer
+from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, number_told
 
 RELAY = "containerd-shim-exitd-v2"
 RUNTIMES = {"containerd-runc": "io.containerd.runc.v2", "containerd-exitd": "io.containerd.exitd.v2"}
@@ -21,21 +21,21 @@ EVENT_SECONDS = 1.0  # for an event when no Wait can be answered any more
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTask:
     """Configurations: the pause container's, and its members'."""
 
     id: str
     specs: tuple[podspec.Spec, ...]
 
 
-class Tasks:
+class ContainerdTasksWay:
     """containerd, its tasks run by `key`'s runtime; with an exitd of their own where that wants one."""
 
     def __init__(self, scratch: Scratch, key: str) -> None:
         self._scratch, self._runtime = scratch, RUNTIMES[key]
         self._exitd: Daemon | None = None
         with contextlib.ExitStack() as steps:  # the last one first
-            self.group = Group(key)
+            self.group = ProcessGroup(key)
             steps.callback(self.group.remove)
             environment = {}
             if key == "containerd-exitd":
@@ -45,36 +45,36 @@ class Tasks:
                 path = f"{programs.find(RELAY).parent}:{os.environ['PATH']}"
                 environment = {"PATH": path, "EXITD_STATE": self._exitd.state}
             place = scratch.state_place(key)
-            self._server = Server(place, scratch.root_place(key), self.group.words(), environment)
+            self._server = WayServer(place, scratch.root_place(key), self.group.words(), environment)
             self._server.start()
             steps.callback(self._server.close)
             self._connect()
             steps.callback(lambda: self._connected.close())
             self._steps = steps.pop_all()
 
-    def prepare(self, id: str, works: Sequence[Work]) -> Prepared:
+    def prepare(self, id: str, works: Sequence[Work]) -> PreparedTask:
         names = [f"{id}-{number}" for number in range(len(works) + 1)]
         marks = {podspec.SANDBOX_ID: names[0], podspec.KIND: "sandbox"}
         pause = podspec.pause_spec(self._scratch, names[0], marks)
         marks = {**marks, podspec.KIND: "container"}
         members = (podspec.member_spec(self._scratch, *one, marks) for one in zip(names[1:], works, strict=True))
-        return Prepared(id, (pause, *members))
+        return PreparedTask(id, (pause, *members))
 
-    def start(self, prepared: object) -> Pod:
-        assert isinstance(prepared, Prepared)
-        found: list[Container] = []
+    def start(self, prepared: object) -> WayPod:
+        assert isinstance(prepared, PreparedTask)
+        found: list[WayContainer] = []
         for number, spec in enumerate(prepared.specs):
             if found:
                 podspec.join(spec, found[0].pid)
             name = f"{prepared.id}-{number}"
-            found.append(Container(name, self._api.run(self._runtime, name, spec)).hold())
-        return Pod(prepared.id, found[0], tuple(found[1:]))
+            found.append(WayContainer(name, self._api.run(self._runtime, name, spec)).hold())
+        return WayPod(prepared.id, found[0], tuple(found[1:]))
 
-    def begin_wait(self, container: Container) -> Wait:
+    def begin_wait(self, container: WayContainer) -> Wait:
         pending = self._api.begin_wait(container.id)
         return lambda seconds: number_told(pending(seconds))
 
-    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
         """What Wait answers; or else the event that everybody else is told."""
         try:
             return number_told(self._api.begin_wait(container.id)(seconds))
@@ -86,10 +86,10 @@ class Tasks:
                 return number_told(number, f"{number} (event; Wait: {_short(error)})")
             return Told(_short(error), None)
 
-    def answers_for(self, containers: Sequence[Container]) -> bool:
+    def answers_for(self, containers: Sequence[WayContainer]) -> bool:
         return all(self._api.runs(container.id) for container in containers)
 
-    def end(self, pod: Pod) -> None:
+    def end(self, pod: WayPod) -> None:
         for container in reversed(pod.containers):  # a shim leaves with its first container
             if container.pidfd < 0:  # this was called before, and failed
                 continue
@@ -101,14 +101,14 @@ class Tasks:
             until(lambda id=container.id: self._api.discard(id), f"containerd to let go of {container.id}", step=0.02)  # type: ignore[misc]
             container.close()
 
-    def beside(self, pod: Pod) -> list[int]:
+    def beside(self, pod: WayPod) -> list[int]:
         return sorted({*(parent_of(container.pid) for container in pod.containers), *self._relays(pod)})
 
     def daemons(self) -> list[int]:
         own = [self._server.process.pid]
         return own if self._exitd is None else [*own, self._exitd.process.pid, *self._exitd.keepers()]
 
-    def victims(self, pod: Pod) -> Mapping[str, int]:
+    def victims(self, pod: WayPod) -> Mapping[str, int]:
         found = {"containerd": self._server.process.pid, "shim": parent_of(pod.members[0].pid)}
         if self._exitd is not None:
             found |= {"daemon": self._exitd.process.pid}
@@ -140,7 +140,7 @@ class Tasks:
             self._exits: Exits = steps.enter_context(contextlib.closing(self._api.exits()))
             self._connected = steps.pop_all()
 
-    def _relays(self, pod: Pod | None = None) -> list[int]:
+    def _relays(self, pod: WayPod | None = None) -> list[int]:
         """Named by the container each was begun for."""
         address = self._server.address.encode()
         found = [(pid, line) for pid, line in command_lines() if RELAY.encode() in line[0] and address in line]

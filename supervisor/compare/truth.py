@@ -7,7 +7,7 @@ import subprocess
 from shim import native
 from supervisor.compare.gate import CODE
 from supervisor.compare.machine import until, wait_readable
-from supervisor.compare.way import Container
+from supervisor.compare.way import WayContainer
 from supervisor.model.values import Exited, ExitStatus, Signaled
 
 LIMIT_SECONDS = 20.0
@@ -27,7 +27,7 @@ def kernel_tells() -> bool:
         os.close(pidfd)
 
 
-def end_of(container: Container, made_to_be: ExitStatus) -> ExitStatus:
+def end_of(container: WayContainer, made_to_be: ExitStatus) -> ExitStatus:
     """Once it has ended and somebody has reaped it. Where the kernel does not tell, what it was made to be."""
     wait_readable(container.pidfd, f"the end of {container.id}", LIMIT_SECONDS)
     if not kernel_tells():

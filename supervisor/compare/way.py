@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from supervisor.compare.group import Group
+from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import Work
 from supervisor.model.values import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
 
@@ -13,14 +13,14 @@ NO_ANSWER_SECONDS = 10.0  # then a way has none
 
 
 @dataclass(slots=True)
-class Container:
+class WayContainer:
     """One that runs. `pidfd` is init's."""
 
     id: str
     pid: int
     pidfd: int = -1
 
-    def hold(self) -> "Container":
+    def hold(self) -> "WayContainer":
         self.pidfd = os.pidfd_open(self.pid)
         return self
 
@@ -31,15 +31,15 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class WayPod:
     """A pause container and its members, as they were asked for."""
 
     id: str
-    pause: Container
-    members: tuple[Container, ...]
+    pause: WayContainer
+    members: tuple[WayContainer, ...]
 
     @property
-    def containers(self) -> tuple[Container, ...]:
+    def containers(self) -> tuple[WayContainer, ...]:
         return (self.pause, *self.members)
 
 
@@ -58,31 +58,31 @@ Wait = Callable[[float], Told]  # blocks that many seconds at most; TimeoutError
 class Driver(Protocol):
     """One way with daemons and directories of its own. `group`: they and the monitors are in it."""
 
-    group: Group
+    group: ProcessGroup
 
     def prepare(self, id: str, works: Sequence[Work]) -> object:
         """What must be there before a pod can be asked for: files alone."""
 
-    def start(self, prepared: object) -> Pod:
+    def start(self, prepared: object) -> WayPod:
         """Pause container and members run when this returns."""
 
-    def begin_wait(self, container: Container) -> Wait:
+    def begin_wait(self, container: WayContainer) -> Wait:
         """As a client that wants to know of the end."""
 
-    def told(self, container: Container, seconds: float = NO_ANSWER_SECONDS) -> Told:
+    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
         """Asked now, also of a daemon that is only just coming back."""
 
-    def answers_for(self, containers: Sequence[Container]) -> bool:
+    def answers_for(self, containers: Sequence[WayContainer]) -> bool:
         """The daemon says of each that it runs."""
 
-    def end(self, pod: Pod) -> None:
+    def end(self, pod: WayPod) -> None:
         """Everything of it, whatever has become of it."""
 
-    def beside(self, pod: Pod) -> list[int]:
+    def beside(self, pod: WayPod) -> list[int]:
         """The processes that stay with the pod beside the containers' own."""
 
     def daemons(self) -> list[int]: ...
-    def victims(self, pod: Pod) -> Mapping[str, int]:
+    def victims(self, pod: WayPod) -> Mapping[str, int]:
         """Who could be missing when its first member ends: name and pid."""
 
     def kill_daemon(self) -> bool:

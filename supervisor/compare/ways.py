@@ -9,7 +9,7 @@ from supervisor.compare.facts import Way
 from supervisor.compare.machine import Scratch
 from supervisor.compare.native import Native
 from supervisor.compare.podman import Podmans
-from supervisor.compare.tasks import Tasks
+from supervisor.compare.tasks import ContainerdTasksWay
 from supervisor.compare.way import Driver
 
 PER_CONTAINER, PER_POD = "shim per container, exit fifo", "shim per pod, Wait"
@@ -48,4 +48,4 @@ def maker(key: str) -> Callable[[Scratch], Driver]:
         return lambda scratch: Podmans(scratch, key)
     if key == "conmon":
         return lambda scratch: Conmons(scratch, key)
-    return lambda scratch: Tasks(scratch, key)
+    return lambda scratch: ContainerdTasksWay(scratch, key)

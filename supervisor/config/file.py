@@ -28,14 +28,14 @@ _ANY_RUNTIME = ("runtimes", "*")
 Reader = Callable[[object], object]  # takes a value as TOML has it; raises Wrong
 
 
-class Wrong(ValueError):
+class WrongValue(ValueError):
     """What a value must be."""
 
 
 def _number(low: float, high: float) -> Reader:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise Wrong(f"must be a number from {low:.10g} to {high:.10g}")
+            raise WrongValue(f"must be a number from {low:.10g} to {high:.10g}")
         return float(value)
 
     return read
@@ -44,7 +44,7 @@ def _number(low: float, high: float) -> Reader:
 def _count(low: int, high: int) -> Reader:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise Wrong(f"must be a whole number from {low} to {high}")
+            raise WrongValue(f"must be a whole number from {low} to {high}")
         return value
 
     return read
@@ -52,32 +52,32 @@ def _count(low: int, high: int) -> Reader:
 
 def _directory(value: object) -> str:
     if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
-        raise Wrong("must be an absolute path")
+        raise WrongValue("must be an absolute path")
     return os.path.normpath(value)
 
 
 def _program(value: object) -> str:
     if not isinstance(value, str) or not value.startswith("/") or value.endswith("/") or "\0" in value:
-        raise Wrong("must be the absolute path of a program")
+        raise WrongValue("must be the absolute path of a program")
     return value
 
 
 def runtime_name(value: object) -> str:
     if not isinstance(value, str) or not (value.startswith("/") or _NAME.fullmatch(value)):
-        raise Wrong("must be a runtime's name (letters, digits, '_', '.', '-') or an absolute path")
+        raise WrongValue("must be a runtime's name (letters, digits, '_', '.', '-') or an absolute path")
     return _program(value) if value.startswith("/") else value
 
 
 def _runtime_type(value: object) -> str:
     if not isinstance(value, str) or not SHIM_V2.fullmatch(value):
-        raise Wrong("must be of the form io.containerd.NAME.vN; a plain OCI runtime is given by its path")
+        raise WrongValue("must be of the form io.containerd.NAME.vN; a plain OCI runtime is given by its path")
     return value
 
 
 def _word_of(kind: type[StrEnum]) -> Reader:
     def read(value: object) -> StrEnum:
         if not isinstance(value, str) or value not in [*kind]:
-            raise Wrong(f"must be one of {', '.join(kind)}")
+            raise WrongValue(f"must be one of {', '.join(kind)}")
         return kind(value)
 
     return read
@@ -92,7 +92,7 @@ def _size(least: int) -> Reader:
         except ValueError:
             count = None
         if isinstance(count, bool) or not isinstance(count, int) or not (count == 0 or least <= count < 1 << 63):
-            raise Wrong(f'must be 0, or a number of bytes from {least} on, or a size such as "10m"')
+            raise WrongValue(f'must be 0, or a number of bytes from {least} on, or a size such as "10m"')
         return count
 
     return read
@@ -101,7 +101,7 @@ def _size(least: int) -> Reader:
 def _strings(what: str, pattern: str) -> Reader:
     def read(value: object) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(e, str) and re.fullmatch(pattern, e) for e in value):
-            raise Wrong(f"must be a list of {what}")
+            raise WrongValue(f"must be a list of {what}")
         return tuple(value)
 
     return read
@@ -209,7 +209,7 @@ class _Reading:
         elif pattern in _READERS:
             try:
                 self.values[path] = Given(_READERS[pattern](value), f"{self._file}:{self._lines[path]}")
-            except Wrong as error:
+            except WrongValue as error:
                 self._complain(path, f"{error}, and is {_as_toml(value)}")
         else:
             self._complain(path, f"there is no such key; {_nearest(path)}")

@@ -65,7 +65,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class RuntimeEntry:
     """A runtime by name. Without a path it is looked for on PATH; with a runtime_type it is a shim v2 binary's."""
 
     name: str
@@ -91,9 +91,9 @@ class Config:
     log_max_files: int = 5  # kept then, the current one included
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
-    runtimes: tuple[Runtime, ...] = ()
+    runtimes: tuple[RuntimeEntry, ...] = ()
 
-    def runtime(self, name: str) -> Runtime:
+    def runtime(self, name: str) -> RuntimeEntry:
         """By its name or one of its handlers; the default one for an empty name. A name that has no entry is a plain
         runtime of that name, or at that path."""
         wanted = name or self.default_runtime
@@ -101,8 +101,8 @@ class Config:
             if wanted == each.name or wanted in each.handlers:
                 return each
         if "/" in wanted:
-            return Runtime(wanted, path=wanted, runtime_type=type_at(wanted))
-        return Runtime(wanted, runtime_type=_type_by(wanted))
+            return RuntimeEntry(wanted, path=wanted, runtime_type=type_at(wanted))
+        return RuntimeEntry(wanted, runtime_type=_type_by(wanted))
 
 
 def _type_by(name: str) -> str:
@@ -190,11 +190,11 @@ def _part(table: str, plain: Mapping[Path, object]) -> dict[str, Any]:
     return {path[1]: value for path, value in plain.items() if len(path) == 2 and path[0] == table}
 
 
-def _runtimes(values: Values) -> Iterator[Runtime]:
+def _runtimes(values: Values) -> Iterator[RuntimeEntry]:
     for name in sorted({path[1] for path in values if path[0] == "runtimes"}):
         given: dict[str, Any] = {path[2]: values[path].value for path in values if path[:2] == ("runtimes", name)}
         kind = type_at(given["path"]) if "path" in given else _type_by(name)
-        yield Runtime(name, **{"runtime_type": kind} | given)
+        yield RuntimeEntry(name, **{"runtime_type": kind} | given)
 
 
 def settings(values: Values) -> tuple[Setting, ...]:

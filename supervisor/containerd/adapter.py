@@ -11,13 +11,13 @@ from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.holding import Held
 from supervisor.containerd.making import Asides
 from supervisor.containerd.publish import Publisher
-from supervisor.containerd.service import Parts, TaskService
+from supervisor.containerd.service import AdapterParts, TaskService
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model.values import Container, Phase
 from supervisor.system.inotify import Inotify
 
-__all__ = ["Asides", "Parts", "Tasks", "serve"]
+__all__ = ["AdapterParts", "Asides", "Tasks", "serve"]
 
 
 class Tasks(Participant):
@@ -52,7 +52,7 @@ class Tasks(Participant):
             self.execs.forget(container_id)
 
 
-async def serve(stack: contextlib.AsyncExitStack, parts: Parts, tasks: Tasks, inotify: Inotify) -> None:
+async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, tasks: Tasks, inotify: Inotify) -> None:
     """CannotStart. When the containers are listed; ends with the stack. containerd is told of its tasks from when it is
     known which of them it has given up."""
     publisher = Publisher(parts.node.events, parts.state, parts.node.clock.boot_id())

@@ -40,7 +40,7 @@ from supervisor.system.inotify import Inotify
 from supervisor.system.listening import peer_ceiling
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame
-from supervisor.ttrpc.server import Call, Connection, Peer, Server
+from supervisor.ttrpc.server import Call, Connection, PeerCredentials, Server
 from supervisor.ttrpc.services import Method
 
 HELLO, AGAIN, DONE, BYE = 0x80, 0x81, 0x82, 0x83
@@ -234,5 +234,5 @@ def _caller(call: Call) -> Caller:
     return Caller(relay.hello, key_of(relay.hello, call.stream), relay.again.pop(call.stream, 0), by)
 
 
-def _is_us(peer: Peer) -> bool:
+def _is_us(peer: PeerCredentials) -> bool:
     return peer.uid in (0, os.geteuid())

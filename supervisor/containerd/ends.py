@@ -18,7 +18,7 @@ from shim import fields
 from supervisor.containerd import making, sockets, tasks
 from supervisor.containerd.callers import Turns
 from supervisor.containerd.service import TaskService
-from supervisor.containerd.tasks import Look
+from supervisor.containerd.tasks import TaskLook
 from supervisor.engine.node import Node
 from supervisor.model.errors import CannotStart, ExitdError, NoSuchContainer
 from supervisor.model.taskfacts import CLEANED_UP
@@ -82,7 +82,7 @@ class Ends:
                 self._tell_given_up(one.namespace, one.id, one.bundle, one.written_ns)
                 self._node.spawn(self._take_up(one))
 
-    async def clean_up(self, namespace: str, id: str, bundle: str) -> Look:
+    async def clean_up(self, namespace: str, id: str, bundle: str) -> TaskLook:
         """How the task ended; nothing of it is left. One that nobody knows has an end that nobody knows."""
         self._tell_given_up(namespace, id, bundle, self._node.clock.now_ns())  # not when a create that hangs is over
         name = (namespace, id, "")
@@ -97,13 +97,13 @@ class Ends:
     async def _take_up(self, one: Gone) -> None:
         """Nobody asks for it again."""
 
-        async def clean_up() -> Look:
+        async def clean_up() -> TaskLook:
             return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
 
         name = (one.namespace, one.id, "")
         await insist(lambda: self._turns.run("", name, clean_up), "ending a task that containerd has given up", one.id)
 
-    async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> Look:
+    async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> TaskLook:
         self._tell_given_up(namespace, id, bundle, before_ns)
         stale = sockets.of_text(socket) or await self._socket_of(bundle)
         if stale:  # `delete` removes it, if it is not killed
@@ -145,11 +145,11 @@ class Ends:
                 return await self._node.get(c.id)
         return None
 
-    async def _ended_before(self, namespace: str, id: str) -> Look:
+    async def _ended_before(self, namespace: str, id: str) -> TaskLook:
         found = await self._node.store.tombstones(TOMBSTONE_OF, namespace, id, "")
         if found:
             return tasks.of_tombstone(found[0])
-        return Look(tasks.STOPPED, 0, UNKNOWN_NUMBER, self._node.clock.now_ns())
+        return TaskLook(tasks.STOPPED, 0, UNKNOWN_NUMBER, self._node.clock.now_ns())
 
     async def _end_rebooted(self, container_id: str) -> None:
         """containerd knows nothing of the tasks of another boot, and asks for none of them to be deleted."""

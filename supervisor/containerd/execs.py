@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from protos.containerd import task_pb2 as pb
 from supervisor.containerd import making, options, tasks
 from supervisor.containerd.callers import Caller
-from supervisor.containerd.tasks import CREATED, Look, Op, check
+from supervisor.containerd.tasks import CREATED, Op, TaskLook, check
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.node import Node
 from supervisor.model import lifecycle
@@ -19,7 +19,7 @@ from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.model.values import By, Container, Exit
 from supervisor.runtime.oci import shape
 from supervisor.runtime.oci import spec as documents
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from supervisor.ttrpc.faults import CallFailed
 
 GONE_SECONDS = 10.0  # for the rest of an exec's output and its shim
@@ -112,10 +112,10 @@ class TaskExecs:
         await making.settled(self._asides, stdio, caller.namespace, request.exec_id)
         fact = TaskExec(c.id, request.exec_id, json.dumps(process), stdio, caller.key)
         told = lifecycle.events(c, self._node.moment(), "exec_added", exec_name=fact.name)
-        await self._put(fact, Change(events=told))
+        await self._put(fact, Transaction(events=told))
         self._of.setdefault(c.id, {})[fact.name] = Kept(fact)
 
-    async def _put(self, fact: TaskExec, change: Change = Change()) -> None:  # noqa: B008  (frozen)
+    async def _put(self, fact: TaskExec, change: Transaction = Transaction()) -> None:  # noqa: B008  (frozen)
         self._node.events.publish(await self._node.store.commit(replace(change, task_execs=(fact,))))
 
     async def start(self, c: Container, name: str, caller: Caller) -> int:
@@ -138,7 +138,7 @@ class TaskExecs:
         new = replace(old, start_key=caller.key, run_as=secrets.token_hex(16), error="")
         spec = await self._spec(c, new)
         try:
-            await self._operations.exec(c.id, spec, caller.by, new.run_as, Change(task_execs=(new,)))
+            await self._operations.exec(c.id, spec, caller.by, new.run_as, Transaction(task_execs=(new,)))
             kept.fact = new
         except (ExitdError, OSError) as error:
             # The wrong moment, and it may be asked for once more; or it has been tried, and never runs.
@@ -165,18 +165,18 @@ class TaskExecs:
 
     # -- questions
 
-    async def look(self, c: Container, name: str) -> tuple[Look, Stdio]:
+    async def look(self, c: Container, name: str) -> tuple[TaskLook, Stdio]:
         kept = self._get(c, name)
         return await self._look(kept), kept.fact.stdio
 
-    async def _look(self, kept: Kept) -> Look:
+    async def _look(self, kept: Kept) -> TaskLook:
         running = self._running(kept.fact)
         if kept.exit is None and kept.fact.run_as and (running is None or running.phase is ExecPhase.EXITED):
             found = await self._node.store.exec_exit(kept.fact.container, kept.fact.run_as)
             kept.exit = found or (running.exit if running is not None else None)
         return tasks.look_at_exec(kept.fact, running, kept.exit)
 
-    async def wait(self, c: Container, name: str) -> Look:
+    async def wait(self, c: Container, name: str) -> TaskLook:
         """May be asked before the start. One whose start has failed has no code and no time."""
         kept = self._get(c, name)
         await self._settle(c, kept)
@@ -184,7 +184,7 @@ class TaskExecs:
         if kept.exit is None and kept.fact.run_as and not kept.fact.error:
             with contextlib.suppress(NoSuchExec):
                 kept.exit = await self._operations.wait_exec(c.id, kept.fact.run_as, c.run)
-        return tasks.ended(0, kept.exit) if kept.exit is not None else Look(CREATED, 0)
+        return tasks.ended(0, kept.exit) if kept.exit is not None else TaskLook(CREATED, 0)
 
     # -- it ends
 
@@ -199,7 +199,7 @@ class TaskExecs:
         except (WrongState, NoSuchExec) as error:
             raise CallFailed(Code.NOT_FOUND, f"{name}: process already finished: not found") from error
 
-    async def delete(self, c: Container, name: str, caller: Caller) -> Look:
+    async def delete(self, c: Container, name: str, caller: Caller) -> TaskLook:
         """The rest of its output has been written when this returns."""
         kept = self._get(c, name)
         seen = await self._look(kept)
@@ -212,12 +212,12 @@ class TaskExecs:
             except TimeoutError as error:
                 raise TimedOut(f"exec {name} is not gone after {GONE_SECONDS:g} s", id=c.id) from error
         tombstones = (self._tombstone(c, name, caller.key, seen),) if caller.key else ()
-        await self._node.store.commit(Change(ended_task_execs=(kept.fact,), tombstones=tombstones, ahead=True))
+        await self._node.store.commit(Transaction(ended_task_execs=(kept.fact,), tombstones=tombstones, ahead=True))
         self._of.get(c.id, {}).pop(name, None)
         kept.begun.set()
         return seen
 
-    def _tombstone(self, c: Container, name: str, key: str, seen: Look) -> Tombstone:
+    def _tombstone(self, c: Container, name: str, key: str, seen: TaskLook) -> Tombstone:
         boot = self._node.moment().boot
         where = (c.spec.namespace, c.spec.name, name, key)
         return Tombstone(*where, seen.pid, seen.code, seen.at_ns, boot.boot_id, boot.ns)

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from shim.undo import undone_on_failure
-from supervisor.containerd.outbox import Place
+from supervisor.containerd.outbox import OutboxPlace
 
 VERSION = 1
 LINES = 1000  # appended at least, before the file is written anew
@@ -29,13 +29,13 @@ class Forwarded:
         self.path = path
         self._head = {"exitd-forwarded": VERSION, "boot": boot_id}
         self.floors: dict[str, int] = {}
-        self.places: defaultdict[str, dict[str, Place]] = defaultdict(dict)
+        self.places: defaultdict[str, dict[str, OutboxPlace]] = defaultdict(dict)
         if not self._load(newest):
             self.floors, self.places = {"": newest}, defaultdict(dict)
         self._fd, self._lines, self._most_lines = -1, 0, LINES
         self._write_anew()
 
-    def note(self, address: str, floor: int, task: str = "", place: Place | None = None) -> None:
+    def note(self, address: str, floor: int, task: str = "", place: OutboxPlace | None = None) -> None:
         """What cannot be written is told once more should this daemon be killed."""
         entry: dict[str, object] = {"address": address, "floor": floor}
         if place is not None:
@@ -61,7 +61,7 @@ class Forwarded:
                 raise ValueError(f"{entry} has no address and floor")
         match entry:
             case {"task": str(task), "seq": int(seq), "exited": bool(exited), "dropped": bool(dropped)}:
-                self.places[address][task] = Place(seq, exited, dropped)
+                self.places[address][task] = OutboxPlace(seq, exited, dropped)
 
     def _load(self, newest: int) -> bool:
         """Whether there is a file of this boot. The rest of a line that a kill cut off is no line."""
@@ -102,7 +102,7 @@ class Forwarded:
         self._lines += 1
 
 
-def _of(task: str, place: Place) -> dict[str, object]:
+def _of(task: str, place: OutboxPlace) -> dict[str, object]:
     return {"task": task, "seq": place.seq, "exited": place.exited, "dropped": place.dropped}
 
 

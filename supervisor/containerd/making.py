@@ -12,7 +12,7 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor.containerd import mounts, options, stdio
 from supervisor.containerd.callers import Caller
-from supervisor.containerd.tasks import STOPPED, Look
+from supervisor.containerd.tasks import STOPPED, TaskLook
 from supervisor.model.errors import BadRequest, Code, ShimFailed, TimedOut
 from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.model.values import (
@@ -149,7 +149,7 @@ async def settled(
     return await asides.asked.run(f"the look at the streams of {id}", lambda: stdio.settle(wanted), f"{namespace}/{id}")
 
 
-async def _options(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> options.Options:
+async def _options(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> options.TaskOptions:
     """In a thread: TOML takes its time, and a file its own."""
     asked = await asyncio.to_thread(options.parse, request.options if request.HasField("options") else None)
     if not asked.config_path:
@@ -158,7 +158,7 @@ async def _options(request: pb.CreateTaskRequest, caller: Caller, asides: Asides
     return await asides.asked.run(what, lambda: _with_file(asked), whose)
 
 
-def _with_file(asked: options.Options) -> options.Options:
+def _with_file(asked: options.TaskOptions) -> options.TaskOptions:
     path = _checked_path(asked.config_path, "runtime options: ConfigPath")
     try:
         text = regular.read(path, most_bytes=options.MOST_BYTES + 1)
@@ -175,7 +175,7 @@ async def mount(container: Container, asides: Asides) -> None:
     what is mounted hangs. `unmount` takes its turn behind a mount that was given up."""
     task = container.spec.task
     if task is not None and task.rootfs:
-        asked, where = [mounts.Mount(m.type, m.source, m.target, m.options) for m in task.rootfs], _rootfs(task)
+        asked, where = [mounts.TaskMount(m.type, m.source, m.target, m.options) for m in task.rootfs], _rootfs(task)
         await asides.mounts.run(f"mounting {where}", lambda: mounts.mount_all(asked, where), container.id)
 
 
@@ -309,7 +309,7 @@ def _write(path: str, data: bytes) -> None:
     os.rename(made, path)
 
 
-async def read_end(bundle: str, namespace: str, id: str, asides: Asides) -> Look | None:
+async def read_end(bundle: str, namespace: str, id: str, asides: Asides) -> TaskLook | None:
     """What `leave_end` has left of this task in its bundle. None: nothing, or nothing that is understood. TimedOut when
     the bundle hangs: the end may be in it."""
     path = f"{bundle}/{WORD}"
@@ -323,4 +323,6 @@ async def read_end(bundle: str, namespace: str, id: str, asides: Asides) -> Look
         return None
     if (word.get("namespace"), word.get("id")) != (namespace, id):
         return None
-    return Look(STOPPED, pid, code, at_ns) if pid <= MOST_PID and code <= UNKNOWN_NUMBER and at_ns < 1 << 63 else None
+    return (
+        TaskLook(STOPPED, pid, code, at_ns) if pid <= MOST_PID and code <= UNKNOWN_NUMBER and at_ns < 1 << 63 else None
+    )

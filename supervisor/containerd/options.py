@@ -27,7 +27,7 @@ M = typing.TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TaskOptions:
     """What a task needs to know. Empty: as exitd has it."""
 
     binary: str = ""  # the runtime: a name on PATH, or a path
@@ -67,23 +67,23 @@ class CheckpointOptions:
     parent_path: str = ""
 
 
-def parse(given: Any | None) -> Options:
+def parse(given: Any | None) -> TaskOptions:
     """The options of a Create. BadRequest when a known message cannot be read."""
     match type_of(given):
         case "":
-            return Options()
+            return TaskOptions()
         case "containerd.runc.v1.Options":
             return _of_runc(_unpack(given, runc.Options()))
         case "containerd.linux.runc.RuncOptions":
             old = _unpack(given, older.RuncOptions())
-            return Options(old.runtime, old.runtime_root, old.systemd_cgroup, criu_path=old.criu_path)
+            return TaskOptions(old.runtime, old.runtime_root, old.systemd_cgroup, criu_path=old.criu_path)
         case "containerd.linux.runc.CreateOptions":
             return _of_create(_unpack(given, older.CreateOptions()))
         case "runtimeoptions.v1.Options":
             asked = _unpack(given, custom.Options())
-            return with_config(Options(config_path=asked.config_path), asked.config_body, "config_body")
+            return with_config(TaskOptions(config_path=asked.config_path), asked.config_body, "config_body")
         case name:
-            return Options(notes=(f"options of the type {name[:MOST_SHOWN]} mean nothing here",))
+            return TaskOptions(notes=(f"options of the type {name[:MOST_SHOWN]} mean nothing here",))
 
 
 def parse_checkpoint(given: Any | None) -> CheckpointOptions:
@@ -103,7 +103,7 @@ def parse_checkpoint(given: Any | None) -> CheckpointOptions:
             )
 
 
-def with_config(options: Options, text: bytes, origin: str) -> Options:
+def with_config(options: TaskOptions, text: bytes, origin: str) -> TaskOptions:
     """`options`, changed to what the TOML says; `origin` is for the message. A key may be written as in containerd's
     configuration (SystemdCgroup) or as in the message (systemd_cgroup). BadRequest."""
     if len(text) > MOST_BYTES:
@@ -180,8 +180,8 @@ def _unpack(given: Any | None, message: M) -> M:
     return message
 
 
-def _of_runc(asked: runc.Options) -> Options:
-    return Options(
+def _of_runc(asked: runc.Options) -> TaskOptions:
+    return TaskOptions(
         binary=asked.binary_name,
         root=asked.root,
         systemd_cgroup=asked.systemd_cgroup,
@@ -196,9 +196,9 @@ def _of_runc(asked: runc.Options) -> Options:
     )
 
 
-def _of_create(asked: older.CreateOptions) -> Options:
+def _of_create(asked: older.CreateOptions) -> TaskOptions:
     """What it says of a restore is runc's business then, as `parse_checkpoint` has it."""
-    return Options(
+    return TaskOptions(
         no_pivot_root=asked.no_pivot_root,
         no_new_keyring=asked.no_new_keyring,
         io_uid=asked.io_uid,

@@ -17,7 +17,7 @@ ROOM = 256  # events at a time; the others wait in the log
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutboxPlace:
     """How far a task is: dealt with up to `seq`. Kept until the floor has passed it, or longer, as long as it says more
     than a number: until the task is deleted."""
 
@@ -33,7 +33,7 @@ class Place:
 class Outbox:
     """Of one address. Whatever gives a place back wants it stored before anything newer of that task is told."""
 
-    def __init__(self, address: str, floor: int, places: Mapping[str, Place]) -> None:
+    def __init__(self, address: str, floor: int, places: Mapping[str, OutboxPlace]) -> None:
         self.address = address
         self._taken = floor
         self._places = {task: place for task, place in places.items() if place.seq > floor or place.says_more}
@@ -54,7 +54,7 @@ class Outbox:
         return min((events[0].seq - 1 for events in self._unsent.values()), default=self._taken)
 
     @property
-    def places(self) -> Mapping[str, Place]:
+    def places(self) -> Mapping[str, OutboxPlace]:
         """Of the tasks that need one."""
         return self._places
 
@@ -62,7 +62,7 @@ class Outbox:
         """Whether everything of it up to that number is dealt with."""
         return self._taken >= seq and queue not in self._unsent
 
-    def take(self, event: Event) -> Place | None:
+    def take(self, event: Event) -> OutboxPlace | None:
         """The next event of the log."""
         self._taken = event.seq
         notice, place = event.task, self._place(event.id)
@@ -85,7 +85,7 @@ class Outbox:
         """What containerd is to be told now."""
         return self._unsent[queue][0] if queue in self._unsent else None
 
-    def sent(self, event: Event) -> Place | None:
+    def sent(self, event: Event) -> OutboxPlace | None:
         """That event is dealt with; None: it was given up meanwhile.
 
         After init's exit nothing but the deletion is told: what the log has of execs then is passed over.
@@ -103,7 +103,7 @@ class Outbox:
         self._put(task, place)
         return place
 
-    def drop(self, task: str) -> Place:
+    def drop(self, task: str) -> OutboxPlace:
         """containerd is not told anything more of it."""
         unsent = [event for events in self._unsent.values() for event in events if event.id == task]
         removed = [event for event in unsent if event.type == "remove"]
@@ -122,17 +122,17 @@ class Outbox:
             self._keep(queue, lambda e: e.seq >= oldest)
         return before - self._count
 
-    def _over(self, removed: Event) -> Place:
+    def _over(self, removed: Event) -> OutboxPlace:
         """It is deleted: its number alone is of use now, until the floor has passed it."""
         self._keep(queue_of(removed), lambda e: e.id != removed.id)
-        place = Place(removed.seq)
+        place = OutboxPlace(removed.seq)
         self._put(removed.id, place)
         return place
 
-    def _place(self, task: str) -> Place:
-        return self._places.get(task, Place(0))
+    def _place(self, task: str) -> OutboxPlace:
+        return self._places.get(task, OutboxPlace(0))
 
-    def _put(self, task: str, place: Place) -> None:
+    def _put(self, task: str, place: OutboxPlace) -> None:
         self._places[task] = place
         if len(self._places) > self._most_places:
             floor = self.floor

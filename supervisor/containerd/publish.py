@@ -25,7 +25,7 @@ from supervisor.model.taskfacts import Notice, Task
 from supervisor.model.values import Container, Event, fold
 from supervisor.store.events import Bookmark, EventLog, Lost
 from supervisor.system.background import Background
-from supervisor.ttrpc.client import Client
+from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 
 # -- envelopes
@@ -122,12 +122,12 @@ AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})  # not about the ev
 log = structlog.get_logger(__name__)
 
 
-class Link:
+class RelayLink:
     """The way to one containerd: a connection while there is one, and growing pauses while there is none."""
 
     def __init__(self, address: str) -> None:
         self._path = address.removeprefix("unix://")
-        self._client: Client | None = None
+        self._client: TtrpcClient | None = None
         self._connecting = asyncio.Lock()
         self._open = asyncio.Event()
         self._open.set()
@@ -169,12 +169,12 @@ class Link:
         if self._client is not None:
             self._client.close()
 
-    async def _connected(self, began: int) -> Client:
+    async def _connected(self, began: int) -> TtrpcClient:
         async with self._connecting:
             if began != self._round:
                 raise Closed("somebody else has just tried")
             if self._client is None or self._client.is_closed:
-                self._client = await Client.connect(self._path, seconds=CONNECT_SECONDS)
+                self._client = await TtrpcClient.connect(self._path, seconds=CONNECT_SECONDS)
             return self._client
 
     def _rest(self, error: CallFailed) -> None:
@@ -198,7 +198,7 @@ class Lane:
     def __init__(self, address: str, floor: int, of: "Publisher") -> None:
         noted = of.noted
         self.outbox = Outbox(address, floor, noted.places[address])
-        self.link = Link(address)
+        self.link = RelayLink(address)
         self._noted = noted
         self._events = of.events
         self._couriers = of.couriers

@@ -12,7 +12,7 @@ from protos.containerd import task_pb2 as pb
 from supervisor.containerd import making, metrics, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.execs import TaskExecs
-from supervisor.containerd.tasks import STOPPED, Look, Op, check, look
+from supervisor.containerd.tasks import STOPPED, Op, TaskLook, check, look
 from supervisor.engine.containers import exit_of, is_over
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.node import GONE_SECONDS, Node
@@ -21,7 +21,7 @@ from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExe
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
 from supervisor.model.values import LIVE, By, Container, Phase, Reason, Winsize
 from supervisor.monitor import procfs
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.codec import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
 
@@ -30,11 +30,11 @@ MOST_SIGNAL = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class AdapterParts:
     """What a task is made of here."""
 
     node: Node
-    manager: Containers
+    manager: ContainerRuntimes
     operations: ExecOperations
     streams: StreamDesk
     state: str
@@ -44,7 +44,7 @@ class Parts:
 class TaskService:
     """One for all relays; belongs to the node's event loop. Its methods raise CallFailed and ExitdError."""
 
-    def __init__(self, parts: Parts, execs: TaskExecs) -> None:
+    def __init__(self, parts: AdapterParts, execs: TaskExecs) -> None:
         self._node = parts.node
         self._manager = parts.manager
         self._operations = parts.operations
@@ -176,14 +176,14 @@ class TaskService:
         check(Op.DELETE, look(c).status, request.id)
         return tasks.delete_reply(await self.remove(c, caller.by, caller.key))
 
-    async def _deleted_before(self, request: pb.DeleteRequest, caller: Caller) -> Look:
+    async def _deleted_before(self, request: pb.DeleteRequest, caller: Caller) -> TaskLook:
         words = "relay = ? AND connection = ? AND stream = ?"
         found = await self._node.store.tombstones(words, *key_parts(caller.key)) if caller.key else []
         if not found:
             raise tasks.no_exec(request.exec_id) if request.exec_id else tasks.no_task(request.id)
         return tasks.of_tombstone(found[0])
 
-    async def remove(self, c: Container, by: By, key: str) -> Look:
+    async def remove(self, c: Container, by: By, key: str) -> TaskLook:
         """Ends what has not ended; nothing of it is left when this returns what is to be told of its end."""
         if c.phase in LIVE:
             await self._operations.end_by_policy(c.id, Reason.KILL, by, 0)
@@ -215,7 +215,7 @@ class TaskService:
             raise tasks.no_task(request.id)
         return tasks.wait_reply(tasks.ended(0, last))
 
-    async def _waited_before(self, request: pb.WaitRequest, caller: Caller) -> Look:
+    async def _waited_before(self, request: pb.WaitRequest, caller: Caller) -> TaskLook:
         """The answer to a Wait got lost, and its process has been deleted meanwhile."""
         values = (caller.namespace, request.id, request.exec_id)
         found = await self._node.store.tombstones(TOMBSTONE_OF, *values) if caller.attempt else []

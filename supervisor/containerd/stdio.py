@@ -42,7 +42,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedStdio:
     """What they mean. `to_make`: those of the paths that are made where they are not there."""
 
     streams: ForeignStreams
@@ -56,7 +56,7 @@ class _Word:
     arguments: tuple[str, ...] = ()
 
 
-def parse(words: Words, owner: tuple[int, int] = (0, 0)) -> Wanted:
+def parse(words: Words, owner: tuple[int, int] = (0, 0)) -> WantedStdio:
     """Pure. `owner`: io_uid and io_gid of the options. BadRequest names the stream and the scheme."""
     stdin = _read("stdin", words.stdin, INPUT)
     out = _read("stdout", words.stdout, OUTPUT)
@@ -68,12 +68,12 @@ def parse(words: Words, owner: tuple[int, int] = (0, 0)) -> Wanted:
                 f"stderr {words.stderr}: one program gets both streams, so this must be as stdout, or empty"
             )
         env = (f"CONTAINER_ID={words.id}", f"CONTAINER_NAMESPACE={words.namespace}")
-        return Wanted(replace(streams, logger=(out.path, *out.arguments), logger_env=env))
+        return WantedStdio(replace(streams, logger=(out.path, *out.arguments), logger_env=env))
     files = {word.path for word in (out, err) if word.scheme == "file"}
-    return Wanted(replace(streams, out=out.path, err=err.path), tuple(sorted(files)))
+    return WantedStdio(replace(streams, out=out.path, err=err.path), tuple(sorted(files)))
 
 
-def settle(wanted: Wanted) -> ForeignStreams:
+def settle(wanted: WantedStdio) -> ForeignStreams:
     """What the shim can open, for a Spec or an ExecSpec: files are made, links followed, and all is looked at. Never
     waits. Repeatable. BadRequest for what is not there, or is neither a fifo nor a file."""
     streams = wanted.streams

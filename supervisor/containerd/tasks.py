@@ -70,7 +70,7 @@ KNOWN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TaskLook:
     """One process of a task at this moment: its init, or that of an exec. `at_ns` 0: it has not ended."""
 
     status: process.Status
@@ -79,29 +79,29 @@ class Look:
     at_ns: int = 0
 
 
-def look(c: Container) -> Look:
+def look(c: Container) -> TaskLook:
     """Of init; the pid stays when it has ended."""
     known = c.init or (c.exit.init if c.exit is not None else None)
     pid = known.pid if known is not None else 0
     status = STATUS[c.phase]
-    return ended(pid, c.exit) if status == STOPPED and c.exit is not None else Look(status, pid)
+    return ended(pid, c.exit) if status == STOPPED and c.exit is not None else TaskLook(status, pid)
 
 
-def look_at_exec(fact: TaskExec, running: Exec | None, exit: Exit | None) -> Look:
+def look_at_exec(fact: TaskExec, running: Exec | None, exit: Exit | None) -> TaskLook:
     """One that was never started, or whose start has failed, is created and has no pid."""
     if exit is not None:
         return ended(exit.init.pid if exit.init is not None else 0, exit)
     if not fact.run_as or fact.error or running is None or running.phase is not ExecPhase.RUNNING:
-        return Look(CREATED, 0)
-    return Look(RUNNING, running.init.pid if running.init is not None else 0)
+        return TaskLook(CREATED, 0)
+    return TaskLook(RUNNING, running.init.pid if running.init is not None else 0)
 
 
-def ended(pid: int, exit: Exit) -> Look:
-    return Look(STOPPED, pid, fold(exit.status), exit.at_ns)
+def ended(pid: int, exit: Exit) -> TaskLook:
+    return TaskLook(STOPPED, pid, fold(exit.status), exit.at_ns)
 
 
-def of_tombstone(one: Tombstone) -> Look:
-    return Look(STOPPED, one.pid, one.status, one.at_ns)
+def of_tombstone(one: Tombstone) -> TaskLook:
+    return TaskLook(STOPPED, one.pid, one.status, one.at_ns)
 
 
 def is_of_another_boot(c: Container, boot_id: str) -> bool:
@@ -149,7 +149,7 @@ def timestamp(ns: int) -> Timestamp | None:
     return Timestamp(seconds=ns // 10**9, nanos=ns % 10**9) if ns else None
 
 
-def state_reply(id: str, exec_id: str, bundle: str, stdio: Stdio, seen: Look) -> pb.StateResponse:
+def state_reply(id: str, exec_id: str, bundle: str, stdio: Stdio, seen: TaskLook) -> pb.StateResponse:
     return pb.StateResponse(
         id=id,
         bundle=bundle,
@@ -165,11 +165,11 @@ def state_reply(id: str, exec_id: str, bundle: str, stdio: Stdio, seen: Look) ->
     )
 
 
-def wait_reply(seen: Look) -> pb.WaitResponse:
+def wait_reply(seen: TaskLook) -> pb.WaitResponse:
     return pb.WaitResponse(exit_status=seen.code, exited_at=timestamp(seen.at_ns))
 
 
-def delete_reply(seen: Look) -> pb.DeleteResponse:
+def delete_reply(seen: TaskLook) -> pb.DeleteResponse:
     return pb.DeleteResponse(pid=seen.pid, exit_status=seen.code, exited_at=timestamp(seen.at_ns))
 
 

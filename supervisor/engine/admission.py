@@ -10,12 +10,12 @@ import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from supervisor.config.settings import CgroupDriver, Config, Runtime
+from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.node import Node
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeMissing, WrongState
-from supervisor.model.pods import Place, Role
+from supervisor.model.pods import PodPlace, Role
 from supervisor.model.values import Container, LogDriver, LogSpec, OnPauseExit, Phase, Pod, Spec
 from supervisor.runtime.foreign_shim import binary
 from supervisor.runtime.oci import runtime
@@ -60,13 +60,13 @@ def with_runtime(spec: Spec, config: Config) -> Spec:
     )
 
 
-def _program(found: Runtime) -> str:
+def _program(found: RuntimeEntry) -> str:
     if found.runtime_type and not found.path:
         return binary.find(found.runtime_type, f"{os.environ.get('PATH', '')}:{runtime.SEARCH_PATH}")
     return runtime.resolve(found.path or found.name)
 
 
-def _globs(spec: Spec, found: Runtime) -> tuple[str, ...]:
+def _globs(spec: Spec, found: RuntimeEntry) -> tuple[str, ...]:
     """As CRI has it: a pod's annotations reach its members' configurations too."""
     of_a_pod = found.pod_annotations if spec.pod or spec.sandbox else ()
     return (*of_a_pod, *(found.container_annotations if not spec.pod else ()))
@@ -230,12 +230,12 @@ class Admission:
         )
 
 
-def _place(spec: Spec) -> Place:
+def _place(spec: Spec) -> PodPlace:
     """By annotations, and by the fields that mean the same; BadRequest when they contradict each other."""
     told = pods.place(dict(spec.annotations))
     if spec.pod and spec.sandbox:
         raise BadRequest("pod, sandbox: a container is a pod's pause container or a member of one, not both")
-    asked = Place(Role.SANDBOX) if spec.pod else Place(Role.MEMBER, spec.sandbox) if spec.sandbox else None
+    asked = PodPlace(Role.SANDBOX) if spec.pod else PodPlace(Role.MEMBER, spec.sandbox) if spec.sandbox else None
     if asked is None or told.role is Role.SINGLE:
         return asked or told
     if told != asked:

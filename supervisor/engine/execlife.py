@@ -34,10 +34,10 @@ from supervisor.model.values import (
     Source,
     Unknown,
 )
-from supervisor.monitor.kernellog import Known
+from supervisor.monitor.kernellog import KnownKills
 from supervisor.runtime.sandbox import ExecManagers, NoProcess
 from supervisor.store import salvage
-from supervisor.store.database import AlreadyStored, Change
+from supervisor.store.database import AlreadyStored, Transaction
 from supervisor.system import room
 from supervisor.system.background import insist
 from supervisor.system.clock import boot_now
@@ -46,7 +46,7 @@ BEFORE_END_SECONDS = 1.0  # what a container's stored end waits for those of its
 BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later containerd must not be told any more
 STUCK_SECONDS = 3.0  # until an exec that has ended with its container is looked after: a stopped shim's zombie is read
 GONE_SECONDS = 20.0  # what one try of a run's clean-up waits for its execs
-NOTHING_ELSE = Change()
+NOTHING_ELSE = Transaction()
 HELD_SECONDS = 12.0  # how long the output of an exec that has ended waits for whoever wanted to attach
 
 log = structlog.get_logger(__name__)
@@ -129,10 +129,10 @@ class Execs(Participant):
         ended = now.phase is ExecPhase.EXITED
         rows, gone = (() if ended else (now,)), ((now.key,) if ended else ())
         try:
-            change = Change(exits=step.exits, events=step.events, execs=rows, ended_execs=gone)
+            change = Transaction(exits=step.exits, events=step.events, execs=rows, ended_execs=gone)
             numbered = await self._node.store.commit(change, patient=patient)
         except AlreadyStored:  # a commit that was thought to have failed: all is in but the end of the row
-            numbered = await self._node.store.commit(Change(ended_execs=gone), patient=patient)
+            numbered = await self._node.store.commit(Transaction(ended_execs=gone), patient=patient)
         self._node.events.publish(numbered)
 
     def _act(self, live: Live, now: Exec) -> None:
@@ -159,7 +159,7 @@ class Execs(Participant):
     # -- an exec begins
 
     async def begin(
-        self, container: Container, spec: ExecSpec, by: By, id: str = "", beside: Change = NOTHING_ELSE
+        self, container: Container, spec: ExecSpec, by: By, id: str = "", beside: Transaction = NOTHING_ELSE
     ) -> Exec:
         """It runs when this returns; the row comes first, with what else is to be stored then. WrongState when the
         container cannot have one, Busy when there is no room for it. `id`: a new one."""
@@ -174,7 +174,7 @@ class Execs(Participant):
             self._drop(live)
             live.over.set()
             live.gone.set()
-            taken_back = Change(ended_execs=(e.key,))  # the commit may get through yet
+            taken_back = Transaction(ended_execs=(e.key,))  # the commit may get through yet
             self._node.spawn(insist(lambda: self._node.store.commit(taken_back), "taking back an exec", container.id))
             raise
         return await self._make(live)
@@ -182,12 +182,12 @@ class Execs(Participant):
     async def _make(self, live: Live) -> Exec:
         try:
             made = await self._manager.of(live.container).create_exec(live.container, live.exec)
-            await self._surely(live, execs.Made(made.init, made.shim, made.oom_kills, made.unseen))
+            await self._surely(live, execs.ExecMade(made.init, made.shim, made.oom_kills, made.unseen))
             if made.init is None:
                 live.held = live.held or self._unseen()
             return live.exec
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
-            await self._surely(live, execs.MakeFailed(str(error) or repr(error)))
+            await self._surely(live, execs.ExecMakeFailed(str(error) or repr(error)))
             if isinstance(error, ExitdError):
                 with contextlib.suppress(OSError):  # no room to look
                     self._refuse_unless_running(live.container, error)
@@ -212,7 +212,7 @@ class Execs(Participant):
 
     async def kill(self, live: Live, number: int, everyone: bool, by: By) -> None:
         """Recorded first: should the daemon die in between, the exit still carries its reason. WrongState."""
-        e = await self._apply(live, execs.EndAsked(Asked(Reason.KILL, by, number)))
+        e = await self._apply(live, execs.ExecEndAsked(Asked(Reason.KILL, by, number)))
         await self._manager.of(live.container).signal_exec(live.container, e, number, everyone=everyone)
 
     def _arm(self, live: Live) -> None:
@@ -230,7 +230,7 @@ class Execs(Participant):
         live.timer = None
         tell = log.debug if live.exec.by.policy else log.info
         tell("exec has reached its limit", container=live.key.container, exec=live.key.exec_id)
-        if await self._surely(live, execs.EndAsked(Asked(Reason.TIMEOUT, execs.TIMEOUT, SIGKILL))):
+        if await self._surely(live, execs.ExecEndAsked(Asked(Reason.TIMEOUT, execs.TIMEOUT, SIGKILL))):
             await self._end_whole(live)
 
     async def _end_whole(self, live: Live) -> None:
@@ -264,11 +264,11 @@ class Execs(Participant):
         """Stores an end, however long the store refuses; a second witness of it is no news."""
         self._node.pending.add(live.key)
         e = live.exec
-        known = Known(e.oom_before, e.oom_before, asked_kill=lifecycle.asked_kill(e.asked))
+        known = KnownKills(e.oom_before, e.oom_before, asked_kill=lifecycle.asked_kill(e.asked))
         report = await room.surely(lambda: self._node.second_witness(live.container, report, known))
         is_killed = report.status == Signaled(SIGKILL)
         with_container = is_killed and await room.surely(lambda: self._ends_with_container(live))
-        await self._surely(live, execs.Ended(report, with_container))
+        await self._surely(live, execs.ExecEnded(report, with_container))
         self._node.pending.discard(live.key)
 
     async def _ends_with_container(self, live: Live) -> bool:
@@ -290,7 +290,7 @@ class Execs(Participant):
             "clean-up of an exec",
             key.container,
         )
-        await self._apply(live, execs.Cleaned())
+        await self._apply(live, execs.ExecCleaned())
 
     # -- the container of execs ends
 
@@ -351,7 +351,7 @@ class Execs(Participant):
                 lost.append(e.key)
         if lost:
             log.warning("execs of containers that are gone, dropped", execs=len(lost))
-            await self._node.store.commit(Change(ended_execs=tuple(lost)))
+            await self._node.store.commit(Transaction(ended_execs=tuple(lost)))
 
     async def find_rest(self) -> None:
         """Those of containers that need no looking up."""
@@ -397,10 +397,10 @@ class Execs(Participant):
             else await self._manager.of(live.container).begun_exec(live.container, live.exec)
         )
         if begun is NoProcess.NEVER_BEGAN:
-            await self._surely(live, execs.MakeFailed("the daemon ended while it was being made"))
+            await self._surely(live, execs.ExecMakeFailed("the daemon ended while it was being made"))
         else:
             init = begun if isinstance(begun, Process) else None
-            await self._surely(live, execs.Made(init, None, live.container.oom_told, unseen=True))
+            await self._surely(live, execs.ExecMade(init, None, live.container.oom_told, unseen=True))
 
     def _unseen(self) -> Report:
         """The end of one that has no process anybody could name."""

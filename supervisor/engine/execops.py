@@ -9,8 +9,8 @@ from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Phase
 from supervisor.model.views import View
-from supervisor.store.database import Change
-from supervisor.streams.attach import Target
+from supervisor.store.database import Transaction
+from supervisor.streams.attach import AttachTarget
 
 BEGINNING = (Phase.CREATING, Phase.STARTING)
 
@@ -20,7 +20,9 @@ class ExecOperations(PodOperations):
 
     execs: Execs
 
-    async def exec(self, id: str, spec: ExecSpec, by: By, exec_id: str = "", beside: Change = NOTHING_ELSE) -> Exec:
+    async def exec(
+        self, id: str, spec: ExecSpec, by: By, exec_id: str = "", beside: Transaction = NOTHING_ELSE
+    ) -> Exec:
         """`exec_id`, `beside`: see `Execs.begin`."""
         container = await self._node.get(id)
         await self._node.until(container.id, _has_begun, GONE_SECONDS, "its start")
@@ -53,7 +55,7 @@ class ExecOperations(PodOperations):
         except NoSuchContainer:
             return await self._retained(reference) or reference
 
-    async def target(self, container: Container, exec_id: str) -> Target:
+    async def target(self, container: Container, exec_id: str) -> AttachTarget:
         """What is attached to: WrongState, NoSuchExec when there is none (any more)."""
         live = self.execs.get(container.id, exec_id)
         if live is None:
@@ -62,9 +64,9 @@ class ExecOperations(PodOperations):
             raise _no_exec(container.spec.name, exec_id)
         return self._target_of(live)
 
-    def _target_of(self, live: Live) -> Target:
+    def _target_of(self, live: Live) -> AttachTarget:
         spec, name = live.exec.spec, f"exec {live.key.exec_id[:12]} of {live.container.spec.name}"
-        return Target(name, self.execs.directory_of(live), spec.tty, spec.stdin, over=live.over.wait)
+        return AttachTarget(name, self.execs.directory_of(live), spec.tty, spec.stdin, over=live.over.wait)
 
     def unstick(self, container: Container) -> None:
         """Execs too are in the pid namespace, a pod's in that of its pause process."""

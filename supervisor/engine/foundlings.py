@@ -13,7 +13,7 @@ from shim.mark import EXITDS_OWN_ID, RUN
 from supervisor.engine import recovery
 from supervisor.engine.node import Node
 from supervisor.model import adoption
-from supervisor.model.adoption import Adopt, Foundling, Known, Leave, Refuse, Remove, Verdict
+from supervisor.model.adoption import Adopt, Foundling, KnownRuns, Leave, Refuse, Remove, Verdict
 from supervisor.model.errors import ExitdError
 from supervisor.model.values import LIVE, Container, RunKey
 from supervisor.monitor import rundir, survey
@@ -25,9 +25,9 @@ from supervisor.system.inotify import (
     IN_MOVED_FROM,
     IN_MOVED_TO,
     Inotify,
+    InotifyWatch,
     Item,
     Overflow,
-    Watch,
 )
 
 AGAIN_SECONDS = 1.0  # after a refused commit
@@ -44,8 +44,8 @@ class Foundlings:
         self._node = node
         self._state = state
         self._inotify: Inotify | None = None
-        self._top: Watch | None = None
-        self._inner: dict[str, dict[str, Watch]] = {}  # by id: directories in which something is still to come
+        self._top: InotifyWatch | None = None
+        self._inner: dict[str, dict[str, InotifyWatch]] = {}  # by id: directories in which something is still to come
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._busy: set[str] = set()
         self._dirty: set[str] = set()  # changed while it was being looked at
@@ -127,7 +127,7 @@ class Foundlings:
         found = await asyncio.to_thread(survey.look, self._state, id)
         container = self._node.containers.get(id)
         told = await self._node.store.last_exit(id, RUN) if any(each.mark for each in found) else None
-        known = Known(container, told is not None, told.init if told is not None else None)
+        known = KnownRuns(container, told is not None, told.init if told is not None else None)
         return [(each, adoption.judge(each, known, os.geteuid())) for each in found]
 
     async def _act(self, found: Foundling, verdict: Verdict) -> bool:

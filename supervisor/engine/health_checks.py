@@ -29,7 +29,7 @@ from supervisor.model.health import (
     Health,
     Probe,
     Probed,
-    Result,
+    ProbeResult,
     Skipped,
     Thawed,
     Tick,
@@ -47,7 +47,7 @@ from supervisor.model.values import (
     Reason,
     Unknown,
 )
-from supervisor.streams.attach import Output, Session, Target, Wanted
+from supervisor.streams.attach import AttachSession, AttachTarget, Output, WantedStreams
 from supervisor.system.clock import Clock
 
 # -- one probe
@@ -69,7 +69,7 @@ class Probing:
         self._execs = execs
         self._turn = asyncio.Semaphore(BEGUN_AT_ONCE)
 
-    async def run(self, container: Container, spec: HealthSpec) -> Result | None:
+    async def run(self, container: Container, spec: HealthSpec) -> ProbeResult | None:
         """The result; None when the container's end took the probe along. Cancelled, it ends the probe.
 
         WrongState, NoSuchContainer, StoreFailed, OSError: it could not be run, for no fault of the container's.
@@ -87,7 +87,7 @@ class Probing:
             raise
         except TimeoutError:
             await self._end(begun)
-            return Result(start_ns, clock.now_ns(), Unknown("no end of the probe was seen"), timed_out=True)
+            return ProbeResult(start_ns, clock.now_ns(), Unknown("no end of the probe was seen"), timed_out=True)
         except (WrongState, NoSuchContainer, StoreFailed):
             raise
         except ExitdError as error:
@@ -95,7 +95,7 @@ class Probing:
         if exit_.by == CONTAINER_EXIT:
             return None
         timed_out = exit_.reason is Reason.TIMEOUT
-        return Result(start_ns, exit_.at_ns, exit_.status, output, timed_out)
+        return ProbeResult(start_ns, exit_.at_ns, exit_.status, output, timed_out)
 
     async def _begin(self, container: Container, spec: HealthSpec) -> Exec:
         async with self._turn:
@@ -114,10 +114,10 @@ class Probing:
     async def _output(self, live: Live) -> bytes:
         """Its beginning; what follows is dropped by the shim. A result without output is a result all the same."""
         name = f"a probe of {live.container.spec.name}"
-        target = Target(name, self._execs.directory_of(live), tty=False, stdin=False, over=live.over.wait)
+        target = AttachTarget(name, self._execs.directory_of(live), tty=False, stdin=False, over=live.over.wait)
         kept = b""
         try:
-            async with Session(target, Wanted(stdin=False, lossless=False)) as session:
+            async with AttachSession(target, WantedStreams(stdin=False, lossless=False)) as session:
                 async with contextlib.aclosing(session.items()) as items:
                     async for item in items:
                         kept += item.data if isinstance(item, Output) else b""
@@ -138,7 +138,7 @@ class Probing:
                 await asyncio.wait_for(live.over.wait(), END_SECONDS)
 
 
-def _not_run(error: ExitdError, start_ns: int, clock: Clock) -> Result:
+def _not_run(error: ExitdError, start_ns: int, clock: Clock) -> ProbeResult:
     words = str(error).encode("utf-8", "replace")
     match error:
         case CommandNotFound():
@@ -147,7 +147,7 @@ def _not_run(error: ExitdError, start_ns: int, clock: Clock) -> Result:
             status = Exited(126)
         case _:
             status = Unknown(str(error))
-    return Result(start_ns, clock.now_ns(), status, words, isinstance(error, TimedOut))
+    return ProbeResult(start_ns, clock.now_ns(), status, words, isinstance(error, TimedOut))
 
 
 # -- all of them
@@ -158,7 +158,7 @@ def _not_run(error: ExitdError, start_ns: int, clock: Clock) -> Result:
 
 REST_SECONDS = 5.0  # what a pause waits for the end of a probe
 
-RunProbe = Callable[[Container, HealthSpec], Awaitable[Result | None]]
+RunProbe = Callable[[Container, HealthSpec], Awaitable[ProbeResult | None]]
 End = Callable[[str, Reason, By, float | None], Awaitable[None]]
 
 

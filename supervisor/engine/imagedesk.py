@@ -12,7 +12,7 @@ import structlog
 
 from supervisor.engine.participants import Participant
 from supervisor.images import merge
-from supervisor.images.facts import Config, Image, Removed, Resolved
+from supervisor.images.facts import Image, ImageDefaults, RemovedImage, Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart
 from supervisor.model.values import Spec
@@ -43,7 +43,7 @@ def pause_root(root: str, program: str) -> Resolved:
             os.rename(f"{directory}/.pause.new", f"{directory}/pause")
     except OSError as error:
         raise CannotStart(f"the pause program cannot be put into {directory}: {error.strerror}") from error
-    return Resolved((directory,), Config(entrypoint=("/pause",)), name="pause")
+    return Resolved((directory,), ImageDefaults(entrypoint=("/pause",)), name="pause")
 
 
 def _is_same(program: str, path: str) -> bool:
@@ -119,7 +119,7 @@ class ImageDesk(Participant):
         users = self._images.users()
         return tuple((image, users.get(image.id, ())) for image in self._images.list())
 
-    async def remove_image(self, word: str) -> Removed:
+    async def remove_image(self, word: str) -> RemovedImage:
         return await self._in(self._removals, lambda: self._images.remove(word))
 
     def stop(self) -> None:

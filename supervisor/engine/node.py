@@ -32,9 +32,9 @@ from supervisor.model.values import (
     Spec,
     Unknown,
 )
-from supervisor.monitor.kernellog import Known
+from supervisor.monitor.kernellog import KnownKills
 from supervisor.runtime.sandbox import ContainerManagers
-from supervisor.store.database import AlreadyStored, Change, Store
+from supervisor.store.database import AlreadyStored, Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system import room
 from supervisor.system.background import Background, insist
@@ -116,7 +116,7 @@ END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stop
 START_FAILED = By(policy="start-failed")
 
 # Of memory kills in the container's cgroup: the report, with what else can be found out about them.
-SecondWitness = Callable[[Container, Report, Known], Awaitable[Report]]
+SecondWitness = Callable[[Container, Report, KnownKills], Awaitable[Report]]
 
 
 class Node(Directory):
@@ -185,10 +185,10 @@ class Node(Directory):
         removed = () if kept else (container_id,)
         try:
             told = (step.exits, step.events, step.retained)
-            change = Change(kept, removed, *told, tombstones=step.tombstones, ahead=step.ahead)
+            change = Transaction(kept, removed, *told, tombstones=step.tombstones, ahead=step.ahead)
             numbered = await self.store.commit(change, patient=patient)
         except AlreadyStored:  # a commit that was thought to have failed: exit and events are in, all but the row
-            change = Change(kept, removed, retained=step.retained, tombstones=step.tombstones)
+            change = Transaction(kept, removed, retained=step.retained, tombstones=step.tombstones)
             numbered = await self.store.commit(change, patient=patient)
         self.events.publish(numbered)
 
@@ -215,7 +215,7 @@ class Node(Directory):
         self.containers[container.id] = container  # before the commit: whoever looks meanwhile finds the name taken
         self.manager.begin_preparing(container)
         try:
-            await self.store.commit(Change((container,), ahead=True))
+            await self.store.commit(Transaction((container,), ahead=True))
         except (ExitdError, asyncio.CancelledError):
             del self.containers[container.id]
             self.spawn(self._take_back(container.id))  # the commit may get through yet, and would hold the name
@@ -226,7 +226,7 @@ class Node(Directory):
         """A container that somebody else has begun, as it was found. StoreFailed, NameTaken: it is none of ours yet."""
         self.containers[container.id] = container  # before the commit, as in `add`
         try:
-            numbered = await self.store.commit(Change((container,), events=events))
+            numbered = await self.store.commit(Transaction((container,), events=events))
         except (ExitdError, asyncio.CancelledError):
             del self.containers[container.id]
             raise
@@ -236,17 +236,17 @@ class Node(Directory):
     async def replace_damaged(self, container: Container) -> None:
         """Store what was made of a row that cannot be read, in its place; the row is kept beside it. StoreFailed."""
         told = lifecycle.events(container, self.moment(), "damaged", why=container.damaged)
-        self.events.publish(await self.store.commit(Change((container,), events=told, kept_aside=(container.id,))))
+        self.events.publish(await self.store.commit(Transaction((container,), events=told, kept_aside=(container.id,))))
         self._show(container.id, container)
 
     async def note(self, event: Event) -> None:
         """An event that changes nothing. StoreFailed: it is not stored, however slow the disk was."""
-        self.events.publish(await self.store.commit(Change(events=(event,)), patient=True))
+        self.events.publish(await self.store.commit(Transaction(events=(event,)), patient=True))
 
     async def _take_back(self, container_id: str) -> None:
         """Behind a commit that was given up: whatever came of it, there is no such container."""
         await self._discard(container_id)
-        await insist(lambda: self.store.commit(Change(removed=(container_id,))), "taking it back", container_id)
+        await insist(lambda: self.store.commit(Transaction(removed=(container_id,))), "taking it back", container_id)
 
     # -- effects
 
@@ -499,7 +499,7 @@ class Node(Directory):
         left_behind = 0 if rebooted else await self._end_rest(container)
         await self.others.before_end(key.container)
         with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
-        known = Known(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
+        known = KnownKills(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
         seen = report
         report = await room.surely(lambda: self.second_witness(container, seen, known))
         limit_bytes = self._memory_limit(container)
@@ -561,7 +561,7 @@ async def _settled(work: Coroutine[Any, Any, None], outcome: asyncio.Future[None
         outcome.set_result(None)
 
 
-async def _nothing_to_add(container: Container, report: Report, known: Known) -> Report:
+async def _nothing_to_add(container: Container, report: Report, known: KnownKills) -> Report:
     """Where nobody else counts memory kills."""
     return report
 

@@ -19,7 +19,7 @@ from supervisor.model.health import Health
 from supervisor.model.values import LIVE, Asked, BootTime, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
 from supervisor.model.views import Info, View
 from supervisor.monitor.rundir import path_of
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.runtime.oci import bundle
 from supervisor.store.events import Item
 from supervisor.streams import logs
@@ -46,7 +46,7 @@ class Operations:
     """Implements `supervisor.api.doors.Node`."""
 
     def __init__(
-        self, node: Node, manager: Containers, settings: Settings, info: Callable[[], Info], admission: Admission
+        self, node: Node, manager: ContainerRuntimes, settings: Settings, info: Callable[[], Info], admission: Admission
     ) -> None:
         self._node = node
         self._manager = manager
@@ -348,7 +348,7 @@ class Operations:
             return self._node.resolve(reference).id
         return await self._retained(reference) or reference
 
-    async def log_source(self, id: str) -> tuple[logs.Wanted, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
         container = await self._node.get(id)
         driver = container.spec.log.driver
         if driver is None or driver not in READERS:
@@ -357,7 +357,7 @@ class Operations:
         async def complete(run: int) -> None:
             await self._output_complete(container.id, run or self._node.known(container.id).run)
 
-        return logs.Wanted(bundle.log_path(self._settings.root, container), driver), complete
+        return logs.WantedLog(bundle.log_path(self._settings.root, container), driver), complete
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""

@@ -13,7 +13,7 @@ from supervisor.engine.operations import DEATH_SECONDS, Operations
 from supervisor.engine.participants import Participant
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
-from supervisor.model.pods import Duty, State
+from supervisor.model.pods import Duty, PodState
 from supervisor.model.values import LIVE, By, Container, Exit, Phase, Pod, Reason, RunKey, Spec
 from supervisor.model.views import PodView
 
@@ -148,7 +148,7 @@ class PodOperations(Operations):
         if RunKey(pause.id, pause.run) in self._node.pending:
             await self._node.until(pause.id, is_over(pause.run), DEATH_SECONDS, "the end of its pause container")
         now = self._node.known(pause.id)
-        if pods.state(now.phase) is State.READY:
+        if pods.state(now.phase) is PodState.READY:
             return now
         if failure is not None and (now.exit is None or now.exit.by == START_FAILED):
             raise failure
@@ -169,7 +169,7 @@ class PodOperations(Operations):
     async def remove(self, id: str, force: bool, by: By) -> None:
         found = await self._node.get(id)
         if found.spec.pod:
-            if not force and pods.state(found.phase) is State.READY:
+            if not force and pods.state(found.phase) is PodState.READY:
                 raise WrongState(f"the pod {found.spec.name} is Ready; stop it first, or use force", id=found.id)
             await self._each_member(found.id, lambda member: super(PodOperations, self).remove(member.id, True, by))
         await super().remove(found.id, force, by)

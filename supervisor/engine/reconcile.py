@@ -20,24 +20,24 @@ from supervisor.model.errors import ExitdError
 from supervisor.model.values import LIVE, Phase, RunKey
 from supervisor.monitor import epoll, survey
 from supervisor.monitor.orphans import Orphans
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.database import DAY_NS, Keep
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ReconcileParts:
     """What is compared."""
 
     node: Node
-    manager: Containers
+    manager: ContainerRuntimes
     settings: Settings
     foundlings: Foundlings
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
 
 
-async def forever(parts: Parts) -> None:
+async def forever(parts: ReconcileParts) -> None:
     """One round after another."""
     orphans = Orphans()
     while True:
@@ -47,7 +47,7 @@ async def forever(parts: Parts) -> None:
             orphans.reap({c.init.pid for c in parts.node.containers.values() if c.init is not None})
 
 
-async def once(parts: Parts) -> None:
+async def once(parts: ReconcileParts) -> None:
     """Only what nobody is working on is touched: a container in the middle of a step is left alone. The trouble of one
     step, whatever it is, is reported and costs neither the others nor the next round."""
     for step in (
@@ -67,27 +67,27 @@ async def once(parts: Parts) -> None:
             log.exception("reconcile step failed", step=step.__name__.strip("_"))
 
 
-async def _look(parts: Parts) -> None:
+async def _look(parts: ReconcileParts) -> None:
     parts.manager.look_at_all()
 
 
-async def _unwatched(parts: Parts) -> None:
+async def _unwatched(parts: ReconcileParts) -> None:
     await recovery.look_at_unwatched(parts.node)
 
 
-async def _memory(parts: Parts) -> None:
+async def _memory(parts: ReconcileParts) -> None:
     await parts.manager.look_at_memory()
 
 
-async def _acknowledged(parts: Parts) -> None:
+async def _acknowledged(parts: ReconcileParts) -> None:
     await parts.manager.acknowledge_strangers(lambda: _needed(parts))
 
 
-async def _dead_journals(parts: Parts) -> None:
+async def _dead_journals(parts: ReconcileParts) -> None:
     _remove_dead_journals(parts)
 
 
-async def _compact(parts: Parts) -> None:
+async def _compact(parts: ReconcileParts) -> None:
     retention, store = parts.settings.now().retention, parts.node.store
     await store.forget_retained(retained_since(retention, parts.node.moment().boot))
     await store.compact(keep_of(retention), parts.node.clock.now_ns())
@@ -103,7 +103,7 @@ def keep_of(retention: Retention) -> Keep:
     )
 
 
-def _needed(parts: Parts) -> frozenset[RunKey]:
+def _needed(parts: ReconcileParts) -> frozenset[RunKey]:
     """Runs whose end is not stored yet, or is being made, or whose output may not be complete; and those of strangers,
     which may be adopted yet."""
     phases = LIVE | {Phase.CREATING}
@@ -112,7 +112,7 @@ def _needed(parts: Parts) -> frozenset[RunKey]:
     return frozenset(known | strange | set(parts.execs()))
 
 
-async def _strange_directories(parts: Parts) -> None:
+async def _strange_directories(parts: ReconcileParts) -> None:
     for found in await parts.foundlings.look_at_all():
         container, run = found.id, int(found.run)
         log.warning("run directory left over, removing it", container=container, run=run)
@@ -122,11 +122,11 @@ async def _strange_directories(parts: Parts) -> None:
             log.warning("run directory not removed", container=container, run=run, why=str(error))
 
 
-async def _strange_cgroups(parts: Parts) -> None:
+async def _strange_cgroups(parts: ReconcileParts) -> None:
     await parts.manager.sweep_cgroups(parts.node.containers.keys())
 
 
-async def _stray_bundles(parts: Parts) -> None:
+async def _stray_bundles(parts: ReconcileParts) -> None:
     """Files of what was started by hand, and not adopted yet, are left alone."""
     try:
         found = os.listdir(f"{parts.settings.root}/c")
@@ -141,7 +141,7 @@ async def _stray_bundles(parts: Parts) -> None:
                 log.warning("files not removed", container=container_id, why=str(error))
 
 
-def _remove_dead_journals(parts: Parts) -> None:
+def _remove_dead_journals(parts: ReconcileParts) -> None:
     """A dead keeper's journal is kept as long as it holds an exit that is not stored, or cannot be read."""
     needed = _needed(parts)
     for path in Path(parts.settings.state).glob("keeper-*.journal"):

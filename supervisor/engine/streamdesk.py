@@ -9,9 +9,9 @@ from supervisor.model.errors import WrongState
 from supervisor.model.values import LIVE, Container, Counters, RunKey, Winsize
 from supervisor.monitor import control
 from supervisor.monitor.rundir import path_of
-from supervisor.streams.attach import Orders, Session, Target, Wanted
+from supervisor.streams.attach import AttachSession, AttachTarget, Orders, WantedStreams
 
-Execs = Callable[[Container, str], Awaitable[Target]]
+Execs = Callable[[Container, str], Awaitable[AttachTarget]]
 OrdersOf = Callable[[RunKey], Orders]
 
 
@@ -25,9 +25,9 @@ class StreamDesk:
         self._execs = execs
         self._orders = orders
 
-    async def attach(self, id: str, exec_id: str, wanted: Wanted) -> Session:
+    async def attach(self, id: str, exec_id: str, wanted: WantedStreams) -> AttachSession:
         """To be entered. WrongState when it has ended."""
-        return Session(await self._target(id, exec_id), wanted)
+        return AttachSession(await self._target(id, exec_id), wanted)
 
     async def resize(self, id: str, exec_id: str, size: Winsize) -> None:
         target = await self._target(id, exec_id)
@@ -55,7 +55,7 @@ class StreamDesk:
             return None
         return await control.counters_of(path_of(self._state, container.id, container.run))
 
-    async def _target(self, id: str, exec_id: str) -> Target:
+    async def _target(self, id: str, exec_id: str) -> AttachTarget:
         container = await self._node.get(id)
         await self._node.until(container.id, is_made, GONE_SECONDS, "its create")
         container = self._node.known(container.id)
@@ -65,7 +65,7 @@ class StreamDesk:
         if container.phase not in LIVE:
             raise WrongState(f"{id} is {container.phase.value}: it has no standard streams now", id=container.id)
         run = container.run
-        return Target(
+        return AttachTarget(
             name=container.spec.name,
             directory=path_of(self._state, container.id, run),
             tty=container.spec.tty,

@@ -16,7 +16,7 @@ import structlog
 
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
-from supervisor.model.watched import Found, Target
+from supervisor.model.watched import FoundProcess, Target
 
 LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one for ever
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next try, likewise
@@ -36,7 +36,7 @@ class LiveTask:
     pid: int
 
 
-class Api(Protocol):
+class TasksApi(Protocol):
     """What is asked of a containerd. Raises NoAnswer."""
 
     async def __aenter__(self) -> Self: ...
@@ -52,7 +52,7 @@ class ContainerdTasks:
     """Of one socket. `observe` is the observer's."""
 
     def __init__(
-        self, target: Target, connect: Callable[[str], Api], observe: Callable[[Found], Awaitable[object]]
+        self, target: Target, connect: Callable[[str], TasksApi], observe: Callable[[FoundProcess], Awaitable[object]]
     ) -> None:
         self.trouble = ""
         self._socket = target.where
@@ -85,7 +85,7 @@ class ContainerdTasks:
                 self._listed.set()
                 await asyncio.sleep(AGAIN_SECONDS[min(attempt, len(AGAIN_SECONDS) - 1)])
 
-    async def _until_broken(self, api: Api) -> str:
+    async def _until_broken(self, api: TasksApi) -> str:
         """Why it is."""
         why = ""
         try:
@@ -99,13 +99,13 @@ class ContainerdTasks:
             why = str(errors.exceptions[0])
         return why
 
-    async def _hear(self, api: Api) -> None:
+    async def _hear(self, api: TasksApi) -> None:
         async with contextlib.aclosing(api.beginnings()) as tasks:
             async for task in tasks:
                 await self._look(task)
         raise NoAnswer("it has ended the connection")
 
-    async def _list(self, api: Api) -> None:
+    async def _list(self, api: TasksApi) -> None:
         rounds = 0
         while True:
             await asyncio.sleep(LIST_AFTER_SECONDS[min(rounds, len(LIST_AFTER_SECONDS) - 1)])

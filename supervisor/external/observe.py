@@ -27,7 +27,7 @@ from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.values import Process, Report, Source, Unknown
 from supervisor.model.whose import Owners
 from supervisor.monitor import epoll
-from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelWord, Word
+from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelStatus, KernelWord
 from supervisor.runtime.oci import cgroups
 
 COMMAND_BYTES = 16  # TASK_COMM_LEN
@@ -128,7 +128,7 @@ class Sight:
         finally:
             poll.close()
 
-    def _states(self) -> tuple[Init, Word, int | None]:
+    def _states(self) -> tuple[Init, KernelStatus, int | None]:
         """How far it is, the kernel's word of its end, the status of a zombie that the kernel has no word of."""
         if not epoll.read_ready(self.pidfd):  # state Z alone is not dead: other threads may live
             return Init.ALIVE, NO_WORD, None

@@ -21,15 +21,15 @@ from supervisor.model import evidence, foreign, whose
 from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.model.evidence import Pending
 from supervisor.model.values import Process, Report, RunKey, Source, Unknown
-from supervisor.model.watched import Found, Observed, Target
+from supervisor.model.watched import FoundProcess, Observed, Target
 from supervisor.model.whose import Owners
 from supervisor.monitor import epoll, procfs
-from supervisor.monitor.kernellog import Known
+from supervisor.monitor.kernellog import KnownKills
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.store import codec
-from supervisor.store.database import AlreadyStored, Change, Store
+from supervisor.store.database import AlreadyStored, Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system.background import Background
 from supervisor.system.clock import Clock
@@ -82,7 +82,7 @@ class Observer:
         self.owns: Callable[[Process], bool] = lambda process: False
         self.ends_with: Callable[[str], tuple[Target, ...]] = lambda target: ()
         self.on_exit: Callable[[str], None] = lambda target: None
-        self.second_witness: Callable[[Report, str, Known], Awaitable[Report]] = _nothing_to_add
+        self.second_witness: Callable[[Report, str, KnownKills], Awaitable[Report]] = _nothing_to_add
 
     def __len__(self) -> int:
         return len(self._eyes)
@@ -103,7 +103,7 @@ class Observer:
         """What the last exitd watched for these; what was stored for others behind a call that was broken off goes."""
         stored = await self._store.load_all(Observed, "observed")
         stray = [one for one in stored if one.target not in targets]
-        await self._store.commit(Change(watching=tuple(codec.over((), stray))))
+        await self._store.commit(Transaction(watching=tuple(codec.over((), stray))))
         for one in stored:
             if one.target in targets:
                 self._look_up(one)
@@ -129,7 +129,7 @@ class Observer:
             log.error("an end will be noticed late", container=one.container, why=str(error))
             eye.unwatched = True
 
-    async def observe(self, found: Found, targets: Iterable[Target] = ()) -> Observed | None:
+    async def observe(self, found: FoundProcess, targets: Iterable[Target] = ()) -> Observed | None:
         """Watches it from now on; `targets` are stored with it. None: it is watched already, or its end was told.
 
         BadRequest, NoSuchProcess, NotPermitted: see Sight. Busy: this exitd watches as many as it can.
@@ -159,7 +159,7 @@ class Observer:
         self._stored(eye, one)
         return one
 
-    async def missed(self, found: Found) -> None:
+    async def missed(self, found: FoundProcess) -> None:
         """It began and ended before it could be looked at. Told once, if the process is known by its start."""
         if found.started_ticks is None:
             return
@@ -183,7 +183,7 @@ class Observer:
         for eye in eyes:
             eye.dropped = True
         try:
-            self._events.publish(await self._store.commit(Change(events=told, watching=statements)))
+            self._events.publish(await self._store.commit(Transaction(events=told, watching=statements)))
         except StoreFailed:
             for eye in eyes:
                 eye.dropped = False
@@ -196,7 +196,7 @@ class Observer:
         """A watch has begun."""
         event = foreign.target_event(target, "watch", self._clock.now_ns())
         statements = tuple(codec.begun((target,)))
-        self._events.publish(await self._store.commit(Change(events=(event,), watching=statements)))
+        self._events.publish(await self._store.commit(Transaction(events=(event,), watching=statements)))
 
     async def settled(self) -> None:
         """Returns when each end that is known is stored."""
@@ -214,7 +214,7 @@ class Observer:
     # -- the beginning
 
     async def _store_begun(
-        self, found: Found, eye: Eye, limit_bytes: int, targets: Iterable[Target], doubt: str
+        self, found: FoundProcess, eye: Eye, limit_bytes: int, targets: Iterable[Target], doubt: str
     ) -> Observed | None:
         run = await self._next_run(found.container, eye.sight.process)
         if run is None:
@@ -224,7 +224,7 @@ class Observer:
         one = replace(self._observed(found, eye.sight.process, run), doubt=doubt)
         one = replace(one, cgroup=eye.cgroup, limit_bytes=limit_bytes, kills_before=eye.kills, kills_outlived=eye.kills)
         event = foreign.watch_event(one, self._clock.now_ns())
-        change = Change(events=(event,), watching=tuple(codec.begun(targets, (one,))))
+        change = Transaction(events=(event,), watching=tuple(codec.begun(targets, (one,))))
         with undone_on_failure(lambda: self._free(found.container, run)):
             self._events.publish(await self._store.commit(change))
         return one
@@ -245,7 +245,7 @@ class Observer:
         if self._runs.get(container) == run:
             del self._runs[container]
 
-    def _observed(self, found: Found, process: Process, run: int) -> Observed:
+    def _observed(self, found: FoundProcess, process: Process, run: int) -> Observed:
         started_ns = observe.started_ns(process, self._clock.now_ns(), self._clock.boottime_ns())
         names = (found.container, run, found.name, found.namespace, found.target)
         return Observed(process, self._clock.boot_id(), *names, started_ns=started_ns)
@@ -304,7 +304,7 @@ class Observer:
 
     async def _kills_of(self, one: Observed, report: Report, kills: int) -> int:
         """The count at its end: its cgroup may have gone before anybody read it."""
-        inner, known = cgroups.inside_or_nowhere(one.cgroup), Known(one.kills_outlived)
+        inner, known = cgroups.inside_or_nowhere(one.cgroup), KnownKills(one.kills_outlived)
         return (await self.second_witness(replace(report, oom_kills=kills), inner, known)).oom_kills
 
     async def _surely(self, one: Observed, report: Report, kills: int) -> None:
@@ -314,9 +314,11 @@ class Observer:
         exit, events = foreign.end_of(one, report, kills, self._clock.now_ns())
         statements = tuple(codec.over(self.ends_with(one.target), (one,)))
         try:
-            numbered = await self._store.commit(Change(exits=(exit,), events=events, watching=statements), patient=True)
+            numbered = await self._store.commit(
+                Transaction(exits=(exit,), events=events, watching=statements), patient=True
+            )
         except AlreadyStored:  # by a commit that was thought to have failed
-            numbered = await self._store.commit(Change(watching=statements), patient=True)
+            numbered = await self._store.commit(Transaction(watching=statements), patient=True)
         self._events.publish(numbered)
         log.info("exit", container=one.container, run=one.run, status=str(exit.status), source=exit.source)
 
@@ -369,11 +371,11 @@ class Observer:
         event = foreign.oom_event(now, kills, self._clock.now_ns(), init=False)
         eye.one = now  # before the commit: an end that is seen meanwhile was not one of these kills
         with contextlib.suppress(StoreFailed):
-            change = Change(events=(event,), watching=tuple(codec.begun((), (now,))))
+            change = Transaction(events=(event,), watching=tuple(codec.begun((), (now,))))
             self._events.publish(await self._store.commit(change, patient=True))
 
 
-async def _nothing_to_add(report: Report, inner: str, known: Known) -> Report:
+async def _nothing_to_add(report: Report, inner: str, known: KnownKills) -> Report:
     """Where nobody else counts memory kills."""
     return report
 

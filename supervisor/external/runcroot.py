@@ -18,10 +18,10 @@ import structlog
 
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
-from supervisor.model.watched import Found, Target
+from supervisor.model.watched import FoundProcess, Target
 from supervisor.system import regular
 from supervisor.system.aside import Aside
-from supervisor.system.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, Change, Inotify, Item, Watch
+from supervisor.system.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, FileChange, Inotify, InotifyWatch, Item
 from supervisor.system.pathwatch import PathWatch, walk
 
 AGAIN_SECONDS = 30.0
@@ -42,7 +42,7 @@ class StateFile:
     """What one container's state file says now, if it was read."""
 
     mark: Mark | None = None  # None: there is none, or it cannot be read
-    found: Found | None = None  # None: nothing new
+    found: FoundProcess | None = None  # None: nothing new
     why: str = ""  # it cannot be read
 
 
@@ -53,8 +53,8 @@ class RuncRoot:
         self,
         target: Target,
         changes: Inotify,
-        observe: Callable[[Found], Awaitable[object]],
-        missed: Callable[[Found], Awaitable[object]],
+        observe: Callable[[FoundProcess], Awaitable[object]],
+        missed: Callable[[FoundProcess], Awaitable[object]],
     ) -> None:
         self.trouble = ""
         self._root = target.where
@@ -62,8 +62,8 @@ class RuncRoot:
         self._observe = observe
         self._missed = missed
         self._path = PathWatch(changes, target.where, self._everything)
-        self._top: Watch | None = None
-        self._empty: dict[str, Watch] = {}  # directories without a state file, the longest watched first
+        self._top: InotifyWatch | None = None
+        self._empty: dict[str, InotifyWatch] = {}  # directories without a state file, the longest watched first
         self._listed = frozenset[str]()  # when everything was looked at last
         self._read: dict[str, Mark] = {}  # whose state was taken in
         self._aside = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
@@ -162,7 +162,7 @@ class RuncRoot:
         self._wake.set()
 
     def _changed(self, item: Item) -> None:
-        if not isinstance(item, Change) or not item.name:
+        if not isinstance(item, FileChange) or not item.name:
             return self._everything()
         self._news[item.name] = None
         self._wake.set()
@@ -185,7 +185,7 @@ class RuncRoot:
             self._read.pop(name, None)  # with the next look at everything
             self.trouble = str(error)
 
-    def _taken_in(self, name: str, state: StateFile) -> Found | None:
+    def _taken_in(self, name: str, state: StateFile) -> FoundProcess | None:
         if state.why:
             log.debug("a state that cannot be read", directory=self._root, name=name, why=state.why)
         if state.mark is None:
@@ -211,12 +211,12 @@ class RuncRoot:
         return True
 
     def _changed_below(self, name: str, item: Item) -> None:
-        if isinstance(item, Change) and item.name and item.name not in foreign.STATE_FILES:
+        if isinstance(item, FileChange) and item.name and item.name not in foreign.STATE_FILES:
             return
         self._news[name] = None
         self._wake.set()
 
-    async def _told_missed(self, found: Found) -> None:
+    async def _told_missed(self, found: FoundProcess) -> None:
         with contextlib.suppress(ExitdError):  # the store refuses; health says so
             await self._missed(found)
 

@@ -27,7 +27,7 @@ NEEDS = "watching what others run needs Linux 6.15, or the process events connec
 log = structlog.get_logger(__name__)
 
 
-class Source(Protocol):
+class WatchSource(Protocol):
     """Finds processes behind a target and hands them to the observer."""
 
     trouble: str
@@ -37,9 +37,9 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Watch:
+class WatchEntry:
     target: Target
-    source: Source | None = None
+    source: WatchSource | None = None
     exits: int = 0
 
 
@@ -51,7 +51,7 @@ class WatchDesk:
         observer: Observer,
         store: Store,
         clock: Clock,
-        sources: Mapping[Kind, Callable[[Target], Source]],
+        sources: Mapping[Kind, Callable[[Target], WatchSource]],
         blind: str = "",
         looks: Aside | None = None,
     ) -> None:
@@ -61,7 +61,7 @@ class WatchDesk:
         self._clock = clock
         self._sources = sources
         self._blind = f"{blind}; {NEEDS}" if blind else ""
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, WatchEntry] = {}
         self._turn = asyncio.Lock()
         self._looks = looks or Aside()
         self._beginning: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class WatchDesk:
         """Goes on with what was asked of an exitd before this one. Returns when the processes of then are watched;
         who looks for more begins in the background."""
         for target in await self._store.load_all(Target, "watches"):
-            self._watches[target.where] = Watch(target)
+            self._watches[target.where] = WatchEntry(target)
         await self._observer.load(self._watches.keys())
         if any(watch.target.kind is not Kind.PID for watch in self._watches.values()):
             self._beginning = asyncio.create_task(self._begin_again())
@@ -132,7 +132,7 @@ class WatchDesk:
 
     # -- the beginning of one
 
-    async def _begin_pid(self, target: Target) -> Watch:
+    async def _begin_pid(self, target: Target) -> WatchEntry:
         pid = int(target.where)
         if pid == os.getpid():
             raise BadRequest("that is exitd itself; its service manager sees its end")
@@ -143,7 +143,7 @@ class WatchDesk:
             raise WrongState(f"process {pid} is of a container of exitd's own: exitctl wait, exitctl events")
         if other := self._observer.watcher_of(process):
             raise WrongState(f"process {pid} is watched already, with all of {other}: exitctl events, exitctl exits")
-        watch = self._watches[target.where] = Watch(target)
+        watch = self._watches[target.where] = WatchEntry(target)
         found = foreign.process_found(pid, observe.cgroup_of(pid), observe.command_of(pid))
         try:
             begun = await self._observer.observe(found, (target,))
@@ -155,14 +155,14 @@ class WatchDesk:
             raise NoSuchProcess(f"process {pid} has ended, and that is in the ledger: exitctl exits", pid=str(pid))
         return watch
 
-    async def _begin(self, target: Target) -> Watch:
+    async def _begin(self, target: Target) -> WatchEntry:
         self._room(MOST_TARGETS, pids=False)
         await self._observer.note(target)
-        watch = self._watches[target.where] = Watch(target)
+        watch = self._watches[target.where] = WatchEntry(target)
         await self._begin_source(watch)
         return watch
 
-    async def _begin_source(self, watch: Watch) -> None:
+    async def _begin_source(self, watch: WatchEntry) -> None:
         if watch.target.kind is not Kind.PID and self._watches.get(watch.target.where) is watch:
             watch.source = self._sources[watch.target.kind](watch.target)
             await watch.source.begin()
@@ -198,12 +198,12 @@ class WatchDesk:
             if watch.target.kind is Kind.PID:
                 del self._watches[where]
 
-    def _view(self, watch: Watch) -> WatchView:
+    def _view(self, watch: WatchEntry) -> WatchView:
         trouble = watch.source.trouble if watch.source is not None else self._blind
         return WatchView(watch.target, self._observer.count(watch.target.where), watch.exits, trouble)
 
 
-async def _close(watch: Watch) -> None:
+async def _close(watch: WatchEntry) -> None:
     source, watch.source = watch.source, None
     if source is not None:
         await source.close()

@@ -43,7 +43,7 @@ class Disk:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.damaged: tuple[index.Damaged, ...] = ()
+        self.damaged: tuple[index.IndexDamaged, ...] = ()
         self.lost = ""
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)

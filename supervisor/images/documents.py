@@ -9,7 +9,7 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from supervisor.images.facts import DIGEST, Config
+from supervisor.images.facts import DIGEST, ImageDefaults
 from supervisor.model import bounds, values
 from supervisor.model.errors import BadImage
 from supervisor.model.values import HealthSpec
@@ -27,7 +27,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "38
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DocumentNode:
     """A value inside a JSON document that knows where it is."""
 
     value: object
@@ -38,14 +38,14 @@ class Node:
         place = f"{self.document}: {self.path}" if self.path else self.document
         return BadImage(f"{place}: {what}", document=self.document, field=self.path)
 
-    def get(self, *names: str) -> "Node":
+    def get(self, *names: str) -> "DocumentNode":
         """A field, or the first of several spellings that is there; None if it is missing or null."""
         if not isinstance(self.value, dict):
             raise self.wrong("must be an object")
         for name in names:
             if self.value.get(name) is not None:
-                return Node(self.value[name], self.document, f"{self.path}.{name}" if self.path else name)
-        return Node(None, self.document, f"{self.path}.{names[0]}" if self.path else names[0])
+                return DocumentNode(self.value[name], self.document, f"{self.path}.{name}" if self.path else name)
+        return DocumentNode(None, self.document, f"{self.path}.{names[0]}" if self.path else names[0])
 
     @property
     def is_there(self) -> bool:
@@ -71,7 +71,7 @@ class Node:
             raise self.wrong(f"{text[:80]!r} is not a sha256 digest, the only kind known here")
         return text
 
-    def items(self, *, most: int = MOST_ITEMS) -> Iterator["Node"]:
+    def items(self, *, most: int = MOST_ITEMS) -> Iterator["DocumentNode"]:
         """Of a list; none if it is missing or null."""
         if self.value is None:
             return
@@ -80,7 +80,7 @@ class Node:
         if len(self.value) > most:
             raise self.wrong(f"has {len(self.value)} items, more than {most}")
         for index, item in enumerate(self.value):
-            yield Node(item, self.document, f"{self.path}[{index}]")
+            yield DocumentNode(item, self.document, f"{self.path}[{index}]")
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
@@ -91,7 +91,7 @@ class Node:
         if not isinstance(self.value, dict):
             raise self.wrong("must be an object")
         return tuple(
-            (Node(key, self.document, f"{self.path}: a key").text(), self.get(key).text(""))
+            (DocumentNode(key, self.document, f"{self.path}: a key").text(), self.get(key).text(""))
             for key in sorted(self.value)
         )
 
@@ -130,7 +130,7 @@ class Manifest:
 class ImageConfig:
     """The whole configuration; `config` is the part about the process."""
 
-    config: Config
+    config: ImageDefaults
     diff_ids: tuple[str, ...]
     created: str
     platform: Platform
@@ -145,14 +145,14 @@ class Archived:
     names: tuple[str, ...]
 
 
-def parse_json(text: bytes, document: str) -> Node:
+def parse_json(text: bytes, document: str) -> DocumentNode:
     try:
-        return Node(json.loads(text), document)
+        return DocumentNode(json.loads(text), document)
     except (ValueError, RecursionError) as error:
         raise BadImage(f"{document}: not JSON ({error})", document=document) from error
 
 
-def parse_index(root: Node) -> Index:
+def parse_index(root: DocumentNode) -> Index:
     manifests = root.get("manifests")
     if not manifests.is_there:
         raise manifests.wrong("is missing")
@@ -179,7 +179,7 @@ def parse_manifest(text: bytes, document: str) -> Index | Manifest:
 def parse_config(text: bytes, document: str) -> ImageConfig:
     root = parse_json(text, document)
     about = root.get("config")
-    config = _process(about) if about.is_there else Config()
+    config = _process(about) if about.is_there else ImageDefaults()
     rootfs = root.get("rootfs")
     if not rootfs.is_there:
         raise rootfs.wrong("is missing")
@@ -228,7 +228,7 @@ def fits(wanted: Platform, offered: Platform | None) -> bool:
     return same and offered.variant in ("", wanted.variant)
 
 
-def _descriptor(node: Node) -> Descriptor:
+def _descriptor(node: DocumentNode) -> Descriptor:
     if not node.is_there:
         raise node.wrong("is missing")
     notes, runs_on = node.get("annotations"), node.get("platform")
@@ -242,12 +242,12 @@ def _descriptor(node: Node) -> Descriptor:
     )
 
 
-def _platform(node: Node) -> Platform:
+def _platform(node: DocumentNode) -> Platform:
     return Platform(node.get("os").text("linux"), node.get("architecture").text(""), node.get("variant").text(""))
 
 
-def _process(node: Node) -> Config:
-    return Config(
+def _process(node: DocumentNode) -> ImageDefaults:
+    return ImageDefaults(
         _words(node.get("Entrypoint")),
         _words(node.get("Cmd")),
         _words(node.get("Env")),
@@ -259,21 +259,21 @@ def _process(node: Node) -> Config:
     )
 
 
-def _words(node: Node) -> tuple[str, ...]:
+def _words(node: DocumentNode) -> tuple[str, ...]:
     words = node.texts()
     if (size := bounds.size_of(words)) > bounds.MOST_WORDS_BYTES:
         raise node.wrong(f"has {size} bytes, more than {bounds.MOST_WORDS_BYTES}")
     return words
 
 
-def _labels(node: Node) -> tuple[tuple[str, str], ...]:
+def _labels(node: DocumentNode) -> tuple[tuple[str, str], ...]:
     pairs = node.pairs()
     if (size := bounds.size_of_pairs(pairs)) > bounds.MOST_PAIRS_BYTES:
         raise node.wrong(f"has {size} bytes, more than {bounds.MOST_PAIRS_BYTES}")
     return pairs
 
 
-def _check(node: Node) -> HealthSpec | None:
+def _check(node: DocumentNode) -> HealthSpec | None:
     """docker's Healthcheck, which no other specification has. Its Test is NONE, or CMD and words, or CMD-SHELL and one
     line; without one there is nothing to inherit from here."""
     kind, *words = (_words(node.get("Test")) if node.is_there else ()) or ("NONE",)
@@ -287,7 +287,7 @@ def _check(node: Node) -> HealthSpec | None:
     return HealthSpec(tuple(words), interval, timeout, _retries(node.get("Retries")), start_period)
 
 
-def _time(node: Node) -> int:
+def _time(node: DocumentNode) -> int:
     """In ns; 0 is docker's word for the default."""
     time_ns = node.number() if node.is_there else 0
     if time_ns and not values.MIN_NS <= time_ns <= values.MAX_NS:
@@ -295,7 +295,7 @@ def _time(node: Node) -> int:
     return time_ns
 
 
-def _retries(node: Node) -> int:
+def _retries(node: DocumentNode) -> int:
     count = node.number() if node.is_there else 0
     if count > values.RETRIES_MAX:
         raise node.wrong(f"must be at most {values.RETRIES_MAX}")

@@ -10,7 +10,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ImageDefaults:
     """What an image says about the process to run (image-spec, config.md); empty where it says nothing."""
 
     entrypoint: tuple[str, ...] = ()
@@ -64,13 +64,13 @@ class Resolved:
     """
 
     lower: tuple[str, ...]
-    config: Config
+    config: ImageDefaults
     image: str = ""
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedImage:
     """What a removal took away: names, and the ids of the images that went with their last one."""
 
     names: tuple[str, ...]
@@ -78,7 +78,7 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ImageLimits:
     """How much one load may unpack, all its layers together."""
 
     total_bytes: int = 64 << 30

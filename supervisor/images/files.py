@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
-from supervisor.images.tar import BadTar, Kind, TarReader
+from supervisor.images.tar import BadTar, TarKind, TarReader
 from supervisor.model.errors import BadImage, BadRequest
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.system import regular
@@ -145,12 +145,12 @@ def _members(file: BinaryIO) -> dict[str, tuple[int, int] | str]:
         if len(members) > MOST_MEMBERS or name_bytes > MOST_NAME_BYTES:
             raise BadTar(f"more than {MOST_MEMBERS} members, or than {MOST_NAME_BYTES} bytes of their names")
         name = posixpath.normpath(entry.name)
-        if entry.kind is Kind.FILE:
+        if entry.kind is TarKind.FILE:
             if source.offset + entry.size_bytes > size:
                 raise BadTar(f"ends in the middle of {entry.name!r}")
             members[name] = (source.offset, entry.size_bytes)
-        elif entry.kind is Kind.SYMLINK:
+        elif entry.kind is TarKind.SYMLINK:
             members[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.target))
-        elif entry.kind is Kind.HARDLINK:
+        elif entry.kind is TarKind.HARDLINK:
             members[name] = posixpath.normpath(entry.target)
     return members

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from supervisor.images import documents
-from supervisor.images.facts import DIGEST, Image, Layer, Removed
+from supervisor.images.facts import DIGEST, Image, Layer, RemovedImage
 from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with
 from supervisor.model.errors import AmbiguousImage, BadImage, NoSuchImage
 
@@ -23,14 +23,14 @@ class NewerVersion(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class IndexDamaged:
     """An entry that cannot be read: as it stands in the file, and why."""
 
     value: object
     why: str
 
 
-def encode(images: Images, damaged: Iterable[Damaged] = ()) -> bytes:
+def encode(images: Images, damaged: Iterable[IndexDamaged] = ()) -> bytes:
     """Entries that cannot be read stay as they are."""
     rows: list[object] = [
         {
@@ -46,19 +46,19 @@ def encode(images: Images, damaged: Iterable[Damaged] = ()) -> bytes:
     return json.dumps({"version": VERSION, "images": rows}, indent=1).encode() + b"\n"
 
 
-def decode(text: bytes, document: str) -> tuple[Images, tuple[Damaged, ...]]:
+def decode(text: bytes, document: str) -> tuple[Images, tuple[IndexDamaged, ...]]:
     """The images, and the entries that cannot be read. Raises BadImage for what is no index, NewerVersion."""
     root = documents.parse_json(text, document)
     if (version := root.get("version").number()) > VERSION:
         raise NewerVersion(f"{document} has version {version}; this exitd knows {VERSION}")
-    whole, damaged = list[Image](), list[Damaged]()
+    whole, damaged = list[Image](), list[IndexDamaged]()
     for row in root.get("images").items(most=1 << 20):
         try:
             whole.append(_image(row))
         except BadImage as error:
             if _is_deep(row.value):  # no later index could be written with it
                 raise row.wrong("is too deep") from error
-            damaged.append(Damaged(row.value, str(error)))
+            damaged.append(IndexDamaged(row.value, str(error)))
     return tuple(whole), tuple(damaged)
 
 
@@ -72,7 +72,7 @@ def _is_deep(value: object) -> bool:
     return True
 
 
-def _image(row: documents.Node) -> Image:
+def _image(row: documents.DocumentNode) -> Image:
     return Image(
         row.get("id").digest(),
         row.get("digest").text(""),
@@ -96,14 +96,14 @@ def with_images(images: Images, new: Iterable[Image]) -> Images:
     return images
 
 
-def without(images: Images, stored: Stored) -> tuple[Images, Removed]:
+def without(images: Images, stored: Stored) -> tuple[Images, RemovedImage]:
     """A name is taken away, and the image with its last one; an id or digest takes the image with all its names."""
     image = find(images, stored)
     name = _name_meant(image, stored)
     if name is not None and len(image.names) > 1:
         rest = replace(image, names=_without(image.names, (name,)))
-        return tuple(rest if known.id == image.id else known for known in images), Removed((name,), ())
-    return tuple(known for known in images if known.id != image.id), Removed(image.names, (image.id,))
+        return tuple(rest if known.id == image.id else known for known in images), RemovedImage((name,), ())
+    return tuple(known for known in images if known.id != image.id), RemovedImage(image.names, (image.id,))
 
 
 def find(images: Images, stored: Stored) -> Image:

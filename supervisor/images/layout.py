@@ -31,7 +31,7 @@ class LayerFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LayoutImage:
     """An image that is not in the store yet. `tag` is what its layout calls it, `digest` its manifest's."""
 
     id: str
@@ -43,7 +43,7 @@ class Found:
     layers: tuple[LayerFile, ...]
 
 
-def find(files: Files, wanted: Platform, tag: str = "") -> tuple[Found, ...]:
+def find(files: Files, wanted: Platform, tag: str = "") -> tuple[LayoutImage, ...]:
     """Every image for this host: by docker's manifest.json if there is one, else as an OCI layout. With a tag that a
     layout knows, only what has that tag is read."""
     if files.has(ARCHIVE_DOCUMENT):
@@ -53,7 +53,7 @@ def find(files: Files, wanted: Platform, tag: str = "") -> tuple[Found, ...]:
     raise BadImage(f"{files.where}: neither {ARCHIVE_DOCUMENT} nor {LAYOUT_DOCUMENT} is in it: not an image")
 
 
-def choose(images: Sequence[Found], where: str, word: str) -> Found:
+def choose(images: Sequence[LayoutImage], where: str, word: str) -> LayoutImage:
     """The one that `word` (a tag, a name) means; without a word the only one. NoSuchImage, AmbiguousImage."""
     fitting = [image for image in images if not word or word == image.tag or word in image.names]
     known = ", ".join(sorted({name for image in images for name in (image.tag, *image.names) if name})) or "none"
@@ -64,10 +64,10 @@ def choose(images: Sequence[Found], where: str, word: str) -> Found:
     return fitting[0]
 
 
-def in_layout(files: Files, wanted: Platform, tag: str = "") -> tuple[Found, ...]:
+def in_layout(files: Files, wanted: Platform, tag: str = "") -> tuple[LayoutImage, ...]:
     document = f"{files.where}: {LAYOUT_DOCUMENT}"
     index = documents.parse_index(documents.parse_json(read_document(files, LAYOUT_DOCUMENT), document))
-    found: dict[tuple[str, str], Found] = {}
+    found: dict[tuple[str, str], LayoutImage] = {}
     for entry in [entry for entry in index.manifests if tag and entry.ref_name == tag] or index.manifests:
         if documents.fits(wanted, entry.platform):
             image = _image(files, entry, wanted)
@@ -77,14 +77,14 @@ def in_layout(files: Files, wanted: Platform, tag: str = "") -> tuple[Found, ...
     return tuple(found.values())
 
 
-def in_archive(files: Files) -> tuple[Found, ...]:
+def in_archive(files: Files) -> tuple[LayoutImage, ...]:
     entries = documents.parse_archive(read_document(files, ARCHIVE_DOCUMENT), f"{files.where}: {ARCHIVE_DOCUMENT}")
     if not entries:
         raise NoSuchImage(f"{files.where} has no image in it")
     return tuple(_archived(files, entry) for entry in entries)
 
 
-def _archived(files: Files, entry: documents.Archived) -> Found:
+def _archived(files: Files, entry: documents.Archived) -> LayoutImage:
     text = read_document(files, entry.config)
     digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
     named = _DIGEST_IN_NAME.fullmatch(entry.config)
@@ -99,10 +99,10 @@ def _archived(files: Files, entry: documents.Archived) -> Found:
         if parsed is None or parsed.digest:
             raise BadImage(f"{files.where}: {ARCHIVE_DOCUMENT}: RepoTags: {name!r} is not NAME:TAG")
         names.append(str(parsed))
-    return Found(digest, "", tuple(names), "", config, text, layers)
+    return LayoutImage(digest, "", tuple(names), "", config, text, layers)
 
 
-def _image(files: Files, entry: Descriptor, wanted: Platform) -> Found:
+def _image(files: Files, entry: Descriptor, wanted: Platform) -> LayoutImage:
     descriptor, manifest = entry, None
     for _ in range(MOST_DEPTH):
         manifest = documents.parse_manifest(_blob(files, descriptor), f"{files.where}: {_path(descriptor)}")
@@ -120,7 +120,7 @@ def _image(files: Files, entry: Descriptor, wanted: Platform) -> Found:
     )
     # The digest of the index itself, where there is one: that is what a registry calls the image.
     names = tuple(_names(files.where, entry))
-    return Found(manifest.config.digest, entry.digest, names, entry.ref_name, config, config_text, layers)
+    return LayoutImage(manifest.config.digest, entry.digest, names, entry.ref_name, config, config_text, layers)
 
 
 def _names(where: str, entry: Descriptor) -> Iterator[str]:

@@ -14,7 +14,7 @@ The rules are docker's and Kubernetes' ("Define a Command and Arguments for a Co
 import posixpath
 from dataclasses import replace
 
-from supervisor.images.facts import Config, Resolved
+from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.model import parsing, values
 from supervisor.model.errors import BadImage, BadRequest
 from supervisor.model.values import HealthSpec, Spec
@@ -28,7 +28,9 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
     Raises BadRequest where there is no command at all, BadImage for a configuration that makes no sense.
     """
     if found is None:
-        return replace(spec, args=Config().args(spec.args, spec.entrypoint), entrypoint=(), health=_health(spec, None))
+        return replace(
+            spec, args=ImageDefaults().args(spec.args, spec.entrypoint), entrypoint=(), health=_health(spec, None)
+        )
     config = found.config
     args = config.args(spec.args, spec.entrypoint)
     if not args or not args[0]:
@@ -48,7 +50,7 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
     )
 
 
-def _env(config: Config, word: str) -> tuple[str, ...]:
+def _env(config: ImageDefaults, word: str) -> tuple[str, ...]:
     for index, text in enumerate(config.env):
         if text.find("=") < 1:
             raise BadImage(f"IMAGE {word}: config.Env[{index}]: {text[:80]!r} is not NAME=VALUE", field="config.Env")
@@ -73,7 +75,7 @@ def _health(spec: Spec, of_image: HealthSpec | None) -> HealthSpec | None:
     )
 
 
-def _stop_signal(config: Config, word: str) -> int:
+def _stop_signal(config: ImageDefaults, word: str) -> int:
     if not config.stop_signal:
         return DEFAULT_STOP_SIGNAL
     number = parsing.number_of(config.stop_signal)

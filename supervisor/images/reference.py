@@ -46,7 +46,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class ImageDirectory:
     path: str
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Stored:
         return self.word
 
 
-Reference: TypeAlias = Pause | Directory | Layout | Archive | Registry | Stored
+Reference: TypeAlias = Pause | ImageDirectory | Layout | Archive | Registry | Stored
 
 
 def parse(word: str, cwd: str = "") -> Reference:
@@ -127,7 +127,7 @@ def parse(word: str, cwd: str = "") -> Reference:
             path, name = _split(word, rest)
             return Archive(_absolute(path, word, cwd), str(parse_name(name, word)) if name else "")
     if word.startswith("/") or word in (".", "..") or word.startswith(("./", "../")):
-        return Directory(_absolute(word, word, cwd))
+        return ImageDirectory(_absolute(word, word, cwd))
     return _stored(word)
 
 

@@ -19,9 +19,9 @@ from shim.undo import undone_on_failure
 from supervisor.images import documents, files, index, layout, reference, tools
 from supervisor.images.deadline import Deadline, Halt
 from supervisor.images.disk import Disk, write_durably
-from supervisor.images.facts import Config, Image, Layer, Limits, Removed, Resolved
-from supervisor.images.layout import Found, LayerFile
-from supervisor.images.reference import Archive, Directory, Layout, Pause, Reference, Registry, Stored
+from supervisor.images.facts import Image, ImageDefaults, ImageLimits, Layer, RemovedImage, Resolved
+from supervisor.images.layout import LayerFile, LayoutImage
+from supervisor.images.reference import Archive, ImageDirectory, Layout, Pause, Reference, Registry, Stored
 from supervisor.images.streams import Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import TarReader
 from supervisor.images.unpack import OPAQUE_XATTR, unpack
@@ -42,8 +42,8 @@ class Images:
     is open elsewhere, or a later exitd wrote its index.
     """
 
-    def __init__(self, root: str, *, pause: Resolved | None = None, limits: Limits | None = None) -> None:
-        self._pause, self._limits = pause, limits or Limits()
+    def __init__(self, root: str, *, pause: Resolved | None = None, limits: ImageLimits | None = None) -> None:
+        self._pause, self._limits = pause, limits or ImageLimits()
         self._halt = Halt()
         self._lock = threading.Lock()
         self._pins: Counter[str] = Counter()  # layers that loads under way count on
@@ -80,7 +80,7 @@ class Images:
         """By name, digest, id or the beginning of one. Raises BadRequest, NoSuchImage, AmbiguousImage."""
         return index.find(self._images, self._stored(word))
 
-    def config(self, image: Image) -> Config:
+    def config(self, image: Image) -> ImageDefaults:
         return documents.parse_config(self._disk.read_blob(image.id), self._disk.blob(image.id)).config
 
     def users(self) -> dict[str, tuple[str, ...]]:
@@ -98,7 +98,7 @@ class Images:
         instead of its own names, if it is one. Raises BadRequest, BadImage and the other errors of images.
         """
         wanted = reference.parse(word)
-        if isinstance(wanted, Directory):
+        if isinstance(wanted, ImageDirectory):
             wanted = Layout(wanted.path) if os.path.isdir(wanted.path) else Archive(wanted.path)
         if not isinstance(wanted, Layout | Archive):
             raise BadRequest(f"{word!r} is no file or directory to load an image from; {reference.WAYS}")
@@ -150,10 +150,10 @@ class Images:
                 if self._pause is None:
                     raise BadRequest("this exitd has no pause program")
                 return self._pause
-            case Directory(path):
+            case ImageDirectory(path):
                 if not os.path.isdir(path):
                     raise BadRequest(f"IMAGE {word!r}: no such directory; {reference.WAYS}", image=word)
-                return Resolved((os.path.realpath(path),), Config(), name=path)
+                return Resolved((os.path.realpath(path),), ImageDefaults(), name=path)
         return self._resolved(self._found_or_fetched(wanted), word)
 
     def _resolved(self, image: Image, word: str) -> Resolved:
@@ -192,7 +192,7 @@ class Images:
             for container in (name for name, image in containers.items() if before.get(name) != image):
                 self._disk.hold(container, containers[container])
 
-    def remove(self, word: str) -> Removed:
+    def remove(self, word: str) -> RemovedImage:
         """Takes a name away, and the image with its last one; an id or digest takes the image with all names.
         Raises NoSuchImage, AmbiguousImage, ImageInUse."""
         with self._lock:
@@ -257,7 +257,9 @@ class Images:
             if not self._halt.told:
                 self._disk.remove_staged((path,))
 
-    def _load(self, opened: files.Files, found: tuple[Found, ...], staging: str, budget: Budget) -> tuple[Image, ...]:
+    def _load(
+        self, opened: files.Files, found: tuple[LayoutImage, ...], staging: str, budget: Budget
+    ) -> tuple[Image, ...]:
         with self._pinned(layer.diff_id for image in found for layer in image.layers):
             # What the list has now stays, for it is pinned; what it has not is unpacked, maybe by two loads at once.
             layers = {layer.diff_id: layer for image in self._images for layer in image.layers}
@@ -391,7 +393,7 @@ def _stage_blob(staging: str, text: bytes) -> str:
     return f"sha256:{digest}"
 
 
-def _named(found: Iterable[Found], name: str) -> tuple[Found, ...]:
+def _named(found: Iterable[LayoutImage], name: str) -> tuple[LayoutImage, ...]:
     if not name:
         return tuple(found)
     return tuple(replace(one, names=(str(reference.parse_name(name)),)) for one in found)

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline
-from supervisor.images.facts import Limits
-from supervisor.images.tar import Source
+from supervisor.images.facts import ImageLimits
+from supervisor.images.tar import TarSource
 from supervisor.model.errors import BadImage, ImageTooLarge
 
 CHUNK_BYTES = 1 << 18
@@ -25,7 +25,7 @@ GZIP, ZSTD, XZ, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"
 class Budget:
     """What one load has left of its limits. Bytes are those of the uncompressed tars, so files and headers both."""
 
-    limits: Limits
+    limits: ImageLimits
     deadline: Deadline | None = None
     used_bytes: int = 0
     used_entries: int = 0
@@ -78,7 +78,7 @@ class Slice:
             self.size_bytes -= count
 
 
-def _read_past(source: Source, count: int) -> None:
+def _read_past(source: TarSource, count: int) -> None:
     while count > 0 and (data := source.read(min(count, CHUNK_BYTES))):
         count -= len(data)
 
@@ -87,7 +87,7 @@ def _read_past(source: Source, count: int) -> None:
 class Hashed:
     """What is read from `source`, hashed, counted, and paid for with `spend`, which is told how many bytes."""
 
-    source: Source
+    source: TarSource
     spend: Callable[[int], None]
     count: int = 0
     _sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
@@ -113,7 +113,7 @@ class Hashed:
 class Gunzip:
     """RFC 1952, any number of members, as pigz and others write them; zeros may follow."""
 
-    source: Source
+    source: TarSource
     where: str
     _member: "zlib._Decompress | None" = None
     _ahead: bytes = b""
@@ -170,7 +170,7 @@ class Piped:
 
 
 @contextmanager
-def uncompressed(packed: Slice, where: str) -> Iterator[Source]:
+def uncompressed(packed: Slice, where: str) -> Iterator[TarSource]:
     """The plain bytes of `packed`, or `packed` itself if it is not compressed.
 
     Goes by the first bytes, never by a media type or a file's name. Raises BadImage for a format not known here.
@@ -186,7 +186,7 @@ def uncompressed(packed: Slice, where: str) -> Iterator[Source]:
 
 
 @contextmanager
-def _unzstd(packed: Slice, where: str) -> Iterator[Source]:
+def _unzstd(packed: Slice, where: str) -> Iterator[TarSource]:
     if packed.offset or 0 <= packed.size_bytes < os.fstat(packed.file.fileno()).st_size:
         raise BadImage(f"{where}: compressed with zstd inside an archive, which is not known here")
     packed.file.seek(0)

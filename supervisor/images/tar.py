@@ -28,7 +28,7 @@ class BadTar(ValueError):
     """Not a tar, not a whole one, or one with something in it that no image has."""
 
 
-class Source(Protocol):
+class TarSource(Protocol):
     """Bytes in order. `read` gives up to `most` bytes, none at the end; `skip` passes over bytes, fewer at the end."""
 
     def read(self, most: int) -> bytes: ...
@@ -36,7 +36,7 @@ class Source(Protocol):
     def skip(self, count: int) -> None: ...
 
 
-class Kind(Enum):
+class TarKind(Enum):
     FILE = "file"
     DIRECTORY = "directory"
     SYMLINK = "symbolic link"
@@ -45,25 +45,25 @@ class Kind(Enum):
     DEVICE = "device node"
 
 
-_KINDS: Mapping[bytes, Kind] = {
-    tarfile.REGTYPE: Kind.FILE,
-    tarfile.AREGTYPE: Kind.FILE,
-    tarfile.CONTTYPE: Kind.FILE,
-    tarfile.DIRTYPE: Kind.DIRECTORY,
-    tarfile.SYMTYPE: Kind.SYMLINK,
-    tarfile.LNKTYPE: Kind.HARDLINK,
-    tarfile.FIFOTYPE: Kind.FIFO,
-    tarfile.CHRTYPE: Kind.DEVICE,
-    tarfile.BLKTYPE: Kind.DEVICE,
+_KINDS: Mapping[bytes, TarKind] = {
+    tarfile.REGTYPE: TarKind.FILE,
+    tarfile.AREGTYPE: TarKind.FILE,
+    tarfile.CONTTYPE: TarKind.FILE,
+    tarfile.DIRTYPE: TarKind.DIRECTORY,
+    tarfile.SYMTYPE: TarKind.SYMLINK,
+    tarfile.LNKTYPE: TarKind.HARDLINK,
+    tarfile.FIFOTYPE: TarKind.FIFO,
+    tarfile.CHRTYPE: TarKind.DEVICE,
+    tarfile.BLKTYPE: TarKind.DEVICE,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TarEntry:
     """One entry as the archive names it: `name` and `target` are not yet safe to use. Only a file has a size."""
 
     name: str
-    kind: Kind
+    kind: TarKind
     size_bytes: int = 0
     mode: int = 0o644
     uid: int = 0
@@ -76,12 +76,12 @@ class Entry:
 class TarReader:
     """`next` gives entry after entry; `read` the current one's content. Everything wrong is a BadTar."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TarSource) -> None:
         self._source = source
         self._left_bytes = 0  # of the current entry's content
         self._padding_bytes = 0
 
-    def next(self) -> Entry | None:
+    def next(self) -> TarEntry | None:
         """None at the end: a block of zeros, or no more bytes."""
         self._finish()
         extended: dict[str, bytes] = {}
@@ -125,7 +125,7 @@ class TarReader:
             raise BadTar("ends in the middle of an extended header")
         return data
 
-    def _entry(self, header: tarfile.TarInfo, extended: Mapping[str, bytes]) -> Entry:
+    def _entry(self, header: tarfile.TarInfo, extended: Mapping[str, bytes]) -> TarEntry:
         name = _text(extended, "path", header.name)
         kind = _KINDS.get(header.type)
         if header.type == tarfile.GNUTYPE_SPARSE or any(key.startswith(_SPARSE) for key in extended):
@@ -135,9 +135,9 @@ class TarReader:
         size = _number(extended, "size", header.size)
         if size < 0:
             raise BadTar(f"{name!r} has a negative size")
-        self._left_bytes = size if kind is Kind.FILE else 0
+        self._left_bytes = size if kind is TarKind.FILE else 0
         self._padding_bytes = -self._left_bytes % BLOCK_BYTES
-        return Entry(
+        return TarEntry(
             name,
             kind,
             self._left_bytes,
@@ -150,7 +150,7 @@ class TarReader:
         )
 
 
-def _read_up_to(source: Source, count: int) -> bytes:
+def _read_up_to(source: TarSource, count: int) -> bytes:
     data = b""
     while len(data) < count and (more := source.read(count - len(data))):
         data += more

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from supervisor.images.streams import CHUNK_BYTES, Budget
-from supervisor.images.tar import BadTar, Entry, Kind, TarReader
+from supervisor.images.tar import BadTar, TarEntry, TarKind, TarReader
 from supervisor.model.errors import BadImage, ImageStoreFailed
 
 MOST_DEPTH = 256
@@ -116,13 +116,13 @@ class _Layer:
         self._forget_parent()
         os.close(self._root_fd)
 
-    def put(self, entry: Entry, read: Callable[[int], bytes]) -> None:
+    def put(self, entry: TarEntry, read: Callable[[int], bytes]) -> None:
         path = safe_path(entry.name)
         hidden = next((part for part in path if part.startswith(WHITEOUT)), None)
         if hidden is not None:
             self._whiteout(path, hidden)
         elif not path:
-            if entry.kind is not Kind.DIRECTORY:
+            if entry.kind is not TarKind.DIRECTORY:
                 raise BadTar(f"the root as a {entry.kind.value}")
             self._directory_facts(path, self._root_fd, ".", entry)
         else:
@@ -142,18 +142,18 @@ class _Layer:
             if there is not None and stat.S_ISDIR(there.st_mode):
                 os.utime(name, ns=(when, when), dir_fd=self._at(path, make=False))
 
-    def _make(self, path: Path, entry: Entry, read: Callable[[int], bytes]) -> None:
+    def _make(self, path: Path, entry: TarEntry, read: Callable[[int], bytes]) -> None:
         name, at_fd = path[-1], self._at(path)
         match entry.kind:
-            case Kind.DEVICE:
+            case TarKind.DEVICE:
                 self._leave_out(path)
-            case Kind.DIRECTORY:
+            case TarKind.DIRECTORY:
                 before = self._look(at_fd, name)
                 if before is None or not stat.S_ISDIR(before.st_mode):
                     self._clear(path, before)
                     _make_directory(self._at(path), name, opaque=before is not None)
                 self._directory_facts(path, self._at(path), name, entry)
-            case Kind.HARDLINK:
+            case TarKind.HARDLINK:
                 self._hard_link(path, entry.target)
             case _:
                 self._clear(path, self._look(at_fd, name))
@@ -194,7 +194,7 @@ class _Layer:
         elif stat.S_ISDIR(there.st_mode):  # a whiteout hides what is below, never what is in its own layer
             _set_opaque(self._at(path), name)
 
-    def _directory_facts(self, path: Path, at_fd: int, name: str, entry: Entry) -> None:
+    def _directory_facts(self, path: Path, at_fd: int, name: str, entry: TarEntry) -> None:
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at_fd)
         try:
             _set_facts(fd, entry)
@@ -276,9 +276,9 @@ def _make_directory(at_fd: int, name: str, *, opaque: bool) -> None:
         _set_opaque(at_fd, name)
 
 
-def _make_other(at_fd: int, name: str, entry: Entry, read: Callable[[int], bytes]) -> None:
+def _make_other(at_fd: int, name: str, entry: TarEntry, read: Callable[[int], bytes]) -> None:
     """A file, a symbolic link or a fifo, where nothing is."""
-    if entry.kind is Kind.FILE:
+    if entry.kind is TarKind.FILE:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(name, flags, 0o600, dir_fd=at_fd), "wb", buffering=0) as file:
             while data := read(CHUNK_BYTES):
@@ -286,19 +286,19 @@ def _make_other(at_fd: int, name: str, entry: Entry, read: Callable[[int], bytes
             _set_facts(file.fileno(), entry)
             os.utime(file.fileno(), ns=(entry.mtime_ns, entry.mtime_ns))
         return
-    if entry.kind is Kind.SYMLINK:
+    if entry.kind is TarKind.SYMLINK:
         if not entry.target:
             raise BadTar("a symbolic link to nothing")
         os.symlink(entry.target, name, dir_fd=at_fd)
     else:
         os.mkfifo(name, 0o600, dir_fd=at_fd)
     os.chown(name, entry.uid, entry.gid, dir_fd=at_fd, follow_symlinks=False)
-    if entry.kind is Kind.FIFO:
+    if entry.kind is TarKind.FIFO:
         os.chmod(name, entry.mode, dir_fd=at_fd)
     os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=at_fd, follow_symlinks=False)
 
 
-def _set_facts(fd: int, entry: Entry) -> None:
+def _set_facts(fd: int, entry: TarEntry) -> None:
     """In this order: a change of owner takes set-user-id bits and capabilities away."""
     os.fchown(fd, entry.uid, entry.gid)
     os.fchmod(fd, entry.mode)

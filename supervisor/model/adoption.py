@@ -18,7 +18,7 @@ from supervisor.model.values import Container, Event, Phase, Process, RunKey, Sp
 STARTS_SECONDS = 10.0  # how long whoever makes a directory may take for each step, before it counts as half-made
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     DIRECTORY = "directory"
     FILE = "file"
     FIFO = "fifo"
@@ -26,20 +26,20 @@ class Kind(StrEnum):
     OTHER = "special file"
 
 
-NEEDED: Mapping[str, Kind] = {
-    MARK: Kind.FILE,
-    PLAN: Kind.FILE,
-    LOCK: Kind.FILE,
-    record.NAME: Kind.FILE,
-    FIFO: Kind.FIFO,
+NEEDED: Mapping[str, EntryKind] = {
+    MARK: EntryKind.FILE,
+    PLAN: EntryKind.FILE,
+    LOCK: EntryKind.FILE,
+    record.NAME: EntryKind.FILE,
+    FIFO: EntryKind.FIFO,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """One name in the file system, looked at and not followed."""
 
-    kind: Kind
+    kind: EntryKind
     uid: int
     open_to_others: bool = False  # group or others may write
 
@@ -50,8 +50,8 @@ class Foundling:
 
     id: str
     run: str  # the directory's name: digits; empty when there is none in the container's
-    way: tuple[tuple[str, Entry], ...]  # `c`, the container's directory, the run's: as far as there is any
-    entries: tuple[tuple[str, Entry], ...] = ()
+    way: tuple[tuple[str, DirectoryEntry], ...]  # `c`, the container's directory, the run's: as far as there is any
+    entries: tuple[tuple[str, DirectoryEntry], ...] = ()
     mark: Mark | None = None
     planned: tuple[str, int] | None = None  # id and run in its plan
     init: Process | None = None  # as its shim noted it
@@ -68,7 +68,7 @@ class Foundling:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownRuns:
     """What exitd has about the id: the container, and whose end the ledger holds as the end of this run."""
 
     container: Container | None = None
@@ -104,7 +104,7 @@ class Remove:
 Verdict = Adopt | Leave | Refuse | Remove
 
 
-def judge(found: Foundling, known: Known, uid: int) -> Verdict:
+def judge(found: Foundling, known: KnownRuns, uid: int) -> Verdict:
     """`uid` is the daemon's own."""
     c = known.container
     if c is not None and (str(c.run) == found.run or not c.clean):
@@ -134,10 +134,10 @@ def _is_leftover(found: Foundling, container: Container | None) -> bool:
 def _foreign(found: Foundling, uid: int) -> str:
     """Why the directory, or something in it, is not to be trusted; empty: it is."""
     for name, entry in found.way:
-        if entry.kind is not Kind.DIRECTORY:
+        if entry.kind is not EntryKind.DIRECTORY:
             return f"{name!a} is a {entry.kind}, not a directory"
     for name, entry in (*found.way, *found.entries):
-        if entry.kind is Kind.LINK:
+        if entry.kind is EntryKind.LINK:
             return f"{name!a} is a link; nothing here may be one"
         if entry.uid not in (0, uid):
             return f"{name!a} belongs to uid {entry.uid}, not to root"
@@ -146,7 +146,7 @@ def _foreign(found: Foundling, uid: int) -> str:
     return ""
 
 
-def _by_content(found: Foundling, known: Known) -> Verdict:
+def _by_content(found: Foundling, known: KnownRuns) -> Verdict:
     entries = dict(found.entries)
     for name, kind in NEEDED.items():
         if name not in entries:

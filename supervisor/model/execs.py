@@ -90,7 +90,7 @@ class Exec:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ExecMade:
     """It has begun. `oom_kills`: how many the container's cgroup has seen by now. `init` None: or it may have, and
     nobody can tell; the end that follows is as unknown. `unseen`: nobody has seen its program executed yet."""
 
@@ -101,19 +101,19 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeFailed:
+class ExecMakeFailed:
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class EndAsked:
+class ExecEndAsked:
     """Somebody, or its limit, wants it to end; or a signal is sent that may end it."""
 
     asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExecEnded:
     """The evidence has spoken. `with_container`: the container was ending at that moment."""
 
     report: Report
@@ -121,11 +121,11 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class ExecCleaned:
     """Nothing of it is left on the machine."""
 
 
-ExecHappening = Made | MakeFailed | EndAsked | Ended | Cleaned
+ExecHappening = ExecMade | ExecMakeFailed | ExecEndAsked | ExecEnded | ExecCleaned
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,24 +147,24 @@ def born(container: Container, exec_id: str, spec: ExecSpec, by: By, moment: Mom
 def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
     """The one table of transitions."""
     match e.phase, happening:
-        case ExecPhase.CREATING, Made(init, shim, oom_kills, unseen):
+        case ExecPhase.CREATING, ExecMade(init, shim, oom_kills, unseen):
             made = replace(e, phase=ExecPhase.RUNNING, init=init, shim=shim, oom_before=oom_kills)
             made = replace(made, start_unseen=unseen)
             made = replace(made, started_ns=moment.now_ns, deadline=_deadline(e.spec, moment))
             return ExecStep(made, events=_told(made, _events(made, moment, "exec")))
-        case ExecPhase.CREATING, MakeFailed(error):
+        case ExecPhase.CREATING, ExecMakeFailed(error):
             failed = replace(e, phase=ExecPhase.EXITED, error=error)
             return ExecStep(failed, events=_events(e, moment, "failed", error=error))
-        case ExecPhase.RUNNING, EndAsked(asked):
+        case ExecPhase.RUNNING, ExecEndAsked(asked):
             told = _events(e, moment, asked.reason.value, signal=str(asked.signal))
             return ExecStep(replace(e, asked=_weightier(e.asked, asked)), events=told)
-        case ExecPhase.RUNNING, Ended():
+        case ExecPhase.RUNNING, ExecEnded():
             exit_ = _exit_of(e, replace(happening, report=_without_start(e, happening.report)))
             told = tuple(replace(event, exit=exit_) for event in _events(e, moment, "exit", run=str(e.key.run)))
             told = _told(e, told)
             ledger = (exit_,) if not e.by.policy else ()
             return ExecStep(replace(e, phase=ExecPhase.EXITED, exit=exit_, deadline=None), ledger, told)
-        case ExecPhase.EXITED, Cleaned():
+        case ExecPhase.EXITED, ExecCleaned():
             return ExecStep(None)
     text = f"{type(happening).__name__} while exec {e.key.exec_id} of {e.name} is {e.phase.value}"
     raise WrongState(text, id=e.key.container, exec=e.key.exec_id, phase=e.phase.value)
@@ -214,7 +214,7 @@ def _without_start(e: Exec, report: Report) -> Report:
     return report
 
 
-def _exit_of(e: Exec, ended: Ended) -> Exit:
+def _exit_of(e: Exec, ended: ExecEnded) -> Exit:
     report = ended.report
     asked_kill = e.asked is not None and e.asked.signal == SIGKILL
     by_oom = report.oom_kills > e.oom_before and not asked_kill and report.status == Signaled(SIGKILL)
@@ -236,7 +236,7 @@ def _exit_of(e: Exec, ended: Ended) -> Exit:
     )
 
 
-def _reason(e: Exec, ended: Ended, by_oom: bool) -> tuple[Reason, By]:
+def _reason(e: Exec, ended: ExecEnded, by_oom: bool) -> tuple[Reason, By]:
     status = ended.report.status
     if by_oom:
         return Reason.OOM, By()

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from supervisor.model.values import By, Event, Exit, Oom, Process, Reason, Report, Signaled, is_own_doing
-from supervisor.model.watched import FOREIGN, Found, Observed, Target
+from supervisor.model.watched import FOREIGN, FoundProcess, Observed, Target
 
 SIGKILL = 9
 AWAY = "watcher-away"  # exitd was not running when it ended
@@ -38,19 +38,19 @@ def container_in(cgroup: str) -> str:
     return found[-1] if found else ""
 
 
-def process_found(pid: int, cgroup: str, command: str) -> Found:
+def process_found(pid: int, cgroup: str, command: str) -> FoundProcess:
     """One that was pointed at by its pid: it has its container's id if its cgroup tells one."""
     id = container_in(cgroup)
-    return Found(f"{id or pid}{FOREIGN}pid", id[:12] or command, "pid", pid, None, str(pid))
+    return FoundProcess(f"{id or pid}{FOREIGN}pid", id[:12] or command, "pid", pid, None, str(pid))
 
 
-def task_found(socket: str, namespace: str, id: str, pid: int, writer: int = 0) -> Found:
+def task_found(socket: str, namespace: str, id: str, pid: int, writer: int = 0) -> FoundProcess:
     """`writer`: whose the socket is."""
     container = f"{id}{FOREIGN}{socket}/{namespace}"
-    return Found(container, id, f"containerd/{namespace}", pid, None, socket, writer)
+    return FoundProcess(container, id, f"containerd/{namespace}", pid, None, socket, writer)
 
 
-def state_found(root: str, id: str, text: str, writer: int = 0) -> Found:
+def state_found(root: str, id: str, text: str, writer: int = 0) -> FoundProcess:
     """Of a state file of runc or crun, and of who could write it. Raises BadState."""
     try:
         state = json.loads(text)
@@ -60,7 +60,7 @@ def state_found(root: str, id: str, text: str, writer: int = 0) -> Found:
         raise BadState(f"{id}: {error}") from error
     if type(pid) is not int or type(started) is not int or pid <= 0 or started < 0:
         raise BadState(f"{id}: no process in it")
-    return Found(f"{id}{FOREIGN}{root}", id, "oci", pid, started, root, writer)
+    return FoundProcess(f"{id}{FOREIGN}{root}", id, "oci", pid, started, root, writer)
 
 
 def was_told(newest: Exit | None, process: Process, booted_ns: int) -> bool:

@@ -19,7 +19,7 @@ OUTPUT_MAX = 4096  # bytes of a probe's output that are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ProbeResult:
     """What came of one probe. The times are CLOCK_REALTIME."""
 
     start_ns: int
@@ -38,7 +38,7 @@ class Health:
     due_ns: int  # the next probe
     status: HealthStatus = HealthStatus.STARTING
     failing_streak: int = 0
-    log: tuple[Result, ...] = ()  # the newest last
+    log: tuple[ProbeResult, ...] = ()  # the newest last
     probing_since_ns: int | None = None
     paused: bool = False
 
@@ -52,7 +52,7 @@ class Tick:
 class Probed:
     """The probe that was under way has come to this."""
 
-    result: Result
+    result: ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ Action = Probe | DropProbe | OnUnhealthy
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HealthStep:
     health: Health
     action: Action | None = None
 
@@ -97,26 +97,26 @@ def begin(spec: HealthSpec, began_ns: int, now_ns: int, status: HealthStatus = H
     return Health(spec, began_ns, now_ns + spec.interval_ns, status)
 
 
-def step(health: Health, happening: Happening, now_ns: int) -> Step:
+def step(health: Health, happening: Happening, now_ns: int) -> HealthStep:
     """The one table of what follows what."""
     match happening:
         case Tick():
             if health.paused or health.probing_since_ns is not None or now_ns < health.due_ns:
-                return Step(health)
-            return Step(replace(health, probing_since_ns=now_ns), Probe())
+                return HealthStep(health)
+            return HealthStep(replace(health, probing_since_ns=now_ns), Probe())
         case Probed(result) if health.probing_since_ns is not None:
             return _probed(health, result, now_ns)
         case Skipped() if health.probing_since_ns is not None:
-            return Step(replace(health, probing_since_ns=None, due_ns=now_ns + health.spec.interval_ns))
+            return HealthStep(replace(health, probing_since_ns=None, due_ns=now_ns + health.spec.interval_ns))
         case Froze() if not health.paused:
             dropped = DropProbe() if health.probing_since_ns is not None else None
-            return Step(replace(health, paused=True, probing_since_ns=None), dropped)
+            return HealthStep(replace(health, paused=True, probing_since_ns=None), dropped)
         case Thawed() if health.paused:
-            return Step(replace(health, paused=False, due_ns=now_ns + health.spec.interval_ns))
+            return HealthStep(replace(health, paused=False, due_ns=now_ns + health.spec.interval_ns))
     raise WrongState(f"{type(happening).__name__} while the check is {'paused' if health.paused else 'waiting'}")
 
 
-def _probed(health: Health, result: Result, now_ns: int) -> Step:
+def _probed(health: Health, result: ProbeResult, now_ns: int) -> HealthStep:
     spec = health.spec
     result = replace(result, output=result.output[:OUTPUT_MAX])
     failed = result.timed_out or result.status != Exited(0)
@@ -135,7 +135,7 @@ def _probed(health: Health, result: Result, now_ns: int) -> Step:
         due_ns=now_ns + spec.interval_ns,
     )
     follows = failed and streak >= spec.retries and spec.on_failure is not OnUnhealthy.NONE
-    return Step(after, spec.on_failure if follows else None)
+    return HealthStep(after, spec.on_failure if follows else None)
 
 
 def _is_forgiven(health: Health) -> bool:

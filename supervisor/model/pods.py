@@ -40,20 +40,20 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlace:
     """Where a container belongs. `sandbox` is a member's pod, as the annotation names it."""
 
     role: Role
     sandbox: str = ""
 
 
-def place(annotations: Mapping[str, str]) -> Place:
+def place(annotations: Mapping[str, str]) -> PodPlace:
     """Raises BadRequest, naming the keys, for words that are none, for a member of nothing, and for families that
     contradict each other."""
     found = [(family, _one(family, annotations)) for family in FAMILIES]
     told = [(family, each) for family, each in found if each is not None]
     if not told:
-        return Place(Role.SINGLE)
+        return PodPlace(Role.SINGLE)
     first_family, first = told[0]
     for family, each in told[1:]:
         if each != first:
@@ -64,22 +64,22 @@ def place(annotations: Mapping[str, str]) -> Place:
     return first
 
 
-def _one(family: Family, annotations: Mapping[str, str]) -> Place | None:
+def _one(family: Family, annotations: Mapping[str, str]) -> PodPlace | None:
     kind, sandbox = annotations.get(family.type_key), annotations.get(family.id_key, "")
     if kind is None:
         if sandbox:
             raise BadRequest(f"{family.id_key} is set without {family.type_key}; add {family.type_key}={MEMBER_WORD}")
         return None
     if kind == family.sandbox_word:
-        return Place(Role.SANDBOX)
+        return PodPlace(Role.SANDBOX)
     if kind != MEMBER_WORD:
         raise BadRequest(f"{family.type_key}={kind!r}: must be {family.sandbox_word} or {MEMBER_WORD}")
     if not sandbox:
         raise BadRequest(f"{family.type_key}={MEMBER_WORD} needs {family.id_key}=<id of the pod>")
-    return Place(Role.MEMBER, sandbox)
+    return PodPlace(Role.MEMBER, sandbox)
 
 
-def _words(place: Place) -> str:
+def _words(place: PodPlace) -> str:
     return f"member of {place.sandbox}" if place.role is Role.MEMBER else place.role.value
 
 
@@ -147,13 +147,13 @@ def _duty(pause: Container, member: Container) -> Duty | None:
     return None
 
 
-class State(StrEnum):
+class PodState(StrEnum):
     """crictl's two words, as tables show them; JSON has SANDBOX_READY and SANDBOX_NOTREADY."""
 
     READY = "Ready"
     NOT_READY = "NotReady"
 
 
-def state(pause: Phase) -> State:
+def state(pause: Phase) -> PodState:
     """A pod is as ready as its pause container is running."""
-    return State.READY if pause in (Phase.RUNNING, Phase.PAUSED) else State.NOT_READY
+    return PodState.READY if pause in (Phase.RUNNING, Phase.PAUSED) else PodState.NOT_READY

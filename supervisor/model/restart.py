@@ -72,7 +72,7 @@ DOCKERS = Backoff()
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnded:
     """Nothing follows until somebody asks."""
 
 
@@ -90,7 +90,7 @@ class RestartAt:
     failures: int
 
 
-Decision = Ended | RestartAt | RemoveNow
+Decision = RunEnded | RestartAt | RemoveNow
 
 
 def decide(
@@ -225,7 +225,7 @@ def _restart(container: Container, status: ExitStatus, now: BootTime, delay_ns: 
 
 def no_more(container: Container) -> Decision:
     """No further run by itself."""
-    return RemoveNow() if container.spec.auto_remove else Ended()
+    return RemoveNow() if container.spec.auto_remove else RunEnded()
 
 
 def _status_over_reboot(container: Container) -> ExitStatus | None:

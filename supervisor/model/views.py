@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from supervisor.model.execs import Exec
 from supervisor.model.health import Health
-from supervisor.model.pods import State
+from supervisor.model.pods import PodState
 from supervisor.model.values import Container, Counters, Pod, Process
 
 
@@ -29,7 +29,7 @@ class PodView:
     """A pod: its pause container, and its members in the order of their creation."""
 
     pod: Pod
-    state: State
+    state: PodState
     pause: View
     members: tuple[View, ...] = ()
 

@@ -25,7 +25,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProcess:
     """A process that some engine calls a container. `started_ticks` is None where the engine does not know it."""
 
     container: str  # ID@WHERE

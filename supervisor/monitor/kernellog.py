@@ -78,7 +78,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownKills:
     """What is known of memory kills before an end is weighed: `told` counts those that were reported while init lived,
     `before` those of before the process began; `asked_kill`: a client asked for SIGKILL."""
 
@@ -93,13 +93,15 @@ def since(age_seconds: float, now_us: Iterable[int]) -> Since:
     return Since(min(clocks) - age_us - SURE_US - round(age_us * DRIFT), max(clocks) - age_us)
 
 
-def is_wanted(report: Report, known: Known) -> bool:
+def is_wanted(report: Report, known: KnownKills) -> bool:
     """Whether the count leaves something open: it was not read at the end, or does not explain a SIGKILL."""
     unexplained = report.status == Signaled(SIGKILL) and report.oom_kills <= known.told and not known.asked_kill
     return not report.counted or unexplained
 
 
-def with_kills(report: Report, kills: Iterable[Kill], init: Process, inner: str, known: Known, began: Since) -> Report:
+def with_kills(
+    report: Report, kills: Iterable[Kill], init: Process, inner: str, known: KnownKills, began: Since
+) -> Report:
     """The report with what the log has of the run of `init` in the cgroup `inner`, a path without slashes around it.
 
     Init was a victim if the log has its number, and no other cgroup beside it, in its time. Of other processes only

@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class KernelStatus:
     """A wait status and whose it is. Without one: whether it may come yet. `executed`: the kernel has told that the
     process executed a program since it was held."""
 
@@ -54,7 +54,7 @@ class Word:
     executed: bool = False
 
 
-NO_WORD = Word()
+NO_WORD = KernelStatus()
 
 
 class KernelWord:
@@ -71,7 +71,7 @@ class KernelWord:
     def let_go(self, process: Process, pidfd: int) -> None:
         """Repeatable."""
 
-    def of(self, process: Process, pidfd: int) -> Word:
+    def of(self, process: Process, pidfd: int) -> KernelStatus:
         """Of a process that is dead, as its pidfd says, and that was held."""
         return NO_WORD
 
@@ -87,9 +87,9 @@ class ByPidfd(KernelWord):
 
     witness = KernelWitness.PIDFD
 
-    def of(self, process: Process, pidfd: int) -> Word:
+    def of(self, process: Process, pidfd: int) -> KernelStatus:
         try:
-            return Word(native.pidfd_exit_status(pidfd), Source.PIDFD)
+            return KernelStatus(native.pidfd_exit_status(pidfd), Source.PIDFD)
         except OSError:  # this kernel does not tell
             return NO_WORD
 
@@ -140,15 +140,15 @@ class ByEvents(KernelWord):
         if not fds and self._held.pop(process, None) is not None:
             self._lives.remove(process)
 
-    def of(self, process: Process, pidfd: int) -> Word:
+    def of(self, process: Process, pidfd: int) -> KernelStatus:
         is_all = self._drain()
         standing, status = self._lives.standing(process)
         executed = bool(self._lives.has_executed(process))
         if not is_all or standing is Standing.GOING_ON:
-            return Word(is_coming=standing is not Standing.LOST, executed=executed)
+            return KernelStatus(is_coming=standing is not Standing.LOST, executed=executed)
         if standing is Standing.ENDED:
-            return Word(status, Source.PROCEVENTS, executed=executed)
-        return Word(executed=executed)
+            return KernelStatus(status, Source.PROCEVENTS, executed=executed)
+        return KernelStatus(executed=executed)
 
     def has_executed(self, process: Process) -> bool | None:
         """A program, since it was held; None: nobody can tell. execve(2) itself sends the event: of one that has

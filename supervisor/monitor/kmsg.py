@@ -51,7 +51,7 @@ class KernelLog:
         self._kills: deque[kernellog.Kill] = deque(maxlen=KILLS_MAX)
         self._thread = threads.pool(1, "kmsg")
 
-    async def weigh(self, report: Report, inner: str, known: kernellog.Known) -> Report:
+    async def weigh(self, report: Report, inner: str, known: kernellog.KnownKills) -> Report:
         """The report, with what the log adds to its count of memory kills. Without a log, or with one that is not read
         in time, it stays as it is."""
         if report.init is None or not kernellog.is_wanted(report, known):

@@ -18,7 +18,7 @@ from pathlib import Path
 from shim import native, programs
 from supervisor.model.values import Source
 from supervisor.monitor import epoll, kernelword, procevents
-from supervisor.monitor.procevents import Ended
+from supervisor.monitor.procevents import ThreadEnded
 
 TEST_CODE = 43
 TEST_STATUS = TEST_CODE << 8  # wait status of an exit with that code, wait(2)
@@ -27,7 +27,7 @@ RECORD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Capability:
     """Whether it works here, what was seen, and what to do if it does not (empty when nothing is to do)."""
 
     works: bool
@@ -35,7 +35,7 @@ class Result:
     cure: str = ""
 
 
-def evidence(state: str) -> dict[Source, Result]:
+def evidence(state: str) -> dict[Source, Capability]:
     """Every source that can be tried, in order of trust. `state` is the state directory, or where it is going to be."""
     place = existing_parent(state)
     return {
@@ -56,28 +56,28 @@ def existing_parent(path: str) -> str:
     return str(found)
 
 
-def record(place: str) -> Result:
+def record(place: str) -> Capability:
     """A record's room can be set aside before the run begins, so that a full file system cannot take it."""
     cure = "choose a state directory on tmpfs, ext4, xfs or btrfs with free space (exitd --state)"
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".exitd-probe-") as file:
             os.posix_fallocate(file.fileno(), 0, RECORD_BYTES)
     except OSError as error:
-        return Result(False, f"no room can be set aside in {place}: {error.strerror}", cure)
-    return Result(True, f"room for a record can be set aside in {place}")
+        return Capability(False, f"no room can be set aside in {place}: {error.strerror}", cure)
+    return Capability(True, f"room for a record can be set aside in {place}")
 
 
-def fifo(place: str) -> Result:
+def fifo(place: str) -> Capability:
     """Four bytes go through a fifo there, opened as exitd and its shim open it."""
     cure = "choose another state directory (exitd --state)"
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".exitd-probe-") as directory:
             got = _through(os.path.join(directory, "fifo"))
     except OSError as error:
-        return Result(False, f"no fifo can be used in {place}: {error.strerror}", cure)
+        return Capability(False, f"no fifo can be used in {place}: {error.strerror}", cure)
     if got != struct.pack("i", TEST_CODE):
-        return Result(False, f"a fifo in {place} gave {got!r}", cure)
-    return Result(True, f"a fifo in {place} carries the number")
+        return Capability(False, f"a fifo in {place} gave {got!r}", cure)
+    return Capability(True, f"a fifo in {place} carries the number")
 
 
 def _through(path: str) -> bytes:
@@ -94,31 +94,31 @@ def _through(path: str) -> bytes:
         os.close(reader)
 
 
-def keeper() -> Result:
+def keeper() -> Capability:
     """exitd-keeper is there. What it needs of the kernel, PR_SET_CHILD_SUBREAPER, every kernel since 3.4 has."""
     try:
         path = programs.find("exitd-keeper")
     except FileNotFoundError as error:
-        return Result(False, "exitd-keeper is not found", str(error))
+        return Capability(False, "exitd-keeper is not found", str(error))
     if kernel() < (3, 4):
-        return Result(False, f"kernel {os.uname().release} has no subreapers", "run Linux 5.10 or newer")
-    return Result(True, f"{path} can inherit orphans (subreaper)")
+        return Capability(False, f"kernel {os.uname().release} has no subreapers", "run Linux 5.10 or newer")
+    return Capability(True, f"{path} can inherit orphans (subreaper)")
 
 
-def zombie() -> Result:
+def zombie() -> Capability:
     """A real zombie's wait status reads 43 in /proc: it reads 0 without CAP_SYS_PTRACE."""
     try:
         with _ending_child() as (pid, _):
             status = native.process_stat(pid)[3]
     except (OSError, subprocess.SubprocessError) as error:
-        return Result(False, f"/proc tells nothing of a zombie: {error}", "mount /proc without hidepid for root")
+        return Capability(False, f"/proc tells nothing of a zombie: {error}", "mount /proc without hidepid for root")
     if status != TEST_STATUS:
         cure = "run exitd as root with CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)"
-        return Result(False, f"the status of a zombie that exited {TEST_CODE} reads {status}", cure)
-    return Result(True, f"/proc/PID/stat told {TEST_CODE} of a zombie")
+        return Capability(False, f"the status of a zombie that exited {TEST_CODE} reads {status}", cure)
+    return Capability(True, f"/proc/PID/stat told {TEST_CODE} of a zombie")
 
 
-def pidfd() -> Result:
+def pidfd() -> Capability:
     """The kernel tells the status of a reaped child through a pidfd that was held: Linux 6.15 and newer."""
     try:
         with _ending_child() as (pid, fd):
@@ -127,15 +127,15 @@ def pidfd() -> Result:
     except (OSError, subprocess.SubprocessError) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOTTY, errno.EINVAL):
             cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
-            return Result(False, f"kernel {os.uname().release} does not tell exits through pidfds", cure)
-        return Result(False, f"pidfds do not work here: {error}", "allow pidfd_open (seccomp?), Linux 5.3 or newer")
+            return Capability(False, f"kernel {os.uname().release} does not tell exits through pidfds", cure)
+        return Capability(False, f"pidfds do not work here: {error}", "allow pidfd_open (seccomp?), Linux 5.3 or newer")
     if status != TEST_STATUS:
         cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
-        return Result(False, f"a pidfd of a child that exited {TEST_CODE} told {status}", cure)
-    return Result(True, f"PIDFD_GET_INFO told {TEST_CODE} of a reaped child")
+        return Capability(False, f"a pidfd of a child that exited {TEST_CODE} told {status}", cure)
+    return Capability(True, f"PIDFD_GET_INFO told {TEST_CODE} of a reaped child")
 
 
-def process_events() -> Result:
+def process_events() -> Capability:
     """The process events connector reports the end of a child, to this process as to anyone who listens."""
     cure = "nothing is wrong: the other sources do. It matters on kernels before 6.15, where pidfds tell nothing"
     try:
@@ -147,10 +147,10 @@ def process_events() -> Result:
         finally:
             kernelword.stop_listening(sock)
     except (OSError, subprocess.SubprocessError) as error:
-        return Result(False, getattr(error, "strerror", None) or str(error), cure)
+        return Capability(False, getattr(error, "strerror", None) or str(error), cure)
     if status != TEST_STATUS:
-        return Result(False, f"the process event of a child that exited {TEST_CODE} told {status}", cure)
-    return Result(True, f"the process events connector told {TEST_CODE} of a child")
+        return Capability(False, f"the process event of a child that exited {TEST_CODE} told {status}", cure)
+    return Capability(True, f"the process events connector told {TEST_CODE} of a child")
 
 
 def _status_by_event(sock: socket.socket, pid: int) -> int:
@@ -158,7 +158,7 @@ def _status_by_event(sock: socket.socket, pid: int) -> int:
     sock.settimeout(LIMIT_SECONDS)
     while True:
         event = procevents.parse(sock.recv(procevents.MESSAGE_BYTES))
-        if isinstance(event, Ended) and event.pid == event.tid == pid:
+        if isinstance(event, ThreadEnded) and event.pid == event.tid == pid:
             return event.status
 
 

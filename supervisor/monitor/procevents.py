@@ -65,7 +65,7 @@ class Executed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ThreadEnded:
     """One thread. `status` as wait(2) has it, of this thread alone."""
 
     pid: int
@@ -81,7 +81,7 @@ class Answered:
     error: int
 
 
-Message = Forked | Executed | Ended | Answered
+Message = Forked | Executed | ThreadEnded | Answered
 
 
 def request(operation: int, number: int) -> bytes:
@@ -109,7 +109,7 @@ def parse(data: bytes) -> Message | None:
         case 0x2:
             return Executed(two)
         case 0x80000000:
-            return Ended(two, one, three & 0xFFFF)
+            return ThreadEnded(two, one, three & 0xFFFF)
     return None
 
 
@@ -276,7 +276,7 @@ class Lives:
                 life = self._lives[pid]
                 life.threads, life.codes, life.leader_left, life.going = {pid}, [], None, None
                 life.executed = True
-            case Ended(pid) if pid in self._lives:
+            case ThreadEnded(pid) if pid in self._lives:
                 self._ended(self._lives[pid], message)
 
     def standing(self, process: Process) -> tuple[Standing, int | None]:
@@ -306,7 +306,7 @@ class Lives:
         life.threads, life.codes = set(threads.running), []
         life.leader_left = None if life.process.pid in threads.running else (life.leader_left or 0)
 
-    def _ended(self, life: Life, ended: Ended) -> None:
+    def _ended(self, life: Life, ended: ThreadEnded) -> None:
         is_leader = ended.tid == life.process.pid
         life.threads.discard(ended.tid)
         if (is_leader, ended.status) not in life.codes[-1:]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from shim import fields, record
 from shim.mark import MARK, STARTED, decode_mark, decode_started
 from shim.names import CREATED, LOCK, PLAN
-from supervisor.model.adoption import Entry, Foundling, Kind
+from supervisor.model.adoption import DirectoryEntry, EntryKind, Foundling
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.monitor.rundir import decode_process
@@ -20,10 +20,10 @@ T = TypeVar("T")
 MOST_BYTES = 65536  # of a file that is read here; the largest, a plan, has half of it
 MOST_ENTRIES = 1000  # of a run directory; the fullest has twelve
 KINDS = {
-    stat.S_IFDIR: Kind.DIRECTORY,
-    stat.S_IFREG: Kind.FILE,
-    stat.S_IFIFO: Kind.FIFO,
-    stat.S_IFLNK: Kind.LINK,
+    stat.S_IFDIR: EntryKind.DIRECTORY,
+    stat.S_IFREG: EntryKind.FILE,
+    stat.S_IFIFO: EntryKind.FIFO,
+    stat.S_IFLNK: EntryKind.LINK,
 }
 
 
@@ -40,10 +40,10 @@ def look(state: str, container_id: str) -> list[Foundling]:
     with contextlib.ExitStack() as stack:
         try:
             top_fd = _open(stack, f"{state}/c", None)
-            top = Entry(Kind.DIRECTORY, *_owner(os.fstat(top_fd)))
+            top = DirectoryEntry(EntryKind.DIRECTORY, *_owner(os.fstat(top_fd)))
             own = _entry(container_id, top_fd)
             way = (("c", top), (container_id, own))
-            if own.kind is not Kind.DIRECTORY:
+            if own.kind is not EntryKind.DIRECTORY:
                 return [Foundling(container_id, "", way)]
             own_fd = _open(stack, container_id, top_fd)
             runs = [name for name in _names(own_fd) if name.isascii() and name.isdigit()]
@@ -54,10 +54,10 @@ def look(state: str, container_id: str) -> list[Foundling]:
             return []
 
 
-def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, Entry], ...]) -> Foundling:
+def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, DirectoryEntry], ...]) -> Foundling:
     entry = _entry(run, own_fd)
     way = (*way, (run, entry))
-    if entry.kind is not Kind.DIRECTORY:
+    if entry.kind is not EntryKind.DIRECTORY:
         return Foundling(container_id, run, way)
     with contextlib.ExitStack() as stack:
         run_fd = _open(stack, run, own_fd)
@@ -85,7 +85,7 @@ def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, Entry],
 class _Reader:
     """The files of one run directory, each read as what it should be, or noted as unreadable."""
 
-    def __init__(self, run_fd: int, entries: dict[str, Entry]) -> None:
+    def __init__(self, run_fd: int, entries: dict[str, DirectoryEntry]) -> None:
         self._fd = run_fd
         self._entries = entries
         self.unreadable: dict[str, str] = {}
@@ -93,7 +93,7 @@ class _Reader:
     def read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
         """None: there is nothing, nothing that may be read, or nothing that could be understood."""
         entry = self._entries.get(name)
-        if entry is None or entry.kind is not Kind.FILE:
+        if entry is None or entry.kind is not EntryKind.FILE:
             return None
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
@@ -124,9 +124,9 @@ def _names(fd: int) -> list[str]:
         return [entry.name for entry, _ in zip(found, range(MOST_ENTRIES), strict=False)]
 
 
-def _entry(name: str, dir_fd: int) -> Entry:
+def _entry(name: str, dir_fd: int) -> DirectoryEntry:
     found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    return Entry(KINDS.get(stat.S_IFMT(found.st_mode), Kind.OTHER), *_owner(found))
+    return DirectoryEntry(KINDS.get(stat.S_IFMT(found.st_mode), EntryKind.OTHER), *_owner(found))
 
 
 def _owner(found: os.stat_result) -> tuple[int, bool]:

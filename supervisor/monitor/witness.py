@@ -20,7 +20,7 @@ from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.values import Process, Report, RunKey, Source
 from supervisor.monitor import control, epoll, keeper, procfs, rundir
-from supervisor.monitor.kernelword import NO_WORD, KernelWord, Word
+from supervisor.monitor.kernelword import NO_WORD, KernelStatus, KernelWord
 from supervisor.system import room
 
 log = structlog.get_logger(__name__)
@@ -412,7 +412,7 @@ class Watch(ShimWatch):
         self.executed = self.executed or bool(self._has_executed())
         return self.executed
 
-    def _kernels_word(self) -> Word:
+    def _kernels_word(self) -> KernelStatus:
         if self.init is None or self.init_fd < 0:
             return NO_WORD
         return self.senses.kernel.of(self.init, self.init_fd)

@@ -12,7 +12,7 @@ from supervisor.runtime.sandbox import ExitListener, OomListener
 from supervisor.streams.attach import Orders
 
 
-class Containers:
+class ContainerRuntimes:
     """ContainerManagers. Files and images are the same in both families."""
 
     def __init__(self, native: NativeContainers, foreign: ShimV2Containers) -> None:
@@ -74,7 +74,7 @@ class Containers:
         return await self.native.acknowledge_strangers(needed)
 
 
-class ExecProcesses:
+class ExecRuntimes:
     """ExecManagers, likewise."""
 
     def __init__(self, native: NativeExecs, foreign: ShimV2Execs) -> None:

@@ -45,7 +45,7 @@ class AlreadyStored(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Transaction:
     """What is stored together or not at all. Removals come first, so a name can pass on within one change.
 
     `ahead`: written for the next exitd before something is done of which nobody has been told; kept when exitd is
@@ -107,7 +107,7 @@ class Store:
         """The number of the newest event on the disk, 0 before the first."""
         return self._last
 
-    async def commit(self, change: Change, *, patient: bool = False) -> tuple[Event, ...]:
+    async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:
         """Stores the change; returns its events, numbered, once they are durable (but for `ahead`).
 
         `patient`: waits as long as the disk takes; for whoever tries again what was not stored.
@@ -118,7 +118,7 @@ class Store:
         future = self.commit_soon(change)
         return await (future if patient else self._within_limit(future))
 
-    def commit_soon(self, change: Change) -> asyncio.Future[tuple[Event, ...]]:
+    def commit_soon(self, change: Transaction) -> asyncio.Future[tuple[Event, ...]]:
         """`commit` without its limit. Changes are stored, and their futures resolved, in the order of the calls."""
         return self._writer.submit(partial(_apply, change), self._note_events, flush=not change.ahead)
 
@@ -378,7 +378,7 @@ def _event(row: tuple[Any, ...]) -> Event:
         return codec.damaged_event(seq, time_ns, str(error))
 
 
-def _apply(change: Change, connection: sqlite3.Connection) -> tuple[Event, ...]:
+def _apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, ...]:
     """In the writer thread, inside the change's savepoint."""
     for id in change.removed:
         connection.execute("DELETE FROM containers WHERE id = ?", (id,))

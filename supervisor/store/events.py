@@ -43,7 +43,7 @@ Item = Event | Bookmark | Lost
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedEvents:
     """What a subscriber asked for. Times are wall time, both ends included; `follow=False` ends at `end`."""
 
     filter: Filter = EVERYTHING
@@ -129,7 +129,7 @@ class EventLog:
         """
         newest = self._last
         cursor = await self._beginning(from_seq, since_ns, newest if follow else self._store.oldest_seq() - 1)
-        wanted = Wanted(filter, since_ns, until_ns, end=None if follow else newest)
+        wanted = WantedEvents(filter, since_ns, until_ns, end=None if follow else newest)
         return self._read(_Cursor(cursor, cursor), wanted)
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class EventLog:
             raise BadRequest(text, **limits)
         return from_seq - 1
 
-    async def _read(self, cursor: _Cursor, wanted: Wanted) -> AsyncGenerator[Item, None]:
+    async def _read(self, cursor: _Cursor, wanted: WantedEvents) -> AsyncGenerator[Item, None]:
         wake = asyncio.Event()
         self._join(wake)
         timer = self._wake_at(wanted.until_ns, wake)
@@ -186,7 +186,7 @@ class EventLog:
                 timer.cancel()
             self._wakes.discard(wake)
 
-    async def _catch_up(self, cursor: _Cursor, wanted: Wanted) -> AsyncGenerator[Item, None]:
+    async def _catch_up(self, cursor: _Cursor, wanted: WantedEvents) -> AsyncGenerator[Item, None]:
         """What is published beyond the cursor. The cursor moves before the item is shown."""
         while cursor.seq < (goal := self._last if wanted.end is None else min(wanted.end, self._last)):
             batch = await self._next_batch(cursor.seq, goal)

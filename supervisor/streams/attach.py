@@ -136,7 +136,7 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AttachTarget:
     """Whose streams: a container's run, or an exec in it. `over` returns once its end is stored."""
 
     name: str
@@ -148,7 +148,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedStreams:
     """What a client asks for. `lossless` False: what it does not read in time is dropped by the shim, and counted."""
 
     stdin: bool = True
@@ -174,10 +174,10 @@ class Dropped:
 Item = Output | Dropped
 
 
-class Session:
+class AttachSession:
     """Attached for the length of an `async with`. One task reads `items`, another one may give input meanwhile."""
 
-    def __init__(self, target: Target, wanted: Wanted) -> None:
+    def __init__(self, target: AttachTarget, wanted: WantedStreams) -> None:
         self.tty = target.tty
         self.stdin = wanted.stdin and target.stdin
         self._target = target

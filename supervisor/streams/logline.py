@@ -24,7 +24,7 @@ _CRI = re.compile(_DATE + rb" (stdout|stderr) (P|F) (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """A piece of output as the container wrote it: a whole line with its newline, or bytes without one."""
 
     time_ns: int  # CLOCK_REALTIME
@@ -43,7 +43,7 @@ class Malformed:
     line: bytes
 
 
-Item = Entry | Malformed
+Item = LogEntry | Malformed
 Read = Callable[[bytes], Item]  # of one line without its newline
 
 
@@ -52,7 +52,7 @@ def cri(line: bytes) -> Item:
     seconds = _seconds(match[1], match[3]) if match else None
     if match is None or seconds is None:
         return Malformed(line)
-    return Entry(_ns(seconds, match[2]), match[4].decode(), match[6] + b"\n" if match[5] == b"F" else match[6])
+    return LogEntry(_ns(seconds, match[2]), match[4].decode(), match[6] + b"\n" if match[5] == b"F" else match[6])
 
 
 def json_file(line: bytes) -> Item:
@@ -67,7 +67,7 @@ def json_file(line: bytes) -> Item:
     seconds = _seconds(match[1], match[3]) if match else None
     if not isinstance(payload, str) or stream not in ("stdout", "stderr") or match is None or seconds is None:
         return Malformed(line)
-    return Entry(_ns(seconds, match[2]), stream, payload.encode("utf-8", "replace"))
+    return LogEntry(_ns(seconds, match[2]), stream, payload.encode("utf-8", "replace"))
 
 
 READERS: dict[LogDriver, Read] = {LogDriver.CRI: cri, LogDriver.JSON_FILE: json_file}
@@ -123,7 +123,7 @@ class Window:
     def take(self, items: Iterable[Item]) -> list[Item]:
         return [item for item in items if isinstance(item, Malformed) or self._takes(item)]
 
-    def _takes(self, entry: Entry) -> bool:
+    def _takes(self, entry: LogEntry) -> bool:
         taken = self._taken.pop(entry.stream, None)
         if taken is None:
             taken = not self.is_before(entry) and not self.is_after(entry)
@@ -131,10 +131,10 @@ class Window:
             self._taken[entry.stream] = taken
         return taken
 
-    def is_before(self, entry: Entry) -> bool:
+    def is_before(self, entry: LogEntry) -> bool:
         return self._since_ns is not None and entry.time_ns < self._since_ns
 
-    def is_after(self, entry: Entry) -> bool:
+    def is_after(self, entry: LogEntry) -> bool:
         return self._until_ns is not None and entry.time_ns >= self._until_ns
 
 
@@ -147,7 +147,7 @@ class Stamps:
     def put(self, items: Iterable[Item]) -> list[Item]:
         return [item if isinstance(item, Malformed) else self._put(item) for item in items]
 
-    def _put(self, entry: Entry) -> Entry:
+    def _put(self, entry: LogEntry) -> LogEntry:
         goes_on = entry.stream in self._begun
         (self._begun.discard if entry.ends_line else self._begun.add)(entry.stream)
         return entry if goes_on else replace(entry, data=stamp(entry.time_ns) + b" " + entry.data)

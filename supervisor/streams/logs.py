@@ -15,7 +15,7 @@ from supervisor.system import inotify
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedLog:
     """Which log, and what of it. None: everything."""
 
     path: str  # of its current file
@@ -35,7 +35,7 @@ class Wanted:
         return lambda items: stamps.put(window.take(items)) if stamps else window.take(items)
 
 
-async def _opened(wanted: Wanted) -> Chain:
+async def _opened(wanted: WantedLog) -> Chain:
     log = Chain(wanted.path, READERS[wanted.driver])
     with undone_on_failure(log.close):
         if wanted.tail_lines is not None:
@@ -43,7 +43,7 @@ async def _opened(wanted: Wanted) -> Chain:
     return log
 
 
-async def read(wanted: Wanted) -> AsyncGenerator[list[Item], None]:
+async def read(wanted: WantedLog) -> AsyncGenerator[list[Item], None]:
     """What is in the log now, in portions; a missing file is an empty one. Raises OSError."""
     log, choose = await _opened(wanted), wanted.chooser()
     try:
@@ -58,7 +58,7 @@ async def read(wanted: Wanted) -> AsyncGenerator[list[Item], None]:
 
 
 async def follow(
-    wanted: Wanted, until_complete: Awaitable[object], changes: inotify.Inotify
+    wanted: WantedLog, until_complete: Awaitable[object], changes: inotify.Inotify
 ) -> AsyncGenerator[list[Item], None]:
     """Like `read`, and then what is added, until `until_complete` is done and the log has been read to its end.
 
@@ -119,7 +119,7 @@ class _Alarm:
         self._path = path
         self._event = asyncio.Event()
         self._watches = ExitStack()
-        self._file: inotify.Watch | None = None
+        self._file: inotify.InotifyWatch | None = None
 
     def __enter__(self) -> "_Alarm":
         self._watches.callback(self._forget_file)

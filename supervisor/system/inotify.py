@@ -45,7 +45,7 @@ _READ_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """One inotify event. `name` is the entry of a watched directory, bytes that are no UTF-8 kept by surrogates."""
 
     wd: int
@@ -59,7 +59,7 @@ class Overflow:
     """Changes were lost, nobody knows which: look at everything again."""
 
 
-Item = Change | Overflow
+Item = FileChange | Overflow
 Listener = Callable[[Item], None]
 
 
@@ -74,12 +74,14 @@ def parse(data: bytes) -> tuple[Item, ...]:
         name = data[at + _HEADER.size : at + _HEADER.size + length]
         if len(name) < length:
             return (*items, Overflow())
-        items.append(Overflow() if mask & IN_Q_OVERFLOW else Change(wd, mask, cookie, os.fsdecode(name.rstrip(b"\0"))))
+        items.append(
+            Overflow() if mask & IN_Q_OVERFLOW else FileChange(wd, mask, cookie, os.fsdecode(name.rstrip(b"\0")))
+        )
         at += _HEADER.size + length
     return tuple(items)
 
 
-class Watch:
+class InotifyWatch:
     """One listener's interest in one path; `close` ends it. Its listener runs in the event loop, not after `close`."""
 
     def __init__(self, owner: "Inotify", wd: int, mask: int, listener: Listener) -> None:
@@ -109,7 +111,7 @@ class Inotify:
         self._fd: int = self._manager.get_fd()
         os.set_inheritable(self._fd, False)  # pyinotify calls inotify_init without flags
         os.set_blocking(self._fd, False)
-        self._watches: dict[int, list[Watch]] = {}
+        self._watches: dict[int, list[InotifyWatch]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -118,14 +120,14 @@ class Inotify:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._fd, self._readable)
 
-    def watch(self, path: str, mask: int, listener: Listener) -> Watch:
+    def watch(self, path: str, mask: int, listener: Listener) -> InotifyWatch:
         """Tells `listener` of changes of `path` in `mask`, and of IN_UNMOUNT, IN_IGNORED and Overflow always.
 
         Raises OSError: ENOENT, EACCES, ENOSPC when fs.inotify.max_user_watches is reached, EILSEQ for a path that is no
         UTF-8 (pyinotify cannot pass it on).
         """
         wd = self._add(path, mask)
-        watch = Watch(self, wd, mask, listener)
+        watch = InotifyWatch(self, wd, mask, listener)
         self._watches.setdefault(wd, []).append(watch)
         return watch
 
@@ -139,7 +141,7 @@ class Inotify:
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), path) from refused
         return next(iter(found.values()))
 
-    def forget(self, watch: Watch) -> None:
+    def forget(self, watch: InotifyWatch) -> None:
         """What `Watch.close` calls. The kernel's watch goes with its last listener."""
         watches = self._watches.get(watch.wd)
         if watches is None or watch not in watches:
@@ -163,11 +165,11 @@ class Inotify:
         loop = self._loop or asyncio.get_running_loop()
         for watch in self._meant(item):
             loop.call_soon(watch.tell, item)
-        if isinstance(item, Change) and item.mask & IN_IGNORED and self._watches.pop(item.wd, None) is not None:
+        if isinstance(item, FileChange) and item.mask & IN_IGNORED and self._watches.pop(item.wd, None) is not None:
             self._manager.del_watch(item.wd)  # the kernel has dropped it: path deleted or unmounted
 
-    def _meant(self, item: Item) -> tuple[Watch, ...]:
-        if isinstance(item, Change):
+    def _meant(self, item: Item) -> tuple[InotifyWatch, ...]:
+        if isinstance(item, FileChange):
             return tuple(self._watches.get(item.wd, ()))
         return tuple(watch for watches in self._watches.values() for watch in watches)
 

@@ -16,10 +16,10 @@ from supervisor.system.inotify import (
     IN_ISDIR,
     IN_MOVED_FROM,
     IN_MOVED_TO,
-    Change,
+    FileChange,
     Inotify,
+    InotifyWatch,
     Item,
-    Watch,
 )
 
 MOST_LINKS = 40  # the kernel's own limit, path_resolution(7)
@@ -74,7 +74,7 @@ class PathWatch:
         self._inotify = inotify
         self._path = path
         self._on_change = on_change
-        self._watches: list[Watch] = []
+        self._watches: list[InotifyWatch] = []
 
     def renew(self) -> None:
         """Watches the way as it is now. What happens from here on is told. Raises OSError, with fewer changes told."""
@@ -114,11 +114,15 @@ class _Listener:
         self._on_change = on_change
 
     def __call__(self, item: Item) -> None:
-        if isinstance(item, Change) and item.name and (item.name not in self._names or self._is_being_written(item)):
+        if (
+            isinstance(item, FileChange)
+            and item.name
+            and (item.name not in self._names or self._is_being_written(item))
+        ):
             return
         self._on_change()
 
-    def _is_being_written(self, change: Change) -> bool:
+    def _is_being_written(self, change: FileChange) -> bool:
         """A file that is made is empty at first; its being closed is told too. A link is whole at once."""
         made = change.mask & IN_CREATE and not change.mask & IN_ISDIR
         return bool(made) and not os.path.islink(os.path.join(self._directory, change.name))

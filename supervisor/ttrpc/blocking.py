@@ -14,7 +14,7 @@ from shim.undo import undone_on_failure
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
 from supervisor.ttrpc.happenings import ClientEvent, Failed, Metadata, Received, Replied, nanoseconds
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.services import CallKind
 
 CONNECT_SECONDS = 5.0
 READ_BYTES = 65_536
@@ -58,7 +58,7 @@ class BlockingClient:
     ) -> M:
         """A unary call within `seconds`; None: as long as it takes."""
         limit = Limit(seconds)
-        stream = self._open(name, request, response_type, Kind.UNARY, limit, metadata)
+        stream = self._open(name, request, response_type, CallKind.UNARY, limit, metadata)
         event = self._next(stream, limit)
         assert isinstance(event, Replied)
         return cast(M, event.message)
@@ -79,7 +79,7 @@ class BlockingClient:
         The server is not told when the iterator is left before its end: what comes yet is dropped.
         """
         limit = Limit(seconds)
-        stream = self._open(name, request, response_type, Kind.SERVER, limit, metadata)
+        stream = self._open(name, request, response_type, CallKind.SERVER, limit, metadata)
         try:
             while isinstance(event := self._next(stream, limit.and_of(silent_seconds)), Received):
                 yield cast(M, event.message)
@@ -91,7 +91,7 @@ class BlockingClient:
         name: str,
         request: Message,
         response_type: type[Message],
-        kind: Kind,
+        kind: CallKind,
         limit: "Limit",
         metadata: Metadata,
     ) -> int:

@@ -12,8 +12,8 @@ from shim.undo import undone_on_failure
 from supervisor.model.errors import Code
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
-from supervisor.ttrpc.happenings import ClientEvent, Ended, Failed, Metadata, Received, Replied, nanoseconds
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.happenings import ClientEvent, Failed, Metadata, Received, Replied, StreamEnded, nanoseconds
+from supervisor.ttrpc.services import CallKind
 from supervisor.ttrpc.wire import MAX_UNSENT, Inbox, Wire
 
 CONNECT_SECONDS = 5.0
@@ -21,7 +21,7 @@ QUEUE_SECONDS = 0.02  # between two looks at a server's full queue of connection
 M = TypeVar("M", bound=Message)
 
 
-class Client(Wire):
+class TtrpcClient(Wire):
     """One connection. Calls raise CallFailed: what the server answered; DEADLINE_EXCEEDED by this end's own clock;
     RESOURCE_EXHAUSTED for what is too large, or when the server does not read; Closed.
 
@@ -56,7 +56,7 @@ class Client(Wire):
         self, name: str, request: Message, response_type: type[M], seconds: float | None, metadata: Metadata = ()
     ) -> M:
         """A unary call. One that was given up may still have its effect."""
-        stream = self._open(name, request, response_type, Kind.UNARY, seconds, metadata)
+        stream = self._open(name, request, response_type, CallKind.UNARY, seconds, metadata)
         reply: asyncio.Future[M] = self._loop.create_future()
         self._waiting[stream] = reply
         timer = self._timer(stream, seconds)
@@ -69,7 +69,7 @@ class Client(Wire):
     async def stream(
         self,
         name: str,
-        kind: Kind,
+        kind: CallKind,
         response_type: type[M],
         seconds: float | None,
         *,
@@ -121,7 +121,7 @@ class Client(Wire):
         name: str,
         request: Message | None,
         response_type: type[Message],
-        kind: Kind,
+        kind: CallKind,
         seconds: float | None,
         metadata: Metadata,
     ) -> int:
@@ -166,7 +166,7 @@ class Client(Wire):
 class Stream(Generic[M]):
     """A streaming call: an async iterator of responses. It raises CallFailed when the call does not end well."""
 
-    def __init__(self, client: Client, stream: int, inbox: Inbox) -> None:
+    def __init__(self, client: TtrpcClient, stream: int, inbox: Inbox) -> None:
         self._client = client
         self._stream = stream
         self._inbox = inbox
@@ -198,7 +198,7 @@ def _deliver(inbox: Inbox, event: ClientEvent) -> None:
         case Replied(_, message):
             inbox.put(message, 0)
             inbox.end()
-        case Ended():
+        case StreamEnded():
             inbox.end()
 
 

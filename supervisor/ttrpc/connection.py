@@ -18,7 +18,6 @@ from supervisor.ttrpc.frames import Decoder, Frame, Oversize
 from supervisor.ttrpc.happenings import (
     Aborted,
     ClientEvent,
-    Ended,
     Failed,
     Foreign,
     Metadata,
@@ -27,8 +26,9 @@ from supervisor.ttrpc.happenings import (
     Replied,
     Send,
     ServerEvent,
+    StreamEnded,
 )
-from supervisor.ttrpc.services import Kind, Method, Services
+from supervisor.ttrpc.services import CallKind, Method, Services
 
 MAX_STREAMS = 16_384  # calls under way on one connection
 MAX_TEXT = 16_384  # characters of an error's text
@@ -137,7 +137,7 @@ class ServerConnection:
         if first is not None:
             events.append(Received(stream, first, len(request.payload)))
         if frame.flags & frames.REMOTE_CLOSED:
-            events.append(Ended(stream))
+            events.append(StreamEnded(stream))
         else:
             self._receiving.add(stream)
         return events
@@ -158,7 +158,7 @@ class ServerConnection:
             events.append(Received(stream, message, len(frame.data)))
         if flags & frames.REMOTE_CLOSED:
             self._receiving.discard(stream)
-            events.append(Ended(stream))
+            events.append(StreamEnded(stream))
         return events
 
     def _oversize(self, item: Oversize) -> list[ServerEvent]:
@@ -186,7 +186,7 @@ class ServerConnection:
 
 @dataclass(slots=True)
 class _Pending:
-    kind: Kind
+    kind: CallKind
     response_type: type[Message]
     sending: bool
 
@@ -210,7 +210,7 @@ class ClientConnection:
         name: str,
         request: Message | None,
         response_type: type[Message],
-        kind: Kind = Kind.UNARY,
+        kind: CallKind = CallKind.UNARY,
         timeout_ns: int = 0,
         metadata: Metadata = (),
     ) -> tuple[int, bytes]:
@@ -226,7 +226,7 @@ class ClientConnection:
         pairs = [KeyValue(key=key, value=value) for key, value in metadata]
         whole = Request(service=service, method=method, payload=payload, timeout_nano=timeout_ns, metadata=pairs)
         flags = 0
-        if kind is not Kind.UNARY:
+        if kind is not CallKind.UNARY:
             flags = frames.REMOTE_OPEN if kind.client_streams else frames.REMOTE_CLOSED
         data = frames.encode(Frame(stream, frames.REQUEST, flags, whole.SerializeToString()))
         self._next += 2
@@ -289,7 +289,7 @@ class ClientConnection:
         if payload := response.payload:
             events.append(Received(frame.stream, pending.response_type.FromString(payload), len(payload)))
         self.forget(frame.stream)
-        return [*events, Ended(frame.stream)]
+        return [*events, StreamEnded(frame.stream)]
 
     def _data(self, frame: Frame, pending: _Pending) -> list[ClientEvent]:
         if not pending.kind.server_streams:
@@ -301,7 +301,7 @@ class ClientConnection:
             events.append(Received(frame.stream, message, len(frame.data)))
         if frame.flags & frames.REMOTE_CLOSED:
             self.forget(frame.stream)
-            events.append(Ended(frame.stream))
+            events.append(StreamEnded(frame.stream))
         return events
 
     def _failed(self, stream: int, error: CallFailed) -> Failed:

@@ -37,7 +37,7 @@ class Received(NamedTuple):
     size: int
 
 
-class Ended(NamedTuple):
+class StreamEnded(NamedTuple):
     """No more messages come on this stream. To a client: and it ended well."""
 
     stream: int
@@ -68,8 +68,8 @@ class Failed(NamedTuple):
     error: CallFailed
 
 
-ServerEvent = Send | Opened | Received | Ended | Aborted | Foreign
-ClientEvent = Replied | Received | Ended | Failed
+ServerEvent = Send | Opened | Received | StreamEnded | Aborted | Foreign
+ClientEvent = Replied | Received | StreamEnded | Failed
 
 
 def nanoseconds(seconds: float | None) -> int:

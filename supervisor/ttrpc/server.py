@@ -20,7 +20,7 @@ from supervisor.system.listening import Listener, bound, client_ceiling, limit
 from supervisor.ttrpc.connection import ServerConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
 from supervisor.ttrpc.frames import Frame
-from supervisor.ttrpc.happenings import Aborted, Ended, Foreign, Metadata, Opened, Received, Send, ServerEvent
+from supervisor.ttrpc.happenings import Aborted, Foreign, Metadata, Opened, Received, Send, ServerEvent, StreamEnded
 from supervisor.ttrpc.services import Services
 from supervisor.ttrpc.wire import LAST_WORDS_SECONDS, Inbox, Wire
 
@@ -34,7 +34,7 @@ _NS = 1_000_000_000
 log = structlog.get_logger(__name__)
 
 
-class Peer(NamedTuple):
+class PeerCredentials(NamedTuple):
     """Who connected, by the kernel's word."""
 
     uid: int
@@ -59,7 +59,7 @@ class Call:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> PeerCredentials:
         return self.connection.peer
 
     @property
@@ -88,7 +88,7 @@ class Server:
         self,
         services: Services,
         *,
-        check: Callable[[Peer], bool] = lambda peer: True,
+        check: Callable[[PeerCredentials], bool] = lambda peer: True,
         failure_of: Callable[[Exception], CallFailed | None] = failure_of,
         on_frame: Callable[["Connection", Frame], None] | None = None,
         on_lost: Callable[["Connection"], None] | None = None,
@@ -177,7 +177,7 @@ class Server:
 class Connection(Wire):
     """One client. `state` is for the hooks: whatever they want to remember of it."""
 
-    peer: Peer
+    peer: PeerCredentials
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Connection(Wire):
         connection = cast(socket.socket, transport.get_extra_info("socket"))
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, gid = _CREDENTIALS.unpack(credentials)
-        self.peer = Peer(uid, gid, pid)
+        self.peer = PeerCredentials(uid, gid, pid)
         try:
             admitted = self._server.admit(self)
         except Exception as error:  # asyncio would log it and go on with the connection
@@ -262,7 +262,7 @@ class Connection(Wire):
             case Received(stream, message, size):
                 if (inbox := self._inbox(stream)) is not None:
                     inbox.put(message, size)
-            case Ended(stream):
+            case StreamEnded(stream):
                 if (inbox := self._inbox(stream)) is not None:
                     inbox.end()
             case Send(data):

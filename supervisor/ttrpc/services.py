@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 
-class Kind(Enum):
+class CallKind(Enum):
     """Who sends more than one message."""
 
     UNARY = "unary"
@@ -34,7 +34,7 @@ class Method:
     request_type: type[Message]
     response_type: type[Message]
     handler: Callable[[Any, Any], Any]
-    kind: Kind = Kind.UNARY
+    kind: CallKind = CallKind.UNARY
 
 
 Services = Mapping[str, Mapping[str, Method]]  # by the service's full name, then the method's bare one

@@ -17,8 +17,8 @@ from google.protobuf.message import Message
 from supervisor.ttrpc.blocking import CONNECT_SECONDS, READ_BYTES, connected, limit_sends
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
-from supervisor.ttrpc.happenings import ClientEvent, Ended, Failed, Received, Replied, nanoseconds
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.happenings import ClientEvent, Failed, Received, Replied, StreamEnded, nanoseconds
+from supervisor.ttrpc.services import CallKind
 
 M = TypeVar("M", bound=Message)
 
@@ -30,7 +30,7 @@ class SingleCall(Generic[M]):
         self,
         path: str,
         name: str,
-        kind: Kind,
+        kind: CallKind,
         response_type: type[M],
         request: Message | None = None,
         *,
@@ -123,7 +123,7 @@ class SingleCall(Generic[M]):
                 return cast(M, message)
             case Failed(_, error):
                 raise self._failed(error)
-            case Ended():
+            case StreamEnded():
                 self.cancel()
         return None
 

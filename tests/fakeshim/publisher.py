@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.containerd.forward_pb2 import Envelope, ForwardRequest
-from supervisor.ttrpc.client import Client
+from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed
 
 FORWARD = "containerd.services.events.ttrpc.v1.Events/Forward"
@@ -23,7 +23,7 @@ class Publisher:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._queue: asyncio.Queue[tuple[str, Message]] = asyncio.Queue()
-        self._client: Client | None = None
+        self._client: TtrpcClient | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def tell(self, topic: str, event: Message) -> None:
@@ -46,7 +46,7 @@ class Publisher:
 
     async def _forward(self, topic: str, event: Message) -> None:
         if self._client is None or self._client.is_closed:
-            self._client = await Client.connect(os.environ["TTRPC_ADDRESS"], seconds=CALL_SECONDS)
+            self._client = await TtrpcClient.connect(os.environ["TTRPC_ADDRESS"], seconds=CALL_SECONDS)
         packed = Any(type_url=event.DESCRIPTOR.full_name, value=event.SerializeToString())
         now = stamp(time.time_ns())
         envelope = Envelope(timestamp=now, namespace=self._namespace, topic=topic, event=packed)

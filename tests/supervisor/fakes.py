@@ -18,7 +18,7 @@ from supervisor.engine.node import Node
 from supervisor.model.errors import StoreFailed
 from supervisor.model.values import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
 from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
-from supervisor.store.database import Change, Store
+from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system import background
 
@@ -186,7 +186,7 @@ class StubbornStore(Store):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.changes: list[Change] = []
+        self.changes: list[Transaction] = []
 
     @contextlib.contextmanager
     def slow(self) -> Iterator[None]:
@@ -200,7 +200,7 @@ class StubbornStore(Store):
             self._limit_seconds = limit_seconds
             gate.set()
 
-    async def commit(self, change: Change, *, patient: bool = False) -> tuple[Event, ...]:
+    async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:
         if self.refusals > 0:
             self.refusals -= 1
             raise StoreFailed("the disk is full")

@@ -15,7 +15,7 @@ from supervisor.runtime.foreign_shim import pumps
 from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.runtime.oci import bundle
 from supervisor.runtime.oci.runplan import Place
-from supervisor.streams.attach import Dropped, Orders, Session, Target, Wanted
+from supervisor.streams.attach import AttachSession, AttachTarget, Dropped, Orders, WantedStreams
 from tests.system import otherside, shimrig
 from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig
 from tests.system.streamrig import texts
@@ -100,10 +100,10 @@ class Stage:
         self.over.set()
         await limited(gone)
 
-    def session(self, wanted: Wanted | None = None, orders: Orders | None = None) -> Session:
+    def session(self, wanted: WantedStreams | None = None, orders: Orders | None = None) -> AttachSession:
         spec = self.container.spec
-        target = Target("web", self.path, spec.tty, spec.stdin, self.over.wait)
-        return Session(replace(target, orders=orders or Orders()), wanted or Wanted())
+        target = AttachTarget("web", self.path, spec.tty, spec.stdin, self.over.wait)
+        return AttachSession(replace(target, orders=orders or Orders()), wanted or WantedStreams())
 
     def log(self, stream: str = "stdout") -> bytes:
         return texts(self.log_path.read_bytes(), stream)
@@ -185,7 +185,7 @@ def lines(first: int, last: int) -> bytes:
     return b"".join(b"%0*d\n" % (otherside.LINE_BYTES - 1, number) for number in range(first, last + 1))
 
 
-async def collected(session: Session) -> bytes:
+async def collected(session: AttachSession) -> bytes:
     got = b""
     async for item in session.items():
         assert not isinstance(item, Dropped)

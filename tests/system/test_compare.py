@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from supervisor.compare.facts import Report, decode
+from supervisor.compare.facts import CompareReport, decode
 from supervisor.compare.machine import cgroup_of
 from tests.system.daemonrig import commands
 
@@ -62,7 +62,7 @@ class Comparison:
         list(self.lines())
         return self.process.wait(LIMIT_SECONDS)
 
-    def report(self) -> Report:
+    def report(self) -> CompareReport:
         return decode((self.place / "report.json").read_text())
 
     def own(self) -> list[tuple[int, str]]:
@@ -134,7 +134,7 @@ def test_every_way_that_is_here_is_measured_and_nothing_is_left(
     faults_are_true(report, here)
 
 
-def faults_are_true(report: Report, here: set[str]) -> None:
+def faults_are_true(report: CompareReport, here: set[str]) -> None:
     """exitd makes no exit up, whoever is killed or stopped."""
     assert {(one.way, one.victim, one.act) for one in report.faults} == {
         (way, victim, act) for way in here for victim in VICTIMS[way] for act in ("kill", "stop")

@@ -23,7 +23,7 @@ from supervisor.model.errors import CannotWatch
 from supervisor.model.values import Process, Source
 from supervisor.monitor import procevents
 from supervisor.monitor.epoll import Monitor
-from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelWord, Word
+from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelStatus, KernelWord
 from tests.supervisor.descriptors import open_now
 from tests.system import lives, shimrig
 from tests.system.clirig import Cli
@@ -320,7 +320,7 @@ def test_of_more_processes_than_a_filter_has_room_for_every_end_is_known() -> No
             each.communicate(timeout=LIMIT_SECONDS)
         for process, pidfd in held:
             until(lambda: not kernel.of(process, pidfd).is_coming, "its event does not come")  # noqa: B023
-            assert kernel.of(process, pidfd) == Word(7 << 8, Source.PROCEVENTS)
+            assert kernel.of(process, pidfd) == KernelStatus(7 << 8, Source.PROCEVENTS)
             kernel.let_go(process, pidfd)
             assert kernel.of(process, pidfd) == NO_WORD
             os.close(pidfd)

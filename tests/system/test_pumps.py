@@ -13,7 +13,7 @@ from supervisor.monitor import shims
 from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import pumps
 from supervisor.runtime.foreign_shim.pumps import Pumps
-from supervisor.streams.attach import Orders, Wanted
+from supervisor.streams.attach import Orders, WantedStreams
 from tests.system import pumprig, shimrig
 from tests.system.pumprig import KEY, PART_LINES, Other, Stage, collected, lines, play
 from tests.system.shimrig import Keeper, Rig
@@ -155,7 +155,7 @@ def test_input_before_the_fifos_are_opened_waits_and_a_detached_client_ends_noth
 
 def test_an_attached_client_gets_all_output_and_then_its_end(rig: Rig, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other, stage.session(Wanted(stdin=False)) as session:
+        async with pumprig.other(stage) as other, stage.session(WantedStreams(stdin=False)) as session:
             await other.do("open")
             other.ask("count", "out", 1, PART_LINES)
             reading = asyncio.create_task(collected(session))
@@ -191,7 +191,7 @@ def test_outputs_end_is_not_the_containers(rig: Rig, held: Keeper) -> None:
             await other.says(b"last words")
             await other.do("close", "out", "err")
             await stage.kill_pump(made)
-            async with stage.session(Wanted(stderr=False)) as session:
+            async with stage.session(WantedStreams(stderr=False)) as session:
                 await session.write(b"still read")
                 await session.settle()
             assert made.shim_of(KEY) is not None

@@ -14,7 +14,7 @@ from supervisor.monitor import rundir, shims
 from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import pumps
 from supervisor.runtime.foreign_shim.pumps import Pumps
-from supervisor.streams.attach import Orders, Output, Wanted
+from supervisor.streams.attach import Orders, Output, WantedStreams
 from tests.shim.test_journald import Journal
 from tests.system import pumprig
 from tests.system.pumprig import KEY, PART_LINES, SPEC, Stage, collected, lines, play
@@ -92,7 +92,7 @@ def test_a_terminal_is_one_fifo_each_way_and_its_size_the_managers(rig: Rig, hel
         async with pumprig.other(stage, ["in"]) as other:
             await other.do("open")
             await other.do("echo")
-            async with stage.session(Wanted(size=Winsize(4, 5)), Orders(resize=resize)) as session:
+            async with stage.session(WantedStreams(size=Winsize(4, 5)), Orders(resize=resize)) as session:
                 await session.write(b"typed")
                 await session.resize(Winsize(6, 7))
                 assert await anext(session.items()) == Output("stdout", b"typed")
@@ -127,7 +127,7 @@ def test_the_output_of_an_exec_waits_for_whoever_attaches(rig: Rig, held: Keeper
             await other.says(b"all of it")
         made.end(own.key)
         own.over.set()
-        async with own.session(Wanted(stdin=False)) as session:
+        async with own.session(WantedStreams(stdin=False)) as session:
             assert await collected(session) == b"all of it"
         await own.ended(made)
         await made.remove(own.key)

@@ -16,7 +16,7 @@ from protos.containerd import events_pb2 as pb
 from supervisor.model.errors import NameTaken, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimLost, WrongState
 from supervisor.model.taskfacts import Stdio
 from supervisor.runtime.foreign_shim.binary import find
-from supervisor.runtime.foreign_shim.link import Member, remove_dead_socket, socket_path
+from supervisor.runtime.foreign_shim.link import ShimMember, remove_dead_socket, socket_path
 from tests.supervisor.runtime.foreign_shim import rig
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, start_of
 from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS, Place, Task
@@ -147,7 +147,7 @@ def test_what_a_task_is_asked_meanwhile(runtime: str) -> None:
         assert created == pid == connected.task_pid and connected.shim_pid > 1
         state = await task.to.state("c1")
         assert (state.status, state.pid, state.exit_status, state.exited_at_ns) == ("running", pid, 0, 0)
-        assert await task.to.pids("c1") == (Member(pid),)
+        assert await task.to.pids("c1") == (ShimMember(pid),)
         await task.to.pause("c1")
         assert (await task.to.state("c1")).status == "paused"
         await task.to.resume("c1")
@@ -178,7 +178,7 @@ def test_an_exec_has_a_life_of_its_own(runtime: str) -> None:
         assert (deleted.pid, deleted.exit_status) == (pid, 3)
         await task.to.exec("c1", "e2", process_of("sleep", "1000"))
         second = await task.to.start("c1", "e2")
-        assert Member(second, "e2") in await task.to.pids("c1")
+        assert ShimMember(second, "e2") in await task.to.pids("c1")
         with pytest.raises(NameTaken):
             await task.to.exec("c1", "e2", process_of("true"))
         await task.to.kill("c1", signal.SIGTERM, "e2")

@@ -18,14 +18,14 @@ SECCOMP = ("seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.securi
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedPod:
     """Limits of processes and threads; 0 is none."""
 
     pids: int = 0
     of_containers: Mapping[str, int] = field(default_factory=dict)
 
 
-def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Notes) -> Asked:
+def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Notes) -> AskedPod:
     """Return what is asked. Notes what is refused, and what Kubernetes itself no longer reads."""
     pids, of_containers = 0, {}
     for key, each in annotations.fields() if annotations is not None else ():
@@ -42,7 +42,7 @@ def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Not
             each.refuse(notes, "exitd has no AppArmor profile of its own; drop it to run without")
         elif key.startswith(SECCOMP):
             each.warn(notes, "ignored, as by Kubernetes since 1.27; write securityContext.seccompProfile")
-    return Asked(pids, of_containers)
+    return AskedPod(pids, of_containers)
 
 
 def _limit(field: Field, notes: Notes) -> int:

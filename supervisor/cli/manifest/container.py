@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
-from supervisor.cli.manifest.annotations import Asked
+from supervisor.cli.manifest.annotations import AskedPod
 from supervisor.cli.manifest.expand import expand
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.podshape import amount, signal_number
@@ -33,7 +33,7 @@ class Pull(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PodMember:
     """A container of a pod as it will be asked for, its pod's id and its image's still open."""
 
     spec: pb.ContainerSpec
@@ -53,7 +53,7 @@ class Around:
     annotations: Mapping[str, str]
     security: Field | None
     limits: Mapping[str, Field]  # of memory and cpu, of the whole pod
-    asked: Asked
+    asked: AskedPod
     policy: str  # Always | OnFailure | Never
     grace_seconds: int
     pid: str
@@ -63,7 +63,7 @@ class Around:
     read_profile: Callable[[str], str]  # the text of a seccomp profile
 
 
-def member_of(container: Field, around: Around, notes: Notes, *, init: bool = False) -> Member:
+def member_of(container: Field, around: Around, notes: Notes, *, init: bool = False) -> PodMember:
     """Notes what is refused; the member is then of no use."""
     name = container.get("name")
     assert name is not None
@@ -93,7 +93,7 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
     _security(container, around, spec, notes)
     root = not_root(container.get("securityContext"), around.security)
     places = {NOT_ROOT: str(root)} if root is not None else {}
-    return Member(spec, _image(container, around, spec, notes), str(name), places)
+    return PodMember(spec, _image(container, around, spec, notes), str(name), places)
 
 
 def _words(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:

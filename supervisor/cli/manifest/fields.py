@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from supervisor.cli.manifest.marks import Mark, Number
-from supervisor.cli.manifest.tree import Node, kind_of
+from supervisor.cli.manifest.marks import Mark, MarkedNumber
+from supervisor.cli.manifest.tree import TreeNode, kind_of
 from supervisor.model.errors import BadRequest
 
 
@@ -21,7 +21,7 @@ class Notes:
             raise BadRequest("\n".join(self.refusals))
 
 
-class Wrong(Exception):
+class WrongField(Exception):
     """A field cannot be read; the text says where and why."""
 
 
@@ -31,15 +31,15 @@ class Field:
 
     file: str
     path: str
-    node: Node
+    node: TreeNode
     key: Mark | None = None  # where its name stands; its value may come from elsewhere, by an alias
 
     def __str__(self) -> str:
         mark = self.key or self.node.mark
         return f"{self.file}:{mark.line}:{mark.column}: {self.path}"
 
-    def wrong(self, what: str) -> Wrong:
-        return Wrong(f"{self}: {what}" if self.path else f"{str(self).removesuffix(': ')}: {what}")
+    def wrong(self, what: str) -> WrongField:
+        return WrongField(f"{self}: {what}" if self.path else f"{str(self).removesuffix(': ')}: {what}")
 
     def refuse(self, notes: Notes, what: str) -> None:
         notes.refusals.append(str(self.wrong(what)))
@@ -51,7 +51,7 @@ class Field:
     def is_empty(self) -> bool:
         """As good as absent: null, false, nothing, none."""
         match self.node.value:
-            case Number(text):
+            case MarkedNumber(text):
                 return text.strip("+-0.") == ""
             case value:
                 return not value
@@ -72,12 +72,12 @@ class Field:
         for name, node in self._parts().items():
             yield name, self._field(name, node)
 
-    def _parts(self) -> dict[str, Node]:
+    def _parts(self) -> dict[str, TreeNode]:
         if not isinstance(self.node.value, dict):
             raise self.wrong(f"must be a mapping; it is {kind_of(self.node.value)}")
         return self.node.value
 
-    def _field(self, name: str, node: Node) -> "Field":
+    def _field(self, name: str, node: TreeNode) -> "Field":
         plain = name.replace("-", "").replace("_", "").isalnum()
         step = (f".{name}" if self.path else name) if plain else f"[{name!r}]"
         return Field(self.file, f"{self.path}{step}", node, self.node.keys.get(name))
@@ -93,7 +93,7 @@ class Field:
         value = self.node.value
         if isinstance(value, str):
             return value
-        hint = "; write it in quotes" if isinstance(value, bool | Number) else ""
+        hint = "; write it in quotes" if isinstance(value, bool | MarkedNumber) else ""
         raise self.wrong(f"must be a text; it is {kind_of(value)}{hint}")
 
     def boolean(self) -> bool:
@@ -103,7 +103,7 @@ class Field:
 
     def integer(self, least: int = 0, most: int = (1 << 63) - 1) -> int:
         value = self.node.value
-        if not isinstance(value, Number):
+        if not isinstance(value, MarkedNumber):
             raise self.wrong(f"must be a whole number; it is {kind_of(value)}")
         digits = value.text.removeprefix("-")
         if not digits.isascii() or not digits.isdigit() or (digits[0] == "0" and digits != "0") or len(digits) > 20:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from json import JSONDecodeError, JSONDecoder
 
-from supervisor.cli.manifest.marks import BadText, End, Event, Mark, Number, Scalar, Start
+from supervisor.cli.manifest.marks import BadText, End, Event, Mark, MarkedNumber, Scalar, Start
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
@@ -85,7 +85,7 @@ class _Reader:
     def _plain(self, mark: Mark) -> Scalar:
         if number := _NUMBER.match(self._text, self._at):
             self._at = number.end()
-            return Scalar(mark, Number(number[0]))
+            return Scalar(mark, MarkedNumber(number[0]))
         word = _WORD.match(self._text, self._at)
         if word and word[0] in _WORDS:
             self._at = word.end()

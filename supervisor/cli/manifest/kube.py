@@ -14,13 +14,13 @@ from supervisor.cli.manifest.annotations import annotated
 from supervisor.cli.manifest.container import (
     POLICIES,
     Around,
-    Member,
+    PodMember,
     cpu_milli,
     member_of,
     memory_bytes,
     pod_seccomp,
 )
-from supervisor.cli.manifest.fields import Field, Notes, Wrong, flag_of, text_of
+from supervisor.cli.manifest.fields import Field, Notes, WrongField, flag_of, text_of
 from supervisor.cli.manifest.podshape import POD
 from supervisor.cli.manifest.rights import fs_group
 from supervisor.model.errors import BadRequest
@@ -46,8 +46,8 @@ class PodPlan:
     name: str
     namespace: str
     pause: pb.ContainerSpec
-    inits: tuple[Member, ...]
-    members: tuple[Member, ...]
+    inits: tuple[PodMember, ...]
+    members: tuple[PodMember, ...]
     host_paths: tuple[HostPath, ...]
 
 
@@ -69,7 +69,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ManifestSource:
     """One file: its name for people, its text, and where its relative paths begin."""
 
     file: str
@@ -82,7 +82,7 @@ def no_profiles(file: str) -> str:
 
 
 def play(
-    sources: tuple[Source, ...],
+    sources: tuple[ManifestSource, ...],
     new_uid: Callable[[], str],
     runtime: str = "",
     read_profile: Callable[[str], str] = no_profiles,
@@ -105,7 +105,7 @@ def play(
     return Play(pods, tuple(notes.warnings))
 
 
-def names(sources: tuple[Source, ...]) -> tuple[tuple[str, str], ...]:
+def names(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
     """(namespace, name) of each pod: what `--down` needs, from files that may ask for what is not known here."""
     notes = Notes()
     found: list[tuple[str, str]] = []
@@ -123,12 +123,12 @@ def _full_name(document: Field, notes: Notes) -> list[tuple[str, str]]:
         if name is not None:
             return [(text_of(document.get("metadata", "namespace"), NAMESPACE), name.text())]
         document.refuse(notes, "metadata.name is missing")
-    except Wrong as error:
+    except WrongField as error:
         notes.refusals.append(str(error))
     return []
 
 
-def _objects(source: Source, notes: Notes) -> list[Field]:
+def _objects(source: ManifestSource, notes: Notes) -> list[Field]:
     """The documents of a file; a List stands for its items."""
     found = []
     is_json = source.file.endswith(".json")
@@ -137,7 +137,7 @@ def _objects(source: Source, notes: Notes) -> list[Field]:
         try:
             inner = document.get("items") if text_of(document.get("kind")) == "List" else None
             found += list(inner.items()) if inner is not None else [document]
-        except Wrong as error:
+        except WrongField as error:
             notes.refusals.append(str(error))
     return found
 
@@ -146,7 +146,7 @@ def _is_pod(document: Field, notes: Notes) -> bool:
     try:
         kind = document.get("kind")
         word = text_of(kind)
-    except Wrong as error:
+    except WrongField as error:
         notes.refusals.append(str(error))
         return False
     if kind is None:
@@ -156,7 +156,7 @@ def _is_pod(document: Field, notes: Notes) -> bool:
     return word == "Pod"
 
 
-def _pod(document: Field, source: Source, machine: Machine, notes: Notes) -> PodPlan:
+def _pod(document: Field, source: ManifestSource, machine: Machine, notes: Notes) -> PodPlan:
     spec = document.get("spec")
     assert spec is not None
     paths: list[HostPath] = []
@@ -177,7 +177,7 @@ def _around(
     spec: Field,
     volumes: Mapping[str, Callable[[str, bool], pb.Mount]],
     machine: Machine,
-    source: Source,
+    source: ManifestSource,
     notes: Notes,
 ) -> Around:
     metadata = document.get("metadata")
@@ -276,7 +276,7 @@ def _host_path(path: str, destination: str, read_only: bool) -> pb.Mount:
     return pb.Mount(source=path, destination=destination, read_only=read_only)
 
 
-def _check_names(pods: tuple[PodPlan, ...], documents: list[tuple[Field, Source]], notes: Notes) -> None:
+def _check_names(pods: tuple[PodPlan, ...], documents: list[tuple[Field, ManifestSource]], notes: Notes) -> None:
     """Pods and containers share one space of names in each namespace."""
     seen: dict[tuple[str, str], str] = {}
     for pod, (document, _) in zip(pods, documents, strict=True):

@@ -12,13 +12,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class MarkedNumber:
     """A number as it was written: what it is worth is for its reader to say, exactly."""
 
     text: str
 
 
-Value = str | Number | bool | None
+Value = str | MarkedNumber | bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from supervisor.cli.manifest import quantity
 from supervisor.cli.manifest.fields import Field, Notes
-from supervisor.cli.manifest.marks import Number
+from supervisor.cli.manifest.marks import MarkedNumber
 from supervisor.cli.manifest.rights import capability_name
 from supervisor.cli.manifest.shape import (
     Check,
@@ -57,7 +57,7 @@ NO_DEVICES = "exitd gives out no devices"
 def amount(field: Field) -> Fraction:
     """A quantity. Raises Wrong."""
     value = field.node.value
-    word = value.text if isinstance(value, Number) else field.text()
+    word = value.text if isinstance(value, MarkedNumber) else field.text()
     try:
         found = quantity.parse(word)
     except ValueError as error:

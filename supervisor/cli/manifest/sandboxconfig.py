@@ -11,7 +11,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
-from supervisor.cli.manifest.marks import Number
+from supervisor.cli.manifest.marks import MarkedNumber
 from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_PROFILE, NO_WINDOWS
 from supervisor.cli.manifest.shape import (
     Check,
@@ -48,7 +48,7 @@ class SandboxConfig:
 def mode(field: Field) -> str:
     """A namespace's mode, by its number or its name. Raises Wrong."""
     value = field.node.value
-    if isinstance(value, Number):
+    if isinstance(value, MarkedNumber):
         return MODES[field.integer(0, len(MODES) - 1)]
     if field.text() not in MODES:
         raise field.wrong(f"{field.text()!r} is none of {', '.join(MODES)}")
@@ -80,7 +80,7 @@ _NAMESPACES = Object(
 )
 _PROFILE = Object(
     {
-        "profile_type": unless(("Unconfined", Number("1")), forbidden(NO_PROFILE)),
+        "profile_type": unless(("Unconfined", MarkedNumber("1")), forbidden(NO_PROFILE)),
         "localhost_ref": refused(NO_PROFILE),
     },
     required=("profile_type",),
@@ -90,7 +90,7 @@ PROFILES = ("RuntimeDefault", "Unconfined", "Localhost")  # SecurityProfile.Prof
 
 def profile_type(field: Field) -> str:
     """By its number or its name. Raises Wrong."""
-    if isinstance(field.node.value, Number):
+    if isinstance(field.node.value, MarkedNumber):
         return PROFILES[field.integer(0, len(PROFILES) - 1)]
     if field.text() not in PROFILES:
         raise field.wrong(f"{field.text()!r} is none of {', '.join(PROFILES)}")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from supervisor.cli.manifest.fields import Field, Notes, Wrong
+from supervisor.cli.manifest.fields import Field, Notes, WrongField
 
 Check = Callable[[Field, Notes], None]
 
@@ -19,7 +19,7 @@ def read(get: Callable[[Field], object]) -> Check:
     def check(field: Field, notes: Notes) -> None:
         try:
             get(field)
-        except Wrong as error:
+        except WrongField as error:
             notes.refusals.append(str(error))
 
     return check
@@ -87,7 +87,7 @@ class Object:
     def __call__(self, field: Field, notes: Notes) -> None:
         try:
             parts = dict(field.fields())
-        except Wrong as error:
+        except WrongField as error:
             notes.refusals.append(str(error))
             return
         for name in self.required:
@@ -117,7 +117,7 @@ def items(check: Check) -> Check:
     def all_of(field: Field, notes: Notes) -> None:
         try:
             parts = field.items()
-        except Wrong as error:
+        except WrongField as error:
             notes.refusals.append(str(error))
             return
         for part in parts:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from supervisor.cli.manifest import jsontext
-from supervisor.cli.manifest.marks import Alias, BadText, End, Event, Mark, Number, Scalar, Start, Value
+from supervisor.cli.manifest.marks import Alias, BadText, End, Event, Mark, MarkedNumber, Scalar, Start, Value
 from supervisor.model.errors import BadRequest
 
 MOST_CHARACTERS = 1 << 20
@@ -31,11 +31,11 @@ _NUMBER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A part of a document. A mapping's keys are told with their own marks."""
 
     mark: Mark
-    value: "Value | tuple[Node, ...] | Mapping[str, Node]"
+    value: "Value | tuple[TreeNode, ...] | Mapping[str, TreeNode]"
     keys: Mapping[str, Mark] = field(default_factory=dict)
 
 
@@ -46,7 +46,7 @@ def kind_of(value: object) -> str:
             return "null"
         case bool():
             return "a boolean"
-        case Number():
+        case MarkedNumber():
             return "a number"
         case str():
             return "a text"
@@ -55,7 +55,7 @@ def kind_of(value: object) -> str:
     return "a mapping"
 
 
-def documents(text: str, file: str, *, json: bool = False) -> tuple[Node, ...]:
+def documents(text: str, file: str, *, json: bool = False) -> tuple[TreeNode, ...]:
     """All documents that are not empty; JSON is one. Raises BadRequest with file, line, column and field."""
     if len(text) > MOST_CHARACTERS:
         raise BadRequest(f"{file}: more than {MOST_CHARACTERS} characters are not read", file=file)
@@ -78,10 +78,10 @@ class _Open:
     """A mapping or list whose end has not come yet."""
 
     start: Start
-    parts: dict[str, Node] = field(default_factory=dict)
+    parts: dict[str, TreeNode] = field(default_factory=dict)
     keys: dict[str, Mark] = field(default_factory=dict)
-    items: list[Node] = field(default_factory=list)
-    merged: list[Node] = field(default_factory=list)
+    items: list[TreeNode] = field(default_factory=list)
+    merged: list[TreeNode] = field(default_factory=list)
     key: str | None = None
     key_mark: Mark = BEGINNING
 
@@ -90,9 +90,9 @@ class _Composer:
     """Events into nodes, without recursion: a document may be as deep as MOST_DEPTH, and no deeper."""
 
     def __init__(self) -> None:
-        self.done: list[Node] = []
+        self.done: list[TreeNode] = []
         self._open: list[_Open] = []
-        self._anchors: dict[str, Node] = {}
+        self._anchors: dict[str, TreeNode] = {}
 
     def path(self) -> str:
         """Where in the document the text has come to."""
@@ -125,7 +125,7 @@ class _Composer:
                 if self._wants_key():
                     self._key(mark, value, anchor)
                 else:
-                    self._part(Node(mark, value), anchor)
+                    self._part(TreeNode(mark, value), anchor)
 
     def _wants_key(self) -> bool:
         return bool(self._open) and self._open[-1].start.is_map and self._open[-1].key is None
@@ -138,10 +138,10 @@ class _Composer:
             first = here.keys[value]
             raise BadText(mark, f"the key {value!r} is here twice; the first one is in line {first.line}")
         if anchor:
-            self._anchors[anchor] = Node(mark, value)
+            self._anchors[anchor] = TreeNode(mark, value)
         here.key, here.key_mark = value, mark
 
-    def _part(self, node: Node, anchor: str) -> None:
+    def _part(self, node: TreeNode, anchor: str) -> None:
         if anchor:
             self._anchors[anchor] = node
         if not self._open:
@@ -169,11 +169,11 @@ class _Composer:
             for key, node in other.value.items():
                 here.parts.setdefault(key, node)
                 here.keys.setdefault(key, other.keys[key])
-        whole = Node(here.start.mark, here.parts if here.start.is_map else tuple(here.items), here.keys)
+        whole = TreeNode(here.start.mark, here.parts if here.start.is_map else tuple(here.items), here.keys)
         self._part(whole, here.start.anchor)
 
 
-def _merged(node: Node) -> list[Node]:
+def _merged(node: TreeNode) -> list[TreeNode]:
     found = list(node.value) if isinstance(node.value, tuple) else [node]
     if not all(isinstance(each.value, dict) for each in found):
         raise BadText(node.mark, "<< merges mappings; this is something else")
@@ -223,7 +223,7 @@ def _scalar(event: yaml.ScalarEvent, mark: Mark) -> Value:
         return None
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
-    return Number(word) if _NUMBER.fullmatch(word) else word
+    return MarkedNumber(word) if _NUMBER.fullmatch(word) else word
 
 
 def _check_text(mark: Mark, value: Value) -> None:

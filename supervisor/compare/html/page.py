@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from string import Template
 
-from supervisor.compare.facts import Fault, Report, Way, encode
+from supervisor.compare.facts import CompareReport, Fault, Way, encode
 from supervisor.compare.html.parts import Part, Table, main, parts
 from supervisor.compare.html.plots import SIGNS, mark, nothing, svg
 from supervisor.compare.html.tags import Markup, join, tag
@@ -18,7 +18,7 @@ _ACTS = {"kill": "killed", "stop": "stopped"}
 _MOST_TOLD = 3  # different words in a cell; all are in the table below
 
 
-def page(report: Report) -> str:
+def page(report: CompareReport) -> str:
     """BadReport when a figure is none that can be drawn."""
     checked(report)
     # Whole and compact. No sign of it could end the element it stands in.
@@ -32,19 +32,19 @@ def page(report: Report) -> str:
     )
 
 
-def picture(report: Report) -> str:
+def picture(report: CompareReport) -> str:
     """The main plots as one SVG file for a page elsewhere; what was not measured is left out. BadReport as above."""
     return f"{svg('comparison', main(checked(report)) or (nothing(),), alone=True)}\n"
 
 
-def _conditions(report: Report) -> Markup:
+def _conditions(report: CompareReport) -> Markup:
     if not report.conditions:
         return _soft("The report says nothing of the conditions of its run.")
     said = (tag("div", tag("dt", name), tag("dd", value)) for name, value in report.conditions)
     return join(_soft("One run of exitctl compare, under these conditions:"), tag("dl", *said))
 
 
-def _taking_part(report: Report) -> Markup:
+def _taking_part(report: CompareReport) -> Markup:
     """Those that were measured with their marks, then those that were not, with the reason."""
     there = [way for way in report.ways if not way.why_not]
     rows = (
@@ -60,7 +60,7 @@ def _taking_part(report: Report) -> Markup:
     )
 
 
-def _mark(report: Report, way: Way, at: int) -> Markup:
+def _mark(report: CompareReport, way: Way, at: int) -> Markup:
     return Markup(mark(f"way-{at}", looks(keys(report))[way.key]))
 
 
@@ -87,7 +87,7 @@ def _table(table: Table) -> Markup:
     return tag("details", tag("summary", "The figures: ", table.caption), _grid(table.head, rows, table.caption))
 
 
-def _faults(report: Report) -> Markup:
+def _faults(report: CompareReport) -> Markup:
     """Who was killed or stopped just when a container ended, and what each way then said."""
     title = "Somebody is killed or stopped when a container ends"
     if not report.faults:
@@ -114,7 +114,7 @@ def _faults(report: Report) -> Markup:
     )
 
 
-def _counted(report: Report, by_way: dict[str, list[Fault]]) -> str:
+def _counted(report: CompareReport, by_way: dict[str, list[Fault]]) -> str:
     counts = Counter(fault.verdict for fault in report.faults)
     said = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in (*VERDICTS, *sorted(set(counts) - set(VERDICTS))))
     bad = {way: sum(fault.verdict in ("wrong", "lost") for fault in mine) for way, mine in by_way.items()}

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from supervisor.compare.facts import Memory, Report, Restart
-from supervisor.compare.html.plots import Drawing, Line, Row, lines, shares, strips
+from supervisor.compare.facts import CompareReport, Memory, Restart
+from supervisor.compare.html.plots import Drawing, PlotLine, Row, lines, shares, strips
 from supervisor.compare.html.text import against, listed, pair, samples, sentence, turn
 from supervisor.compare.looks import looks
 from supervisor.compare.summary import VERDICTS, Band, band, curve, fates, keys, names
@@ -83,17 +83,17 @@ PANELS = {
 }
 
 
-def parts(report: Report) -> tuple[Part, ...]:
+def parts(report: CompareReport) -> tuple[Part, ...]:
     return memory(report), latency(report), storms(report), restarts(report)
 
 
-def main(report: Report) -> tuple[Drawing, ...]:
+def main(report: CompareReport) -> tuple[Drawing, ...]:
     """The plots of the picture: memory as a pod grows, and how soon an exit is known, as far as they were measured."""
     found = (memory(report).drawings.get("memory-daemon"), _latency(report, "exit"))
     return tuple(each for each in found if each)
 
 
-def memory(report: Report) -> Part:
+def memory(report: CompareReport) -> Part:
     """What stays with a pod while it runs, as its members grow in number."""
     shown = {key: found for key, panel in PANELS.items() if (found := _by_members(report, panel))}
     missing = dict.fromkeys(names(report)[row.way] for row in report.memory if row.kernel_kb is None)
@@ -107,7 +107,7 @@ def memory(report: Report) -> Part:
     )
 
 
-def _by_members(report: Report, panel: Panel) -> dict[str, dict[int, Band]]:
+def _by_members(report: CompareReport, panel: Panel) -> dict[str, dict[int, Band]]:
     """By way and number of members; nothing where there is no sample."""
     found: dict[str, dict[int, list[float]]] = {}
     for row in sorted(report.memory, key=lambda row: (keys(report).index(row.way), row.members)):
@@ -116,7 +116,7 @@ def _by_members(report: Report, panel: Panel) -> dict[str, dict[int, Band]]:
     return {way: {at: each for at in rows if (each := band(rows[at]))} for way, rows in found.items()}
 
 
-def _grows(report: Report, panel: Panel, found: dict[str, dict[int, Band]]) -> Drawing:
+def _grows(report: CompareReport, panel: Panel, found: dict[str, dict[int, Band]]) -> Drawing:
     most = max(members for rows in found.values() for members in rows)
     at_most = {way: rows[most].median for way, rows in found.items() if most in rows}
     told = [against(report, at_most, panel.unit)]
@@ -125,11 +125,11 @@ def _grows(report: Report, panel: Panel, found: dict[str, dict[int, Band]]) -> D
         told += [said] if (said := turn(first, second)) else []
     count = samples((each.n for rows in found.values() for each in rows.values()), "a point")
     said = sentence(f"{panel.subject}, at {several(most, 'member')}: {'; '.join(told)} ({count})")
-    drawn = [Line(names(report)[way], looks(keys(report))[way], tuple(rows.items())) for way, rows in found.items()]
+    drawn = [PlotLine(names(report)[way], looks(keys(report))[way], tuple(rows.items())) for way, rows in found.items()]
     return lines(panel.title, panel.note, _ALONG, said, panel.unit, drawn)
 
 
-def _members(report: Report, panel: Panel, found: dict[str, dict[int, Band]]) -> Table:
+def _members(report: CompareReport, panel: Panel, found: dict[str, dict[int, Band]]) -> Table:
     rows = (
         (names(report)[way], f"{members:,}", *_banded(each, panel.unit))
         for way, bands in found.items()
@@ -138,7 +138,7 @@ def _members(report: Report, panel: Panel, found: dict[str, dict[int, Band]]) ->
     return Table(panel.title, ("way", "members", *BANDED), tuple(rows))
 
 
-def latency(report: Report) -> Part:
+def latency(report: CompareReport) -> Part:
     """How long starts and exits take, idle and under load. Starts before exits, and before what else there is."""
     whats = dict.fromkeys(sorted((row.what for row in report.latencies), key=lambda what: what != "start"))
     found = {what: drawing for what in whats if (drawing := _latency(report, what))}
@@ -151,7 +151,7 @@ def latency(report: Report) -> Part:
     )
 
 
-def _timed(report: Report, what: str) -> dict[tuple[str, str], tuple[float, ...]]:
+def _timed(report: CompareReport, what: str) -> dict[tuple[str, str], tuple[float, ...]]:
     """By way and load, idle before busy."""
     found: dict[tuple[str, str], tuple[float, ...]] = {}
     loads = sorted(dict.fromkeys(row.load for row in report.latencies), key=lambda load: load != "idle")
@@ -161,7 +161,7 @@ def _timed(report: Report, what: str) -> dict[tuple[str, str], tuple[float, ...]
     return found
 
 
-def _latency(report: Report, what: str) -> Drawing | None:
+def _latency(report: CompareReport, what: str) -> Drawing | None:
     """None when nothing of the kind was measured."""
     found = _timed(report, what)
     told = []
@@ -173,14 +173,14 @@ def _latency(report: Report, what: str) -> Drawing | None:
     return strips(_TITLES.get(what, what), "time", " ".join(told), milliseconds, rows) if rows else None
 
 
-def _loaded(report: Report, what: str) -> Table:
+def _loaded(report: CompareReport, what: str) -> Table:
     rows = (
         (names(report)[way], load, *_banded(band(ms), milliseconds)) for (way, load), ms in _timed(report, what).items()
     )
     return Table(_TITLES.get(what, what), ("way", "load", *BANDED), tuple(rows), words=2)
 
 
-def storms(report: Report) -> Part:
+def storms(report: CompareReport) -> Part:
     """Many inits killed at once: how long until the first, the second ... the last exit is known."""
     counts = sorted({storm.count for storm in report.storms})
     found = {count: curves for count in counts if (curves := _curves(report, count))}
@@ -193,13 +193,13 @@ def storms(report: Report) -> Part:
     )
 
 
-def _curves(report: Report, count: int) -> dict[str, tuple[Band, ...]]:
+def _curves(report: CompareReport, count: int) -> dict[str, tuple[Band, ...]]:
     """Of storms of that size, by way."""
     mine = {way: [each for each in report.storms if (each.way, each.count) == (way, count)] for way in keys(report)}
     return {way: found.points for way, each in mine.items() if (found := curve(each))}
 
 
-def _storm(report: Report, count: int, curves: dict[str, tuple[Band, ...]]) -> Drawing:
+def _storm(report: CompareReport, count: int, curves: dict[str, tuple[Band, ...]]) -> Drawing:
     named = names(report)
     last = {way: points[-1].median for way, points in curves.items() if len(points) >= count}
     short = [f"{named[way]} ({len(points):,})" for way, points in curves.items() if way not in last]
@@ -207,12 +207,12 @@ def _storm(report: Report, count: int, curves: dict[str, tuple[Band, ...]]) -> D
     told += [f"fewer than {count:,} notices came with {listed(short)}"] if short else []
     rounds = samples((points[0].n for points in curves.values()), "a line").replace("sample", "round")
     said = " ".join(map(sentence, (*told, f"Medians of {rounds}")))
-    drawn = [Line(named[way], looks(keys(report))[way], tuple(enumerate(curves[way], 1))) for way in curves]
+    drawn = [PlotLine(named[way], looks(keys(report))[way], tuple(enumerate(curves[way], 1))) for way in curves]
     title, along = f"{count:,} exits at once", "exits known to the client"
     return lines(title, "time since the kill", along, said, milliseconds, drawn, even=True)
 
 
-def _notices(report: Report, count: int, curves: dict[str, tuple[Band, ...]]) -> Table:
+def _notices(report: CompareReport, count: int, curves: dict[str, tuple[Band, ...]]) -> Table:
     """First, middle and last notice; every single one is in the data."""
     rows = (
         (names(report)[way], f"{at:,}", *_banded(points[at - 1], milliseconds))
@@ -222,7 +222,7 @@ def _notices(report: Report, count: int, curves: dict[str, tuple[Band, ...]]) ->
     return Table(f"{count:,} exits at once", ("way", "notice", *BANDED), tuple(rows))
 
 
-def restarts(report: Report) -> Part:
+def restarts(report: CompareReport) -> Part:
     """The daemon killed among live containers: until every wait works again, and what became of exits meanwhile."""
     groups: dict[tuple[str, int], list[Restart]] = {}
     for row in sorted(report.restarts, key=lambda row: (keys(report).index(row.way), row.live)):
@@ -246,7 +246,7 @@ def _ms(rows: Iterable[Restart]) -> tuple[float, ...]:
     return tuple(value for row in rows for value in row.ms)
 
 
-def _rebuilt(report: Report, groups: dict[tuple[str, int], list[Restart]]) -> str:
+def _rebuilt(report: CompareReport, groups: dict[tuple[str, int], list[Restart]]) -> str:
     most = max(live for _, live in groups)
     medians = {way: each.median for (way, live), rows in groups.items() if live == most and (each := band(_ms(rows)))}
     said = sentence(f"with {most:,} live every wait works again after {against(report, medians, milliseconds)}")

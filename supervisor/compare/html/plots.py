@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from supervisor.compare.looks import GREEN, INK, PURPLE, VERMILION, YELLOW, Look
+from supervisor.compare.looks import GREEN, INK, PURPLE, VERMILION, YELLOW, WayLook
 from supervisor.compare.summary import Band, band
 from supervisor.compare.words import Unit, clean, number, short
 
@@ -65,9 +65,9 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     name: str
-    look: Look
+    look: WayLook
     points: tuple[tuple[float, Band], ...]  # at least one; in the order of their first figure
 
 
@@ -75,13 +75,13 @@ class Line:
 class Row:
     name: str
     part: str  # idle, busy, 100 live ...
-    look: Look
+    look: WayLook
     values: tuple[float, ...] = ()  # samples
     counts: Mapping[str, int] = field(default_factory=dict)  # how many exits, by verdict
 
 
 def lines(
-    title: str, note: str, along: str, told: str, unit: Unit, found: Sequence[Line], *, even: bool = False
+    title: str, note: str, along: str, told: str, unit: Unit, found: Sequence[PlotLine], *, even: bool = False
 ) -> Drawing:
     """Lines with their bands. `even`: every figure of the bottom axis counts alike, and of the lines it matters how
     they end; else each of its figures was chosen, and is a tick."""
@@ -106,11 +106,11 @@ def lines(
     return Drawing(title, told, LINES_HEIGHT, draw)
 
 
-def _end(line: Line) -> float:
+def _end(line: PlotLine) -> float:
     return line.points[-1][1].median
 
 
-def _line(axes: Axes, line: Line, low: float | None) -> None:
+def _line(axes: Axes, line: PlotLine, low: float | None) -> None:
     points = thinned(line.points, MOST_POINTS)
     x = [at for at, _ in points]
     bands = ((_held(b.p5, low), _held(b.median, low), _held(b.p95, low)) for _, b in points)
@@ -198,7 +198,7 @@ def svg(key: str, drawings: Sequence[Drawing], *, alone: bool = False) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def mark(key: str, look: Look) -> str:
+def mark(key: str, look: WayLook) -> str:
     """The marker of a way by itself."""
     with matplotlib.rc_context(_STYLE):
         figure = _figure(16, 16)
@@ -266,7 +266,7 @@ def _note(words: str, *, log: bool, banded: bool) -> str:
     return f"{words}{', logarithmic' if log else ''}{'; band: p5 to p95' if banded else ''}"
 
 
-def _marked(look: Look) -> dict[str, Any]:
+def _marked(look: WayLook) -> dict[str, Any]:
     """With a thin edge in the colour of text, since not every colour stands out on white."""
     edge = {"markeredgecolor": INK, "markeredgewidth": 0.6, "clip_on": False}
     return {"color": look.colour, "linewidth": 2, "marker": look.marker, "markersize": 8, **edge}

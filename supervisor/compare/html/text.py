@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from supervisor.compare.facts import Report
+from supervisor.compare.facts import CompareReport
 from supervisor.compare.summary import names
 from supervisor.compare.words import Unit
 
@@ -11,7 +11,7 @@ PEERS = ("exitd-runc", "containerd-runc")
 DESIGNS = ("shim per container", "shim per pod")  # the two that are compared; what a way's design begins with
 
 
-def pair(report: Report, found: Mapping[str, float]) -> tuple[str, str] | None:
+def pair(report: CompareReport, found: Mapping[str, float]) -> tuple[str, str] | None:
     """The plain peers where both have a figure, else the first way of each design that has one."""
     if all(key in found for key in PEERS):
         return PEERS
@@ -22,7 +22,7 @@ def pair(report: Report, found: Mapping[str, float]) -> tuple[str, str] | None:
     return (first[0], first[1]) if first[0] is not None and first[1] is not None else None
 
 
-def against(report: Report, found: Mapping[str, float], unit: Unit) -> str:
+def against(report: CompareReport, found: Mapping[str, float], unit: Unit) -> str:
     """The two designs' figures, and the least and the most of all ways."""
     named = names(report)
     if not found:

@@ -29,7 +29,7 @@ from supervisor.monitor import procfs, rundir
 from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import binary, options, place, process, pumps, strays
 from supervisor.runtime.foreign_shim.hub import Hub, Run
-from supervisor.runtime.foreign_shim.link import CALL_SECONDS, Link
+from supervisor.runtime.foreign_shim.link import CALL_SECONDS, ShimLink
 from supervisor.runtime.foreign_shim.logfifo import LogFifo
 from supervisor.runtime.foreign_shim.parting import SILENT_SECONDS, part, part_from_nameless
 from supervisor.runtime.foreign_shim.place import Contact
@@ -139,7 +139,7 @@ class ShimV2Containers:
         self._watch(container, run, init)
         return init
 
-    async def _know_shim(self, run: Run, link: Link) -> None:
+    async def _know_shim(self, run: Run, link: ShimLink) -> None:
         """If it tells. Whether it lives is for those who watch it to find out."""
         with contextlib.suppress(ExitdError):
             run.shim = process_of((await link.connect(run.key.container)).shim_pid) or run.shim
@@ -161,7 +161,7 @@ class ShimV2Containers:
             raise WrongState(f"{container.spec.name} has no shim", id=container.id)
         return run
 
-    async def _to(self, container: Container) -> Link:
+    async def _to(self, container: Container) -> ShimLink:
         return await self._run(container).peer.link()
 
     async def start_process(self, container: Container) -> None:
@@ -280,7 +280,7 @@ class ShimV2Containers:
 
         return Orders(resize, close_stdin)
 
-    async def _of(self, key: RunKey) -> Link:
+    async def _of(self, key: RunKey) -> ShimLink:
         run = self._hub.get(RunKey(key.container, key.run))
         if run is None:
             raise WrongState(f"{key.container[:12]} has no shim", id=key.container)

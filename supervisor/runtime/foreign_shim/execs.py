@@ -23,7 +23,7 @@ from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import procfs, rundir
 from supervisor.runtime.foreign_shim import place, pumps
 from supervisor.runtime.foreign_shim.hub import Hub, Run
-from supervisor.runtime.foreign_shim.link import Link
+from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.watching import as_named
 from supervisor.runtime.oci import bundle, cgroups, command, execspec, spec
 from supervisor.runtime.oci.execs import document_env
@@ -51,7 +51,7 @@ class ShimV2Execs:
     def _run(self, key: RunKey) -> Run | None:
         return self._hub.get(RunKey(key.container, key.run))
 
-    async def _to(self, container: Container) -> tuple[Run, Link]:
+    async def _to(self, container: Container) -> tuple[Run, ShimLink]:
         run = self._run(RunKey(container.id, container.run))
         if run is None:
             raise WrongState(f"{container.spec.name} has ended", id=container.id)

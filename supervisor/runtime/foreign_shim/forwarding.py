@@ -17,7 +17,7 @@ from protos.containerd import events_pb2 as pb
 from protos.containerd.forward_pb2 import ForwardRequest
 from supervisor.model.errors import CannotStart
 from supervisor.system.listening import peer_ceiling
-from supervisor.ttrpc.server import Call, Peer, Server
+from supervisor.ttrpc.server import Call, PeerCredentials, Server
 from supervisor.ttrpc.services import Method
 
 SERVICE = "containerd.services.events.ttrpc.v1.Events"
@@ -83,5 +83,5 @@ def unpacked(packed: Any) -> Message | None:
         return None
 
 
-def _is_us(peer: Peer) -> bool:
+def _is_us(peer: PeerCredentials) -> bool:
     return peer.uid in (0, os.geteuid())

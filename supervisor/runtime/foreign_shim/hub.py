@@ -18,8 +18,8 @@ from supervisor.runtime.foreign_shim.logfifo import LogFifo
 from supervisor.runtime.foreign_shim.peer import Peer
 from supervisor.runtime.foreign_shim.place import Contact
 from supervisor.runtime.foreign_shim.pumps import Pumps
-from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, Deletion, Word, instant_ns
-from supervisor.runtime.foreign_shim.watching import Watching
+from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, Deletion, ShimWord, instant_ns
+from supervisor.runtime.foreign_shim.watching import ShimWatching
 from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.bundle import cgroups_path
 from supervisor.runtime.oci.oomwatch import OomWatch
@@ -75,7 +75,7 @@ class Hub:
         """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
         self.place = where
         self.pumps = pumps
-        self.watching = Watching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions)
+        self.watching = ShimWatching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions)
         self.on_silence: Callable[[RunKey, bool], None] = lambda key, silent: None
         self._runs: dict[str, Run] = {}
         self._on_exit: ExitListener | None = None
@@ -158,7 +158,7 @@ class Hub:
         except (ExitdError, OSError) as error:
             log.warning("the shim's delete failed, something may be left", container=container_id, why=str(error))
             return Deletion(failed=True)
-        return Deletion(Word(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None)
+        return Deletion(ShimWord(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None)
 
     def is_lone(self, run: Run) -> bool:
         return self.is_alone(run.path, run.peer.contact.address)
@@ -206,7 +206,7 @@ class Hub:
         else:
             exec_id = event.id if event.id != event.container_id else ""
             key = RunKey(event.container_id, run.key.run, exec_id)
-            self.watching.event_came(key, Word(event.exit_status, instant_ns(event.exited_at)), event.pid)
+            self.watching.event_came(key, ShimWord(event.exit_status, instant_ns(event.exited_at)), event.pid)
 
     def _out_of_memory(self, run: Run) -> None:
         """A shim whose containers are processes of this host reports what their cgroup counts. What another one reports

@@ -22,8 +22,8 @@ from supervisor.model.errors import BadRequest, Code, ShimFailed, ShimLost, Time
 from supervisor.model.taskfacts import RootMount, Stdio
 from supervisor.runtime.foreign_shim.binary import Address, Deleted
 from supervisor.runtime.foreign_shim.refusals import refusal
-from supervisor.runtime.foreign_shim.verdict import Word, instant_ns
-from supervisor.ttrpc.client import Client
+from supervisor.runtime.foreign_shim.verdict import ShimWord, instant_ns
+from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 
 OPEN_SECONDS = 5.0
@@ -40,7 +40,7 @@ M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ShimState:
     """`status`: unknown | created | running | stopped | paused | pausing. The last two are 0 until the end."""
 
     status: str
@@ -50,7 +50,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ShimMember:
     """A process of a container. `exec_id`: it is this exec's first one. Several containers may have one pid."""
 
     pid: int
@@ -77,7 +77,7 @@ class Stats:
 NOTHING = Stdio()
 
 
-class Link:
+class ShimLink:
     """One connection. `exec_id` names an exec; without it init is meant.
 
     All calls raise what `refusal` makes of the answer, TimedOut by this end's own clock, and ShimLost when the
@@ -87,7 +87,7 @@ class Link:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.closed = asyncio.Event()
-        self._client: Client | None = None
+        self._client: TtrpcClient | None = None
         self._version = address.version
         self._settled = False  # some call was answered under this version
 
@@ -97,7 +97,7 @@ class Link:
         link = cls(address)
         path = socket_path(address.address)
         try:
-            link._client = await Client.connect(path, link.closed.set, seconds)
+            link._client = await TtrpcClient.connect(path, link.closed.set, seconds)
         except Closed as error:
             # Only these mean that nobody is there. Another trouble, such as too many open files, is this end's own.
             nobody = isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError | NotADirectoryError)
@@ -142,16 +142,16 @@ class Link:
         request = pb.StartRequest(id=id, exec_id=exec_id)
         return (await self._call("Start", request, pb.StartResponse, seconds)).pid
 
-    async def state(self, id: str, exec_id: str = "", *, seconds: float = CALL_SECONDS) -> State:
+    async def state(self, id: str, exec_id: str = "", *, seconds: float = CALL_SECONDS) -> ShimState:
         answer = await self._call("State", pb.StateRequest(id=id, exec_id=exec_id), pb.StateResponse, seconds)
         known = process_pb2.Status.DESCRIPTOR.values_by_number.get(answer.status)
         status = known.name.lower() if known is not None else "unknown"
-        return State(status, answer.pid, answer.exit_status, instant_ns(answer.exited_at))
+        return ShimState(status, answer.pid, answer.exit_status, instant_ns(answer.exited_at))
 
-    async def wait(self, id: str, exec_id: str = "") -> Word:
+    async def wait(self, id: str, exec_id: str = "") -> ShimWord:
         """However long it takes. A word without a time is none: the shim has nothing to tell of an end."""
         answer = await self._call("Wait", pb.WaitRequest(id=id, exec_id=exec_id), pb.WaitResponse, None)
-        return Word(answer.exit_status, instant_ns(answer.exited_at))
+        return ShimWord(answer.exit_status, instant_ns(answer.exited_at))
 
     async def kill(
         self, id: str, signal: int, exec_id: str = "", *, everyone: bool = False, seconds: float = CALL_SECONDS
@@ -179,9 +179,9 @@ class Link:
         answer = await self._call("Delete", pb.DeleteRequest(id=id, exec_id=exec_id), pb.DeleteResponse, seconds)
         return Deleted(answer.pid, answer.exit_status, instant_ns(answer.exited_at))
 
-    async def pids(self, id: str, *, seconds: float = CALL_SECONDS) -> tuple[Member, ...]:
+    async def pids(self, id: str, *, seconds: float = CALL_SECONDS) -> tuple[ShimMember, ...]:
         answer = await self._call("Pids", pb.PidsRequest(id=id), pb.PidsResponse, seconds)
-        return tuple(Member(each.pid, _exec_of(each.info)) for each in answer.processes)
+        return tuple(ShimMember(each.pid, _exec_of(each.info)) for each in answer.processes)
 
     async def pause(self, id: str, *, seconds: float = CALL_SECONDS) -> None:
         await self._call("Pause", pb.PauseRequest(id=id), Empty, seconds)

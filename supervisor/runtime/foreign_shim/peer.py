@@ -13,7 +13,7 @@ import structlog
 
 from supervisor.model.errors import ExitdError, ShimLost, TimedOut
 from supervisor.runtime.foreign_shim.binary import Address
-from supervisor.runtime.foreign_shim.link import Link
+from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.place import Contact
 
 PLAIN = frozenset({"containerd-shim-runc-v2", "containerd-shim-exitd-v2"})  # see `verdict.Seen`
@@ -39,7 +39,7 @@ class Peer:
         self.silent = False
         self.is_plain = os.path.basename(contact.program) in PLAIN
         self._on_silence = on_silence
-        self._link: Link | None = None
+        self._link: ShimLink | None = None
         self._opening = asyncio.Lock()
         self._closed = False
 
@@ -52,7 +52,7 @@ class Peer:
         if self._link is not None:
             await self._link.closed.wait()
 
-    async def link(self) -> Link:
+    async def link(self) -> ShimLink:
         """One that works, as far as can be seen. ShimLost when there is none to be had any more, TimedOut when the shim
         takes none."""
         async with self._opening:
@@ -60,7 +60,7 @@ class Peer:
                 raise ShimLost(f"the shim of {self.id[:12]} is gone", id=self.id)
             if self._link is None or self._link.closed.is_set():
                 try:
-                    self._link = await Link.open(self.address, OPEN_SECONDS)
+                    self._link = await ShimLink.open(self.address, OPEN_SECONDS)
                 except ShimLost:
                     self.lost.set()
                     raise

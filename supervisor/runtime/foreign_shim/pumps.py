@@ -36,7 +36,7 @@ TELL_SECONDS = 0.1  # between two tries to tell a pump of the end
 log = structlog.get_logger(__name__)
 
 
-class Wanted(Protocol):
+class WantedPump(Protocol):
     """What of a container's or an exec's spec says which streams there are."""
 
     @property
@@ -99,7 +99,7 @@ class Pumps:
         self._goodbyes: dict[RunKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def begin(self, key: RunKey, directory: rundir.RunDirectory, wanted: Wanted) -> Fifos:
+    async def begin(self, key: RunKey, directory: rundir.RunDirectory, wanted: WantedPump) -> Fifos:
         """Before the other's shim is asked to create: the fifos in the directory, which has a plan of this module and
         is taken over, and a pump at them. ShimFailed, TimedOut: then there is none."""
         pump = self._pumps[key] = Pump(key, directory, self._senses)

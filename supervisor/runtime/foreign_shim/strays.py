@@ -12,7 +12,7 @@ from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.runtime.foreign_shim.binary import Address, read_start_output
-from supervisor.runtime.foreign_shim.link import Link, remove_dead_socket
+from supervisor.runtime.foreign_shim.link import ShimLink, remove_dead_socket
 from supervisor.system import regular
 
 NAME = "address"
@@ -37,7 +37,7 @@ async def end_stray(bundle: str, id: str) -> bool:
     if address is None:
         return False
     try:
-        link = await Link.open(address)
+        link = await ShimLink.open(address)
     except ExitdError as error:
         log.debug("nobody is there to be ended", id=id, address=address.address, why=str(error))
         remove_socket(address)

@@ -22,7 +22,7 @@ NO_STATUS = "shim-number-impossible"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ShimWord:
     """An end as a shim tells it. `at_ns` 0: it gave no time, as of something that has not ended."""
 
     number: int
@@ -33,7 +33,7 @@ class Word:
 class Deletion:
     """What came of a shim's `delete`. `failed`: what was left of the container may run on."""
 
-    word: Word | None = None
+    word: ShimWord | None = None
     failed: bool = False
 
 
@@ -54,8 +54,8 @@ class Seen:
     """
 
     process: Process | None
-    wait: Word | None = None
-    event: Word | None = None
+    wait: ShimWord | None = None
+    event: ShimWord | None = None
     event_seconds: float = 0.0  # since it came
     kernel_status: int | None = None
     lost: bool = False
@@ -113,7 +113,7 @@ def _report(seen: Seen, status: ExitStatus, source: Source, at_ns: int, *, at_is
     )
 
 
-def _told(seen: Seen, word: Word, source: Source) -> Report:
+def _told(seen: Seen, word: ShimWord, source: Source) -> Report:
     """The shim's word, and with it, or against it, the kernel's."""
     status, at_ns = number_status(word.number, is_plain=seen.is_plain), word.at_ns or seen.now_ns
     if seen.kernel_status is not None:

@@ -18,7 +18,7 @@ from supervisor.monitor import epoll
 from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.monitor.witness import BEGINS_SECONDS
 from supervisor.runtime.foreign_shim.peer import Peer
-from supervisor.runtime.foreign_shim.verdict import NOT_DELETED, Deletion, Seen, Word, judge
+from supervisor.runtime.foreign_shim.verdict import NOT_DELETED, Deletion, Seen, ShimWord, judge
 from supervisor.system import room
 
 ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed
@@ -41,8 +41,8 @@ class Watched:
     init: Process | None = None
     init_fd: int = -1
     own: bool = True
-    wait: Word | None = None
-    event: Word | None = None
+    wait: ShimWord | None = None
+    event: ShimWord | None = None
     event_at: float = 0.0  # loop time
     lost: bool = False
     deleted: Deletion = NOT_DELETED
@@ -73,7 +73,7 @@ class Watched:
             self.init_fd = -1
 
 
-class Watching:
+class ShimWatching:
     """One per daemon; belongs to its event loop. `tell` hears of each end once."""
 
     def __init__(
@@ -238,7 +238,7 @@ class Watching:
         link = await watched.peer.link()
         state = await link.state(watched.key.container, watched.key.exec_id)
         if state.status == "stopped" and state.exited_at_ns:
-            watched.wait = Word(state.exit_status, state.exited_at_ns)
+            watched.wait = ShimWord(state.exit_status, state.exited_at_ns)
             self.look(watched)
         return watched.wait is not None or state.status != "stopped"
 
@@ -251,7 +251,7 @@ class Watching:
         except ExitdError:
             return False
 
-    def event_came(self, key: RunKey, word: Word, pid: int = 0) -> None:
+    def event_came(self, key: RunKey, word: ShimWord, pid: int = 0) -> None:
         """A TaskExit. The second one of a process is no news, nor is a late one of the run before."""
         watched = self._watched.get(key)
         known = watched.init.pid if watched is not None and watched.init is not None else 0

@@ -17,7 +17,7 @@ PF_FORKNOEXEC = 0x40  # include/linux/sched.h; kept until the process is reaped
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class CgroupMember:
     """One process. `parent_inside`: its parent is in another pid namespace than this daemon: one of a container's."""
 
     parent: int
@@ -29,14 +29,14 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BegunProcess:
     """`process`: the first that has begun. `undecided`: somebody lives that may begin yet."""
 
     process: Process | None = None
     undecided: bool = False
 
 
-def find(members: Mapping[int, Member], since_ticks: int, known: Collection[int]) -> Found:
+def find(members: Mapping[int, CgroupMember], since_ticks: int, known: Collection[int]) -> BegunProcess:
     """`known`: pids that have a name already."""
     strangers = {
         pid: each
@@ -48,19 +48,19 @@ def find(members: Mapping[int, Member], since_ticks: int, known: Collection[int]
     }
     begun = sorted((each.started_ticks, pid) for pid, each in strangers.items() if each.began and each.session == pid)
     undecided = any(not each.began and not each.dead for each in strangers.values())
-    return Found(Process(begun[0][1], begun[0][0]) if begun else None, undecided)
+    return BegunProcess(Process(begun[0][1], begun[0][0]) if begun else None, undecided)
 
 
-def look(pids: Iterable[int]) -> dict[int, Member]:
+def look(pids: Iterable[int]) -> dict[int, CgroupMember]:
     """Those of them that there are."""
-    found, own = dict[int, Member](), _pid_namespace("self")
+    found, own = dict[int, CgroupMember](), _pid_namespace("self")
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
             fields = _fields(pid)
             parent, dead = int(fields[PARENT]), fields[STATE] in "ZX"
             began = not int(fields[FLAGS]) & PF_FORKNOEXEC
             inside = _pid_namespace(str(parent)) not in (own, "")
-            found[pid] = Member(parent, inside, int(fields[SESSION]), int(fields[STARTED]), began, dead)
+            found[pid] = CgroupMember(parent, inside, int(fields[SESSION]), int(fields[STARTED]), began, dead)
     return found
 
 

@@ -22,7 +22,7 @@ from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
 from supervisor.runtime.oci.confine import confine
-from supervisor.runtime.oci.seccomp import Machine
+from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
 
 CGROUP_PARENT = "/exitd"
@@ -300,8 +300,8 @@ def user_of_exec(container: Container, user: str, root: str) -> Ids | None:
     return privileges.with_groups(rights, users.resolve(user, root, shown=shown, image_groups=rights.image_groups))
 
 
-def _machine() -> Machine:
-    return Machine(os.uname().machine, probe.kernel())
+def _machine() -> SeccompMachine:
+    return SeccompMachine(os.uname().machine, probe.kernel())
 
 
 def _bundle_root(document: spec.Document, wanted: Spec) -> str:

@@ -29,7 +29,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCommand:
     path: str
 
 
@@ -45,7 +45,7 @@ class NotExecutable:
     because: str
 
 
-Lookup = Found | NotFound | NotExecutable
+Lookup = FoundCommand | NotFound | NotExecutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def blame(
             return CommandNotFound(words.format(because), command=command.argv0)
         case NotExecutable(because):
             return CommandNotExecutable(words.format(because), command=command.argv0)
-        case Found():
+        case FoundCommand():
             return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
 
 
@@ -101,7 +101,7 @@ def find_command(command: Command) -> Lookup:
     blocked: NotExecutable | None = None
     for directory in command.path_env.split(":") if command.argv0 else ():
         match _look(command, f"{directory or '.'}/{command.argv0}"):
-            case Found() as found:
+            case FoundCommand() as found:
                 return found
             case NotExecutable(because) as result if because != _DIRECTORY:
                 blocked = blocked or result
@@ -134,7 +134,7 @@ def _look(command: Command, path: str) -> Lookup:
         return NotExecutable(_DIRECTORY)
     if not stat.S_ISREG(status.st_mode):
         return NotExecutable("is not a regular file")
-    return Found(full) if _may_execute(status, command.user) else NotExecutable("has no execute permission")
+    return FoundCommand(full) if _may_execute(status, command.user) else NotExecutable("has no execute permission")
 
 
 def _may_execute(status: os.stat_result, user: Ids) -> bool:

@@ -5,11 +5,11 @@ from typing import cast
 
 from supervisor.model.values import BUILTIN, UNCONFINED, Security
 from supervisor.runtime.oci import seccomp, seccompfile
-from supervisor.runtime.oci.seccomp import Document, Machine
+from supervisor.runtime.oci.seccomp import Document, SeccompMachine
 from supervisor.runtime.oci.spec import strings
 
 
-def confine(document: Document, security: Security, machine: Machine) -> Document:
+def confine(document: Document, security: Security, machine: SeccompMachine) -> Document:
     """The same configuration with the filter that was asked for. Nothing asked: the one it has, or none.
 
     `document` is a whole config.json; a profile depends on its bounding set. Raises BadRequest.
@@ -22,7 +22,7 @@ def confine(document: Document, security: Security, machine: Machine) -> Documen
     return {**document, "linux": linux}
 
 
-def _filter(asked: str, rights: list[str], machine: Machine) -> Document:
+def _filter(asked: str, rights: list[str], machine: SeccompMachine) -> Document:
     if asked == BUILTIN:
         return seccomp.builtin(rights, machine)
     return seccompfile.applied(json.loads(asked), rights, machine)

@@ -136,8 +136,8 @@ class NativeExecs:
             return NoProcess.UNKNOWN
         return await self._watching.keepers_word(e.key)
 
-    async def _look_for_begun(self, container: Container, key: RunKey, shim: Process) -> begun.Found:
-        cgroup, found = self._watching.cgroup_of(container, self._place.root), begun.Found()
+    async def _look_for_begun(self, container: Container, key: RunKey, shim: Process) -> begun.BegunProcess:
+        cgroup, found = self._watching.cgroup_of(container, self._place.root), begun.BegunProcess()
         known = self._watching.inits_of(container.id)
 
         def decided() -> bool:

@@ -35,7 +35,7 @@ class _Run:
     key: RunKey
     cgroup: str
     event_fd: int = -1  # v1
-    watch: inotify.Watch | None = None  # v2
+    watch: inotify.InotifyWatch | None = None  # v2
     noted: int = 0  # kills that somebody else has counted: no cgroup of this host's counts those in a virtual machine
     seen: int = 0  # the count when it last had grown
     seen_at: float = 0.0  # loop time of that

@@ -26,7 +26,7 @@ NOT_PASSED_ON = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommandResult:
     """What a command did: its return code (negative: the signal), and the first 64 KiB of each output."""
 
     returncode: int
@@ -163,7 +163,7 @@ def _message(line: str) -> tuple[str, bool]:
     return message, found["level"] in ("error", "fatal")
 
 
-async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None) -> Result:
+async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None) -> CommandResult:
     """Runs a command to its end. Raises TimedOut after `timeout_seconds`, OSError if it cannot be executed, Busy
     without room for its pipes; then it did not begin.
 
@@ -224,9 +224,9 @@ class _Command:
             self._unwatch()
             self._close()
 
-    def result(self) -> Result:
+    def result(self) -> CommandResult:
         stdout, stderr = (bytes(kept).decode(errors="replace") for kept in self._outputs.values())
-        return Result(self._process.returncode, stdout, stderr)
+        return CommandResult(self._process.returncode, stdout, stderr)
 
     def _kill(self) -> None:
         """The group's number is the leader's, and that is not reaped yet, so neither can be a stranger's."""

@@ -85,14 +85,14 @@ AF_ALG, AF_VSOCK = 38, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SeccompMachine:
     """What of the machine a profile depends on: uname(2)'s word for the processor, and the kernel's release."""
 
     name: str = "x86_64"
     kernel: tuple[int, int] = (5, 3)
 
 
-def builtin(rights: Iterable[str], machine: Machine) -> Document:
+def builtin(rights: Iterable[str], machine: SeccompMachine) -> Document:
     """exitd's own profile for a container whose bounding set is `rights`."""
     held = frozenset(rights)
     added = {name for right, names in GATED.items() if right in held for name in names.split()}
@@ -112,7 +112,7 @@ def builtin(rights: Iterable[str], machine: Machine) -> Document:
     }
 
 
-def architectures(machine: Machine) -> Document:
+def architectures(machine: SeccompMachine) -> Document:
     """None for a processor that is not known here: a runtime takes its own then."""
     known = ARCHITECTURES.get(machine.name)
     return {"architectures": [known]} if known else {}

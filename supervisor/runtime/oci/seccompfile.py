@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from supervisor.model.errors import BadRequest
-from supervisor.runtime.oci.seccomp import Document, Machine
+from supervisor.runtime.oci.seccomp import Document, SeccompMachine
 
 MOST_BYTES = 256 << 10  # docker's own has some 20 KiB
 MOST_NAMES = 8192
@@ -58,7 +58,7 @@ def compact(document: Document) -> str:
     return json.dumps({**_plain(document), "syscalls": entries}, separators=(",", ":"))
 
 
-def applied(profile: Document, rights: Iterable[str], machine: Machine) -> Document:
+def applied(profile: Document, rights: Iterable[str], machine: SeccompMachine) -> Document:
     """linux.seccomp for a container whose bounding set is `rights`. `profile` comes from `parse`."""
     held = frozenset(rights)
     kept = [each for each in _objects(profile.get("syscalls")) if _counts(each, held, machine)]
@@ -73,7 +73,7 @@ def applied(profile: Document, rights: Iterable[str], machine: Machine) -> Docum
     }
 
 
-def _architectures(profile: Document, machine: Machine) -> list[str]:
+def _architectures(profile: Document, machine: SeccompMachine) -> list[str]:
     given = profile.get("architectures")
     if given:
         return cast(list[str], given)
@@ -84,7 +84,7 @@ def _architectures(profile: Document, machine: Machine) -> list[str]:
     return []
 
 
-def _counts(entry: Document, held: frozenset[str], machine: Machine) -> bool:
+def _counts(entry: Document, held: frozenset[str], machine: SeccompMachine) -> bool:
     """docker's rule: all that `includes` names must hold, and nothing of what `excludes` names."""
     includes, excludes = (cast(Document, entry.get(key) or {}) for key in ("includes", "excludes"))
     word = NATIVE.get(machine.name, (machine.name, ""))[0]

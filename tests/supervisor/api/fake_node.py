@@ -8,7 +8,7 @@ from supervisor.model.errors import NoSuchContainer
 from supervisor.model.values import By, Container, Event, Exit, Exited, Oom, Phase, Reason, RunKey, Source, Spec
 from supervisor.model.views import Info, View
 from supervisor.store import events
-from supervisor.streams.logs import Wanted
+from supervisor.streams.logs import WantedLog
 
 AT_NS = 1_795_176_000_000_000_001
 
@@ -32,7 +32,7 @@ class FakeNode:
         self.waiting = 0
         self.most_waiting = 0
         self.containers: dict[str, Container] = {}
-        self.log = (Wanted(""), asyncio.Event())
+        self.log = (WantedLog(""), asyncio.Event())
         self.run_directory = ""
         self.streams_open = 0
         self.streams_closed = asyncio.Event()
@@ -132,7 +132,7 @@ class FakeNode:
         for code in range(3):
             yield ended("c1", code)
 
-    async def log_source(self, id: str) -> tuple[Wanted, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> tuple[WantedLog, Callable[[int], Awaitable[object]]]:
         self.note("log_source", id)
         whole, complete = self.log
 

@@ -1,7 +1,7 @@
 """Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
 
-from supervisor.images.facts import Image, Removed
-from supervisor.model.pods import State
+from supervisor.images.facts import Image, RemovedImage
+from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import PodView, View
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
@@ -16,7 +16,7 @@ class FakePods:
     def _view(self, spec: Spec) -> PodView:
         pause = Container("p1", spec, Phase.RUNNING, 1, AT_NS)
         return PodView(
-            spec.pod or Pod("web"), State.READY, View(pause), (View(Container("c1", spec, Phase.EXITED, 1, AT_NS)),)
+            spec.pod or Pod("web"), PodState.READY, View(pause), (View(Container("c1", spec, Phase.EXITED, 1, AT_NS)),)
         )
 
     async def run_pod(self, spec: Spec, by: By) -> PodView:
@@ -62,6 +62,6 @@ class FakeImages:
         self._note("list_images")
         return ((IMAGE, ("c1",)),)
 
-    async def remove_image(self, word: str) -> Removed:
+    async def remove_image(self, word: str) -> RemovedImage:
         self._note("remove_image", word)
-        return Removed((IMAGE.names[0],), (IMAGE.id,))
+        return RemovedImage((IMAGE.names[0],), (IMAGE.id,))

@@ -3,7 +3,7 @@
 import asyncio
 
 from supervisor.model.values import Container, Counters, Winsize
-from supervisor.streams.attach import Session, Target, Wanted
+from supervisor.streams.attach import AttachSession, AttachTarget, WantedStreams
 from tests.supervisor.api.fake_node import FakeNode
 
 TOLD = Counters(1, 2, 3, 4, 5)
@@ -15,10 +15,10 @@ class FakeStreams:
     def __init__(self, node: FakeNode) -> None:
         self._node = node
 
-    async def attach(self, id: str, exec_id: str, wanted: Wanted) -> Session:
+    async def attach(self, id: str, exec_id: str, wanted: WantedStreams) -> AttachSession:
         self._node.note("attach", id, exec_id, wanted)
         tty = id == "on-a-tty"
-        return Session(Target(id, self._node.run_directory, tty, True, asyncio.Event().wait), wanted)
+        return AttachSession(AttachTarget(id, self._node.run_directory, tty, True, asyncio.Event().wait), wanted)
 
     async def resize(self, id: str, exec_id: str, size: Winsize) -> None:
         self._node.note("resize", id, exec_id, size)

@@ -20,7 +20,7 @@ from supervisor.api.client import Client, ttrpc_beside
 from supervisor.model.errors import BadRequest, NoSuchContainer, ShimFailed, WrongState
 from supervisor.model.values import Winsize
 from supervisor.streams import attach as streams
-from supervisor.streams.attach import Wanted
+from supervisor.streams.attach import WantedStreams
 from tests.supervisor.api.fake_node import until
 from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, refused, run, serving
 from tests.supervisor.descriptors import open_now
@@ -103,7 +103,7 @@ def test_both_directions_and_the_end(tmp_path: Path, ttrpc: bool) -> None:
         ends.shim.close("out", "err")
         assert await reply(it) is None
         assert not await asyncio.to_thread(it.write, b"nobody is there")
-        assert ends.rig.node.asked == [("attach", "c1", "", Wanted())]
+        assert ends.rig.node.asked == [("attach", "c1", "", WantedStreams())]
 
     attached(tmp_path, test, ttrpc=ttrpc)
 
@@ -113,7 +113,7 @@ def test_what_is_wanted_arrives(tmp_path: Path, ttrpc: bool) -> None:
     async def test(ends: Ends) -> None:
         it = await ends.attach("on-a-tty", exec_id="e1", stdin=False, lossless=False, size=(24, 80))
         assert (it.tty, it.stdin) == (True, False)
-        wanted = Wanted(stdin=False, lossless=False, size=Winsize(24, 80))
+        wanted = WantedStreams(stdin=False, lossless=False, size=Winsize(24, 80))
         assert ends.rig.node.asked == [("attach", "on-a-tty", "e1", wanted)]
         assert ends.shim.asked == [("attach", "out", "drop"), ("resize", "24", "80")]
 

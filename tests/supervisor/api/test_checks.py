@@ -8,7 +8,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import checks, requests
 from supervisor.model import values as of_facts
 from supervisor.model.errors import BadRequest
-from supervisor.model.health import Health, Result
+from supervisor.model.health import Health, ProbeResult
 from supervisor.model.values import Exited, HealthSpec, HealthStatus, OnUnhealthy, Signaled, Spec, Unknown
 
 NS = st.just(0) | st.integers(of_facts.MIN_NS, of_facts.MAX_NS)
@@ -70,9 +70,9 @@ def test_health_is_what_is_stored_and_the_results_are_what_this_daemon_has_seen(
     stored = checks.health_message(HealthStatus.HEALTHY, None)
     assert stored == pb.Health(status="healthy")
     log = (
-        Result(10**9 + 1, 2 * 10**9, Exited(0), b"\xff"),
-        Result(1, 2, Signaled(9), timed_out=True),
-        Result(1, 2, Unknown("\udcff")),
+        ProbeResult(10**9 + 1, 2 * 10**9, Exited(0), b"\xff"),
+        ProbeResult(1, 2, Signaled(9), timed_out=True),
+        ProbeResult(1, 2, Unknown("\udcff")),
     )
     seen = Health(HealthSpec(("a",)), 0, 0, HealthStatus.STARTING, 7, log)
     message = checks.health_message(HealthStatus.UNHEALTHY, seen)

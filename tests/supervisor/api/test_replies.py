@@ -170,11 +170,11 @@ def test_an_event_a_bookmark_and_a_loss_are_three_things() -> None:
 
 def test_output_of_one_stream_travels_together_and_nothing_is_reordered() -> None:
     items: list[logline.Item] = [
-        logline.Entry(1, "stdout", b"a\n"),
+        logline.LogEntry(1, "stdout", b"a\n"),
         logline.Malformed(b"?"),
-        logline.Entry(2, "stdout", b"b\n"),
-        logline.Entry(3, "stderr", b"c\n"),
-        logline.Entry(4, "stdout", b"d"),
+        logline.LogEntry(2, "stdout", b"b\n"),
+        logline.LogEntry(3, "stderr", b"c\n"),
+        logline.LogEntry(4, "stdout", b"d"),
     ]
     sent = [(reply.stream, reply.data) for reply in replies.log_messages(items, 100)]
     assert sent == [("stdout", b"a\nb\n"), ("stderr", b"c\n"), ("stdout", b"d")]

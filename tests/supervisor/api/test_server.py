@@ -23,7 +23,7 @@ from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
 from supervisor.model import errors
 from supervisor.model.values import By
-from supervisor.streams.logs import Wanted
+from supervisor.streams.logs import WantedLog
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, until
 from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run
@@ -107,7 +107,7 @@ def test_output_is_followed_until_the_run_is_complete(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         log = tmp_path / "log"
         log.write_bytes(LINE % b"one" + LINE % b"two")
-        rig.node.log = (Wanted(str(log)), asyncio.Event())
+        rig.node.log = (WantedLog(str(log)), asyncio.Event())
         stored = [reply.data async for reply in rig.exitd.Logs(pb.LogsRequest(id="c1", tail_lines=1))]
         assert stored == [b"two\n"]
         request = pb.LogsRequest(id="c1", timestamps=True, until=Timestamp(seconds=2**33))

@@ -23,9 +23,9 @@ from supervisor.model import errors
 from supervisor.model.errors import CannotStart, Code
 from supervisor.model.values import By
 from supervisor.system.inotify import Inotify
-from supervisor.ttrpc.client import Client
+from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.services import CallKind
 from tests.supervisor.api.fake_node import FakeNode, until
 from tests.supervisor.api.rig import LIMIT_SECONDS, SPEC, Rig, doors_of, serving
 
@@ -35,7 +35,7 @@ ME = By(uid=os.getuid(), pid=os.getpid())
 class Caller:
     """A ttrpc client that finds a method by its name."""
 
-    def __init__(self, client: Client, rig: Rig) -> None:
+    def __init__(self, client: TtrpcClient, rig: Rig) -> None:
         self.client = client
         self.rig = rig
 
@@ -45,7 +45,7 @@ class Caller:
 
     def stream(self, method: str, request: Any) -> Any:
         reply = classes(EXITD.methods_by_name[method])[1]
-        return self.client.stream(f"{EXITD.full_name}/{method}", Kind.SERVER, reply, None, request=request)
+        return self.client.stream(f"{EXITD.full_name}/{method}", CallKind.SERVER, reply, None, request=request)
 
     async def first(self, method: str, request: Any) -> Any:
         async with self.stream(method, request) as replies:
@@ -66,7 +66,7 @@ def run(folder: Path, test: Callable[[Caller], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def calling(folder: Path, rig: Rig) -> AsyncIterator[Caller]:
-    client = await Client.connect(str(folder / "exitd.ttrpc"))
+    client = await TtrpcClient.connect(str(folder / "exitd.ttrpc"))
     try:
         yield Caller(client, rig)
     finally:
@@ -201,7 +201,7 @@ def test_health_is_told_here_too(tmp_path: Path) -> None:
         assert (await refused(caller.health("Check", "no.such.Service"))).code is Code.NOT_FOUND
         request = health_pb2.HealthCheckRequest()
         watch = f"{health.SERVICE.full_name}/Watch"
-        async with caller.client.stream(watch, Kind.SERVER, answer, None, request=request) as seen:
+        async with caller.client.stream(watch, CallKind.SERVER, answer, None, request=request) as seen:
             assert (await anext(seen)).status == answer.SERVING
             caller.rig.server.health.set(False)
             assert (await anext(seen)).status == answer.NOT_SERVING
@@ -225,7 +225,7 @@ def test_a_socket_of_the_service_manager_is_served_and_stays(tmp_path: Path) -> 
         for _ in range(2):  # whoever holds it gives it to the next daemon, too
             server = ApiServer(str(tmp_path / "exitd.sock"), doors_of(FakeNode(), changes), ttrpc=held.dup())
             await server.start()
-            client = await Client.connect(path)
+            client = await TtrpcClient.connect(path)
             request, name = pb.VersionRequest(), f"{EXITD.full_name}/Version"
             assert (await client.call(name, request, pb.VersionReply, LIMIT_SECONDS)).api == "exitd.v1"
             client.close()

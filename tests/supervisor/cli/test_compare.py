@@ -11,9 +11,11 @@ from click.testing import CliRunner
 from supervisor.cli.__main__ import exitctl
 from supervisor.cli.compare import drawings, write
 from supervisor.compare import guard
-from supervisor.compare.facts import Report, Way, decode
+from supervisor.compare.facts import CompareReport, Way, decode
 
-REPORT = Report((("kernel", "6.18"),), (Way("conmon", "conmon alone", "monitor per container", "not installed"),))
+REPORT = CompareReport(
+    (("kernel", "6.18"),), (Way("conmon", "conmon alone", "monitor per container", "not installed"),)
+)
 
 
 def test_without_root_it_says_so_and_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from supervisor.cli import doctor
-from supervisor.monitor.probe import Result
+from supervisor.monitor.probe import Capability
 from tests.supervisor.cli.conftest import Exitctl
 
 
@@ -43,7 +43,7 @@ def test_a_finding_is_one_line_with_its_cure() -> None:
     assert text == "FAIL   root   uid 7 -> run exitd as root\n"
 
 
-def seccomp(directory: Path, words: str, kernel: str = "/proc/self/status") -> Result:
+def seccomp(directory: Path, words: str, kernel: str = "/proc/self/status") -> Capability:
     program = directory / "runtime"
     program.write_text(f"#!/bin/sh\necho '{words}'\n")
     program.chmod(0o755)

@@ -12,8 +12,8 @@ import pytest
 
 from supervisor import __version__
 from supervisor.cli import containerd
-from supervisor.cli.containerd import RELAY, Containerd
-from supervisor.monitor.probe import Result
+from supervisor.cli.containerd import RELAY, ContainerdSetup
+from supervisor.monitor.probe import Capability
 from tests.supervisor.cli.conftest import Exitctl
 
 LISTENS = """
@@ -51,10 +51,10 @@ def program(path: Path, script: str) -> str:
     return str(path)
 
 
-def prints_config(tmp_path: Path, text: str) -> Containerd:
+def prints_config(tmp_path: Path, text: str) -> ContainerdSetup:
     """A containerd whose configuration is this."""
     (tmp_path / "dump").write_text(text)
-    return Containerd(program(tmp_path / "containerd", f'[ "$1 $2" = "config dump" ] && exec cat {tmp_path}/dump'))
+    return ContainerdSetup(program(tmp_path / "containerd", f'[ "$1 $2" = "config dump" ] && exec cat {tmp_path}/dump'))
 
 
 # -- is there one
@@ -64,7 +64,7 @@ def test_a_machine_without_containerd_has_one_quiet_line(tmp_path: Path, monkeyp
     monkeypatch.setenv("CONTAINERD_ADDRESS", f"{tmp_path}/none")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(containerd.chain("/run/exitd")) == [
-        ("containerd", Result(True, "not on this machine; exitd works without it"))
+        ("containerd", Capability(True, "not on this machine; exitd works without it"))
     ]
 
 
@@ -92,7 +92,7 @@ def test_the_one_that_listens_is_seen_as_it_was_started(tmp_path: Path) -> None:
         assert containerd.listener(f"{tmp_path}/sock") == (pid, "")
         found = containerd.looked_at(pid, {"PATH": "/ours", "EXITD_STATE": "/ours"})
         python = os.readlink(f"/proc/{pid}/exe")
-    assert found == Containerd(python, pid, "/c.toml", f"/a:/b:{os.path.dirname(python)}", "/s")
+    assert found == ContainerdSetup(python, pid, "/c.toml", f"/a:/b:{os.path.dirname(python)}", "/s")
 
 
 def test_what_cannot_be_read_of_it_is_taken_from_this_shell() -> None:
@@ -118,7 +118,7 @@ def test_its_configuration_file_is_the_one_that_its_command_line_names(words: li
 
 def test_the_relay_on_containerds_path_is_of_our_version(tmp_path: Path) -> None:
     where = program(tmp_path / RELAY, f"printf '{RELAY}:\\n  Version:  {__version__}\\n'")
-    assert containerd.relay(f"/none:{tmp_path}") == Result(True, f"{where}, version {__version__}")
+    assert containerd.relay(f"/none:{tmp_path}") == Capability(True, f"{where}, version {__version__}")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_handler_is_found_in_either_form_of_the_configuration(tmp_path: Path, 
 def test_the_configuration_that_containerd_was_told_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "dump").write_text(NAMED)
     script = f'[ "$*" = "-c /my.toml config dump" ] && exec cat {tmp_path}/dump'
-    found = containerd.handler(Containerd(program(tmp_path / "containerd", script), config="/my.toml"))
+    found = containerd.handler(ContainerdSetup(program(tmp_path / "containerd", script), config="/my.toml"))
     assert found.works and "/my.toml" in found.detail
 
 
@@ -202,5 +202,5 @@ def test_where_cri_is_disabled_no_handler_is_needed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["exit 1", "echo = no toml"])
 def test_a_configuration_that_cannot_be_read_is_told(tmp_path: Path, script: str) -> None:
-    found = containerd.handler(Containerd(program(tmp_path / "containerd", script)))
+    found = containerd.handler(ContainerdSetup(program(tmp_path / "containerd", script)))
     assert not found.works and "cannot be read" in found.detail and "config dump" in found.cure

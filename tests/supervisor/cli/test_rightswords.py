@@ -5,18 +5,18 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.rightswords import RightsWords, rights_spec, ulimit_words
 from supervisor.cli.shape import container_document
-from supervisor.cli.spec import Options, container_spec
+from supervisor.cli.spec import RunOptions, container_spec
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import UNLIMITED
 
 
 def test_nothing_is_asked_where_nothing_is_said() -> None:
     assert rights_spec(RightsWords()) is None
-    assert not container_spec(Options(command=("/", "true")), {}).HasField("rights")
+    assert not container_spec(RunOptions(command=("/", "true")), {}).HasField("rights")
 
 
 def test_every_word_arrives() -> None:
-    words = Options(
+    words = RunOptions(
         command=("/", "true"),
         privileged=True,
         cap_add=("NET_ADMIN,sys_time", "ALL"),

@@ -6,13 +6,13 @@ from click.testing import CliRunner
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.run import run
 from supervisor.cli.securitywords import security_options, security_spec
-from supervisor.cli.spec import Options, container_spec
+from supervisor.cli.spec import RunOptions, container_spec
 from supervisor.model.errors import BadRequest
 
 
 def test_no_word_asks_for_nothing() -> None:
     assert security_spec(()) is None
-    assert not container_spec(Options(rootfs="/", command=("a",)), {}).HasField("security")
+    assert not container_spec(RunOptions(rootfs="/", command=("a",)), {}).HasField("security")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_no_word_asks_for_nothing() -> None:
     ],
 )
 def test_dockers_words_are_understood(words: list[str], asked: pb.SecuritySpec) -> None:
-    assert container_spec(Options(rootfs="/", command=("a",), security_opt=tuple(words)), {}).security == asked
+    assert container_spec(RunOptions(rootfs="/", command=("a",), security_opt=tuple(words)), {}).security == asked
 
 
 @pytest.mark.parametrize(

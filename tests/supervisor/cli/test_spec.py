@@ -5,13 +5,13 @@ import pathlib
 
 import pytest
 
-from supervisor.cli.spec import Options, container_spec
+from supervisor.cli.spec import RunOptions, container_spec
 from supervisor.model.errors import BadRequest
 
 
 def test_without_an_image_the_ways_are_shown() -> None:
     with pytest.raises(BadRequest, match=r"(?s)pause.*oci:DIR.*docker://NAME.*--rootfs DIR.*--bundle DIR"):
-        container_spec(Options(), {})
+        container_spec(RunOptions(), {})
 
 
 @pytest.mark.parametrize(
@@ -31,51 +31,51 @@ def test_the_first_word_is_the_image_with_its_path_made_absolute_and_the_rest_it
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, words: tuple[str, ...], image: str, args: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    spec = container_spec(Options(command=words), {})
+    spec = container_spec(RunOptions(command=words), {})
     assert spec.image == image.replace("HERE", str(tmp_path)).replace("ABOVE", str(tmp_path.parent))
     assert list(spec.args) == args
 
 
 @pytest.mark.parametrize("root", [{"rootfs": "/"}, {"bundle": "/b"}])
 def test_with_a_root_of_ones_own_every_word_is_the_command(root: dict[str, str]) -> None:
-    spec = container_spec(Options(command=("pause", "1"), **root), {})  # type: ignore[arg-type]
+    spec = container_spec(RunOptions(command=("pause", "1"), **root), {})  # type: ignore[arg-type]
     assert (spec.image, list(spec.args)) == ("", ["pause", "1"])
 
 
 def test_a_word_that_is_no_image_is_refused_with_all_the_ways() -> None:
     with pytest.raises(BadRequest, match=r"'Busy Box'.*docker-archive:FILE"):
-        container_spec(Options(command=("Busy Box", "sh")), {})
+        container_spec(RunOptions(command=("Busy Box", "sh")), {})
 
 
 def test_an_entrypoint_may_be_left_to_the_image_given_or_taken_away() -> None:
-    asked = [list(container_spec(Options(command=("a",), entrypoint=e), {}).entrypoint) for e in (None, "sh", "")]
+    asked = [list(container_spec(RunOptions(command=("a",), entrypoint=e), {}).entrypoint) for e in (None, "sh", "")]
     assert asked == [[], ["sh"], [""]]
-    assert list(container_spec(Options(rootfs="/", entrypoint="sh"), {}).entrypoint) == ["sh"]
+    assert list(container_spec(RunOptions(rootfs="/", entrypoint="sh"), {}).entrypoint) == ["sh"]
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        Options(command=("a",), rootfs="/", bundle="/b"),
-        Options(rootfs="/"),
-        Options(command=("a",), rootfs="/", rm=True, restart="always"),
-        Options(command=("a",), rootfs="/", memory="much"),
-        Options(command=("a",), rootfs="/", annotation=("x",)),
+        RunOptions(command=("a",), rootfs="/", bundle="/b"),
+        RunOptions(rootfs="/"),
+        RunOptions(command=("a",), rootfs="/", rm=True, restart="always"),
+        RunOptions(command=("a",), rootfs="/", memory="much"),
+        RunOptions(command=("a",), rootfs="/", annotation=("x",)),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: Options) -> None:
+def test_what_cannot_be_meant_is_refused(options: RunOptions) -> None:
     with pytest.raises(BadRequest):
         container_spec(options, {})
 
 
 def test_paths_become_absolute_and_a_runtimes_plain_name_stays() -> None:
-    spec = container_spec(Options(command=("a",), rootfs="x", runtime="./runc"), {})
+    spec = container_spec(RunOptions(command=("a",), rootfs="x", runtime="./runc"), {})
     assert (spec.rootfs, spec.runtime) == (os.path.abspath("x"), os.path.abspath("runc"))
-    assert container_spec(Options(bundle="/b", runtime="crun"), {}).runtime == "crun"
+    assert container_spec(RunOptions(bundle="/b", runtime="crun"), {}).runtime == "crun"
 
 
 def test_every_option_reaches_the_daemon() -> None:
-    options = Options(
+    options = RunOptions(
         command=("sh", "-c", "exit 7"),
         name="n",
         rm=True,
@@ -105,4 +105,4 @@ def test_every_option_reaches_the_daemon() -> None:
 
 
 def test_a_stop_timeout_that_was_not_given_is_absent() -> None:
-    assert not container_spec(Options(bundle="/b"), {}).HasField("stop_timeout_seconds")
+    assert not container_spec(RunOptions(bundle="/b"), {}).HasField("stop_timeout_seconds")

@@ -13,7 +13,7 @@ from supervisor.api.ttrpcdoor import KINDS
 from supervisor.model.errors import ExitdError
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.server import Call, Server
-from supervisor.ttrpc.services import Kind, Method
+from supervisor.ttrpc.services import CallKind, Method
 
 LIMIT_SECONDS = 20
 Answer = Callable[[str, Any], Any]  # by a method's name, to its request
@@ -59,7 +59,7 @@ class Front:
                 pump.cancel()
                 requests.queue.put(Closed())
 
-        handlers = {Kind.UNARY: unary, Kind.SERVER: stream, Kind.BIDI: both_ways}
+        handlers = {CallKind.UNARY: unary, CallKind.SERVER: stream, CallKind.BIDI: both_ways}
         kind = KINDS[method.client_streaming, method.server_streaming]
         return Method(*classes(method), handlers[kind], kind)
 

@@ -2,18 +2,18 @@
 
 from hypothesis import strategies as st
 
-from supervisor.compare.facts import Fault, Latency, Memory, Report, Restart, Storm, Way
+from supervisor.compare.facts import CompareReport, Fault, Latency, Memory, Restart, Storm, Way
 
 COUNTS = st.integers(0, 10_000)
 
 
-def reports(words: st.SearchStrategy[str], figures: st.SearchStrategy[float]) -> st.SearchStrategy[Report]:
+def reports(words: st.SearchStrategy[str], figures: st.SearchStrategy[float]) -> st.SearchStrategy[CompareReport]:
     def some(kind: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
         return st.lists(kind, max_size=3).map(tuple)
 
     samples = st.lists(figures, max_size=4).map(tuple)
     return st.builds(
-        Report,
+        CompareReport,
         conditions=some(st.tuples(words, words)),
         ways=some(st.builds(Way, words, words, words, words)),
         memory=some(st.builds(Memory, words, COUNTS, COUNTS, samples, samples, figures, st.none() | figures)),

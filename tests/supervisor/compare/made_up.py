@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable
 
-from supervisor.compare.facts import Fault, Latency, Memory, Report, Restart, Storm, Way
+from supervisor.compare.facts import CompareReport, Fault, Latency, Memory, Restart, Storm, Way
 
 FIFO, WAIT = "shim per container, exit fifo", "shim per pod, Wait"
 WAYS = (
@@ -48,9 +48,9 @@ PARTS = {
 }
 
 
-def made_up(storm: int = 1000, rounds: int = 5, seed: int = 6) -> Report:
+def made_up(storm: int = 1000, rounds: int = 5, seed: int = 6) -> CompareReport:
     lot = random.Random(seed)
-    return Report(
+    return CompareReport(
         CONDITIONS,
         WAYS,
         memory=tuple(_memory(lot, way, members) for way in TAKING for members in (1, 2, 4, 8, 16, 32)),

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.compare.facts import BadReport, Report, decode, encode
+from supervisor.compare.facts import BadReport, CompareReport, decode, encode
 from tests.supervisor.compare.any_report import reports
 
 REPORTS = reports(st.text(max_size=10), st.floats(allow_nan=False, allow_infinity=False))
 
 
 @given(REPORTS)
-def test_what_is_written_is_read_as_the_same(report: Report) -> None:
+def test_what_is_written_is_read_as_the_same(report: CompareReport) -> None:
     assert decode(encode(report)) == report
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.compare.facts import BadReport, Fault, Latency, Memory, Report, Restart, Storm, Way
+from supervisor.compare.facts import BadReport, CompareReport, Fault, Latency, Memory, Restart, Storm, Way
 from supervisor.compare.summary import Band, band, cell, checked, columns, curve, fates, keys, names
 
 FIGURES = st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=30)
@@ -33,18 +33,20 @@ def test_a_hundred_and_one_samples_have_the_band_one_expects() -> None:
 @pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf, 1e16])
 def test_a_figure_that_is_none_is_refused_wherever_it_stands(figure: float) -> None:
     for report in (
-        Report((), (), memory=(Memory("a", 1, 1, (1.0, figure), (), 0, None),)),
-        Report((), (), memory=(Memory("a", 1, 1, (), (), 0, figure),)),
-        Report((), (), latencies=(Latency("a", "exit", "idle", (figure,)),)),
-        Report((), (), storms=(Storm("a", 1, ((1.0,), (figure,))),)),
-        Report((), (), restarts=(Restart("a", 1, (figure,), 0, 0, 0, 0, 0),)),
+        CompareReport((), (), memory=(Memory("a", 1, 1, (1.0, figure), (), 0, None),)),
+        CompareReport((), (), memory=(Memory("a", 1, 1, (), (), 0, figure),)),
+        CompareReport((), (), latencies=(Latency("a", "exit", "idle", (figure,)),)),
+        CompareReport((), (), storms=(Storm("a", 1, ((1.0,), (figure,))),)),
+        CompareReport((), (), restarts=(Restart("a", 1, (figure,), 0, 0, 0, 0, 0),)),
     ):
         with pytest.raises(BadReport, match="no figure"):
             checked(report)
 
 
 def test_a_way_that_only_a_row_names_is_a_way_called_by_its_key() -> None:
-    report = Report((), (Way("a", "Ah", ""), Way("b", "", "")), latencies=(Latency("c", "exit", "idle", (1.0,)),))
+    report = CompareReport(
+        (), (Way("a", "Ah", ""), Way("b", "", "")), latencies=(Latency("c", "exit", "idle", (1.0,)),)
+    )
     assert keys(report) == ("a", "b", "c")
     assert names(report) == {"a": "Ah", "b": "b", "c": "c"}
 

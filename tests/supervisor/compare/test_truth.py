@@ -10,9 +10,9 @@ import pytest
 
 from supervisor.compare import truth
 from supervisor.compare.gate import open_gate
-from supervisor.compare.measure import Notice
+from supervisor.compare.measure import WayNotice
 from supervisor.compare.podspec import join
-from supervisor.compare.way import Container, Told
+from supervisor.compare.way import Told, WayContainer
 from supervisor.model.values import Exited, ExitStatus, Signaled
 
 
@@ -22,7 +22,7 @@ from supervisor.model.values import Exited, ExitStatus, Signaled
 )
 def test_the_witness_says_how_a_process_ended(script: str, made_to_be: ExitStatus) -> None:
     child = subprocess.Popen(["sh", "-c", f"read line; {script}"], stdin=subprocess.PIPE)
-    container = Container("one", child.pid).hold()
+    container = WayContainer("one", child.pid).hold()
     child.communicate(b"\n", timeout=30)
     assert truth.end_of(container, made_to_be) == made_to_be
     container.close()
@@ -32,7 +32,7 @@ def test_where_the_kernel_tells_nobody_has_to_be_believed() -> None:
     if not truth.kernel_tells():  # then what a container was made to be is all there is
         return
     child = subprocess.Popen(["sh", "-c", "read line; exit 7"], stdin=subprocess.PIPE)
-    container = Container("one", child.pid).hold()
+    container = WayContainer("one", child.pid).hold()
     child.communicate(b"\n", timeout=30)
     assert truth.end_of(container, Exited(43)) == Exited(7)
     container.close()
@@ -50,7 +50,7 @@ def test_a_gate_is_opened_as_soon_as_somebody_waits_at_it(tmp_path: pathlib.Path
 
 
 def test_a_client_that_is_told_knows_when() -> None:
-    notice = Notice(lambda seconds: Told("exited 43", Exited(43)))
+    notice = WayNotice(lambda seconds: Told("exited 43", Exited(43)))
     assert notice.result().words == "exited 43"
     assert notice.at > 0
 
@@ -60,7 +60,7 @@ def test_a_client_that_is_told_nothing_says_so() -> None:
         raise TimeoutError("nobody")
 
     with pytest.raises(TimeoutError, match="nobody"):
-        Notice(never).result()
+        WayNotice(never).result()
 
 
 def test_a_member_joins_what_pods_share_and_nothing_else() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.config import settings
-from supervisor.config.settings import Config, Given, Limits, Retention, Runtime, Values, in_force
+from supervisor.config.settings import Config, Given, Limits, Retention, RuntimeEntry, Values, in_force
 from supervisor.config.tomllines import Path
 from supervisor.engine.reconcile import keep_of
 from supervisor.store.database import Keep
@@ -62,28 +62,31 @@ def test_the_kept_numbers_are_the_stores_own() -> None:
 
 # -- runtimes
 
-KATA = Runtime("kata", runtime_type="io.containerd.kata.v2", handlers=("kata-qemu", "kata-clh"))
+KATA = RuntimeEntry("kata", runtime_type="io.containerd.kata.v2", handlers=("kata-qemu", "kata-clh"))
 OWN = ("/opt/containerd-shim-my-own-v2", "io.containerd.my-own.v2")
-MINE = Runtime("mine", path="/opt/mine", options=("--debug",))
+MINE = RuntimeEntry("mine", path="/opt/mine", options=("--debug",))
 
 
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("", Runtime("crun")),
-        ("runc", Runtime("runc")),
-        ("/usr/bin/crun", Runtime("/usr/bin/crun", path="/usr/bin/crun")),
+        ("", RuntimeEntry("crun")),
+        ("runc", RuntimeEntry("runc")),
+        ("/usr/bin/crun", RuntimeEntry("/usr/bin/crun", path="/usr/bin/crun")),
         ("kata", KATA),
         ("kata-qemu", KATA),
         ("kata-clh", KATA),
         ("mine", MINE),
-        ("/opt/mine", Runtime("/opt/mine", path="/opt/mine")),
-        ("/opt/containerd-shim-my-own-v2", Runtime("/opt/containerd-shim-my-own-v2", *OWN)),
-        ("/opt/containerd-shim-v2/crun", Runtime("/opt/containerd-shim-v2/crun", path="/opt/containerd-shim-v2/crun")),
-        ("io.containerd.runc.v2", Runtime("io.containerd.runc.v2", runtime_type="io.containerd.runc.v2")),
+        ("/opt/mine", RuntimeEntry("/opt/mine", path="/opt/mine")),
+        ("/opt/containerd-shim-my-own-v2", RuntimeEntry("/opt/containerd-shim-my-own-v2", *OWN)),
+        (
+            "/opt/containerd-shim-v2/crun",
+            RuntimeEntry("/opt/containerd-shim-v2/crun", path="/opt/containerd-shim-v2/crun"),
+        ),
+        ("io.containerd.runc.v2", RuntimeEntry("io.containerd.runc.v2", runtime_type="io.containerd.runc.v2")),
     ],
 )
-def test_a_runtime_is_found_by_name_handler_path_or_type(name: str, found: Runtime) -> None:
+def test_a_runtime_is_found_by_name_handler_path_or_type(name: str, found: RuntimeEntry) -> None:
     assert Config(default_runtime="crun", runtimes=(KATA, MINE)).runtime(name) == found
 
 
@@ -96,12 +99,12 @@ def test_an_entry_named_like_a_type_is_of_that_type_unless_it_has_a_path() -> No
     bare: Values = {("runtimes", name, "handlers"): Given(("h",), "/f:1")}
     with_path: Values = {("runtimes", name, "path"): Given("/x", "/f:1")}
     assert settings.config_of(in_force(bare)).runtime("h").runtime_type == name
-    assert settings.config_of(in_force(with_path)).runtime(name) == Runtime(name, path="/x")
+    assert settings.config_of(in_force(with_path)).runtime(name) == RuntimeEntry(name, path="/x")
 
 
 def test_an_entry_with_the_path_of_a_shim_v2_binary_is_of_its_type() -> None:
     with_path: Values = {("runtimes", "mine", "path"): Given(OWN[0], "/f:1")}
-    assert settings.config_of(in_force(with_path)).runtime("mine") == Runtime("mine", *OWN)
+    assert settings.config_of(in_force(with_path)).runtime("mine") == RuntimeEntry("mine", *OWN)
 
 
 # -- reloads
@@ -161,6 +164,6 @@ def test_large_numbers_of_seconds_are_shown_in_full() -> None:
 
 
 def test_the_configuration_is_frozen() -> None:
-    for fact in (Config(), Limits(), Retention(), Runtime("r"), Given(1, "flag")):
+    for fact in (Config(), Limits(), Retention(), RuntimeEntry("r"), Given(1, "flag")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(fact, dataclasses.fields(fact)[0].name, "x")

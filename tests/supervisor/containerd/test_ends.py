@@ -18,7 +18,7 @@ from supervisor.engine.recovery import recover
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import By, Container, Exited, Phase, Spec
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 
@@ -128,7 +128,7 @@ async def test_exitd_may_be_started_twice_after_the_reboot_before_it_removes_the
 async def stamped(w: World, id: str, boot: str) -> None:
     """As an exitd of commit 6e7571d left what had ended: with the boot under which it last looked."""
     c = replace(w.node.containers[id], boot_id=boot)
-    await w.node.store.commit(Change(containers=(c,)))
+    await w.node.store.commit(Transaction(containers=(c,)))
 
 
 @in_loop

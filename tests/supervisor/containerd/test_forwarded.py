@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.containerd import forwarded
 from supervisor.containerd.forwarded import Forwarded
-from supervisor.containerd.outbox import Place
+from supervisor.containerd.outbox import OutboxPlace
 
 HEAD = b'{"exitd-forwarded": 1, "boot": "boot"}\n'
 
@@ -25,14 +25,14 @@ def test_without_a_file_all_there_is_counts_as_told(tmp_path: Path) -> None:
 
 def test_what_was_noted_is_found_again(tmp_path: Path) -> None:
     first = opened(tmp_path)
-    first.note("/a", 10, "c1", Place(12, exited=True))
-    first.note("/a", 11, "c2", Place(13))
-    first.note("/b\n", 3, "c3", Place(3, dropped=True))
+    first.note("/a", 10, "c1", OutboxPlace(12, exited=True))
+    first.note("/a", 11, "c2", OutboxPlace(13))
+    first.note("/b\n", 3, "c3", OutboxPlace(3, dropped=True))
     first.close()
     noted = opened(tmp_path)
     assert noted.floors == {"": 100, "/a": 11, "/b\n": 3}
-    assert noted.places["/a"] == {"c1": Place(12, exited=True), "c2": Place(13)}
-    assert noted.places["/b\n"] == {"c3": Place(3, dropped=True)}
+    assert noted.places["/a"] == {"c1": OutboxPlace(12, exited=True), "c2": OutboxPlace(13)}
+    assert noted.places["/b\n"] == {"c3": OutboxPlace(3, dropped=True)}
     noted.close()
 
 
@@ -50,7 +50,7 @@ def test_cut_off_at_any_byte_it_says_what_was_noted_before(tmp_path: Path) -> No
     path = tmp_path / "shimv2" / "forwarded"
     first = opened(tmp_path)
     for seq in (101, 102, 103):
-        first.note("/a", seq - 1, "c1", Place(seq))
+        first.note("/a", seq - 1, "c1", OutboxPlace(seq))
     first.close()
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
@@ -58,7 +58,7 @@ def test_cut_off_at_any_byte_it_says_what_was_noted_before(tmp_path: Path) -> No
         path.write_bytes(whole[:cut])
         noted = opened(tmp_path, newest=200)
         told = whole[:cut].count(b"\n") - 2
-        assert noted.places["/a"] == ({"c1": Place(100 + told)} if told else {})
+        assert noted.places["/a"] == ({"c1": OutboxPlace(100 + told)} if told else {})
         noted.close()
 
 
@@ -84,15 +84,15 @@ def test_a_line_that_is_damaged_costs_nothing_but_itself(tmp_path: Path) -> None
 def test_the_file_does_not_grow_with_what_is_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarded, "LINES", 20)
     noted = opened(tmp_path)
-    noted.note("/a", 100, "gone", Place(100, exited=True))
+    noted.note("/a", 100, "gone", OutboxPlace(100, exited=True))
     for seq in range(101, 1000):
-        noted.note("/a", seq, f"c{seq}", Place(seq))
+        noted.note("/a", seq, f"c{seq}", OutboxPlace(seq))
     noted.close()
     path = tmp_path / "shimv2" / "forwarded"
     assert path.read_bytes().count(b"\n") < 40
     again = opened(tmp_path, newest=1000)
     assert again.floors["/a"] == 999
-    assert again.places["/a"]["gone"] == Place(100, exited=True)
+    assert again.places["/a"]["gone"] == OutboxPlace(100, exited=True)
     again.close()
 
 
@@ -107,9 +107,9 @@ def test_what_cannot_be_written_is_written_with_the_next(tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    noted.note("/a", 3, "c1", Place(4))
-    noted.note("/a", 4, "c1", Place(5))
+    noted.note("/a", 3, "c1", OutboxPlace(4))
+    noted.note("/a", 4, "c1", OutboxPlace(5))
     noted.close()
     again = opened(tmp_path)
-    assert again.places["/a"] == {"c1": Place(5)}
+    assert again.places["/a"] == {"c1": OutboxPlace(5)}
     again.close()

@@ -16,7 +16,7 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from supervisor.containerd import making, mounts, stdio
 from supervisor.containerd.callers import Caller, Hello
-from supervisor.containerd.tasks import STOPPED, Look
+from supervisor.containerd.tasks import STOPPED, TaskLook
 from supervisor.model.errors import BadRequest, ShimFailed, TimedOut
 from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.model.values import (
@@ -130,7 +130,7 @@ async def test_the_end_in_the_bundle_is_read_as_it_was_left(tmp_path: Path) -> N
     statuses: list[tuple[ExitStatus, int]] = [(Exited(43), 43), (Signaled(9), 137), (Unknown("monitors-killed"), 255)]
     for status, code in statuses:
         await making.leave_end(replace(c, exit=replace(exit_, status=status)), "/state", ASIDES)
-        assert await making.read_end(str(tmp_path), "ns", "box", ASIDES) == Look(STOPPED, 40, code, 77)
+        assert await making.read_end(str(tmp_path), "ns", "box", ASIDES) == TaskLook(STOPPED, 40, code, 77)
     assert os.listdir(tmp_path) == ["exitd.task"]
     for other in (("ns", "other"), ("other", "box")):
         assert await making.read_end(str(tmp_path), *other, ASIDES) is None
@@ -221,7 +221,7 @@ async def test_the_end_is_left_also_where_no_thread_can_be_started(
     monkeypatch.setattr(threading.Thread, "start", refused)
     await making.leave_word(c, "/state", asides)
     await making.leave_end(c, "/state", asides)
-    assert await making.read_end(str(tmp_path), "ns", "box", asides) == Look(STOPPED, 40, 7, 77)
+    assert await making.read_end(str(tmp_path), "ns", "box", asides) == TaskLook(STOPPED, 40, 7, 77)
 
 
 @in_loop
@@ -243,7 +243,7 @@ async def test_a_mount_that_hangs_is_given_up_by_its_name_and_undone_once_it_has
 ) -> None:
     done, asides = list[str](), making.Asides()
 
-    def mount_all(asked: list[mounts.Mount], rootfs: str) -> None:
+    def mount_all(asked: list[mounts.TaskMount], rootfs: str) -> None:
         hung.wait()
         done.append(f"mounted {rootfs}")
 

@@ -10,7 +10,7 @@ from protos.containerd import linux_runc_pb2 as older
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import runtimeoptions_pb2 as custom
 from supervisor.containerd import options
-from supervisor.containerd.options import CheckpointOptions, Options
+from supervisor.containerd.options import CheckpointOptions, TaskOptions
 from supervisor.model.errors import BadRequest
 
 
@@ -24,13 +24,13 @@ def toml(text: str, path: str = "") -> Any:
 
 @pytest.mark.parametrize("given", [None, Any()])
 def test_no_options_mean_the_defaults(given: Any | None) -> None:
-    assert options.parse(given) == Options()
+    assert options.parse(given) == TaskOptions()
 
 
 @pytest.mark.parametrize("prefix", ["", "type.googleapis.com/", "/"])
 def test_runcs_own_options_are_taken_whatever_stands_before_the_name(prefix: str) -> None:
     asked = runc.Options(binary_name="crun", systemd_cgroup=True, io_uid=7, io_gid=8, no_pivot_root=True, root="/r")
-    assert options.parse(wrapped(asked, prefix)) == Options(
+    assert options.parse(wrapped(asked, prefix)) == TaskOptions(
         binary="crun", systemd_cgroup=True, io_uid=7, io_gid=8, no_pivot_root=True, root="/r"
     )
 
@@ -41,43 +41,43 @@ def test_every_field_of_runcs_options_but_the_sandboxs_is_taken() -> None:
         kind = type(getattr(asked, field.name))
         setattr(asked, field.name, {bool: True, int: 5, str: "x"}[kind])
     found = options.parse(wrapped(asked))
-    left = {name for name in Options.__match_args__ if not getattr(found, name)}
+    left = {name for name in TaskOptions.__match_args__ if not getattr(found, name)}
     assert left == {"config_path", "notes"}
 
 
 def test_what_concerns_a_create_becomes_arguments_of_it() -> None:
-    assert Options(no_pivot_root=True, no_new_keyring=True).create_words == ("--no-pivot", "--no-new-keyring")
-    assert Options(systemd_cgroup=True).create_words == ()
+    assert TaskOptions(no_pivot_root=True, no_new_keyring=True).create_words == ("--no-pivot", "--no-new-keyring")
+    assert TaskOptions(systemd_cgroup=True).create_words == ()
 
 
 def test_the_older_forms_of_runcs_options_are_taken() -> None:
     first = older.RuncOptions(runtime="/usr/bin/crun", runtime_root="/r", criu_path="/criu", systemd_cgroup=True)
-    assert options.parse(wrapped(first)) == Options("/usr/bin/crun", "/r", True, criu_path="/criu")
+    assert options.parse(wrapped(first)) == TaskOptions("/usr/bin/crun", "/r", True, criu_path="/criu")
     second = older.CreateOptions(no_pivot_root=True, no_new_keyring=True, shim_cgroup="/s", io_uid=1, io_gid=2)
-    assert options.parse(wrapped(second)) == Options(
+    assert options.parse(wrapped(second)) == TaskOptions(
         no_pivot_root=True, no_new_keyring=True, shim_cgroup="/s", io_uid=1, io_gid=2
     )
 
 
 def test_the_section_that_cri_sends_as_toml_is_taken() -> None:
     text = 'BinaryName = "/usr/bin/crun"\nSystemdCgroup = true\nIoUid = 1000\nRoot = ""\nno_pivot_root = true\n'
-    assert options.parse(toml(text)) == Options(
+    assert options.parse(toml(text)) == TaskOptions(
         binary="/usr/bin/crun", systemd_cgroup=True, io_uid=1000, no_pivot_root=True
     )
 
 
 def test_a_path_to_a_configuration_is_left_to_whoever_may_read_files() -> None:
     found = options.parse(toml("", "/etc/exitd/runtime.toml"))
-    assert found == Options(config_path="/etc/exitd/runtime.toml")
+    assert found == TaskOptions(config_path="/etc/exitd/runtime.toml")
     assert options.with_config(found, b'BinaryName = "crun"', found.config_path).binary == "crun"
 
 
 def test_a_key_and_a_type_that_mean_nothing_are_noted() -> None:
-    assert options.parse(toml("TaskApiVersion = 3")) == Options(
+    assert options.parse(toml("TaskApiVersion = 3")) == TaskOptions(
         notes=("option TaskApiVersion of config_body means nothing here",)
     )
     found = options.parse(Any(type_url="containerd.runhcs.v1.Options", value=b"\xff\xff"))
-    assert found == Options(notes=("options of the type containerd.runhcs.v1.Options mean nothing here",))
+    assert found == TaskOptions(notes=("options of the type containerd.runhcs.v1.Options mean nothing here",))
 
 
 @pytest.mark.parametrize(

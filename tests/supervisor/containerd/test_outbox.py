@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from supervisor.containerd import outbox
-from supervisor.containerd.outbox import Outbox, Place
+from supervisor.containerd.outbox import Outbox, OutboxPlace
 from supervisor.model.values import Event, Unknown
 from tests.supervisor.containerd.taskevents import ADDRESS, ended, life, told, untold, wanted
 
@@ -18,7 +18,7 @@ def numbered(events: list[Event]) -> list[Event]:
     return [replace(event, seq=n) for n, event in enumerate(events, 1)]
 
 
-def fresh(floor: int = 0, places: dict[str, Place] | None = None) -> Outbox:
+def fresh(floor: int = 0, places: dict[str, OutboxPlace] | None = None) -> Outbox:
     return Outbox(ADDRESS, floor, places or {})
 
 
@@ -43,7 +43,7 @@ def test_a_task_does_not_wait_for_another() -> None:
     one, other = told("create", "a", seq=1), told("create", "b", seq=2)
     box.take(one)
     box.take(other)
-    assert box.sent(other) == Place(2)
+    assert box.sent(other) == OutboxPlace(2)
     assert box.next("a") is one
     assert box.floor == 0
     box.sent(one)
@@ -71,7 +71,7 @@ def test_an_exit_or_a_drop_takes_nothing_away_from_others_in_the_queue() -> None
     for n, (kind, id) in enumerate((("exit", "a"), ("start", "b"), ("oom", "a"), ("oom", "b"), ("remove", "a")), 1):
         box.take(told(kind, id, courier="7/77", seq=n))
     first = box.next("7/77")
-    assert first is not None and box.sent(first) == Place(1, exited=True)
+    assert first is not None and box.sent(first) == OutboxPlace(1, exited=True)
     assert len(box) == 3
     box.drop("b")
     left = box.next("7/77")
@@ -86,14 +86,14 @@ def test_what_is_not_of_this_address_or_of_no_task_is_passed_over() -> None:
 
 
 def test_what_was_told_before_is_not_told_again_whatever_comes_from_the_log() -> None:
-    box = fresh(0, {"c1": Place(2)})
+    box = fresh(0, {"c1": OutboxPlace(2)})
     for event in numbered(life("c1", execs=0)):
         box.take(event)
     assert all_told(box, "c1") == ["oom", "exit", "remove"]
 
 
 def test_an_exec_that_ends_after_init_is_passed_over_even_by_the_next_daemon() -> None:
-    box = fresh(5, {"c1": Place(4, exited=True)})
+    box = fresh(5, {"c1": OutboxPlace(4, exited=True)})
     box.take(told("exit", exec="e", seq=6))
     box.take(told("remove", seq=7))
     assert all_told(box, "c1") == ["remove"]
@@ -103,7 +103,7 @@ def test_an_exec_that_ends_after_init_was_told_of_is_passed_over() -> None:
     box = fresh()
     exit = told("exit", seq=1)
     box.take(exit)
-    assert box.sent(exit) == Place(1, exited=True)
+    assert box.sent(exit) == OutboxPlace(1, exited=True)
     box.take(told("exit", exec="e", seq=2))
     box.take(told("remove", seq=3))
     assert all_told(box, "c1") == ["remove"]
@@ -118,7 +118,7 @@ def test_a_dropped_task_is_not_told_of_any_more_not_even_by_the_next_daemon() ->
     for event in (told("create", seq=1), told("exit", seq=2)):
         again.take(event)
     assert len(box) == len(again) == 0
-    assert again.take(told("remove", seq=3)) == Place(3)
+    assert again.take(told("remove", seq=3)) == OutboxPlace(3)
 
 
 def test_a_task_that_is_dropped_while_its_event_is_under_way_stays_dropped() -> None:
@@ -133,7 +133,7 @@ def test_a_task_that_is_dropped_while_its_event_is_under_way_stays_dropped() -> 
 def test_a_deletion_that_containerd_tells_of_itself_takes_what_was_not_told_with_it() -> None:
     box = fresh()
     box.take(told("exit", seq=1))
-    assert box.take(told("remove", silent=True, seq=2)) == Place(2)
+    assert box.take(told("remove", silent=True, seq=2)) == OutboxPlace(2)
     assert len(box) == 0
 
 
@@ -188,7 +188,7 @@ class Crashes(RuleBasedStateMachine):
         self.log = numbered([each for event in merged for each in (event, untold())])
         self.told: dict[str, list[Event]] = {id: [] for id in "abcd"}
         self.under_way: dict[str, Event] = {}
-        self.noted: tuple[int, dict[str, Place]] = (0, {})
+        self.noted: tuple[int, dict[str, OutboxPlace]] = (0, {})
         self.dropped: set[str] = set()
         self.kills = 0
         self.restart()
@@ -198,7 +198,7 @@ class Crashes(RuleBasedStateMachine):
         self.at = self.noted[0]
         self.under_way = {}
 
-    def note(self, task: str, place: Place | None) -> None:
+    def note(self, task: str, place: OutboxPlace | None) -> None:
         if place is not None:
             self.noted = (self.box.floor, {**self.noted[1], task: place})
 

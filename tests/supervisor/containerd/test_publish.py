@@ -16,7 +16,7 @@ from supervisor.containerd import outbox, publish
 from supervisor.containerd.publish import Publisher, request
 from supervisor.model.errors import CannotStart, Code
 from supervisor.model.values import Event
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.server import Call, Server
 from supervisor.ttrpc.services import Method
@@ -92,7 +92,7 @@ async def publishing(w: World, tmp_path: Path, boot: str = "boot") -> AsyncItera
 
 
 async def write(w: World, events: list[Event]) -> None:
-    w.events.publish(await w.store.commit(Change(events=tuple(events))))
+    w.events.publish(await w.store.commit(Transaction(events=tuple(events))))
 
 
 @in_loop

@@ -6,22 +6,22 @@ import pathlib
 import pytest
 
 from supervisor.containerd import stdio
-from supervisor.containerd.stdio import Wanted, Words
+from supervisor.containerd.stdio import WantedStdio, Words
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import ForeignStreams
 
 
-def parse(stdin: str = "", stdout: str = "", stderr: str = "") -> Wanted:
+def parse(stdin: str = "", stdout: str = "", stderr: str = "") -> WantedStdio:
     return stdio.parse(Words("k8s.io", "box", stdin, stdout, stderr))
 
 
 @pytest.mark.parametrize("word", ["", "/dev/null"])
 def test_nothing_is_opened_where_nobody_listens(word: str) -> None:
-    assert parse(word, word, word) == Wanted(ForeignStreams())
+    assert parse(word, word, word) == WantedStdio(ForeignStreams())
 
 
 def test_a_path_and_a_fifo_uri_mean_the_same() -> None:
-    wanted = Wanted(ForeignStreams(out="/f/out", err="/f/err", stdin="/f/in"))
+    wanted = WantedStdio(ForeignStreams(out="/f/out", err="/f/err", stdin="/f/in"))
     assert parse("/f/in", "/f/out", "/f/err") == wanted
     assert parse("fifo:///f/in", "fifo:///f/out", "fifo:///f/err") == wanted
 
@@ -32,16 +32,16 @@ def test_a_path_without_a_scheme_is_taken_as_it_stands() -> None:
 
 
 def test_stderr_may_be_left_out() -> None:
-    assert parse(stdout="/f/out") == Wanted(ForeignStreams(out="/f/out"))
+    assert parse(stdout="/f/out") == WantedStdio(ForeignStreams(out="/f/out"))
 
 
 def test_a_terminal_has_one_output() -> None:
     words = Words("k8s.io", "box", "/f/in", "/f/out", "/f/err", terminal=True)
-    assert stdio.parse(words) == Wanted(ForeignStreams(out="/f/out", stdin="/f/in"))
+    assert stdio.parse(words) == WantedStdio(ForeignStreams(out="/f/out", stdin="/f/in"))
 
 
 def test_both_streams_may_go_to_one_file() -> None:
-    assert parse(stdout="file:///log/a", stderr="file:///log/a") == Wanted(
+    assert parse(stdout="file:///log/a", stderr="file:///log/a") == WantedStdio(
         ForeignStreams(out="/log/a", err="/log/a"), ("/log/a",)
     )
 
@@ -53,7 +53,7 @@ def test_a_program_gets_its_arguments_in_pairs_and_two_variables(scheme: str) ->
         logger=("/usr/bin/logger", "id", "a b", "empty", ""),
         logger_env=("CONTAINER_ID=box", "CONTAINER_NAMESPACE=k8s.io"),
     )
-    assert parse(stdout=word, stderr=word) == parse(stdout=word) == Wanted(wanted)
+    assert parse(stdout=word, stderr=word) == parse(stdout=word) == WantedStdio(wanted)
 
 
 def test_the_owner_of_the_pipes_goes_with_them() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from protos.containerd import runc_pb2
 from supervisor.containerd import tasks
-from supervisor.containerd.tasks import CREATED, PAUSED, RUNNING, STOPPED, Look, Op
+from supervisor.containerd.tasks import CREATED, PAUSED, RUNNING, STOPPED, Op, TaskLook
 from supervisor.model import errors
 from supervisor.model.errors import Code, ExitdError
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
@@ -76,7 +76,7 @@ def test_every_operation_has_a_row() -> None:
     ],
 )
 def test_a_living_task_has_a_pid_and_no_end(phase: Phase, status: int) -> None:
-    assert tasks.look(container(phase)) == Look(status, 40)  # type: ignore[arg-type]
+    assert tasks.look(container(phase)) == TaskLook(status, 40)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_living_task_has_a_pid_and_no_end(phase: Phase, status: int) -> None:
 def test_one_that_has_ended_keeps_its_pid_and_an_unknown_end_is_255(status: ExitStatus, code: int) -> None:
     for phase in (Phase.EXITED, Phase.REMOVING):
         c = container(phase, None, exit_with(status))
-        assert tasks.look(c) == Look(STOPPED, 40, code, 5_000_000_007)
+        assert tasks.look(c) == TaskLook(STOPPED, 40, code, 5_000_000_007)
 
 
 def test_a_task_is_seen_from_its_create_to_its_delete() -> None:
@@ -105,12 +105,12 @@ def test_an_exec_is_created_until_its_start_has_come_to_something() -> None:
     def exec_in(phase: ExecPhase) -> Exec:
         return Exec(key, ExecSpec(("sh",)), phase, "box", "ns", "boot", init=INIT)
 
-    assert tasks.look_at_exec(TaskExec("c", "e", "{}"), None, None) == Look(CREATED, 0)
-    assert tasks.look_at_exec(fact, exec_in(ExecPhase.CREATING), None) == Look(CREATED, 0)
-    assert tasks.look_at_exec(fact, exec_in(ExecPhase.RUNNING), None) == Look(RUNNING, 40)
-    assert tasks.look_at_exec(fact, None, exit_with(Exited(3))) == Look(STOPPED, 40, 3, 5_000_000_007)
+    assert tasks.look_at_exec(TaskExec("c", "e", "{}"), None, None) == TaskLook(CREATED, 0)
+    assert tasks.look_at_exec(fact, exec_in(ExecPhase.CREATING), None) == TaskLook(CREATED, 0)
+    assert tasks.look_at_exec(fact, exec_in(ExecPhase.RUNNING), None) == TaskLook(RUNNING, 40)
+    assert tasks.look_at_exec(fact, None, exit_with(Exited(3))) == TaskLook(STOPPED, 40, 3, 5_000_000_007)
     failed = TaskExec("c", "e", "{}", run_as="x", error="no such program")
-    assert tasks.look_at_exec(failed, None, None) == Look(CREATED, 0)
+    assert tasks.look_at_exec(failed, None, None) == TaskLook(CREATED, 0)
 
 
 def errors_of_ours() -> list[type[ExitdError]]:
@@ -141,19 +141,19 @@ def test_the_codes_that_clients_decide_by() -> None:
 
 def test_a_state_says_what_the_client_had_said() -> None:
     stdio = Stdio("/i", "/o", "/e", True)
-    reply = tasks.state_reply("box", "x", "/b", stdio, Look(STOPPED, 40, 3, 5_000_000_007))
+    reply = tasks.state_reply("box", "x", "/b", stdio, TaskLook(STOPPED, 40, 3, 5_000_000_007))
     assert (reply.id, reply.exec_id, reply.bundle) == ("box", "x", "/b")
     assert (reply.stdin, reply.stdout, reply.stderr, reply.terminal) == ("/i", "/o", "/e", True)
     assert (reply.exited_at.seconds, reply.exited_at.nanos) == (5, 7)
-    assert not tasks.state_reply("box", "", "/b", stdio, Look(RUNNING, 40)).HasField("exited_at")
+    assert not tasks.state_reply("box", "", "/b", stdio, TaskLook(RUNNING, 40)).HasField("exited_at")
 
 
 def test_an_end_has_the_same_time_in_every_reply() -> None:
-    seen = Look(STOPPED, 40, 3, 5_000_000_007)
+    seen = TaskLook(STOPPED, 40, 3, 5_000_000_007)
     one = tasks.of_tombstone(Tombstone("ns", "box", "", "r/1/3", 40, 3, 5_000_000_007, "boot", 1))
     assert one == seen
     assert tasks.wait_reply(seen).exited_at == tasks.delete_reply(seen).exited_at
-    assert tasks.delete_reply(Look(CREATED, 0)).SerializeToString() == b""
+    assert tasks.delete_reply(TaskLook(CREATED, 0)).SerializeToString() == b""
 
 
 def test_there_is_always_a_process_in_the_list() -> None:

@@ -12,7 +12,7 @@ from supervisor.model.errors import ShimFailed
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.values import Exited, Phase, Process, Unknown
 from supervisor.runtime.sandbox import NoProcess
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from tests.supervisor.exec_fakes import SPEC, again, at_once, looked_up, running, settled
 from tests.supervisor.fakes import hasty, in_loop, until
 from tests.supervisor.stored import all_exits
@@ -171,7 +171,7 @@ async def test_what_a_killed_daemon_had_not_cleaned_up_is_looked_for(tmp_path: P
 async def test_rows_of_containers_that_are_gone_are_dropped(tmp_path: Path) -> None:
     async with running(tmp_path) as x:
         await x.begin()
-        await x.w.store.commit(Change(removed=(x.id,)))
+        await x.w.store.commit(Transaction(removed=(x.id,)))
     async with again(tmp_path) as x:
         await x.execs.load()
         assert (x.execs._live, await x.stored()) == ({}, [])

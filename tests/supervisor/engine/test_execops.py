@@ -14,7 +14,7 @@ from supervisor.engine.operations import Settings
 from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.model.lifecycle import StartAsked, Started
 from supervisor.model.values import Exited, Phase, Reason, RunKey, Signaled
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from tests.supervisor.engine.test_operations import Admits, no_info
 from tests.supervisor.exec_fakes import SPEC, WEB, ExecWorld, at_once, exec_world, settled
 from tests.supervisor.fakes import hasty, in_loop, until
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("at_once")
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[ExecWorld, ExecOperations]]:
     async with exec_world(directory) as x:
-        manager = cast(Containers, x.w.manager)
+        manager = cast(ContainerRuntimes, x.w.manager)
         o = ExecOperations(x.w.node, manager, Settings("/root", "/state"), no_info, cast(Admission, Admits()))
         o.execs = x.execs
         x.id = await x.w.running(WEB)

@@ -18,7 +18,7 @@ from supervisor.model import adoption
 from supervisor.model.errors import RuntimeFailed
 from supervisor.model.values import Exited, Phase, Process
 from supervisor.runtime.sandbox import Found
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from supervisor.system.inotify import Inotify, Overflow
 from tests.supervisor.children import child, name_of
 from tests.supervisor.fakes import World, until, world
@@ -344,7 +344,7 @@ def test_an_end_that_was_told_and_removed_is_not_told_again(tmp_path: Path) -> N
         t.world.manager.found["box"] = Found.ENDED
         await t.foundlings.look_at_all()
         await until(lambda: t.node.containers["box"].clean and t.node.containers["box"].exit is not None, "its exit")
-        await t.world.store.commit(Change(removed=("box",)))
+        await t.world.store.commit(Transaction(removed=("box",)))
         del t.node.containers["box"]
         (row,) = await t.world.store.exits(id="box")
         left = await t.foundlings.look_at_all()

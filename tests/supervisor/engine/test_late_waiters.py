@@ -14,7 +14,7 @@ from supervisor.engine.admission import Admission
 from supervisor.engine.operations import Operations, Settings
 from supervisor.model.errors import AmbiguousId, NoSuchContainer
 from supervisor.model.values import Exit, Exited, Spec
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from tests.supervisor.engine.test_operations import Admits, no_info
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
@@ -32,7 +32,7 @@ class Serving:
         self.world = w
         self.seconds = 300.0
         settings = Settings("/root", "/state", now=lambda: Config(retention=Retention(exit_seconds=self.seconds)))
-        manager = cast(Containers, w.manager)
+        manager = cast(ContainerRuntimes, w.manager)
         self.ask = Operations(w.node, manager, settings, no_info, cast(Admission, Admits()))
 
     async def gone(self, code: int, spec: Spec = SHORT, id: str = "") -> str:

@@ -14,7 +14,7 @@ from supervisor.engine import admission
 from supervisor.model.errors import BadRequest, ShimFailed, WrongState
 from supervisor.model.values import Container, LogDriver, LogMode, LogSpec, Phase, Spec
 from supervisor.runtime.oci import runplan
-from supervisor.streams.logs import Wanted
+from supervisor.streams.logs import WantedLog
 from tests.supervisor.engine.test_operations import WEB, obeys, running, serving
 from tests.supervisor.happenings import USER
 
@@ -174,7 +174,7 @@ def test_a_log_is_where_its_driver_writes_it_and_who_has_none_says_where_to_look
             ):
                 id = await running(w, o, replace(WEB, name=f"w{len(w.node.containers)}", log=log))
                 source, _ = await o.log_source(id)
-                assert source == Wanted(path.format(id), log.driver or LogDriver.CRI)
+                assert source == WantedLog(path.format(id), log.driver or LogDriver.CRI)
                 assert (await o.inspect(id)).log_path == source.path
             for driver, next_step in (
                 (LogDriver.JOURNALD, "log driver journald.*journalctl CONTAINER_ID_FULL={}"),

@@ -12,7 +12,7 @@ from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, RuntimeFailed, ShimFailed, StoreFailed, WrongState
 from supervisor.model.restart import Backoff
 from supervisor.model.values import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec, Unknown
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from supervisor.system.clock import boot_now
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, until, world
 from tests.supervisor.happenings import STOP, USER
@@ -432,7 +432,7 @@ def test_a_memory_kill_that_a_slow_disk_takes_long_to_store_is_told_once(tmp_pat
                 w.manager.kills_for_memory(id, 1)
                 await until(lambda: w.node._turns[id].locked(), "the commit")
                 with pytest.raises(StoreFailed):  # from now on whoever has a limit has given up
-                    await w.store.commit(Change())
+                    await w.store.commit(Transaction())
                 w.manager.kills_for_memory(id, 1)  # as a round of the reconcile loop does
             await w.node.background.settled()
             assert (await w.event_types()).count("oom") == 1

@@ -15,7 +15,7 @@ from supervisor.model.errors import NoSuchContainer, RuntimeFailed, TimedOut, Wr
 from supervisor.model.restart import Backoff
 from supervisor.model.values import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
 from supervisor.model.views import Info
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.events import Bookmark
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import USER
@@ -41,7 +41,7 @@ class Admits:
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, Operations]]:
     async with world(directory) as w:
-        manager = cast(Containers, w.manager)  # only what the seam has, and two questions more
+        manager = cast(ContainerRuntimes, w.manager)  # only what the seam has, and two questions more
         yield w, Operations(w.node, manager, Settings("/root", "/state"), no_info, cast(Admission, Admits()))
 
 

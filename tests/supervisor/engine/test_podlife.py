@@ -16,7 +16,7 @@ from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.operations import Settings
 from supervisor.engine.pods import PodKeeper, PodOperations
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
-from supervisor.model.pods import State
+from supervisor.model.pods import PodState
 from supervisor.model.values import (
     Container,
     ExitPolicy,
@@ -35,7 +35,7 @@ from supervisor.model.values import (
     Spec,
 )
 from supervisor.model.views import Info
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 
@@ -66,7 +66,7 @@ class Desk:
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, PodOperations]]:
     async with world(directory) as w:
-        manager = cast(Containers, w.manager)
+        manager = cast(ContainerRuntimes, w.manager)
         admission = Admission(
             w.node, cast(ImageDesk, Desk()), lambda spec: replace(spec, runtime=spec.runtime or "runc")
         )
@@ -104,7 +104,7 @@ def now(w: World, container: Container) -> Container:
 async def test_a_pod_is_ready_when_it_has_been_run(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, o):
         view = await o.run_pod(replace(PAUSE, pod=Pod("web", attempt=3)), USER)
-        assert (view.state, view.pod.name, view.pod.attempt) == (State.READY, "web", 3)
+        assert (view.state, view.pod.name, view.pod.attempt) == (PodState.READY, "web", 3)
         assert view.pause.container.spec.name == "web_3"
         assert [each.pause.container.id for each in o.pods(("state=ready",))[0]] == [view.pause.container.id]
         assert not o.pods(("state=notready",))[0]
@@ -310,7 +310,7 @@ async def test_a_pod_is_stopped_and_removed_with_its_members(tmp_path: Path) -> 
         joined = await member(o, pause)
         with pytest.raises(WrongState, match="Ready"):
             await o.remove_pod(pause.id, False, USER)
-        assert (await o.stop_pod(pause.id, 1, USER)).state is State.NOT_READY
+        assert (await o.stop_pod(pause.id, 1, USER)).state is PodState.NOT_READY
         exit_ = now(w, joined).exit
         assert exit_ is not None
         assert exit_.reason is Reason.STOP

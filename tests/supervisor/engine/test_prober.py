@@ -11,7 +11,7 @@ import pytest
 from supervisor.engine.health_checks import HEALTH, Prober
 from supervisor.model import lifecycle as life
 from supervisor.model.errors import RuntimeFailed, StoreFailed, WrongState
-from supervisor.model.health import Result
+from supervisor.model.health import ProbeResult
 from supervisor.model.values import (
     Asked,
     By,
@@ -30,20 +30,20 @@ from supervisor.model.values import (
 from tests.supervisor.fakes import World, in_loop, until, world
 
 MS = 10**6
-GOOD, BAD = Result(1, 2, Exited(0)), Result(1, 2, Exited(1), b"no")
+GOOD, BAD = ProbeResult(1, 2, Exited(0)), ProbeResult(1, 2, Exited(1), b"no")
 
 
 @dataclass(slots=True)
 class Probes:
     """What answers, and what was asked. A probe without an answer goes on until it is cancelled, or has one."""
 
-    answers: list[Result | Exception | None] = field(default_factory=list)
+    answers: list[ProbeResult | Exception | None] = field(default_factory=list)
     begun: int = 0
     under_way: int = 0
     cancelled: int = 0
     most: int = 0
 
-    async def run(self, container: Container, spec: HealthSpec) -> Result | None:
+    async def run(self, container: Container, spec: HealthSpec) -> ProbeResult | None:
         self.begun += 1
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -86,7 +86,7 @@ class Rig:
         check = HealthSpec(("true",), 5 * MS, 1000 * MS, 3)
         return await self.world.running(Spec(name="web", health=replace(check, **fields)))  # type: ignore[arg-type]
 
-    async def answered(self, *answers: Result | Exception | None) -> None:
+    async def answered(self, *answers: ProbeResult | Exception | None) -> None:
         """Once each of them was taken, and the next probe is under way."""
         begun = self.probes.begun + len(answers)
         self.probes.answers += answers

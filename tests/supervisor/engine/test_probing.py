@@ -21,7 +21,7 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.execs import Exec
-from supervisor.model.health import OUTPUT_MAX, Result
+from supervisor.model.health import OUTPUT_MAX, ProbeResult
 from supervisor.model.lifecycle import Paused
 from supervisor.model.values import Exited, ExitStatus, HealthSpec, Signaled, Unknown
 from tests.supervisor import fakeshim
@@ -40,7 +40,7 @@ class Rig:
     probing: Probing
     shim: FakeShim
 
-    def begin(self, check: HealthSpec = CHECK) -> "asyncio.Task[Result | None]":
+    def begin(self, check: HealthSpec = CHECK) -> "asyncio.Task[ProbeResult | None]":
         return asyncio.ensure_future(self.probing.run(self.x.container, check))
 
     async def attached(self) -> tuple[Exec, dict[str, int]]:

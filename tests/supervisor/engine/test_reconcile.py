@@ -14,11 +14,11 @@ from supervisor.config.settings import Config, Limits
 from supervisor.engine import reconcile
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.operations import Settings
-from supervisor.engine.reconcile import Parts
+from supervisor.engine.reconcile import ReconcileParts
 from supervisor.model.errors import ShimFailed
 from supervisor.model.values import Phase, RunKey
 from supervisor.monitor import epoll, rundir
-from supervisor.runtime.managers import Containers
+from supervisor.runtime.managers import ContainerRuntimes
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, ends_unreaped, name_of
 from tests.supervisor.fakes import World, until, world
@@ -39,7 +39,9 @@ class Machine:
         self.needed: frozenset[RunKey] = frozenset()
         self.fails: list[Exception] = []
         self.world = w
-        self.parts = Parts(w.node, cast(Containers, self), self.settings, Foundlings(w.node, self.settings.state))
+        self.parts = ReconcileParts(
+            w.node, cast(ContainerRuntimes, self), self.settings, Foundlings(w.node, self.settings.state)
+        )
 
     async def look_at_memory(self) -> None:
         pass

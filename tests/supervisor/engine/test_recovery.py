@@ -10,7 +10,7 @@ from supervisor.engine.recovery import recover
 from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.model.values import LIVE, Container, Exited, Phase, Reason, Source, Unknown
 from supervisor.runtime.sandbox import Found
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import container
 
@@ -23,7 +23,7 @@ def at_once(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def recovered(w: World, *stored: Container) -> None:
-    await w.store.commit(Change(tuple(stored)))
+    await w.store.commit(Transaction(tuple(stored)))
     await recover(w.node, "")
     assert set(w.node.containers) == {each.id for each in stored}
     await until(lambda: not w.node.recovering and not w.node.background, "the look-up")
@@ -252,7 +252,7 @@ def test_a_look_up_that_fails_is_tried_again_and_the_container_shown_as_recoveri
         async with world(tmp_path) as w:
             w.manager.fails["connect"] = [OSError(24, "no descriptors"), ShimFailed("silent")]
             w.manager.gates["connect"] = asyncio.Event()
-            await w.store.commit(Change((container(phase),)))
+            await w.store.commit(Transaction((container(phase),)))
             await recover(w.node, "")
             await until(lambda: w.manager.count("connect"))
             assert "c1" in w.node.recovering
@@ -271,7 +271,7 @@ def test_one_silent_look_up_holds_up_nobody_else_and_has_a_limit(
             silent = replace(container(), id="silent", spec=replace(container().spec, name="silent"))
             w.manager.gates["connect"] = asyncio.Event()
             monkeypatch.setattr(recovery, "FIND_SECONDS", 0.05)
-            await w.store.commit(Change((silent, replace(container(Phase.EXITED), clean=False))))
+            await w.store.commit(Transaction((silent, replace(container(Phase.EXITED), clean=False))))
             await recover(w.node, "")
             await until(lambda: set(w.node.recovering) == {"silent"})
             await until(lambda: w.manager.count("connect") >= 3)  # given up and begun again
@@ -287,7 +287,7 @@ def test_an_end_found_in_recovery_waits_for_the_disk_however_long(
     async def main() -> None:
         async with world(tmp_path, boot="new") as w:
             monkeypatch.setattr(recovery, "FIND_SECONDS", 0.01)
-            await w.store.commit(Change((container(),)))
+            await w.store.commit(Transaction((container(),)))
             w.store.refusals = 10
             await recover(w.node, "")
             await until(lambda: w.health == [False, True])
@@ -302,7 +302,7 @@ def test_two_hundred_containers_are_looked_up_at_once(tmp_path: Path) -> None:
             one = container()
             many = [replace(one, id=f"c{n}", spec=replace(one.spec, name=f"c{n}")) for n in range(200)]
             w.manager.gates["connect"] = asyncio.Event()
-            await w.store.commit(Change(tuple(many)))
+            await w.store.commit(Transaction(tuple(many)))
             await recover(w.node, "")
             await until(lambda: w.manager.count("connect") == 200)
             w.manager.gates["connect"].set()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.settings import CgroupDriver, Config, Runtime
+from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.admission import uses_systemd, with_runtime
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, RuntimeMissing
@@ -14,7 +14,7 @@ from supervisor.model.taskfacts import Task
 from supervisor.model.values import Container, Phase, Pod, Spec
 
 PLAIN = Spec(name="c", runtime="")
-GLOBS = Runtime("r", path="/bin/true", pod_annotations=("p.*",), container_annotations=("c.*",))
+GLOBS = RuntimeEntry("r", path="/bin/true", pod_annotations=("p.*",), container_annotations=("c.*",))
 CGROUPFS = Config(cgroup_driver=CgroupDriver.CGROUPFS, default_runtime="r", runtimes=(GLOBS,))
 
 
@@ -28,14 +28,14 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_path_and_the_arguments_are_settled_and_the_word_is_kept(program: Path) -> None:
-    entry = Runtime("mine", path=str(program), options=("--debug", "--x=1"), handlers=("handler",))
+    entry = RuntimeEntry("mine", path=str(program), options=("--debug", "--x=1"), handlers=("handler",))
     made = with_runtime(replace(PLAIN, runtime="handler"), Config(runtimes=(entry,)))
     assert (made.runtime, made.runtime_path, made.runtime_options) == ("handler", str(program), ("--debug", "--x=1"))
 
 
 def test_a_name_without_an_entry_and_an_entry_without_a_path_are_found_on_path(program: Path) -> None:
     assert with_runtime(replace(PLAIN, runtime="myruntime"), Config()).runtime_path == str(program)
-    entry = Runtime("myruntime", options=("--debug",))
+    entry = RuntimeEntry("myruntime", options=("--debug",))
     made = with_runtime(PLAIN, Config(default_runtime="myruntime", runtimes=(entry,)))
     assert (made.runtime, made.runtime_path, made.runtime_options) == ("myruntime", str(program), ("--debug",))
 
@@ -44,7 +44,9 @@ def test_a_name_without_an_entry_and_an_entry_without_a_path_are_found_on_path(p
 def test_a_shim_v2_runtime_is_the_program_that_its_type_names(name: str, tmp_path: Path, program: Path) -> None:
     shim = tmp_path / "containerd-shim-mine-v2"
     program.rename(shim)
-    entry = Runtime("mine", runtime_type="io.containerd.mine.v2", options=("/etc/mine.toml",), handlers=("handler",))
+    entry = RuntimeEntry(
+        "mine", runtime_type="io.containerd.mine.v2", options=("/etc/mine.toml",), handlers=("handler",)
+    )
     known = Config(runtimes=(entry,) if "." not in name else ())
     made = with_runtime(replace(PLAIN, runtime=name), known)
     assert (made.runtime, made.runtime_type, made.runtime_path) == (name, "io.containerd.mine.v2", str(shim))
@@ -73,7 +75,7 @@ def test_a_task_of_containerd_s_does_not_go_to_another_shim_again() -> None:
 
 def test_a_program_that_is_not_there_is_named() -> None:
     with pytest.raises(RuntimeMissing, match="/no/such"):
-        with_runtime(replace(PLAIN, runtime="x"), Config(runtimes=(Runtime("x", path="/no/such"),)))
+        with_runtime(replace(PLAIN, runtime="x"), Config(runtimes=(RuntimeEntry("x", path="/no/such"),)))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_a_pods_own_limit_is_refused_where_pods_have_no_cgroup(pod: Pod) -> None
 
 @pytest.mark.parametrize("family", ["runc", "kata"])
 def test_a_pods_own_limit_is_refused_where_its_shim_is_of_another_kind_than_runcs(family: str, program: Path) -> None:
-    entry = Runtime("r", path=str(program), runtime_type=f"io.containerd.{family}.v2")
+    entry = RuntimeEntry("r", path=str(program), runtime_type=f"io.containerd.{family}.v2")
     limited, config = replace(PLAIN, pod=Pod(pids_limit=9)), replace(CGROUPFS, runtimes=(entry,))
     if family == "runc":
         assert with_runtime(limited, config).pod == Pod(pids_limit=9)

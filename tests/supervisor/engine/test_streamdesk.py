@@ -10,7 +10,7 @@ from supervisor.model.errors import NoSuchContainer, ShimFailed, WrongState
 from supervisor.model.values import Container, Phase, RunKey, Spec, Winsize
 from supervisor.monitor.control import Control
 from supervisor.monitor.rundir import path_of
-from supervisor.streams.attach import Orders, Output, Session, Target, Wanted
+from supervisor.streams.attach import AttachSession, AttachTarget, Orders, Output, WantedStreams
 from tests.supervisor.fakes import World, in_loop, world
 from tests.supervisor.fakeshim import shim
 
@@ -19,7 +19,7 @@ INTERACTIVE = Spec(name="interactive", args=("true",), rootfs="/", stdin=True)
 ON_TTY = Spec(name="on-tty", args=("true",), rootfs="/", stdin=True, tty=True)
 
 
-async def no_exec(container: Container, exec_id: str) -> Target:
+async def no_exec(container: Container, exec_id: str) -> AttachTarget:
     raise WrongState(f"{container.spec.name} has no exec {exec_id}")
 
 
@@ -39,7 +39,7 @@ async def test_a_created_container_is_attached_to_and_its_end_ends_it(tmp_path: 
         container = await made.node.add(INTERACTIVE)
         await made.node.make(container.id)
         with shim(directory(tmp_path, container.id)) as fake:
-            async with await desk_of(made, tmp_path).attach("interactive", "", Wanted()) as session:
+            async with await desk_of(made, tmp_path).attach("interactive", "", WantedStreams()) as session:
                 assert (session.tty, session.stdin) == (False, True)
                 await made.node.launch(container.id)
                 fake.die()
@@ -55,7 +55,7 @@ async def test_a_container_that_has_ended_has_no_streams(tmp_path: Path) -> None
         made.manager.ends(container)
         await made.node.until(container, lambda c: c is not None and c.phase is Phase.EXITED, 5, "its end")
         with pytest.raises(WrongState, match="exited: it has no standard streams now"):
-            await desk.attach("interactive", "", Wanted())
+            await desk.attach("interactive", "", WantedStreams())
 
 
 @in_loop
@@ -104,18 +104,20 @@ async def test_an_exec_is_its_owners_to_find(tmp_path: Path) -> None:
         container = await made.running(PLAIN)
         its_own = directory(tmp_path, "exec")
 
-        async def found(of: Container, exec_id: str) -> Target:
+        async def found(of: Container, exec_id: str) -> AttachTarget:
             assert (of.id, exec_id) == (container, "e1")
-            return Target("e1", str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it"))
+            return AttachTarget(
+                "e1", str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it")
+            )
 
         desk = StreamDesk(made.node, str(tmp_path), found)
         with shim(its_own) as fake:
-            async with await desk.attach("plain", "e1", Wanted()) as session:
-                assert isinstance(session, Session) and session.tty
+            async with await desk.attach("plain", "e1", WantedStreams()) as session:
+                assert isinstance(session, AttachSession) and session.tty
             await desk.resize("plain", "e1", Winsize(1, 2))
         assert fake.asked[-1] == ("resize", "1", "2")
         with pytest.raises(WrongState, match="has no exec e2"):
-            await desk_of(made, tmp_path).attach("plain", "e2", Wanted())
+            await desk_of(made, tmp_path).attach("plain", "e2", WantedStreams())
 
 
 @in_loop
@@ -132,8 +134,10 @@ async def test_a_run_says_who_takes_the_orders(tmp_path: Path) -> None:
 
         return Orders(resize, close_stdin)
 
-    async def found(of: Container, exec_id: str) -> Target:
-        return Target(exec_id, str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it"))
+    async def found(of: Container, exec_id: str) -> AttachTarget:
+        return AttachTarget(
+            exec_id, str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it")
+        )
 
     async with world(tmp_path) as made:
         container = await made.running(INTERACTIVE)
@@ -141,9 +145,9 @@ async def test_a_run_says_who_takes_the_orders(tmp_path: Path) -> None:
         desk = StreamDesk(made.node, str(tmp_path), found, orders)
         with shim(run) as fake, shim(its_own) as other:
             await desk.close_stdin(container, "")
-            async with await desk.attach(container, "", Wanted()) as session:
+            async with await desk.attach(container, "", WantedStreams()) as session:
                 await session.close_stdin()
-            async with await desk.attach(container, "e1", Wanted(size=Winsize(1, 2))) as session:
+            async with await desk.attach(container, "e1", WantedStreams(size=Winsize(1, 2))) as session:
                 await session.resize(Winsize(3, 4))
             await desk.resize(container, "e1", Winsize(5, 6))
         assert [op for op, *_ in fake.asked] == ["close-stdin", "attach", "close-stdin"]
@@ -157,7 +161,7 @@ async def test_output_is_that_of_the_container(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         container = await made.running(PLAIN)
         with shim(directory(tmp_path, container)) as fake:
-            async with await desk_of(made, tmp_path).attach(container, "", Wanted()) as session:
+            async with await desk_of(made, tmp_path).attach(container, "", WantedStreams()) as session:
                 assert not session.stdin
                 os.write(fake.attached[0]["err"], b"wrong")
                 assert await anext(session.items()) == Output("stderr", b"wrong")

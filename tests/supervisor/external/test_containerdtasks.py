@@ -10,7 +10,7 @@ import pytest
 from supervisor.external import containerdtasks
 from supervisor.external.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
 from supervisor.model.errors import Busy, NoSuchProcess
-from supervisor.model.watched import Found, Kind, Target
+from supervisor.model.watched import FoundProcess, Kind, Target
 
 TARGET = Target(Kind.CONTAINERD, "/c.sock")
 LIMIT_SECONDS = 30.0
@@ -60,7 +60,7 @@ class Seen:
         self.fails: dict[str, Exception] = {}
         self._news = asyncio.Event()
 
-    async def observe(self, found: Found) -> None:
+    async def observe(self, found: FoundProcess) -> None:
         self.found.append(found.container)
         self._news.set()
         if (error := self.fails.get(found.name)) is not None:

@@ -19,11 +19,11 @@ from supervisor.external.observer import ENDED_UNSEEN, Observer
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
 from supervisor.model.values import Exited, Process, RunKey, Signaled, Unknown
-from supervisor.model.watched import Found, Observed
+from supervisor.model.watched import FoundProcess, Observed
 from supervisor.monitor import epoll, probe
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.store.codec import begun
-from supervisor.store.database import Change, Store
+from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system.inotify import Inotify
 from tests.supervisor.children import child
@@ -35,8 +35,8 @@ LIMIT_SECONDS = 30.0
 KILLED = Signaled(9) if probe.pidfd().works else Unknown(foreign.UNTOLD)  # and reaped at once
 
 
-def found(process: "subprocess.Popen[bytes]", id: str = "web") -> Found:
-    return Found(f"{id}@/run/runc", id, "oci", process.pid, native.process_stat(process.pid)[2], "/run/runc")
+def found(process: "subprocess.Popen[bytes]", id: str = "web") -> FoundProcess:
+    return FoundProcess(f"{id}@/run/runc", id, "oci", process.pid, native.process_stat(process.pid)[2], "/run/runc")
 
 
 @contextlib.asynccontextmanager
@@ -121,7 +121,7 @@ def test_an_end_that_cannot_be_stored_is_stored_as_soon_as_it_can(
             refusals = [StoreFailed("full"), StoreFailed("full")]
             commit = store.commit
 
-            async def refusing(change: Change, *, patient: bool = False) -> object:
+            async def refusing(change: Transaction, *, patient: bool = False) -> object:
                 if change.exits and refusals:
                     raise refusals.pop()
                 return await commit(change, patient=patient)
@@ -144,7 +144,7 @@ def test_what_cannot_be_stored_is_not_watched_and_may_be_asked_for_again(
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child() as process:
 
-                async def refusing(change: Change, *, patient: bool = False) -> object:
+                async def refusing(change: Transaction, *, patient: bool = False) -> object:
                     raise StoreFailed("full")
 
                 with monkeypatch.context() as patch:
@@ -164,7 +164,7 @@ def test_a_watch_that_cannot_be_ended_goes_on(tmp_path: Path, monkeypatch: pytes
             with child() as process:
                 await watched.observe(found(process))
 
-                async def refusing(change: Change, *, patient: bool = False) -> object:
+                async def refusing(change: Transaction, *, patient: bool = False) -> object:
                     kill_and_reap(process)  # and it ends just then
                     raise StoreFailed("full")
 
@@ -200,7 +200,7 @@ def test_what_ended_while_exitd_was_away_is_unknown_and_what_was_stored_for_nobo
         gone = Observed(Process(1, 1), clock.boot, "gone@/run/runc", 4, "gone", "oci", "/run/runc")
         stray = replace(gone, container="stray@/x", target="/x")
         async with opened(tmp_path / "db") as store:
-            await store.commit(Change(watching=tuple(begun((), (gone, stray)))))
+            await store.commit(Transaction(watching=tuple(begun((), (gone, stray)))))
             async with watching(store, clock):
                 pass
             (exit,) = await all_exits(store)

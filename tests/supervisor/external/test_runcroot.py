@@ -13,8 +13,8 @@ import pytest
 
 from supervisor.external import runcroot
 from supervisor.external.runcroot import RuncRoot
-from supervisor.model.watched import Found, Kind, Target
-from supervisor.system.inotify import Inotify, Listener, Watch
+from supervisor.model.watched import FoundProcess, Kind, Target
+from supervisor.system.inotify import Inotify, InotifyWatch, Listener
 from tests.supervisor.fakes import in_loop, until
 
 MOST = 2
@@ -29,7 +29,7 @@ class Runtime:
         self.found: list[str] = []
         self.changes = Inotify()
 
-    async def observe(self, found: Found) -> None:
+    async def observe(self, found: FoundProcess) -> None:
         self.found.append(found.name)
 
     def make(self, *names: str) -> None:
@@ -95,7 +95,7 @@ async def test_a_new_directory_that_cannot_be_watched_takes_no_place(
     """As where the user's watches are used up, or it has gone again."""
     watch, refused = Inotify.watch, list[str]()
 
-    def watch_all_but_c(self: Inotify, path: str, mask: int, listener: Listener) -> Watch:
+    def watch_all_but_c(self: Inotify, path: str, mask: int, listener: Listener) -> InotifyWatch:
         if path.endswith("/c"):
             refused.append(path)
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -120,7 +120,7 @@ async def test_what_was_known_before_a_listing_that_failed_is_not_new_afterwards
     """It would take the places of those that are new."""
     watch, listdir, fails = Inotify.watch, os.listdir, True
 
-    def watch_in_vain(self: Inotify, path: str, mask: int, listener: Listener) -> Watch:
+    def watch_in_vain(self: Inotify, path: str, mask: int, listener: Listener) -> InotifyWatch:
         if path == str(tmp_path / "root") and fails:
             raise OSError(errno.ENOSPC, "No space left on device")
         return watch(self, path, mask, listener)

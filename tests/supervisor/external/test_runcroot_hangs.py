@@ -10,7 +10,7 @@ import pytest
 from supervisor.external import runcroot
 from supervisor.external.runcroot import RuncRoot
 from supervisor.model.values import By
-from supervisor.model.watched import Found, Kind, Target
+from supervisor.model.watched import FoundProcess, Kind, Target
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import in_loop
@@ -30,7 +30,7 @@ async def test_a_directory_that_hangs_is_not_looked_at_on_the_loop(
         found: os.stat_result = real[name](path)
         return found
 
-    async def nothing(found: Found) -> None: ...
+    async def nothing(found: FoundProcess) -> None: ...
 
     changes = Inotify()
     changes.start()

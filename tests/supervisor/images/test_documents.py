@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from supervisor.api.replies import spec_message
 from supervisor.images import documents, merge
 from supervisor.images.documents import Platform
-from supervisor.images.facts import Config, Resolved
+from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.model.errors import BadImage, BadRequest
 from supervisor.model.values import Spec
 
@@ -36,17 +36,17 @@ def test_what_an_image_says_about_its_process_is_read() -> None:
         Volumes={"/v": {}},
     )
     parsed = documents.parse_config(text, "c")
-    assert parsed.config == Config(("/e",), ("c",), ("A=1",), "u:g", "/w", "SIGINT", (("a", ""), ("b", "2")))
+    assert parsed.config == ImageDefaults(("/e",), ("c",), ("A=1",), "u:g", "/w", "SIGINT", (("a", ""), ("b", "2")))
     assert (parsed.diff_ids, parsed.platform) == ((DIGEST,), Platform("linux", "arm64"))
 
 
 @pytest.mark.parametrize("process", [None, {}, {"Entrypoint": None, "Cmd": None, "Env": None, "Labels": None}])
 def test_null_and_missing_fields_are_empty(process: object) -> None:
-    assert documents.parse_config(json.dumps({**CONFIG, "config": process}).encode(), "c").config == Config()
+    assert documents.parse_config(json.dumps({**CONFIG, "config": process}).encode(), "c").config == ImageDefaults()
 
 
 def test_the_callers_words_replace_the_command_and_never_the_entrypoint() -> None:
-    image = Config(entrypoint=("/e", "-x"), cmd=("a", "b"))
+    image = ImageDefaults(entrypoint=("/e", "-x"), cmd=("a", "b"))
     assert (image.args(()), image.args(("w",))) == (("/e", "-x", "a", "b"), ("/e", "-x", "w"))
 
 

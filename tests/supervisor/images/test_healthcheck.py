@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.images import documents
-from supervisor.images.facts import Config, Resolved
+from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.images.merge import complete
 from supervisor.model.errors import BadImage, BadRequest
 from supervisor.model.values import INTERVAL_NS, RETRIES, TIMEOUT_NS, HealthSpec, OnUnhealthy, Spec
@@ -64,7 +64,7 @@ def test_a_broken_one_is_refused_with_its_field(check: object, words: str) -> No
 
 
 def asked(of_caller: HealthSpec | None, of_image: HealthSpec | None) -> HealthSpec | None:
-    config = Config(cmd=("a",), health=of_image)
+    config = ImageDefaults(cmd=("a",), health=of_image)
     return complete(Spec("n", image="i", health=of_caller), Resolved(("/l",), config)).health
 
 

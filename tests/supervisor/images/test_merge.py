@@ -2,12 +2,12 @@
 
 import pytest
 
-from supervisor.images.facts import Config, Resolved
+from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.images.merge import complete
 from supervisor.model.errors import BadImage, BadRequest
 from supervisor.model.values import Spec
 
-IMAGE = Config(
+IMAGE = ImageDefaults(
     entrypoint=("/e", "-x"),
     cmd=("a", "b"),
     env=("A=1", "PATH=/p"),
@@ -18,7 +18,7 @@ IMAGE = Config(
 )
 
 
-def asked(config: Config = IMAGE, **fields: object) -> Spec:
+def asked(config: ImageDefaults = IMAGE, **fields: object) -> Spec:
     """A request as it comes in: cwd and stop signal left open unless given."""
     spec = Spec(**{"name": "n", "image": "i", "cwd": "", "stop_signal": 0, **fields})  # type: ignore[arg-type]
     return complete(spec, Resolved(("/l",), config, "sha256:1"))
@@ -48,8 +48,10 @@ def test_without_an_image_the_callers_entrypoint_stands_before_the_command() -> 
     assert complete(Spec("n", args=("a",), entrypoint=("",), rootfs="/")).args == ("a",)
 
 
-@pytest.mark.parametrize("config", [Config(), Config(cmd=("",)), Config(entrypoint=("",), cmd=("a",))])
-def test_no_command_at_all_is_refused_and_says_where_one_belongs(config: Config) -> None:
+@pytest.mark.parametrize(
+    "config", [ImageDefaults(), ImageDefaults(cmd=("",)), ImageDefaults(entrypoint=("",), cmd=("a",))]
+)
+def test_no_command_at_all_is_refused_and_says_where_one_belongs(config: ImageDefaults) -> None:
     with pytest.raises(BadRequest, match="after IMAGE"):
         asked(config)
     assert asked(config, args=("w",), entrypoint=("sh",)).args == ("sh", "w")
@@ -66,33 +68,33 @@ def test_the_caller_comes_first_and_the_image_fills_what_was_left_open() -> None
 
 
 def test_what_nobody_says_has_the_usual_value() -> None:
-    spec = asked(Config(cmd=("a",)))
+    spec = asked(ImageDefaults(cmd=("a",)))
     assert (spec.user, spec.cwd, spec.stop_signal, spec.env, spec.labels) == ("", "/", 15, (), ())
 
 
 @pytest.mark.parametrize(("workdir", "cwd"), [("app", "/app"), ("/app", "/app"), ("", "/")])
 def test_a_relative_working_directory_of_an_image_begins_at_its_root(workdir: str, cwd: str) -> None:
-    assert asked(Config(cmd=("a",), workdir=workdir)).cwd == cwd
+    assert asked(ImageDefaults(cmd=("a",), workdir=workdir)).cwd == cwd
 
 
 @pytest.mark.parametrize(("text", "number"), [("SIGQUIT", 3), ("quit", 3), ("9", 9), ("RTMIN+3", 37), ("SIGRTMAX", 64)])
 def test_every_way_to_write_a_stop_signal_is_understood(text: str, number: int) -> None:
-    assert asked(Config(cmd=("a",), stop_signal=text)).stop_signal == number
+    assert asked(ImageDefaults(cmd=("a",), stop_signal=text)).stop_signal == number
 
 
 @pytest.mark.parametrize(
     ("config", "field"),
     [
-        (Config(cmd=("a",), stop_signal="SIGNONE"), "config.StopSignal"),
-        (Config(cmd=("a",), stop_signal="0"), "config.StopSignal"),
-        (Config(cmd=("a",), env=("A=1", "B")), r"config.Env\[1\]"),
-        (Config(cmd=("a",), env=("=x",)), r"config.Env\[0\]"),
+        (ImageDefaults(cmd=("a",), stop_signal="SIGNONE"), "config.StopSignal"),
+        (ImageDefaults(cmd=("a",), stop_signal="0"), "config.StopSignal"),
+        (ImageDefaults(cmd=("a",), env=("A=1", "B")), r"config.Env\[1\]"),
+        (ImageDefaults(cmd=("a",), env=("=x",)), r"config.Env\[0\]"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_refused_with_its_field(config: Config, field: str) -> None:
+def test_a_configuration_that_makes_no_sense_is_refused_with_its_field(config: ImageDefaults, field: str) -> None:
     with pytest.raises(BadImage, match=f"IMAGE i: {field}"):
         asked(config)
 
 
 def test_a_stop_signal_of_the_callers_does_without_a_broken_one_of_the_image() -> None:
-    assert asked(Config(cmd=("a",), stop_signal="SIGNONE"), stop_signal=15).stop_signal == 15
+    assert asked(ImageDefaults(cmd=("a",), stop_signal="SIGNONE"), stop_signal=15).stop_signal == 15

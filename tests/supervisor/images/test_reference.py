@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.images import reference
-from supervisor.images.reference import Archive, Directory, Layout, Name, Pause, Registry, Stored, parse
+from supervisor.images.reference import Archive, ImageDirectory, Layout, Name, Pause, Registry, Stored, parse
 from supervisor.model.errors import BadRequest
 
 HEX = "0123456789abcdef" * 4
@@ -15,12 +15,12 @@ HEX = "0123456789abcdef" * 4
     ("word", "meaning"),
     [
         ("pause", Pause()),
-        ("/", Directory("/")),
-        ("/srv//root/../x/", Directory("/srv/x")),
-        ("//srv", Directory("/srv")),
-        (".", Directory("/here")),
-        ("./a b", Directory("/here/a b")),
-        ("../x", Directory("/x")),
+        ("/", ImageDirectory("/")),
+        ("/srv//root/../x/", ImageDirectory("/srv/x")),
+        ("//srv", ImageDirectory("/srv")),
+        (".", ImageDirectory("/here")),
+        ("./a b", ImageDirectory("/here/a b")),
+        ("../x", ImageDirectory("/x")),
         ("oci:/srv/l", Layout("/srv/l")),
         ("oci:l:1.36", Layout("/here/l", "1.36")),
         ("oci:/l:docker.io/library/busybox:1", Layout("/l", "docker.io/library/busybox:1")),

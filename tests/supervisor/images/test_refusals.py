@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.images.facts import Limits
+from supervisor.images.facts import ImageLimits
 from supervisor.images.store import Images
 from supervisor.model.errors import BadImage, BadRequest, ImageTooLarge, WrongDigest
 from tests.supervisor.images.building import Made, docker_archive, hard, link, tar, write_layout
@@ -114,7 +114,7 @@ def test_files_that_are_none_do_not_hold_the_reader(images: Images, tmp_path: pa
 
 
 def test_a_bomb_is_stopped_at_the_limit(tmp_path: pathlib.Path) -> None:
-    images = Images(str(tmp_path / "root"), limits=Limits(total_bytes=1 << 20))
+    images = Images(str(tmp_path / "root"), limits=ImageLimits(total_bytes=1 << 20))
     bomb = gzip.compress(tar(("zeros", bytes(8 << 20))))
     assert len(bomb) < 20_000
     for load in (images.import_, images.load):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.images import tools
-from supervisor.images.facts import Config, Resolved
+from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import (
     AmbiguousImage,
@@ -59,7 +59,7 @@ def test_one_tag_of_a_layout_resolves_to_its_layers_topmost_first_and_its_config
 ) -> None:
     resolved = images.resolve(f"oci:{both}:tall")
     assert [tree(pathlib.Path(path))["etc/os"] for path in resolved.lower] == ["above", "base"]
-    assert resolved.config == Config(("/bin/sh",), (), (), "1:2", "/w", "SIGINT")
+    assert resolved.config == ImageDefaults(("/bin/sh",), (), (), "1:2", "/w", "SIGINT")
     assert [image.names for image in images.list()] == [("box:tall",)]
 
 
@@ -104,11 +104,11 @@ def test_a_root_file_system_is_imported_under_a_name_and_always_as_the_same_imag
     assert image.names == ("mine:latest",)
     assert images.import_(path, name="again:1").names == ("again:1", "mine:latest")
     assert tree(pathlib.Path(images.resolve("mine").lower[0]))["bin/sh"] == "#!"
-    assert images.resolve("mine").config == Config()
+    assert images.resolve("mine").config == ImageDefaults()
 
 
 def test_words_that_need_no_store_resolve_to_directories(tmp_path: pathlib.Path) -> None:
-    images = Images(str(tmp_path / "r"), pause=Resolved(("/pause-root",), Config(entrypoint=("/pause",))))
+    images = Images(str(tmp_path / "r"), pause=Resolved(("/pause-root",), ImageDefaults(entrypoint=("/pause",))))
     assert images.resolve("pause").config.entrypoint == ("/pause",)
     assert images.resolve(str(tmp_path)).lower == (str(tmp_path),)
     with pytest.raises(BadRequest, match="no such directory"):

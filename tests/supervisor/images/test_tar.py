@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.images.tar import BadTar, Entry, Kind, TarReader
+from supervisor.images.tar import BadTar, TarEntry, TarKind, TarReader
 from tests.supervisor.images.building import entry, folder, hard, link, tar
 
 
@@ -25,7 +25,7 @@ class Trickle:
         self.file.read(count)
 
 
-def read_all(data: bytes, most: int = 1 << 20) -> list[tuple[Entry, bytes]]:
+def read_all(data: bytes, most: int = 1 << 20) -> list[tuple[TarEntry, bytes]]:
     reader, found = TarReader(Trickle(data, most)), []
     while item := reader.next():
         content = b""
@@ -51,7 +51,16 @@ EVERY_KIND = tar(
 def test_every_kind_of_entry_is_read_however_the_bytes_arrive(most: int) -> None:
     read = read_all(EVERY_KIND, most)
     assert [item.kind for item, _ in read] == [
-        *(Kind.DIRECTORY, Kind.FILE, Kind.FILE, Kind.SYMLINK, Kind.HARDLINK, Kind.FIFO, Kind.DEVICE, Kind.FILE)
+        *(
+            TarKind.DIRECTORY,
+            TarKind.FILE,
+            TarKind.FILE,
+            TarKind.SYMLINK,
+            TarKind.HARDLINK,
+            TarKind.FIFO,
+            TarKind.DEVICE,
+            TarKind.FILE,
+        )
     ]
     assert (read[0][0].uid, read[0][0].gid, read[0][0].mode) == (1, 2, 0o1777)
     assert (read[1][0].name, read[1][0].mtime_ns, read[1][1]) == ("d/" + "long" * 60, -5 * 10**9, b"x" * 700)

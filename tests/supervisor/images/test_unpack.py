@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.images.facts import Limits
+from supervisor.images.facts import ImageLimits
 from supervisor.images.streams import Budget, Hashed
 from supervisor.images.tar import BadTar, TarReader
 from supervisor.images.unpack import MOST_DEPTH, OPAQUE_XATTR, safe_path, unpack
@@ -31,8 +31,8 @@ class Place:
         self.root.mkdir()
         (base / "precious").write_text("untouched")
 
-    def fill(self, data: bytes, limits: Limits | None = None) -> tuple[str, ...]:
-        budget = Budget(limits or Limits())
+    def fill(self, data: bytes, limits: ImageLimits | None = None) -> tuple[str, ...]:
+        budget = Budget(limits or ImageLimits())
         return unpack(TarReader(Hashed(Trickle(data), budget.spend_bytes)), str(self.root), "layer.tar", budget)
 
     def refuse(self, data: bytes, words: str) -> None:
@@ -204,9 +204,9 @@ def test_a_layer_that_is_cut_off_or_no_tar_is_refused(place: Place) -> None:
 
 def test_limits_count_bytes_and_entries(place: Place) -> None:
     with pytest.raises(ImageTooLarge, match="100 entries"):
-        place.fill(tar(*(entry(f"f{number}") for number in range(101))), Limits(entries=100))
+        place.fill(tar(*(entry(f"f{number}") for number in range(101))), ImageLimits(entries=100))
     with pytest.raises(ImageTooLarge, match="9999 bytes"):
-        place.fill(tar(("f", b"x" * 10_000)), Limits(total_bytes=9999))
+        place.fill(tar(("f", b"x" * 10_000)), ImageLimits(total_bytes=9999))
     with pytest.raises(BadImage, match="ends in the middle"):
         place.fill(entry("huge", size=1 << 50).tobuf())
 
@@ -259,7 +259,7 @@ def test_a_name_longer_than_a_path_can_be_is_refused_before_it_is_kept(place: Pl
 
 def test_names_that_are_kept_are_paid_for(place: Place) -> None:
     """A device node or a directory costs nothing on the disk that is counted, and its name memory until the end."""
-    limits = Limits(kept_bytes=20_000)
+    limits = ImageLimits(kept_bytes=20_000)
     deep = "d/" * 200
     for kind in (tarfile.CHRTYPE, tarfile.DIRTYPE):
         with pytest.raises(ImageTooLarge, match="the image's names take more than the limit of 20000 bytes"):

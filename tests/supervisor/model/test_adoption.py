@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from shim.mark import MARK, Mark, Started
 from supervisor.model import adoption
-from supervisor.model.adoption import NEEDED, Adopt, Entry, Foundling, Kind, Known, Leave, Refuse, Remove, Verdict
+from supervisor.model.adoption import (
+    NEEDED,
+    Adopt,
+    DirectoryEntry,
+    EntryKind,
+    Foundling,
+    KnownRuns,
+    Leave,
+    Refuse,
+    Remove,
+    Verdict,
+)
 from supervisor.model.values import Phase, Process
 from tests.supervisor.happenings import container, moment
 
@@ -17,8 +28,12 @@ ROOT, NOBODY = 0, 65534
 OWN_ID = "0123456789abcdef" * 4
 INIT, SHIM = Process(40, 4), Process(41, 4)
 MADE = Mark("box", "/bundle", "runc", "boot", 1_000, ("sleep", "1"))
-ENTRIES = tuple((name, Entry(kind, ROOT)) for name, kind in NEEDED.items())
-WAY = (("c", Entry(Kind.DIRECTORY, ROOT)), ("by-hand", Entry(Kind.DIRECTORY, ROOT)), ("1", Entry(Kind.DIRECTORY, ROOT)))
+ENTRIES = tuple((name, DirectoryEntry(kind, ROOT)) for name, kind in NEEDED.items())
+WAY = (
+    ("c", DirectoryEntry(EntryKind.DIRECTORY, ROOT)),
+    ("by-hand", DirectoryEntry(EntryKind.DIRECTORY, ROOT)),
+    ("1", DirectoryEntry(EntryKind.DIRECTORY, ROOT)),
+)
 RUNNING = Foundling(
     "by-hand",
     "1",
@@ -31,24 +46,24 @@ RUNNING = Foundling(
     started=Started(2_000, 200),
     init_alive=True,
 )
-STRANGE = Known()
+STRANGE = KnownRuns()
 
 
-def judged(known: Known = STRANGE, **changed: Any) -> Verdict:
+def judged(known: KnownRuns = STRANGE, **changed: Any) -> Verdict:
     return adoption.judge(replace(RUNNING, **changed), known, ROOT)
 
 
-def refusal(known: Known = STRANGE, **changed: Any) -> str:
+def refusal(known: KnownRuns = STRANGE, **changed: Any) -> str:
     verdict = judged(known, **changed)
     assert isinstance(verdict, Refuse), verdict
     return verdict.why
 
 
-def with_entry(name: str, entry: Entry) -> tuple[tuple[str, Entry], ...]:
+def with_entry(name: str, entry: DirectoryEntry) -> tuple[tuple[str, DirectoryEntry], ...]:
     return tuple((each, entry if each == name else was) for each, was in ENTRIES)
 
 
-def without(name: str) -> tuple[tuple[str, Entry], ...]:
+def without(name: str) -> tuple[tuple[str, DirectoryEntry], ...]:
     return tuple((each, entry) for each, entry in ENTRIES if each != name)
 
 
@@ -95,13 +110,13 @@ def test_one_without_a_run_or_without_a_shim_is_waited_for_and_then_named() -> N
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (Entry(Kind.LINK, ROOT), "is a link"),
-        (Entry(Kind.FILE, ROOT), "is a file, not a directory"),
-        (Entry(Kind.DIRECTORY, NOBODY), "belongs to uid 65534, not to root"),
-        (Entry(Kind.DIRECTORY, ROOT, open_to_others=True), "can be written by others"),
+        (DirectoryEntry(EntryKind.LINK, ROOT), "is a link"),
+        (DirectoryEntry(EntryKind.FILE, ROOT), "is a file, not a directory"),
+        (DirectoryEntry(EntryKind.DIRECTORY, NOBODY), "belongs to uid 65534, not to root"),
+        (DirectoryEntry(EntryKind.DIRECTORY, ROOT, open_to_others=True), "can be written by others"),
     ],
 )
-def test_no_level_of_its_way_may_be_anybody_elses(level: int, entry: Entry, words: str) -> None:
+def test_no_level_of_its_way_may_be_anybody_elses(level: int, entry: DirectoryEntry, words: str) -> None:
     way = tuple((name, entry if at == level else was) for at, (name, was) in enumerate(WAY))
     why = refusal(way=way)
     assert words in why and repr(WAY[level][0]) in why
@@ -111,18 +126,18 @@ def test_no_level_of_its_way_may_be_anybody_elses(level: int, entry: Entry, word
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (Entry(Kind.LINK, ROOT), "is a link"),
-        (Entry(Kind.OTHER, ROOT), "is a special file, must be a"),
-        (Entry(Kind.FILE, NOBODY), "belongs to uid 65534"),
-        (Entry(Kind.FILE, ROOT, open_to_others=True), "can be written by others"),
+        (DirectoryEntry(EntryKind.LINK, ROOT), "is a link"),
+        (DirectoryEntry(EntryKind.OTHER, ROOT), "is a special file, must be a"),
+        (DirectoryEntry(EntryKind.FILE, NOBODY), "belongs to uid 65534"),
+        (DirectoryEntry(EntryKind.FILE, ROOT, open_to_others=True), "can be written by others"),
     ],
 )
-def test_nothing_in_it_may_be_anybody_elses(name: str, entry: Entry, words: str) -> None:
+def test_nothing_in_it_may_be_anybody_elses(name: str, entry: DirectoryEntry, words: str) -> None:
     assert words in refusal(entries=with_entry(name, entry))
 
 
 def test_a_link_that_nobody_needs_is_refused_too() -> None:
-    assert "'rt' is a link" in refusal(entries=(*ENTRIES, ("rt", Entry(Kind.LINK, ROOT))))
+    assert "'rt' is a link" in refusal(entries=(*ENTRIES, ("rt", DirectoryEntry(EntryKind.LINK, ROOT))))
 
 
 def test_a_daemon_that_is_not_root_takes_its_own_and_roots_and_no_others() -> None:
@@ -159,12 +174,12 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_reason_once_nobody_write
 @pytest.mark.parametrize("changed", [{}, {"entries": without(MARK)}, {"entries": ()}])
 def test_what_exitd_knows_and_works_on_is_left_alone(changed: dict[str, Any]) -> None:
     known = replace(container(), id="by-hand", run=1)
-    assert judged(Known(known), **changed) == Leave()
-    assert judged(Known(replace(known, run=3, clean=False)), **changed) == Leave()
+    assert judged(KnownRuns(known), **changed) == Leave()
+    assert judged(KnownRuns(replace(known, run=3, clean=False)), **changed) == Leave()
 
 
 def test_a_directory_of_an_earlier_run_is_a_leftover_and_one_of_a_later_run_is_not() -> None:
-    known = Known(replace(container(Phase.EXITED), id="by-hand", run=3, clean=True))
+    known = KnownRuns(replace(container(Phase.EXITED), id="by-hand", run=3, clean=True))
     assert judged(known, run="2", entries=without(MARK)) == Remove()
     assert refusal(known, run="4", entries=without(MARK)) == "run 4 cannot be adopted, only run 1"
     assert "that of another container" in refusal(known)
@@ -180,27 +195,27 @@ def test_a_directory_with_exitds_own_kind_of_id_and_no_mark_is_a_leftover_whatev
     st.sampled_from([OWN_ID, "by-hand", "\udcff"]),
     st.sampled_from(["", "1", "2"]),
     st.sampled_from([ENTRIES, without(MARK), without("plan"), ()]),
-    st.sampled_from([Kind.DIRECTORY, Kind.LINK, Kind.FILE]),
+    st.sampled_from([EntryKind.DIRECTORY, EntryKind.LINK, EntryKind.FILE]),
     st.sampled_from([ROOT, NOBODY]),
     st.booleans(),
     st.floats(0, 100),
 )
 def test_only_what_is_provably_our_own_is_ever_removed(
-    id: str, run: str, entries: Any, kind: Kind, uid: int, in_ledger: bool, quiet: float
+    id: str, run: str, entries: Any, kind: EntryKind, uid: int, in_ledger: bool, quiet: float
 ) -> None:
-    way = (*WAY[:2], ("1", Entry(kind, uid)))
-    known = Known(None, in_ledger, INIT if in_ledger else None)
+    way = (*WAY[:2], ("1", DirectoryEntry(kind, uid)))
+    known = KnownRuns(None, in_ledger, INIT if in_ledger else None)
     found = replace(RUNNING, id=id, run=run, entries=entries, way=way, quiet_seconds=quiet)
     if isinstance(adoption.judge(found, known, ROOT), Remove):
         told = in_ledger and found.init == INIT and entries is ENTRIES
-        assert (kind, uid) == (Kind.DIRECTORY, ROOT)
-        assert told or (id == OWN_ID and (MARK, Entry(Kind.FILE, ROOT)) not in entries)
+        assert (kind, uid) == (EntryKind.DIRECTORY, ROOT)
+        assert told or (id == OWN_ID and (MARK, DirectoryEntry(EntryKind.FILE, ROOT)) not in entries)
 
 
 def test_an_end_that_the_ledger_has_is_not_told_twice_and_another_one_of_that_name_not_swallowed() -> None:
-    assert judged(Known(None, True, INIT)) == Remove()
-    assert "the ledger has an exit of run 1 of by-hand already" in refusal(Known(None, True, SHIM))
-    assert "the ledger has" in refusal(Known(None, True, None))
+    assert judged(KnownRuns(None, True, INIT)) == Remove()
+    assert "the ledger has an exit of run 1 of by-hand already" in refusal(KnownRuns(None, True, SHIM))
+    assert "the ledger has" in refusal(KnownRuns(None, True, None))
 
 
 def test_it_becomes_a_container_with_what_it_said_of_itself() -> None:

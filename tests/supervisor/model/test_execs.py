@@ -28,18 +28,18 @@ LIMITED = replace(SPEC, timeout_seconds=30.0)
 KILLED = Signaled(9)
 TIMED_OUT = Asked(Reason.TIMEOUT, TIMEOUT, 9)
 ALL: tuple[ExecHappening, ...] = (
-    execs.Made(INIT, SHIM, 0),
-    execs.MakeFailed("no such file"),
-    execs.EndAsked(Asked(Reason.KILL, USER, 15)),
-    execs.Ended(report()),
-    execs.Cleaned(),
+    execs.ExecMade(INIT, SHIM, 0),
+    execs.ExecMakeFailed("no such file"),
+    execs.ExecEndAsked(Asked(Reason.KILL, USER, 15)),
+    execs.ExecEnded(report()),
+    execs.ExecCleaned(),
 )
 ALLOWED = {
-    (ExecPhase.CREATING, execs.Made): ExecPhase.RUNNING,
-    (ExecPhase.CREATING, execs.MakeFailed): ExecPhase.EXITED,
-    (ExecPhase.RUNNING, execs.EndAsked): ExecPhase.RUNNING,
-    (ExecPhase.RUNNING, execs.Ended): ExecPhase.EXITED,
-    (ExecPhase.EXITED, execs.Cleaned): None,
+    (ExecPhase.CREATING, execs.ExecMade): ExecPhase.RUNNING,
+    (ExecPhase.CREATING, execs.ExecMakeFailed): ExecPhase.EXITED,
+    (ExecPhase.RUNNING, execs.ExecEndAsked): ExecPhase.RUNNING,
+    (ExecPhase.RUNNING, execs.ExecEnded): ExecPhase.EXITED,
+    (ExecPhase.EXITED, execs.ExecCleaned): None,
 }
 
 
@@ -48,7 +48,7 @@ def born(spec: ExecSpec = SPEC) -> Exec:
 
 
 def running(spec: ExecSpec = SPEC, kills: int = 0) -> Exec:
-    made = step(born(spec), execs.Made(INIT, SHIM, kills), moment(101)).exec
+    made = step(born(spec), execs.ExecMade(INIT, SHIM, kills), moment(101)).exec
     assert made is not None
     return made
 
@@ -59,14 +59,14 @@ def in_phase(phase: ExecPhase) -> Exec:
 
 def asked(e: Exec, *wanted: Asked) -> Exec:
     for each in wanted:
-        now = step(e, execs.EndAsked(each), moment()).exec
+        now = step(e, execs.ExecEndAsked(each), moment()).exec
         assert now is not None
         e = now
     return e
 
 
 def ended(e: Exec, status: ExitStatus, kills: int = 0, *, with_container: bool = False) -> Exit:
-    (exit,) = step(e, execs.Ended(report(status, oom_kills=kills), with_container), moment()).exits
+    (exit,) = step(e, execs.ExecEnded(report(status, oom_kills=kills), with_container), moment()).exits
     return exit
 
 
@@ -91,10 +91,10 @@ def test_an_exec_belongs_to_the_run_its_container_is_at() -> None:
 
 def test_every_event_of_an_exec_names_it_and_its_container() -> None:
     steps = [
-        step(born(), execs.Made(INIT, SHIM), moment()),
-        step(born(), execs.MakeFailed("gone"), moment()),
-        step(running(), execs.EndAsked(Asked(Reason.KILL, USER, 15)), moment()),
-        step(running(), execs.Ended(report()), moment()),
+        step(born(), execs.ExecMade(INIT, SHIM), moment()),
+        step(born(), execs.ExecMakeFailed("gone"), moment()),
+        step(running(), execs.ExecEndAsked(Asked(Reason.KILL, USER, 15)), moment()),
+        step(running(), execs.ExecEnded(report()), moment()),
     ]
     events = [event for each in steps for event in each.events]
     assert [event.type for event in events] == ["exec", "failed", "kill", "exit"]
@@ -104,7 +104,7 @@ def test_every_event_of_an_exec_names_it_and_its_container() -> None:
 
 
 def test_an_end_is_one_exit_under_its_own_key_and_one_event_that_holds_it() -> None:
-    over = step(running(), execs.Ended(report(Exited(3))), moment())
+    over = step(running(), execs.ExecEnded(report(Exited(3))), moment())
     (exit,) = over.exits
     assert exit == over.events[0].exit
     assert (exit.key, exit.status, exit.reason, exit.decision) == (
@@ -117,7 +117,7 @@ def test_an_end_is_one_exit_under_its_own_key_and_one_event_that_holds_it() -> N
 
 
 def test_what_failed_to_begin_has_no_exit() -> None:
-    failed = step(born(), execs.MakeFailed("no such file"), moment())
+    failed = step(born(), execs.ExecMakeFailed("no such file"), moment())
     assert failed.exits == ()
     assert failed.exec is not None and (failed.exec.error, failed.exec.exit) == ("no such file", None)
 

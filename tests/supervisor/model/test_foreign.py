@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from supervisor.model import foreign
 from supervisor.model.foreign import BadState
 from supervisor.model.values import By, Exited, Process, Reason, Report, RunKey, Signaled, Source, Unknown
-from supervisor.model.watched import Found, Observed
+from supervisor.model.watched import FoundProcess, Observed
 from supervisor.store import codec
 
 ID = "0123456789abcdef" * 4
@@ -57,13 +57,13 @@ def test_a_cgroup_tells_its_containers_id_whatever_stands_around_it(cgroup: str,
 
 
 def test_a_process_is_named_by_its_container_if_it_is_in_one_and_by_its_pid_otherwise() -> None:
-    assert foreign.process_found(7, f"/docker/{ID}", "sh") == Found(f"{ID}@pid", ID[:12], "pid", 7, None, "7")
-    assert foreign.process_found(7, "/user", "sh") == Found("7@pid", "sh", "pid", 7, None, "7")
+    assert foreign.process_found(7, f"/docker/{ID}", "sh") == FoundProcess(f"{ID}@pid", ID[:12], "pid", 7, None, "7")
+    assert foreign.process_found(7, "/user", "sh") == FoundProcess("7@pid", "sh", "pid", 7, None, "7")
 
 
 def test_a_task_is_named_by_its_id_its_namespace_and_its_containerd() -> None:
     found = foreign.task_found("/run/c.sock", "k8s.io", "web", 7)
-    assert found == Found("web@/run/c.sock/k8s.io", "web", "containerd/k8s.io", 7, None, "/run/c.sock")
+    assert found == FoundProcess("web@/run/c.sock/k8s.io", "web", "containerd/k8s.io", 7, None, "/run/c.sock")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_task_is_named_by_its_id_its_namespace_and_its_containerd() -> None:
 )
 def test_the_states_of_both_runtimes_tell_init_and_its_start(state: dict[str, object]) -> None:
     found = foreign.state_found("/run/x", "web", json.dumps(state))
-    assert found == Found("web@/run/x", "web", "oci", 70, 700, "/run/x")
+    assert found == FoundProcess("web@/run/x", "web", "oci", 70, 700, "/run/x")
 
 
 @pytest.mark.parametrize(

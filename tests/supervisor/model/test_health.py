@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.model import health
 from supervisor.model.errors import WrongState
-from supervisor.model.health import DropProbe, Froze, Health, Probe, Probed, Result, Skipped, Thawed, Tick
+from supervisor.model.health import DropProbe, Froze, Health, Probe, Probed, ProbeResult, Skipped, Thawed, Tick
 from supervisor.model.values import (
     SECOND_NS,
     Exited,
@@ -35,8 +35,8 @@ FAILURES: tuple[tuple[ExitStatus, bool], ...] = (
 )
 
 
-def result(status: ExitStatus = Exited(0), timed_out: bool = False, output: bytes = b"") -> Result:  # noqa: B008  (frozen)
-    return Result(1, 2, status, output, timed_out)
+def result(status: ExitStatus = Exited(0), timed_out: bool = False, output: bytes = b"") -> ProbeResult:  # noqa: B008  (frozen)
+    return ProbeResult(1, 2, status, output, timed_out)
 
 
 GOOD, BAD = Probed(result()), Probed(result(Exited(1)))
@@ -95,7 +95,9 @@ def test_a_probe_begins_when_it_is_due_and_none_is_under_way() -> None:
     for before in STATES:
         stepped = health.step(before, Tick(), NOW)
         due = not before.paused and before.probing_since_ns is None and before.due_ns <= NOW
-        assert stepped == (health.Step(replace(before, probing_since_ns=NOW), Probe()) if due else health.Step(before))
+        assert stepped == (
+            health.HealthStep(replace(before, probing_since_ns=NOW), Probe()) if due else health.HealthStep(before)
+        )
 
 
 def test_the_first_probe_is_an_interval_after_the_start_and_each_further_one_after_the_end_of_the_last() -> None:
@@ -163,11 +165,11 @@ def test_the_first_success_ends_the_start_period() -> None:
 def test_a_pause_drops_the_probe_that_is_under_way_and_the_next_one_waits_a_whole_interval_afterwards() -> None:
     probing = state(probing_since_ns=NOW)
     frozen = health.step(probing, Froze(), NOW)
-    assert frozen == health.Step(replace(probing, paused=True, probing_since_ns=None), DropProbe())
+    assert frozen == health.HealthStep(replace(probing, paused=True, probing_since_ns=None), DropProbe())
     assert health.step(state(), Froze(), NOW).action is None
-    assert health.step(frozen.health, Tick(), NOW + 10**15) == health.Step(frozen.health)
+    assert health.step(frozen.health, Tick(), NOW + 10**15) == health.HealthStep(frozen.health)
     thawed = health.step(frozen.health, Thawed(), NOW + 5)
-    assert thawed == health.Step(replace(probing, probing_since_ns=None, due_ns=NOW + 5 + SPEC.interval_ns))
+    assert thawed == health.HealthStep(replace(probing, probing_since_ns=None, due_ns=NOW + 5 + SPEC.interval_ns))
 
 
 def test_the_newest_results_are_kept_with_the_beginning_of_their_output() -> None:
@@ -184,7 +186,7 @@ def test_a_daemon_that_finds_it_goes_on_with_the_status_it_had() -> None:
 
 
 RESULTS = st.builds(
-    Result,
+    ProbeResult,
     st.integers(0, 9),
     st.integers(0, 9),
     st.one_of(
@@ -210,7 +212,7 @@ EVENTS = st.lists(
 )
 
 
-def clean(answer: Result) -> bool:
+def clean(answer: ProbeResult) -> bool:
     return answer.status == Exited(0) and not answer.timed_out
 
 

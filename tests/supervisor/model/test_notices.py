@@ -87,17 +87,17 @@ def test_an_event_of_an_older_exitd_has_none() -> None:
 
 def test_an_exec_is_told_under_containerds_name_for_it() -> None:
     e = execs.born(task(Phase.RUNNING), "x1", ExecSpec(("true",), name="mine"), USER, moment())
-    started = execs.step(e, execs.Made(INIT, SHIM), moment())
+    started = execs.step(e, execs.ExecMade(INIT, SHIM), moment())
     assert started.exec is not None
-    over = execs.step(started.exec, execs.Ended(report(Exited(3))), moment())
+    over = execs.step(started.exec, execs.ExecEnded(report(Exited(3))), moment())
     notice = Notice(TASK.address, INIT.pid, "mine", courier=TASK.courier)
     assert [event.task for event in (*started.events, *over.events)] == [notice] * 2
-    assert execs.step(e, execs.MakeFailed("no"), moment()).events[0].task is None
+    assert execs.step(e, execs.ExecMakeFailed("no"), moment()).events[0].task is None
 
 
 def test_an_exec_that_containerd_did_not_ask_for_is_not_told() -> None:
     e = execs.born(task(Phase.RUNNING), "x1", ExecSpec(("true",)), USER, moment())
-    assert execs.step(e, execs.Made(INIT, SHIM), moment()).events[0].task is None
+    assert execs.step(e, execs.ExecMade(INIT, SHIM), moment()).events[0].task is None
 
 
 def test_an_added_exec_is_told_with_its_name() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest
-from supervisor.model.pods import FAMILIES, Family, Place, Role
+from supervisor.model.pods import FAMILIES, Family, PodPlace, Role
 from supervisor.model.values import Phase
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.type_key)
@@ -19,17 +19,17 @@ def member(family: Family, sandbox: str = POD) -> dict[str, str]:
 
 @each_family
 def test_each_family_tells_sandboxes_and_members(family: Family) -> None:
-    assert pods.place({family.type_key: family.sandbox_word}) == Place(Role.SANDBOX)
-    assert pods.place(member(family)) == Place(Role.MEMBER, POD)
+    assert pods.place({family.type_key: family.sandbox_word}) == PodPlace(Role.SANDBOX)
+    assert pods.place(member(family)) == PodPlace(Role.MEMBER, POD)
 
 
 def test_without_annotations_a_container_is_its_own_sandbox() -> None:
-    assert pods.place({"com.example/other": "x"}) == Place(Role.SINGLE)
+    assert pods.place({"com.example/other": "x"}) == PodPlace(Role.SINGLE)
 
 
 def test_families_that_agree_are_one_word() -> None:
     everybody = {key: value for family in FAMILIES for key, value in member(family).items()}
-    assert pods.place(everybody) == Place(Role.MEMBER, POD)
+    assert pods.place(everybody) == PodPlace(Role.MEMBER, POD)
 
 
 @pytest.mark.parametrize("first", FAMILIES, ids=lambda family: family.type_key)
@@ -80,4 +80,4 @@ def test_only_what_the_allow_list_matches_reaches_the_runtime() -> None:
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_a_pod_is_ready_while_its_pause_runs(phase: Phase) -> None:
-    assert (pods.state(phase) is pods.State.READY) == (phase in (Phase.RUNNING, Phase.PAUSED))
+    assert (pods.state(phase) is pods.PodState.READY) == (phase in (Phase.RUNNING, Phase.PAUSED))

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.restart import Ended, RemoveNow, RestartAt
+from supervisor.model.restart import RemoveNow, RestartAt, RunEnded
 from supervisor.model.values import (
     BootTime,
     By,
@@ -71,7 +71,7 @@ def test_the_policy_says_whether_the_next_run_follows(policy: str, status: ExitS
     decision = restart.decide(make(policy), status, NOW, 1 * SECOND)
     assert isinstance(decision, RestartAt) is restarts
     stopped = restart.decide(make(policy, stopped=True), status, NOW, 1 * SECOND)
-    assert stopped == Ended()
+    assert stopped == RunEnded()
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_on_failure_with_a_number_gives_up_after_that_many_restarts() -> None:
     assert restart.decide(make("on-failure:3", failures=2), Exited(1), NOW, 0) == RestartAt(
         BootTime("boot", NOW.ns + 100 * MS), 100 * MS, 3
     )
-    assert restart.decide(make("on-failure:3", failures=3), Exited(1), NOW, 0) == Ended()
-    assert restart.decide(make("on-failure:3", failures=3), Exited(1), NOW, 3600 * SECOND) == Ended()
+    assert restart.decide(make("on-failure:3", failures=3), Exited(1), NOW, 0) == RunEnded()
+    assert restart.decide(make("on-failure:3", failures=3), Exited(1), NOW, 3600 * SECOND) == RunEnded()
 
 
 def test_a_success_sets_the_count_of_failures_back() -> None:
@@ -169,7 +169,7 @@ def test_a_reboot_restarts_what_docker_restarts(container: Container, restarts: 
         assert isinstance(decision, RestartAt)
         assert decision.at == BootTime("boot", NOW.ns + 100 * MS)
     else:
-        assert decision == Ended()
+        assert decision == RunEnded()
 
 
 def test_a_reboot_counts_as_a_failure_once() -> None:

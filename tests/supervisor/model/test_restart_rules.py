@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.restart import Ended, RestartAt
+from supervisor.model.restart import RestartAt, RunEnded
 from supervisor.model.values import Action, Exited, ExitStatus, Phase, Reason, RestartRule, Signaled, Unknown, fold
 from tests.supervisor.model.test_restart import LOST, NOW, make
 
@@ -28,7 +28,7 @@ def restarts(rules: str, status: ExitStatus, policy: str = "no", **how: bool) ->
     container = make(policy, **how)  # type: ignore[arg-type]  # flags only
     spec = replace(container.spec, restart_rules=restart.parse_rules(rules.split("; ")))
     decision = restart.decide(replace(container, spec=spec), status, NOW, None)
-    assert isinstance(decision, Ended | RestartAt)
+    assert isinstance(decision, RunEnded | RestartAt)
     return isinstance(decision, RestartAt)
 
 
@@ -182,6 +182,6 @@ def test_rules_only_ever_speak_before_the_policy(
     if rule is None:
         assert decision == restart.decide(plain, status, NOW, None)
     elif rule.action is Action.NO:
-        assert decision == Ended()
+        assert decision == RunEnded()
     else:
         assert isinstance(decision, RestartAt) and decision.failures == 1

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.model.values import Exited, Process, Report, Signaled, Source
 from supervisor.monitor import kmsg
-from supervisor.monitor.kernellog import Kill, Known
+from supervisor.monitor.kernellog import Kill, KnownKills
 from supervisor.monitor.kmsg import KernelLog
 from tests.supervisor.children import descriptors
 from tests.supervisor.fakes import in_loop
@@ -61,24 +61,24 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
 @in_loop
 async def test_a_kill_that_no_counter_has_is_found_in_the_log(kernel: Kernel) -> None:
     kernel.kills()
-    assert (await kernel.log.weigh(UNCOUNTED, INNER, Known())).oom_kills == 1
+    assert (await kernel.log.weigh(UNCOUNTED, INNER, KnownKills())).oom_kills == 1
 
 
 @in_loop
 async def test_the_log_is_read_on_and_what_was_read_is_known_still(kernel: Kernel) -> None:
-    assert (await kernel.log.weigh(UNCOUNTED, INNER, Known())).oom_kills == 0
+    assert (await kernel.log.weigh(UNCOUNTED, INNER, KnownKills())).oom_kills == 0
     kernel.kills(5)
     kernel.kills(6)
     ended = Report(Exited(7), Source.RECORD, INIT, 1, counted=False)
     for _ in range(2):
-        assert (await kernel.log.weigh(ended, INNER, Known())).oom_kills == 2
+        assert (await kernel.log.weigh(ended, INNER, KnownKills())).oom_kills == 2
 
 
 @in_loop
 async def test_a_count_that_leaves_nothing_open_is_not_looked_behind(kernel: Kernel) -> None:
     kernel.kills()
     counted = Report(Exited(0), Source.RECORD, INIT, 1)
-    assert await kernel.log.weigh(counted, INNER, Known()) is counted
+    assert await kernel.log.weigh(counted, INNER, KnownKills()) is counted
 
 
 def test_only_so_many_kills_are_kept(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_one_look_ends_however_fast_the_log_grows(kernel: Kernel, monkeypatch: p
 async def test_without_a_log_a_report_stays_as_it_is() -> None:
     log = KernelLog("/nowhere/kmsg")
     for _ in range(2):
-        assert await log.weigh(UNCOUNTED, INNER, Known()) is not None
+        assert await log.weigh(UNCOUNTED, INNER, KnownKills()) is not None
         assert log.read() == ()
     log.close()
 
@@ -112,7 +112,7 @@ async def test_in_a_pid_namespace_the_numbers_of_the_log_are_others(
 ) -> None:
     monkeypatch.setattr(kmsg, "FIRST_PID_NAMESPACE", 1)
     kernel.kills()
-    assert (await kernel.log.weigh(UNCOUNTED, INNER, Known())).oom_kills == 0
+    assert (await kernel.log.weigh(UNCOUNTED, INNER, KnownKills())).oom_kills == 0
 
 
 def test_the_machines_own_log_is_read_to_its_end() -> None:

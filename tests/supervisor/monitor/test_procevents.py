@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from supervisor.model.values import Process
 from supervisor.monitor import procevents
-from supervisor.monitor.procevents import Answered, Ended, Executed, Forked, Lives, Message, Standing, Threads
+from supervisor.monitor.procevents import Answered, Executed, Forked, Lives, Message, Standing, ThreadEnded, Threads
 
 NONE, FORK, EXEC, COMM, EXIT = 0, 1, 2, 0x200, 0x80000000
 PID = 1000
@@ -42,7 +42,7 @@ def ended(pid: int, tid: int, status: int = 0) -> bytes:
     [
         (forked(7, 9), Forked(7, 9)),
         (executed(7), Executed(7)),
-        (ended(7, 9, 7 << 8), Ended(7, 9, 7 << 8)),
+        (ended(7, 9, 7 << 8), ThreadEnded(7, 9, 7 << 8)),
         (datagram(NONE, 1, ack=6), Answered(5, 1)),
         (datagram(COMM, 7, 7), None),
         (datagram(EXIT, 7, 7, index=2), None),
@@ -150,20 +150,20 @@ def test_a_process_with_one_thread_ends_with_its_code() -> None:
     lives = watched(kernel)
     kernel.dies()
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
-    lives.take(Ended(PID, PID, 7 << 8))
+    lives.take(ThreadEnded(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.ENDED, 7 << 8)
 
 
 def test_events_of_before_and_of_strangers_are_no_evidence() -> None:
     kernel = Kernel(PID)
     lives = Lives(kernel)
-    lives.take(Ended(PID, PID, 3 << 8))
+    lives.take(ThreadEnded(PID, PID, 3 << 8))
     lives.add(PROCESS)
-    lives.take(Ended(PID, PID, 4 << 8))  # of who had the pid before: this one is alive
+    lives.take(ThreadEnded(PID, PID, 4 << 8))  # of who had the pid before: this one is alive
     assert lives.standing(PROCESS) == (Standing.LOST, None)
     lives.see(PROCESS)
-    lives.take(Ended(PID, PID, 5 << 8))
-    lives.take(Ended(2000, 2000, 6 << 8))
+    lives.take(ThreadEnded(PID, PID, 5 << 8))
+    lives.take(ThreadEnded(2000, 2000, 6 << 8))
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
     assert lives.standing(Process(PID, 99)) == (Standing.LOST, None)
     assert lives.standing(OTHER) == (Standing.LOST, None)
@@ -173,7 +173,7 @@ def test_what_is_dead_when_it_is_first_seen_stays_unknown() -> None:
     kernel = Kernel()
     kernel.dies()
     lives = watched(kernel)
-    lives.take(Ended(PID, PID, 7 << 8))
+    lives.take(ThreadEnded(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
 
 
@@ -181,22 +181,22 @@ def test_a_leader_that_leaves_alone_is_not_the_end_and_its_code_not_the_process_
     kernel = Kernel(PID, 1001)
     lives = watched(kernel)
     kernel.threads = Threads(frozenset({1001}))
-    lives.take(Ended(PID, PID, 0))
+    lives.take(ThreadEnded(PID, PID, 0))
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
     lives.take(Forked(PID, 1002))
     kernel.dies()
-    lives.take(Ended(PID, 1001, 7 << 8))
+    lives.take(ThreadEnded(PID, 1001, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
-    lives.take(Ended(PID, 1002, 7 << 8))
+    lives.take(ThreadEnded(PID, 1002, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.ENDED, 7 << 8)
 
 
 def test_threads_that_left_before_say_nothing() -> None:
     kernel = Kernel(PID, 1001)
     lives = watched(kernel)
-    lives.take(Ended(PID, 1001, 0))
+    lives.take(ThreadEnded(PID, 1001, 0))
     kernel.dies()
-    lives.take(Ended(PID, PID, 9))
+    lives.take(ThreadEnded(PID, PID, 9))
     assert lives.standing(PROCESS) == (Standing.ENDED, 9)
 
 
@@ -205,9 +205,9 @@ def test_a_thread_that_dies_alone_of_a_signal_says_nothing() -> None:
     kernel = Kernel(PID, 1001)
     lives = watched(kernel)
     kernel.threads = Threads(frozenset({PID}))
-    lives.take(Ended(PID, 1001, 31))
+    lives.take(ThreadEnded(PID, 1001, 31))
     kernel.dies()
-    lives.take(Ended(PID, PID, 0))
+    lives.take(ThreadEnded(PID, PID, 0))
     assert lives.standing(PROCESS) == (Standing.ENDED, 0)
 
 
@@ -217,7 +217,7 @@ def test_codes_that_contradict_each_other_are_none() -> None:
         lives = watched(kernel)
         kernel.dies()
         for tid, status in (first, second):
-            lives.take(Ended(PID, tid, status))
+            lives.take(ThreadEnded(PID, tid, status))
         assert lives.standing(PROCESS) == (Standing.LOST, None)
 
 
@@ -226,8 +226,8 @@ def test_a_core_is_known_from_whichever_thread_dumped_it() -> None:
         kernel = Kernel(PID, 1001)
         lives = watched(kernel)
         kernel.dies()
-        lives.take(Ended(PID, PID, first))
-        lives.take(Ended(PID, 1001, second))
+        lives.take(ThreadEnded(PID, PID, first))
+        lives.take(ThreadEnded(PID, 1001, second))
         assert lives.standing(PROCESS) == (Standing.ENDED, 11 | 0x80)
 
 
@@ -235,10 +235,10 @@ def test_execve_leaves_one_thread_whichever_called_it() -> None:
     kernel = Kernel(PID, 1001)
     lives = watched(kernel)
     kernel.threads = Threads(frozenset({1001}))  # which calls it, and ends the leader for that
-    lives.take(Ended(PID, PID, 0))
+    lives.take(ThreadEnded(PID, PID, 0))
     lives.take(Executed(PID))
     kernel.dies()
-    lives.take(Ended(PID, PID, 7 << 8))
+    lives.take(ThreadEnded(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.ENDED, 7 << 8)
 
 
@@ -247,10 +247,10 @@ def test_the_old_leader_s_event_may_come_after_that_of_execve() -> None:
     lives = watched(kernel)
     lives.take(Executed(PID))
     kernel.threads = Threads(frozenset({PID}))
-    lives.take(Ended(PID, PID, 0))
+    lives.take(ThreadEnded(PID, PID, 0))
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
     kernel.dies()
-    lives.take(Ended(PID, PID, 7 << 8))
+    lives.take(ThreadEnded(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.ENDED, 7 << 8)
 
 
@@ -258,13 +258,13 @@ def test_after_a_loss_nothing_is_believed_but_of_what_is_seen_alive() -> None:
     kernel = Kernel(PID)
     lives = watched(kernel)
     lives.lose()
-    lives.take(Ended(PID, PID, 7 << 8))
+    lives.take(ThreadEnded(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
     lives.see_some(99)  # it lives: the event was another's, of before
     kernel.dies()
     lives.see_some(99)
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
-    lives.take(Ended(PID, PID, 9))
+    lives.take(ThreadEnded(PID, PID, 9))
     assert lives.standing(PROCESS) == (Standing.ENDED, 9)
 
 
@@ -285,8 +285,8 @@ def test_after_a_loss_so_many_are_looked_at_in_one_turn_and_each_once() -> None:
     lives.remove(Process(2, 1))
     assert not lives.see_some(3)
     dead |= {1, 6}
-    lives.take(Ended(1, 1, 9))
-    lives.take(Ended(6, 6, 9))
+    lives.take(ThreadEnded(1, 1, 9))
+    lives.take(ThreadEnded(6, 6, 9))
     assert lives.standing(Process(1, 1)) == (Standing.ENDED, 9)
     assert lives.standing(Process(6, 1)) == (Standing.LOST, None)  # not seen since the loss
     assert lives.see_some(3)
@@ -298,7 +298,7 @@ def test_what_died_around_a_loss_stays_unknown() -> None:
     lives.lose()
     kernel.dies()
     lives.see_some(99)
-    lives.take(Ended(PID, PID, 7 << 8))
+    lives.take(ThreadEnded(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
 
 
@@ -309,7 +309,7 @@ def test_one_that_is_let_go_is_forgotten_and_another_with_its_pid_is_not() -> No
     lives.remove(PROCESS)
     lives.remove(PROCESS)
     assert len(lives) == 0
-    lives.take(Ended(PID, PID, 7 << 8))
+    lives.take(ThreadEnded(PID, PID, 7 << 8))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
 
 
@@ -317,9 +317,9 @@ def test_a_story_that_is_too_long_proves_nothing() -> None:
     kernel = Kernel(PID, all_ending=True)
     lives = watched(kernel)
     for number in range(procevents.MOST_CODES + 1):
-        lives.take(Ended(PID, 1001 + number, (1 + number) << 8))
+        lives.take(ThreadEnded(PID, 1001 + number, (1 + number) << 8))
     kernel.dies()
-    lives.take(Ended(PID, PID, 0))
+    lives.take(ThreadEnded(PID, PID, 0))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
 
 
@@ -327,11 +327,11 @@ def test_a_program_whose_events_ask_for_too_many_looks_is_given_up() -> None:
     kernel = Kernel(PID, 1001)
     lives = watched(kernel)
     for _ in range(procevents.MOST_LOOKS):
-        lives.take(Ended(PID, 1001, 31))
+        lives.take(ThreadEnded(PID, 1001, 31))
     assert lives.standing(PROCESS) == (Standing.GOING_ON, None)
-    lives.take(Ended(PID, 1001, 31))
+    lives.take(ThreadEnded(PID, 1001, 31))
     kernel.dies()
-    lives.take(Ended(PID, PID, 0))
+    lives.take(ThreadEnded(PID, PID, 0))
     assert lives.standing(PROCESS) == (Standing.LOST, None)
 
 
@@ -343,7 +343,7 @@ def test_many_threads_that_end_together_are_looked_at_once(is_dead: bool, status
     lives = watched(kernel)
     kernel.threads, before = (None if is_dead else Threads(frozenset(tids), all_ending=True)), kernel.looks
     for tid in [*tids[1:50], PID, *tids[50:]]:
-        lives.take(Ended(PID, tid, status))
+        lives.take(ThreadEnded(PID, tid, status))
     assert lives.standing(PROCESS) == (Standing.ENDED, status)
     assert kernel.looks - before == 1
 
@@ -351,13 +351,13 @@ def test_many_threads_that_end_together_are_looked_at_once(is_dead: bool, status
 def test_after_execve_a_thread_s_end_is_looked_at_again() -> None:
     kernel = Kernel(PID, all_ending=True)
     lives = watched(kernel)
-    lives.take(Ended(PID, PID, 9))
+    lives.take(ThreadEnded(PID, PID, 9))
     lives.take(Executed(PID))
     lives.take(Forked(PID, 1001))
     kernel.threads = Threads(frozenset({PID}))
-    lives.take(Ended(PID, 1001, 9))
+    lives.take(ThreadEnded(PID, 1001, 9))
     kernel.dies()
-    lives.take(Ended(PID, PID, 0))
+    lives.take(ThreadEnded(PID, PID, 0))
     assert lives.standing(PROCESS) == (Standing.ENDED, 0)
 
 
@@ -430,7 +430,7 @@ class Model:
                 thread.state = State.DEAD
             case State.DEAD:
                 thread.state = State.SENT
-                self.queue.append(Ended(PID, thread.tid, thread.status))
+                self.queue.append(ThreadEnded(PID, thread.tid, thread.status))
             case _:
                 pass
 

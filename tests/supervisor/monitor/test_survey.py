@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from shim.mark import Started
-from supervisor.model.adoption import Entry, Foundling, Kind
+from supervisor.model.adoption import DirectoryEntry, EntryKind, Foundling
 from supervisor.model.values import Process
 from supervisor.monitor import survey
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
 from tests.supervisor.handmade import Handmade
 
 UID = os.geteuid()
-DIRECTORY = Entry(Kind.DIRECTORY, UID)
+DIRECTORY = DirectoryEntry(EntryKind.DIRECTORY, UID)
 
 
 def only(state: Path, id: str = "box") -> Foundling:
@@ -29,8 +29,8 @@ def test_everything_that_a_whole_directory_says_is_read(tmp_path: Path) -> None:
         found = only(tmp_path)
         assert (found.init, found.shim) == (name_of(init), name_of(shim))
     assert found.way == (("c", DIRECTORY), ("box", DIRECTORY), ("1", DIRECTORY))
-    assert dict(found.entries)["exit_fifo"] == Entry(Kind.FIFO, UID)
-    files = {name for name, entry in found.entries if entry == Entry(Kind.FILE, UID)}
+    assert dict(found.entries)["exit_fifo"] == DirectoryEntry(EntryKind.FIFO, UID)
+    files = {name for name, entry in found.entries if entry == DirectoryEntry(EntryKind.FILE, UID)}
     assert files == {"byhand", "plan", "lock", "exit.json", "created", "started"}
     assert (found.mark, found.planned, found.started) == (box.mark, ("box", 1), Started(5, 6))
     assert (found.init_alive, found.recorded, found.unreadable) == (True, False, {})
@@ -78,16 +78,16 @@ def test_links_are_seen_as_links_at_every_level(tmp_path: Path) -> None:
     real = Handmade(tmp_path / "elsewhere", "box")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "box").symlink_to(real.path.parent)
-    assert only(tmp_path).way[-1] == ("box", Entry(Kind.LINK, UID))
+    assert only(tmp_path).way[-1] == ("box", DirectoryEntry(EntryKind.LINK, UID))
     (tmp_path / "c" / "box").unlink()
     (tmp_path / "c" / "box").mkdir()
     (tmp_path / "c" / "box" / "1").symlink_to(real.path)
-    assert (only(tmp_path).way[-1], only(tmp_path).mark) == (("1", Entry(Kind.LINK, UID)), None)
+    assert (only(tmp_path).way[-1], only(tmp_path).mark) == (("1", DirectoryEntry(EntryKind.LINK, UID)), None)
     (tmp_path / "c" / "box" / "1").unlink()
     shutil.copytree(real.path, tmp_path / "c" / "box" / "1", ignore=shutil.ignore_patterns("exit_fifo"))
     (tmp_path / "c" / "box" / "1" / "byhand").unlink()
     (tmp_path / "c" / "box" / "1" / "byhand").symlink_to(real.path / "byhand")
-    assert dict(only(tmp_path).entries)["byhand"] == Entry(Kind.LINK, UID)
+    assert dict(only(tmp_path).entries)["byhand"] == DirectoryEntry(EntryKind.LINK, UID)
     assert only(tmp_path).mark is None
 
 
@@ -118,8 +118,8 @@ def test_a_fifo_or_a_socket_in_a_files_place_does_not_hang_the_look(tmp_path: Pa
         sock.bind("plan")
         os.chdir(before)
         found = only(tmp_path)
-    assert dict(found.entries)["byhand"].kind is Kind.FIFO
-    assert dict(found.entries)["plan"].kind is Kind.OTHER
+    assert dict(found.entries)["byhand"].kind is EntryKind.FIFO
+    assert dict(found.entries)["plan"].kind is EntryKind.OTHER
     assert found.mark is None and found.planned is None
 
 

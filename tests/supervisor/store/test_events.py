@@ -8,7 +8,7 @@ import pytest
 from supervisor.model import filters
 from supervisor.model.errors import BadRequest, Compacted
 from supervisor.model.values import Event
-from supervisor.store.database import Change, Keep, Store
+from supervisor.store.database import Keep, Store, Transaction
 from supervisor.store.events import Bookmark, EventLog, Item, Lost
 
 FOREVER = Keep(events=10**9, events_age_ns=10**18, exits=10**9, exits_age_ns=10**18)
@@ -41,7 +41,7 @@ class World:
         """One stored event per letter, not yet published; its time is its number."""
         first = self.store.last_seq() + 1
         events = (Event("exit", id, id, "default", first + n) for n, id in enumerate(ids))
-        return await self.store.commit(Change(events=tuple(events)))
+        return await self.store.commit(Transaction(events=tuple(events)))
 
     async def happens(self, ids: str) -> tuple[Event, ...]:
         events = await self.stored(ids)

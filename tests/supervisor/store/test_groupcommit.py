@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.model.errors import StoreFailed
-from supervisor.store.database import AlreadyStored, Change, Store
+from supervisor.store.database import AlreadyStored, Store, Transaction
 from supervisor.store.groupcommit import Writer
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
@@ -25,13 +25,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_change_that_fails_takes_no_neighbour_with_it_and_leaves_no_hole_in_the_numbers(path: Path) -> None:
-    def change(number: int) -> Change:
+    def change(number: int) -> Transaction:
         id = f"c{number}"
         if number % 7 == 3:  # a second report of the end that the change before it told
-            return Change(exits=(ended(f"c{number - 1}"),), events=(event(id),))
+            return Transaction(exits=(ended(f"c{number - 1}"),), events=(event(id),))
         if number % 7 == 5:  # a name that cannot be text in a database
-            return Change((container(id, "\udcff"),), events=(event(id),))
-        return Change((container(id),), exits=(ended(id),), events=(event(id), event(id)))
+            return Transaction((container(id, "\udcff"),), events=(event(id),))
+        return Transaction((container(id),), exits=(ended(id),), events=(event(id), event(id)))
 
     async def main() -> None:
         async with opened(path) as store:
@@ -50,7 +50,7 @@ def test_a_change_that_fails_takes_no_neighbour_with_it_and_leaves_no_hole_in_th
 def test_commits_waiting_together_share_flushes(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as store:
-            changes = [store.commit_soon(Change(events=(event(str(number)),))) for number in range(5000)]
+            changes = [store.commit_soon(Transaction(events=(event(str(number)),))) for number in range(5000)]
             stored = [(await change)[0] for change in changes]
             assert [each.seq for each in stored] == list(range(1, 5001))
             assert store.flush_seconds > 0
@@ -61,8 +61,8 @@ def test_commits_waiting_together_share_flushes(path: Path) -> None:
 def test_a_cancelled_caller_undoes_nothing_and_disturbs_nobody(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as store:
-            first = store.commit_soon(Change(events=(event("a"),)))
-            second = store.commit_soon(Change(events=(event("b"),)))
+            first = store.commit_soon(Transaction(events=(event("a"),)))
+            second = store.commit_soon(Transaction(events=(event("b"),)))
             first.cancel()
             assert (await second)[0].seq == 2
             assert [each.id for each in await store.events_after(0, 9)] == ["a", "b"]
@@ -73,11 +73,11 @@ def test_a_cancelled_caller_undoes_nothing_and_disturbs_nobody(path: Path) -> No
 def test_after_close_nothing_is_taken_and_what_was_queued_is_stored(path: Path) -> None:
     async def main() -> None:
         store = Store(path)
-        queued = store.commit_soon(Change(events=(event("c"),)))
+        queued = store.commit_soon(Transaction(events=(event("c"),)))
         assert await store.close()
         assert (await queued)[0].seq == 1
         with pytest.raises(StoreFailed):
-            await store.commit(Change(events=(event("c"),)))
+            await store.commit(Transaction(events=(event("c"),)))
         with pytest.raises(StoreFailed):
             await store.load()
         assert await store.close()
@@ -90,15 +90,15 @@ def test_after_close_nothing_is_taken_and_what_was_queued_is_stored(path: Path) 
 def test_a_database_that_others_hold_fails_the_commit_and_not_the_next_one_nor_the_loop(path: Path) -> None:
     async def main() -> None:
         async with opened(path, lock_seconds=0.05) as store:
-            await store.commit(Change(exits=(ended("c1"),)))
+            await store.commit(Transaction(exits=(ended("c1"),)))
             with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                stuck = store.commit_soon(Change(exits=(ended("c2"),)))
+                stuck = store.commit_soon(Transaction(exits=(ended("c2"),)))
                 assert await store.exits() == [ended("c1")]
                 with pytest.raises(StoreFailed, match="SQLITE_BUSY"):
                     await stuck
                 other.execute("ROLLBACK")
-            await store.commit(Change(exits=(ended("c2"),)))
+            await store.commit(Transaction(exits=(ended("c2"),)))
             assert len(await store.exits()) == 2
 
     asyncio.run(main())
@@ -110,11 +110,11 @@ def test_a_commit_that_the_disk_does_not_answer_fails_within_its_limit(path: Pat
             with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 with pytest.raises(StoreFailed, match="did not answer"):
-                    await store.commit(Change(exits=(ended("c1"),)))
+                    await store.commit(Transaction(exits=(ended("c1"),)))
                 other.execute("ROLLBACK")
         async with opened(path) as store:  # with a limit that a slow disk of today keeps
             with contextlib.suppress(AlreadyStored):  # how it is told that the late commit got through
-                await store.commit(Change(exits=(ended("c1"),)))
+                await store.commit(Transaction(exits=(ended("c1"),)))
             assert await store.exits() == [ended("c1")]
 
     asyncio.run(main())
@@ -126,11 +126,11 @@ def test_a_log_that_has_its_length_from_the_beginning_is_written_over_and_does_n
     async def main() -> None:
         for _ in range(2):
             async with opened(path, room_bytes=1 << 20) as store:
-                await store.commit(Change(events=(event("first"),)))
+                await store.commit(Transaction(events=(event("first"),)))
                 length = wal.stat().st_size
                 assert length > 1 << 20
                 for _ in range(60):
-                    await store.commit(Change(events=(event("e"),)))
+                    await store.commit(Transaction(events=(event("e"),)))
                 assert wal.stat().st_size == length
         async with opened(path) as store:
             assert store.last_seq() == 2 * 61
@@ -177,12 +177,12 @@ import asyncio, resource, sys
 from dataclasses import replace
 from pathlib import Path
 from supervisor.model.errors import StoreFailed
-from supervisor.store.database import Change, Store
+from supervisor.store.database import Transaction, Store
 from tests.supervisor.stored import container, ended, event
 
 def change(number):
     id = f"c{number}"
-    return Change((container(id),), exits=(ended(id, at_ns=number),), events=(event(id, number),))
+    return Transaction((container(id),), exits=(ended(id, at_ns=number),), events=(event(id, number),))
 
 """
 COMMIT_FOR_EVER = """
@@ -288,9 +288,9 @@ def grow(disk: Path) -> None:
 def test_a_full_disk_fails_commits_and_storing_goes_on_once_there_is_space(tiny_disk: Path) -> None:
     ballast = tiny_disk / "ballast"
 
-    def change(number: int) -> Change:
+    def change(number: int) -> Transaction:
         id = f"c{number}"
-        return Change((container(id),), exits=(ended(id, at_ns=number),), events=(event(id),))
+        return Transaction((container(id),), exits=(ended(id, at_ns=number),), events=(event(id),))
 
     async def fill(store: Store, number: int) -> int:
         while True:

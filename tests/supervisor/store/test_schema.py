@@ -8,7 +8,7 @@ import pytest
 from supervisor.model.errors import CannotStart
 from supervisor.model.values import BootTime, Retained
 from supervisor.store import codec, schema
-from supervisor.store.database import Change, Store
+from supervisor.store.database import Store, Transaction
 from tests.supervisor.stored import ended, event, opened
 
 
@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 def test_the_file_is_for_its_owner_alone(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as store:
-            await store.commit(Change(events=(event("c"),)))
+            await store.commit(Transaction(events=(event("c"),)))
             assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {
                 "exitd.db": 0o600,
                 "exitd.db-wal": 0o600,
@@ -43,7 +43,7 @@ def refuse(path: Path) -> str:
 def write_some(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as store:
-            await store.commit(Change(events=tuple(event("c" * 64) for _ in range(500)), exits=(ended("c"),)))
+            await store.commit(Transaction(events=tuple(event("c" * 64) for _ in range(500)), exits=(ended("c"),)))
 
     asyncio.run(main())
 
@@ -99,7 +99,7 @@ def test_a_database_of_every_older_version_is_brought_up_to_date_with_all_that_i
         async with opened(file) as store:
             assert await store.exits() == [ended("c")]
             gone = Retained("c", "default", "web", BootTime("boot", 5))
-            await store.commit(Change(events=(event("c"),), retained=(gone,)))
+            await store.commit(Transaction(events=(event("c"),), retained=(gone,)))
             assert await store.retained("web", BootTime("boot", 1)) == [gone]
 
     for version in range(1, schema.VERSION):

@@ -10,7 +10,7 @@ from supervisor.model.taskfacts import RootMount, Stdio, Task, TaskExec, Tombsto
 from supervisor.model.values import By, Container, Exited, Phase, Process, Spec
 from supervisor.store import codec
 from supervisor.store.codec import KEPT_NS, key_parts
-from supervisor.store.database import Change
+from supervisor.store.database import Transaction
 from tests.supervisor.happenings import moment
 from tests.supervisor.stored import container, ended, opened
 
@@ -48,14 +48,14 @@ def test_execs_of_tasks_are_kept_until_they_or_their_container_are_removed(tmp_p
     async def main() -> None:
         async with opened(tmp_path / "exitd.db") as store:
             other, third = replace(EXEC, name="f"), replace(EXEC, container="c2")
-            await store.commit(Change((container("c1"),), task_execs=(EXEC, other, third)))
+            await store.commit(Transaction((container("c1"),), task_execs=(EXEC, other, third)))
             started = replace(EXEC, run_as="x", start_key="00ff/1/7")
-            await store.commit(Change(task_execs=(started,)))
+            await store.commit(Transaction(task_execs=(started,)))
         async with opened(tmp_path / "exitd.db") as store:
             assert set(await store.load_task_execs()) == {started, other, third}
-            await store.commit(Change(ended_task_execs=(other,)))
+            await store.commit(Transaction(ended_task_execs=(other,)))
             assert set(await store.load_task_execs()) == {started, third}
-            await store.commit(Change(removed=("c1",)))
+            await store.commit(Transaction(removed=("c1",)))
             assert await store.load_task_execs() == (third,)
 
     asyncio.run(main())
@@ -66,7 +66,7 @@ def test_an_answer_is_found_by_its_key_until_it_is_forgotten(tmp_path: Path) -> 
         async with opened(tmp_path / "exitd.db") as store:
             words = "relay = ? AND connection = ? AND stream = ?"
             exec_stone = replace(STONE, key="00ff/2/11", exec="e")
-            await store.commit(Change(tombstones=(STONE, exec_stone)))
+            await store.commit(Transaction(tombstones=(STONE, exec_stone)))
             assert await store.tombstones(words, *key_parts(STONE.key)) == [STONE]
             assert await store.tombstones(words, *key_parts("00ff/1/11")) == []
             await store.forget_tombstones("relay = ? AND connection = ?", "00ff", 1)
@@ -80,12 +80,12 @@ def test_an_answer_that_nobody_fetches_is_forgotten_after_an_hour_or_a_reboot(tm
         async with opened(tmp_path / "exitd.db") as store:
             young = replace(STONE, key="00ff/1/11", made_boot_ns=STONE.made_boot_ns + KEPT_NS)
             late = replace(STONE, key="00ff/1/13", made_boot_ns=young.made_boot_ns + 1)
-            await store.commit(Change(tombstones=(STONE, young)))
+            await store.commit(Transaction(tombstones=(STONE, young)))
             assert await store.tombstones("1") == [young, STONE]
-            await store.commit(Change(tombstones=(late,)))
+            await store.commit(Transaction(tombstones=(late,)))
             assert await store.tombstones("1") == [late, young]
             other = replace(STONE, key="00ff/1/15", boot_id="next")
-            await store.commit(Change(tombstones=(other,)))
+            await store.commit(Transaction(tombstones=(other,)))
             assert await store.tombstones("1") == [other]
 
     asyncio.run(main())

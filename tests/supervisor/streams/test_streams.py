@@ -13,7 +13,7 @@ import pytest
 from supervisor.model.errors import ShimFailed, WrongState
 from supervisor.model.values import Winsize
 from supervisor.streams import attach
-from supervisor.streams.attach import Dropped, Item, Output, Session, Target, Wanted
+from supervisor.streams.attach import AttachSession, AttachTarget, Dropped, Item, Output, WantedStreams
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim
@@ -30,8 +30,8 @@ class Run:
         self.over = asyncio.get_running_loop().create_future()
         self.shim = FakeShim(directory).begin()
 
-    def target(self, *, tty: bool = False, stdin: bool = True) -> Target:
-        return Target("web", str(self.directory), tty, stdin, self._over)
+    def target(self, *, tty: bool = False, stdin: bool = True) -> AttachTarget:
+        return AttachTarget("web", str(self.directory), tty, stdin, self._over)
 
     async def _over(self) -> None:
         await asyncio.shield(self.over)
@@ -57,14 +57,14 @@ async def running(directory: Path) -> AsyncIterator[Run]:
     assert len(open_now()) == before
 
 
-async def collected(session: Session) -> list[Item]:
+async def collected(session: AttachSession) -> list[Item]:
     async with aclosing(session.items()) as items:
         return [item async for item in items]
 
 
 @in_loop
 async def test_output_comes_by_its_stream_until_both_are_at_their_end(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams()) as session:
         (theirs,) = run.shim.attached
         os.write(theirs["out"], b"one")
         os.write(theirs["err"], b"two")
@@ -76,16 +76,16 @@ async def test_output_comes_by_its_stream_until_both_are_at_their_end(tmp_path: 
 @in_loop
 async def test_only_what_is_wanted_and_there_is_attached(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
-        async with Session(run.target(stdin=False), Wanted(stderr=False)) as session:
+        async with AttachSession(run.target(stdin=False), WantedStreams(stderr=False)) as session:
             assert not session.stdin
-        async with Session(run.target(tty=True), Wanted(size=Winsize(5, 6), lossless=False)) as session:
+        async with AttachSession(run.target(tty=True), WantedStreams(size=Winsize(5, 6), lossless=False)) as session:
             assert session.tty
     assert run.shim.asked == [("attach", "out", "lossless"), ("attach", "in,out", "drop"), ("resize", "5", "6")]
 
 
 @in_loop
 async def test_a_client_that_does_not_read_leaves_everything_in_the_pipe(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams()) as session:
         out = run.shim.attached[0]["out"]
         async with aclosing(session.items()) as items:
             os.write(out, b"x")
@@ -101,7 +101,7 @@ async def test_a_client_that_does_not_read_leaves_everything_in_the_pipe(tmp_pat
 
 @in_loop
 async def test_input_of_a_container_that_does_not_read_waits(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams()) as session:
         data = os.urandom(3 * PIPE_BYTES + 17)
         writing = asyncio.create_task(session.write(data))
         await asyncio.wait((writing,), timeout=0.05)
@@ -116,7 +116,7 @@ async def test_input_of_a_container_that_does_not_read_waits(tmp_path: Path) -> 
 
 @in_loop
 async def test_the_end_of_the_input_is_an_end_of_file_for_the_shim_and_the_output_goes_on(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams()) as session:
         (theirs,) = run.shim.attached
         await session.write(b"last")
         session.end_input()
@@ -130,7 +130,7 @@ async def test_the_end_of_the_input_is_an_end_of_file_for_the_shim_and_the_outpu
 
 @in_loop
 async def test_without_stdin_input_is_let_fall(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(stdin=False), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(stdin=False), WantedStreams()) as session:
         await session.write(bytes(10 * PIPE_BYTES))
         session.end_input()
 
@@ -138,9 +138,9 @@ async def test_without_stdin_input_is_let_fall(tmp_path: Path) -> None:
 @in_loop
 async def test_orders_go_to_the_shim(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
-        async with Session(run.target(tty=True), Wanted()) as session:
+        async with AttachSession(run.target(tty=True), WantedStreams()) as session:
             await session.resize(Winsize(3, 4))
-        async with Session(run.target(), Wanted()) as session:
+        async with AttachSession(run.target(), WantedStreams()) as session:
             await session.close_stdin()
     assert ("resize", "3", "4") in run.shim.asked and ("close-stdin",) in run.shim.asked
 
@@ -148,10 +148,10 @@ async def test_orders_go_to_the_shim(tmp_path: Path) -> None:
 @in_loop
 async def test_orders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
-        async with Session(run.target(), Wanted()) as session:
+        async with AttachSession(run.target(), WantedStreams()) as session:
             with pytest.raises(WrongState, match="no terminal"):
                 await session.resize(Winsize(3, 4))
-        async with Session(run.target(tty=True), Wanted()) as session:
+        async with AttachSession(run.target(tty=True), WantedStreams()) as session:
             with pytest.raises(WrongState, match="ctrl-d"):
                 await session.close_stdin()
 
@@ -162,8 +162,8 @@ async def test_what_goes_wrong_with_the_input_ends_the_output(tmp_path: Path) ->
         raise WrongState("these words")
 
     async with running(tmp_path) as run:
-        for wanted in (Wanted(), Wanted(stdout=False, stderr=False)):
-            async with Session(run.target(), wanted) as session:
+        for wanted in (WantedStreams(), WantedStreams(stdout=False, stderr=False)):
+            async with AttachSession(run.target(), wanted) as session:
                 reading = asyncio.create_task(collected(session))
                 await asyncio.sleep(0)
                 feeding = asyncio.create_task(wrong())
@@ -174,10 +174,10 @@ async def test_what_goes_wrong_with_the_input_ends_the_output(tmp_path: Path) ->
 
 @in_loop
 async def test_a_killed_shim_is_waited_for_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    wanted = Wanted(size=Winsize(5, 6))
+    wanted = WantedStreams(size=Winsize(5, 6))
     async with (
         running(tmp_path) as run,
-        Session(run.target(tty=True), wanted) as session,
+        AttachSession(run.target(tty=True), wanted) as session,
         aclosing(session.items()) as items,
     ):
         os.write(run.shim.attached[0]["out"], b"before")
@@ -201,7 +201,7 @@ async def test_a_killed_shim_is_waited_for_and_the_next_one_goes_on(tmp_path: Pa
 
 @in_loop
 async def test_the_next_shim_is_told_to_close_stdin_too(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams()) as session:
         reading = asyncio.create_task(collected(session))
         await session.close_stdin()
         run.shim.die()
@@ -214,7 +214,10 @@ async def test_the_next_shim_is_told_to_close_stdin_too(tmp_path: Path) -> None:
 
 @in_loop
 async def test_input_alone_lasts_until_the_run_is_over(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted(stdout=False, stderr=False)) as session:
+    async with (
+        running(tmp_path) as run,
+        AttachSession(run.target(), WantedStreams(stdout=False, stderr=False)) as session,
+    ):
         reading = asyncio.create_task(collected(session))
         await session.write(b"in")
         run.shim.die()
@@ -228,7 +231,7 @@ async def test_input_alone_lasts_until_the_run_is_over(tmp_path: Path) -> None:
 
 @in_loop
 async def test_the_end_of_the_run_ends_it_although_the_shim_has_gone_without_a_word(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams()) as session:
         os.write(run.shim.attached[0]["err"], b"bye")
         run.shim.die()
         reading = asyncio.create_task(collected(session))
@@ -240,8 +243,8 @@ async def test_the_end_of_the_run_ends_it_although_the_shim_has_gone_without_a_w
 @in_loop
 async def test_what_was_dropped_is_counted_over_shims_and_to_the_last_word(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
-        wanted = Wanted(stderr=False, lossless=False)
-        async with Session(run.target(), wanted) as session, aclosing(session.items()) as items:
+        wanted = WantedStreams(stderr=False, lossless=False)
+        async with AttachSession(run.target(), wanted) as session, aclosing(session.items()) as items:
             os.write(run.shim.attached[0]["out"], bytes(PIPE_BYTES))
             run.shim.counters["missed_session"] = 30
             assert await anext(items) == Output("stdout", bytes(PIPE_BYTES))
@@ -262,7 +265,7 @@ async def test_what_was_dropped_is_counted_over_shims_and_to_the_last_word(tmp_p
 async def test_who_has_everything_is_told_of_no_loss_and_who_was_cut_off_is(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         for missed, expected in ((0, []), (7, [Dropped(7)])):
-            async with Session(run.target(), Wanted()) as session:
+            async with AttachSession(run.target(), WantedStreams()) as session:
                 run.shim.counters["missed_session"] = missed
                 run.shim.say_farewell()
                 run.shim.close("out", "err")
@@ -275,7 +278,7 @@ async def test_a_run_that_is_over_cannot_be_attached_to(tmp_path: Path) -> None:
         run.end()
         run.shim.die()
         with pytest.raises(WrongState, match="web has ended"):
-            async with Session(run.target(), Wanted()):
+            async with AttachSession(run.target(), WantedStreams()):
                 pass
 
 
@@ -283,14 +286,14 @@ def test_without_a_shim_an_attach_is_given_up_after_its_time(tmp_path: Path, mon
     @in_loop
     async def test() -> None:
         async with running(tmp_path) as run:
-            async with Session(run.target(), Wanted()) as session:
+            async with AttachSession(run.target(), WantedStreams()) as session:
                 monkeypatch.setattr(attach, "BEGIN_SECONDS", 0.1)
                 monkeypatch.setattr(attach, "REPLACED_SECONDS", 0.1)
                 run.shim.die()
                 with pytest.raises(ShimFailed, match="no shim listens"):
                     await collected(session)
             with pytest.raises(ShimFailed, match="no shim listens"):
-                async with Session(run.target(), Wanted()):
+                async with AttachSession(run.target(), WantedStreams()):
                     pass
 
     test()
@@ -298,7 +301,7 @@ def test_without_a_shim_an_attach_is_given_up_after_its_time(tmp_path: Path, mon
 
 @in_loop
 async def test_the_rest_of_a_run_that_is_over_is_taken_although_the_client_is_slow(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted(stderr=False)) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams(stderr=False)) as session:
         out, rest = run.shim.attached[0]["out"], os.urandom(attach.LAST_BYTES // 2)
         async with aclosing(session.items()) as items:
             os.write(out, b"x")
@@ -322,7 +325,7 @@ def _write_all(fd: int, data: bytes) -> None:
 async def test_a_closed_stdin_is_no_obstacle(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         run.shim.closed_stdin = True
-        async with Session(run.target(), Wanted()) as session:
+        async with AttachSession(run.target(), WantedStreams()) as session:
             assert not session.stdin
             assert run.shim.asked == [("attach", "in,out,err", "lossless"), ("attach", "out,err", "lossless")]
             await session.write(bytes(3 * PIPE_BYTES))  # let fall
@@ -330,7 +333,7 @@ async def test_a_closed_stdin_is_no_obstacle(tmp_path: Path) -> None:
 
 @in_loop
 async def test_who_waits_to_write_is_let_go_when_the_next_shim_knows_that_stdin_is_closed(tmp_path: Path) -> None:
-    async with running(tmp_path) as run, Session(run.target(), Wanted()) as session:
+    async with running(tmp_path) as run, AttachSession(run.target(), WantedStreams()) as session:
         reading = asyncio.create_task(collected(session))
         writing = asyncio.create_task(session.write(bytes(3 * PIPE_BYTES)))
         run.shim.die()
@@ -346,5 +349,5 @@ async def test_a_refused_attach_leaves_nothing_open(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         run.shim.refuse("attach", errno.ENOTTY, "these words")
         with pytest.raises(WrongState, match="these words"):
-            async with Session(run.target(), Wanted()):
+            async with AttachSession(run.target(), WantedStreams()):
                 pass

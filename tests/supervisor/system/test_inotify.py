@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.system import inotify
-from supervisor.system.inotify import Change, Inotify, Item, Overflow, parse
+from supervisor.system.inotify import FileChange, Inotify, Item, Overflow, parse
 
 LIMIT_SECONDS = 10
 
@@ -44,7 +44,7 @@ class Heard:
         return self.items
 
     def names(self) -> list[str]:
-        return [item.name for item in self.items if isinstance(item, Change)]
+        return [item.name for item in self.items if isinstance(item, FileChange)]
 
 
 def with_inotify(test: Callable[[Inotify], Awaitable[None]]) -> None:
@@ -62,21 +62,21 @@ def with_inotify(test: Callable[[Inotify], Awaitable[None]]) -> None:
 def test_several_events_of_one_read_are_told_apart() -> None:
     data = raw(1, inotify.IN_CREATE, b"a") + raw(2, inotify.IN_MODIFY) + raw(1, inotify.IN_MOVED_TO, b"x" * 16, 7)
     assert parse(data) == (
-        Change(1, inotify.IN_CREATE, 0, "a"),
-        Change(2, inotify.IN_MODIFY, 0, ""),
-        Change(1, inotify.IN_MOVED_TO, 7, "x" * 16),
+        FileChange(1, inotify.IN_CREATE, 0, "a"),
+        FileChange(2, inotify.IN_MODIFY, 0, ""),
+        FileChange(1, inotify.IN_MOVED_TO, 7, "x" * 16),
     )
 
 
 def test_a_name_that_is_no_utf8_keeps_its_bytes_and_its_neighbours() -> None:
     before, after = parse(raw(1, inotify.IN_CREATE, b"\xff\xfe") + raw(1, inotify.IN_CREATE, b"next"))
-    assert isinstance(before, Change) and os.fsencode(before.name) == b"\xff\xfe"
-    assert isinstance(after, Change) and after.name == "next"
+    assert isinstance(before, FileChange) and os.fsencode(before.name) == b"\xff\xfe"
+    assert isinstance(after, FileChange) and after.name == "next"
 
 
 def test_an_overflow_of_the_queue_is_a_value() -> None:
     data = raw(1, inotify.IN_CREATE, b"a") + raw(-1, inotify.IN_Q_OVERFLOW)
-    assert parse(data) == (Change(1, inotify.IN_CREATE, 0, "a"), Overflow())
+    assert parse(data) == (FileChange(1, inotify.IN_CREATE, 0, "a"), Overflow())
 
 
 @given(st.integers(min_value=0, max_value=200))
@@ -125,8 +125,8 @@ def test_two_watches_of_one_path_hear_each_what_they_asked_for(tmp_path: Path) -
         (tmp_path / "a").write_text("")
         (tmp_path / "a").unlink()
         await gone.until(lambda items: len(items) == 1)
-        assert [item.mask for item in made.items if isinstance(item, Change)] == [inotify.IN_CREATE]
-        assert [item.mask for item in gone.items if isinstance(item, Change)] == [inotify.IN_DELETE]
+        assert [item.mask for item in made.items if isinstance(item, FileChange)] == [inotify.IN_CREATE]
+        assert [item.mask for item in gone.items if isinstance(item, FileChange)] == [inotify.IN_DELETE]
 
     with_inotify(test)
 
@@ -164,7 +164,7 @@ def test_the_end_of_a_watched_path_is_told_and_closing_afterwards_is_no_error(tm
         watch = changes.watch(str(tmp_path / "d"), inotify.IN_CREATE, heard)
         (tmp_path / "d").rmdir()
         (ignored,) = await heard.until(lambda items: len(items) == 1)
-        assert isinstance(ignored, Change) and ignored.mask & inotify.IN_IGNORED
+        assert isinstance(ignored, FileChange) and ignored.mask & inotify.IN_IGNORED
         watch.close()
 
     with_inotify(test)

@@ -16,7 +16,7 @@ from supervisor.ttrpc import frames
 from supervisor.ttrpc.frames import Decoder, Frame, Oversize
 from supervisor.ttrpc.happenings import ClientEvent, ServerEvent
 from supervisor.ttrpc.server import Call, Server
-from supervisor.ttrpc.services import Kind, Method, Services
+from supervisor.ttrpc.services import CallKind, Method, Services
 
 SERVICE = "test.v1.Words"
 SHOWN = "containerd.task.v2.Task"  # of the golden bytes
@@ -59,7 +59,7 @@ def kinds_of(events: "list[ServerEvent] | list[ClientEvent]") -> list[str]:
 
 
 PURE: Services = {
-    SERVICE: {kind.name: Method(StringValue, StringValue, nothing, kind) for kind in Kind},
+    SERVICE: {kind.name: Method(StringValue, StringValue, nothing, kind) for kind in CallKind},
     SHOWN: {
         "Connect": Method(StringValue, Duration, nothing),  # a Duration's fields are two numbers, as its answer's are
         "State": Method(StringValue, StringValue, nothing),
@@ -130,11 +130,11 @@ class Words:
             "Echo": Method(StringValue, StringValue, self.echo),
             "Wait": Method(StringValue, StringValue, self.wait),
             "Blob": Method(StringValue, BytesValue, self.blob),
-            "Letters": Method(StringValue, StringValue, self.letters, Kind.SERVER),
-            "Flood": Method(StringValue, BytesValue, self.flood, Kind.SERVER),
-            "Join": Method(StringValue, StringValue, self.join, Kind.CLIENT),
-            "Deaf": Method(StringValue, StringValue, self.deaf, Kind.CLIENT),
-            "Upper": Method(StringValue, StringValue, self.upper, Kind.BIDI),
+            "Letters": Method(StringValue, StringValue, self.letters, CallKind.SERVER),
+            "Flood": Method(StringValue, BytesValue, self.flood, CallKind.SERVER),
+            "Join": Method(StringValue, StringValue, self.join, CallKind.CLIENT),
+            "Deaf": Method(StringValue, StringValue, self.deaf, CallKind.CLIENT),
+            "Upper": Method(StringValue, StringValue, self.upper, CallKind.BIDI),
         }
         return {SERVICE: methods}
 

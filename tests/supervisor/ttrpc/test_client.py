@@ -11,10 +11,10 @@ from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
 from supervisor.model.errors import Code, NotPermitted
 from supervisor.ttrpc import wire
-from supervisor.ttrpc.client import Client
+from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.frames import MAX_DATA
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.services import CallKind
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.ttrpc.rig import SERVICE, Words, header, serving, word
 
@@ -24,9 +24,9 @@ SECONDS = 10.0
 
 
 @contextlib.asynccontextmanager
-async def connected(tmp_path: Path, words: Words) -> AsyncIterator[Client]:
+async def connected(tmp_path: Path, words: Words) -> AsyncIterator[TtrpcClient]:
     async with serving(tmp_path / "s", words):
-        client = await Client.connect(str(tmp_path / "s"))
+        client = await TtrpcClient.connect(str(tmp_path / "s"))
         try:
             yield client
         finally:
@@ -34,12 +34,12 @@ async def connected(tmp_path: Path, words: Words) -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def mute(tmp_path: Path) -> AsyncIterator[tuple[Client, socket.socket]]:
+async def mute(tmp_path: Path) -> AsyncIterator[tuple[TtrpcClient, socket.socket]]:
     """A client of a server that takes the connection and does nothing; the server's end of it."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
         listening.listen(1)
-        client = await Client.connect(str(tmp_path / "s"))
+        client = await TtrpcClient.connect(str(tmp_path / "s"))
         peer, _ = listening.accept()
         with peer:
             yield client, peer
@@ -94,10 +94,10 @@ async def test_a_client_has_a_clock_of_its_own(tmp_path: Path) -> None:
 async def test_all_calls_fail_when_the_server_goes_and_the_callback_comes_once(tmp_path: Path) -> None:
     words, closes = Words(), list[int]()
     async with serving(tmp_path / "s", words) as server:
-        client = await Client.connect(str(tmp_path / "s"), lambda: closes.append(1))
+        client = await TtrpcClient.connect(str(tmp_path / "s"), lambda: closes.append(1))
         waiting = asyncio.create_task(client.call(WAIT, word("x"), StringValue, None))
         await until(lambda: words.calls)
-        async with client.stream(LETTERS, Kind.SERVER, StringValue, None, request=word("")) as letters:
+        async with client.stream(LETTERS, CallKind.SERVER, StringValue, None, request=word("")) as letters:
             await server.stop(0)
             with pytest.raises(Closed):
                 await waiting
@@ -113,7 +113,7 @@ async def test_all_calls_fail_when_the_server_goes_and_the_callback_comes_once(t
 @in_loop
 async def test_nobody_there_is_a_closed_connection(tmp_path: Path) -> None:
     with pytest.raises(Closed):
-        await Client.connect(str(tmp_path / "nobody"))
+        await TtrpcClient.connect(str(tmp_path / "nobody"))
 
 
 @in_loop
@@ -121,10 +121,10 @@ async def test_a_full_queue_of_connections_is_waited_for_within_the_limit(tmp_pa
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
         listening.listen(0)
-        first = await Client.connect(str(tmp_path / "s"))
+        first = await TtrpcClient.connect(str(tmp_path / "s"))
         with pytest.raises(Closed):
-            await Client.connect(str(tmp_path / "s"), seconds=0.05)
-        second = asyncio.create_task(Client.connect(str(tmp_path / "s")))
+            await TtrpcClient.connect(str(tmp_path / "s"), seconds=0.05)
+        second = asyncio.create_task(TtrpcClient.connect(str(tmp_path / "s")))
         await asyncio.sleep(0)
         listening.accept()[0].close()
         (await second).close()
@@ -160,10 +160,10 @@ async def test_a_server_that_does_not_read_costs_a_bounded_buffer(tmp_path: Path
 async def test_a_servers_stream(tmp_path: Path) -> None:
     words = Words()
     async with connected(tmp_path, words) as client:
-        async with client.stream(LETTERS, Kind.SERVER, StringValue, SECONDS, request=word("abc")) as letters:
+        async with client.stream(LETTERS, CallKind.SERVER, StringValue, SECONDS, request=word("abc")) as letters:
             assert [each.value async for each in letters] == ["a", "b", "c"]
         words.raises = NotPermitted("enough")
-        async with client.stream(LETTERS, Kind.SERVER, StringValue, SECONDS, request=word("a")) as letters:
+        async with client.stream(LETTERS, CallKind.SERVER, StringValue, SECONDS, request=word("a")) as letters:
             assert await anext(letters) == word("a")
             with pytest.raises(CallFailed) as error:
                 await anext(letters)
@@ -174,7 +174,7 @@ async def test_a_servers_stream(tmp_path: Path) -> None:
 async def test_a_clients_stream(tmp_path: Path) -> None:
     async with (
         connected(tmp_path, Words()) as client,
-        client.stream(JOIN, Kind.CLIENT, StringValue, SECONDS) as join,
+        client.stream(JOIN, CallKind.CLIENT, StringValue, SECONDS) as join,
     ):
         for text in ("a", "", "b"):
             await join.send(word(text))
@@ -186,7 +186,7 @@ async def test_a_clients_stream(tmp_path: Path) -> None:
 async def test_both_ways_at_once_in_turns(tmp_path: Path) -> None:
     async with (
         connected(tmp_path, Words()) as client,
-        client.stream(UPPER, Kind.BIDI, StringValue, SECONDS) as upper,
+        client.stream(UPPER, CallKind.BIDI, StringValue, SECONDS) as upper,
     ):
         for text in ("a", "b"):
             await upper.send(word(text))
@@ -202,9 +202,9 @@ async def test_both_ways_at_once_in_turns(tmp_path: Path) -> None:
 async def test_a_stream_that_is_left_is_ended_and_what_comes_yet_is_dropped(tmp_path: Path) -> None:
     words = Words()
     async with connected(tmp_path, words) as client:
-        async with client.stream(UPPER, Kind.BIDI, StringValue, SECONDS) as upper:
+        async with client.stream(UPPER, CallKind.BIDI, StringValue, SECONDS) as upper:
             await upper.send(word("a"))
-        async with client.stream(FLOOD, Kind.SERVER, BytesValue, 0.2, request=word("10")) as flood:
+        async with client.stream(FLOOD, CallKind.SERVER, BytesValue, 0.2, request=word("10")) as flood:
             await anext(flood)
         assert await client.call(ECHO, word("x"), StringValue, SECONDS) == word("x")
         await until(lambda: words.cancelled)  # the server has the limit from the request
@@ -213,7 +213,7 @@ async def test_a_stream_that_is_left_is_ended_and_what_comes_yet_is_dropped(tmp_
 @in_loop
 async def test_a_stream_has_a_limit_too(tmp_path: Path) -> None:
     async with mute(tmp_path) as (client, _):
-        async with client.stream(LETTERS, Kind.SERVER, StringValue, 0.01, request=word("")) as letters:
+        async with client.stream(LETTERS, CallKind.SERVER, StringValue, 0.01, request=word("")) as letters:
             with pytest.raises(CallFailed) as error:
                 await anext(letters)
         assert error.value.code == Code.DEADLINE_EXCEEDED
@@ -224,7 +224,7 @@ async def test_a_taker_that_is_slow_holds_the_server_back(tmp_path: Path) -> Non
     words = Words()
     async with (
         connected(tmp_path, words) as client,
-        client.stream(FLOOD, Kind.SERVER, BytesValue, SECONDS, request=word("100000")) as flood,
+        client.stream(FLOOD, CallKind.SERVER, BytesValue, SECONDS, request=word("100000")) as flood,
     ):
         await until(lambda: client._holders and words.calls[0].connection.unsent_bytes)
         assert len(words.calls) <= 20
@@ -236,7 +236,7 @@ async def test_a_taker_that_is_slow_holds_the_server_back(tmp_path: Path) -> Non
 @in_loop
 async def test_a_sender_waits_for_a_server_that_takes_nothing(tmp_path: Path) -> None:
     words = Words()
-    async with connected(tmp_path, words) as client, client.stream(DEAF, Kind.CLIENT, StringValue, SECONDS) as deaf:
+    async with connected(tmp_path, words) as client, client.stream(DEAF, CallKind.CLIENT, StringValue, SECONDS) as deaf:
 
         async def send() -> None:
             for _ in range(100):

@@ -13,8 +13,8 @@ from supervisor.ttrpc import frames
 from supervisor.ttrpc.connection import ClientConnection, ServerConnection
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.frames import DATA, MAX_DATA, REMOTE_CLOSED, REMOTE_OPEN, REQUEST, RESPONSE, Frame
-from supervisor.ttrpc.happenings import Aborted, Ended, Failed, Foreign, Opened, Received, Replied, Send
-from supervisor.ttrpc.services import Kind, Method
+from supervisor.ttrpc.happenings import Aborted, Failed, Foreign, Opened, Received, Replied, Send, StreamEnded
+from supervisor.ttrpc.services import CallKind, Method
 from tests.supervisor.ttrpc.rig import (
     PURE,
     SERVICE,
@@ -251,7 +251,7 @@ def test_used_up_streams_are_a_closed_connection() -> None:
 @given(st.lists(st.binary(max_size=60), max_size=12))
 def test_garbage_raises_nothing_at_either_end(pieces: list[bytes]) -> None:
     server, client = ServerConnection(PURE), ClientConnection()
-    for kind in Kind:
+    for kind in CallKind:
         client.open(f"{SERVICE}/{kind.name}", word(""), StringValue, kind)
     for piece in pieces:
         server.receive(piece)
@@ -269,7 +269,7 @@ ANYTHING = st.builds(
             lambda kind, payload, ns: Request(
                 service=SERVICE, method=kind.name, payload=payload, timeout_nano=ns
             ).SerializeToString(),
-            st.sampled_from(Kind),
+            st.sampled_from(CallKind),
             st.binary(max_size=4),
             st.integers(-(2**63), 2**63 - 1),
         ),
@@ -288,7 +288,7 @@ def test_well_framed_nonsense_leaves_every_stream_open_or_answered_once(sent: li
                     open_streams.add(stream)
                 case Aborted(stream):
                     open_streams.remove(stream)
-                case Received(stream) | Ended(stream):
+                case Received(stream) | StreamEnded(stream):
                     assert stream in open_streams
                 case Send(data):
                     assert answer_of(data)[1] != 0
@@ -298,8 +298,8 @@ def test_well_framed_nonsense_leaves_every_stream_open_or_answered_once(sent: li
         assert server.fail(stream, CallFailed(Code.ABORTED, "again")) == b""
 
 
-@pytest.mark.parametrize(("kind", "flags"), [(Kind.SERVER, REMOTE_CLOSED), (Kind.CLIENT, REMOTE_OPEN)])
-def test_an_opening_says_whether_more_will_come(kind: Kind, flags: int) -> None:
+@pytest.mark.parametrize(("kind", "flags"), [(CallKind.SERVER, REMOTE_CLOSED), (CallKind.CLIENT, REMOTE_OPEN)])
+def test_an_opening_says_whether_more_will_come(kind: CallKind, flags: int) -> None:
     _, data = ClientConnection().open(f"{SERVICE}/{kind.name}", None, StringValue, kind)
     (frame,) = frames_of(data)
     assert (frame.type, frame.flags) == (REQUEST, flags)
@@ -307,7 +307,7 @@ def test_an_opening_says_whether_more_will_come(kind: Kind, flags: int) -> None:
 
 def test_the_end_of_a_clients_stream_is_a_frame_without_data() -> None:
     client = ClientConnection()
-    stream, _ = client.open(f"{SERVICE}/CLIENT", None, StringValue, Kind.CLIENT)
+    stream, _ = client.open(f"{SERVICE}/CLIENT", None, StringValue, CallKind.CLIENT)
     assert client.end(stream) == bytes.fromhex("00000000 00000001 0305")
     assert client.end(stream) == b""
     with pytest.raises(CallFailed) as error:
@@ -317,5 +317,5 @@ def test_the_end_of_a_clients_stream_is_a_frame_without_data() -> None:
 
 def test_data_is_the_bare_message() -> None:
     client = ClientConnection()
-    stream, _ = client.open(f"{SERVICE}/BIDI", None, StringValue, Kind.BIDI)
+    stream, _ = client.open(f"{SERVICE}/BIDI", None, StringValue, CallKind.BIDI)
     assert client.send(stream, word("x")) == data_bytes(stream, b"\x0a\x01x")

@@ -9,21 +9,21 @@ from supervisor.ttrpc import frames
 from supervisor.ttrpc.connection import ClientConnection, ServerConnection
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import DATA, MAX_DATA, NO_DATA, REMOTE_CLOSED, REMOTE_OPEN, RESPONSE, Frame
-from supervisor.ttrpc.happenings import Ended, Failed, Opened, Received, Replied
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.happenings import Failed, Opened, Received, Replied, StreamEnded
+from supervisor.ttrpc.services import CallKind
 from tests.supervisor.ttrpc.rig import PURE, SERVICE, answer_of, data_bytes, header, kinds_of, request_bytes, word
 
 ONE = word("x").SerializeToString()
 END = REMOTE_CLOSED | NO_DATA
 
 
-def serving(kind: Kind, payload: bytes = b"", flags: int = REMOTE_OPEN) -> ServerConnection:
+def serving(kind: CallKind, payload: bytes = b"", flags: int = REMOTE_OPEN) -> ServerConnection:
     server = ServerConnection(PURE)
     assert isinstance(server.receive(request_bytes(1, kind.name, payload, flags=flags))[0], Opened)
     return server
 
 
-def calling(kind: Kind) -> ClientConnection:
+def calling(kind: CallKind) -> ClientConnection:
     client = ClientConnection()
     client.open(f"{SERVICE}/{kind.name}", None if kind.client_streams else word(""), StringValue, kind)
     return client
@@ -43,30 +43,33 @@ def test_an_opening_that_ends_the_clients_side_is_its_whole_stream() -> None:
 
 
 def test_a_data_frame_without_data_is_an_empty_message() -> None:
-    assert serving(Kind.CLIENT).receive(data_bytes(1)) == [Received(1, word(""), 0)]
-    assert calling(Kind.SERVER).receive(data_bytes(1)) == [Received(1, word(""), 0)]
+    assert serving(CallKind.CLIENT).receive(data_bytes(1)) == [Received(1, word(""), 0)]
+    assert calling(CallKind.SERVER).receive(data_bytes(1)) == [Received(1, word(""), 0)]
 
 
 def test_a_clients_stream_ends_with_or_without_a_last_message() -> None:
-    assert serving(Kind.CLIENT).receive(data_bytes(1, b"", END)) == [Ended(1)]
-    assert serving(Kind.CLIENT).receive(data_bytes(1, ONE, REMOTE_CLOSED)) == [Received(1, word("x"), 3), Ended(1)]
+    assert serving(CallKind.CLIENT).receive(data_bytes(1, b"", END)) == [StreamEnded(1)]
+    assert serving(CallKind.CLIENT).receive(data_bytes(1, ONE, REMOTE_CLOSED)) == [
+        Received(1, word("x"), 3),
+        StreamEnded(1),
+    ]
 
 
-@pytest.mark.parametrize("kind", [Kind.UNARY, Kind.SERVER])
-def test_data_for_a_call_that_takes_none_ends_it(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [CallKind.UNARY, CallKind.SERVER])
+def test_data_for_a_call_that_takes_none_ends_it(kind: CallKind) -> None:
     server = serving(kind)
     assert kinds_of(server.receive(data_bytes(1, ONE))) == ["Send", "Aborted"]
     assert len(server) == 0
 
 
 def test_data_after_the_clients_end_ends_the_call() -> None:
-    server = serving(Kind.BIDI)
+    server = serving(CallKind.BIDI)
     server.receive(data_bytes(1, b"", END))
     assert kinds_of(server.receive(data_bytes(1, ONE))) == ["Send", "Aborted"]
 
 
 def test_both_ends_may_end_a_stream_at_the_same_time() -> None:
-    server = serving(Kind.BIDI)
+    server = serving(CallKind.BIDI)
     assert server.end(1) == data_bytes(1, b"", END)
     assert server.receive(data_bytes(1, b"", END)) == []
     (event,) = server.receive(data_bytes(1, ONE))
@@ -74,39 +77,39 @@ def test_both_ends_may_end_a_stream_at_the_same_time() -> None:
 
 
 def test_a_message_that_does_not_decode_ends_its_stream() -> None:
-    server = serving(Kind.CLIENT)
+    server = serving(CallKind.CLIENT)
     assert kinds_of(server.receive(data_bytes(1, b"\xff"))) == ["Send", "Aborted"]
-    (event,) = calling(Kind.SERVER).receive(data_bytes(1, b"\xff"))
+    (event,) = calling(CallKind.SERVER).receive(data_bytes(1, b"\xff"))
     assert isinstance(event, Failed) and event.error.code == Code.INTERNAL
 
 
 def test_a_message_too_large_ends_its_stream() -> None:
-    server = serving(Kind.CLIENT)
+    server = serving(CallKind.CLIENT)
     events = server.receive(header(MAX_DATA + 1, 1, DATA) + bytes(MAX_DATA + 1))
     assert kinds_of(events) == ["Send", "Aborted"]
 
 
 def test_a_servers_stream_is_data_frames_and_an_end() -> None:
-    server, client = serving(Kind.SERVER, flags=REMOTE_CLOSED), calling(Kind.SERVER)
+    server, client = serving(CallKind.SERVER, flags=REMOTE_CLOSED), calling(CallKind.SERVER)
     assert server.send(1, word("x")) == data_bytes(1, ONE)
     assert server.end(1, 0x40) == data_bytes(1, b"", END | 0x40)
     assert server.send(1, word("x")) == b""
-    assert client.receive(data_bytes(1, ONE) + data_bytes(1, b"", END)) == [Received(1, word("x"), 3), Ended(1)]
+    assert client.receive(data_bytes(1, ONE) + data_bytes(1, b"", END)) == [Received(1, word("x"), 3), StreamEnded(1)]
     assert len(client) == 0
 
 
 def test_a_servers_last_message_may_end_its_stream() -> None:
-    assert kinds_of(calling(Kind.SERVER).receive(data_bytes(1, ONE, REMOTE_CLOSED))) == ["Received", "Ended"]
+    assert kinds_of(calling(CallKind.SERVER).receive(data_bytes(1, ONE, REMOTE_CLOSED))) == ["Received", "Ended"]
 
 
 @pytest.mark.parametrize(("payload", "events"), [(b"", ["Ended"]), (ONE, ["Received", "Ended"])])
 def test_a_servers_stream_may_end_with_a_response(payload: bytes, events: list[str]) -> None:
     data = Response(payload=payload).SerializeToString()
-    assert kinds_of(calling(Kind.BIDI).receive(frames.encode(Frame(1, RESPONSE, 0, data)))) == events
+    assert kinds_of(calling(CallKind.BIDI).receive(frames.encode(Frame(1, RESPONSE, 0, data)))) == events
 
 
 def test_an_error_ends_a_stream_at_any_moment() -> None:
-    client = calling(Kind.BIDI)
+    client = calling(CallKind.BIDI)
     client.receive(data_bytes(1, ONE))
     data = Response(status=Status(code=5, message="gone")).SerializeToString()
     (event,) = client.receive(frames.encode(Frame(1, RESPONSE, 0, data)))
@@ -117,19 +120,19 @@ def test_an_error_ends_a_stream_at_any_moment() -> None:
 
 
 def test_a_clients_stream_has_one_response() -> None:
-    server, client = serving(Kind.CLIENT), calling(Kind.CLIENT)
+    server, client = serving(CallKind.CLIENT), calling(CallKind.CLIENT)
     server.receive(data_bytes(1, ONE) + data_bytes(1, b"", END))
     assert client.receive(server.respond(1, word("xx"))) == [Replied(1, word("xx"), 0)]
 
 
-@pytest.mark.parametrize("kind", [Kind.UNARY, Kind.CLIENT])
-def test_a_stream_in_place_of_one_answer_fails_the_call(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [CallKind.UNARY, CallKind.CLIENT])
+def test_a_stream_in_place_of_one_answer_fails_the_call(kind: CallKind) -> None:
     (event,) = calling(kind).receive(data_bytes(1, ONE))
     assert isinstance(event, Failed) and event.error.code == Code.INTERNAL
 
 
 def test_a_refused_message_of_the_server_leaves_its_stream_open_for_the_error() -> None:
-    server = serving(Kind.SERVER)
+    server = serving(CallKind.SERVER)
     with pytest.raises(CallFailed) as error:
         server.send(1, StringValue(value="x" * (MAX_DATA + 1)))
     assert answer_of(server.fail(1, error.value))[:2] == (1, Code.RESOURCE_EXHAUSTED)

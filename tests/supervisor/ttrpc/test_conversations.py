@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from supervisor.model.errors import Code
 from supervisor.ttrpc.connection import ClientConnection, ServerConnection
 from supervisor.ttrpc.faults import CallFailed
-from supervisor.ttrpc.happenings import Aborted, Ended, Failed, Foreign, Opened, Received, Replied, Send
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.happenings import Aborted, Failed, Foreign, Opened, Received, Replied, Send, StreamEnded
+from supervisor.ttrpc.services import CallKind
 from tests.supervisor.ttrpc.rig import PURE, SERVICE, word
 
 WORDS = st.text(max_size=6)
@@ -29,7 +29,7 @@ class Side:
 
 @dataclass
 class Model:
-    kind: Kind
+    kind: CallKind
     up: Side = field(default_factory=Side)
     down: Side = field(default_factory=Side)
     opened: bool = False
@@ -49,8 +49,8 @@ class Conversation(RuleBasedStateMachine):
         stream = sorted(self.calls)[number % len(self.calls)]
         return stream, self.calls[stream]
 
-    @rule(kind=st.sampled_from(Kind), text=WORDS)
-    def call(self, kind: Kind, text: str) -> None:
+    @rule(kind=st.sampled_from(CallKind), text=WORDS)
+    def call(self, kind: CallKind, text: str) -> None:
         request = None if kind.client_streams else word(text)
         stream, data = self.client.open(f"{SERVICE}/{kind.name}", request, StringValue, kind)
         self.calls[stream] = model = Model(kind)
@@ -116,7 +116,7 @@ class Conversation(RuleBasedStateMachine):
                         self.calls[stream].up.end_seen = True
                 case Received(stream, StringValue(value=text)):
                     self.calls[stream].up.got.append(text)
-                case Ended(stream):
+                case StreamEnded(stream):
                     self.calls[stream].up.end_seen = True
                 case Send(answer):  # to messages that came after the server had ended the call
                     self.to_client += answer
@@ -135,7 +135,7 @@ class Conversation(RuleBasedStateMachine):
                 case Replied(_, StringValue(value=text)):
                     model.down.got.append(text)
                     model.code_seen = 0
-                case Ended():
+                case StreamEnded():
                     model.code_seen = 0
                 case Failed(_, error):
                     model.code_seen = error.code

@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from supervisor.model.errors import Code, NoSuchContainer
 from supervisor.ttrpc import frames
-from supervisor.ttrpc.client import Client
+from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame
-from supervisor.ttrpc.server import Connection, Peer, Server
+from supervisor.ttrpc.server import Connection, PeerCredentials, Server
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.ttrpc.rig import Raw, Words, request_bytes, serving, word
 
@@ -35,7 +35,11 @@ async def test_a_call_is_answered_on_its_stream(tmp_path: Path) -> None:
         assert await raw.answer() == (7, OK, "")
         raw.close()
     (call,) = words.calls
-    assert (call.peer, call.deadline, call.metadata) == (Peer(os.getuid(), os.getgid(), os.getpid()), None, ())
+    assert (call.peer, call.deadline, call.metadata) == (
+        PeerCredentials(os.getuid(), os.getgid(), os.getpid()),
+        None,
+        (),
+    )
     assert call.cancelled  # which is: nobody waits for it
 
 
@@ -160,9 +164,9 @@ async def test_a_hook_that_raises_ends_the_connection_and_says_so(tmp_path: Path
 
 @in_loop
 async def test_a_client_that_is_not_admitted_sees_the_end_at_once(tmp_path: Path) -> None:
-    words, asked, lost = Words(), list[Peer](), list[Connection]()
+    words, asked, lost = Words(), list[PeerCredentials](), list[Connection]()
 
-    def check(peer: Peer) -> bool:
+    def check(peer: PeerCredentials) -> bool:
         asked.append(peer)
         return False
 
@@ -177,7 +181,7 @@ async def test_a_client_that_is_not_admitted_sees_the_end_at_once(tmp_path: Path
 
 @in_loop
 async def test_a_check_that_fails_admits_nobody(tmp_path: Path) -> None:
-    def check(peer: Peer) -> bool:
+    def check(peer: PeerCredentials) -> bool:
         raise ValueError("no such user")
 
     words = Words()
@@ -259,7 +263,7 @@ async def test_a_handler_that_is_cancelled_from_inside_is_answered(tmp_path: Pat
     words = Words()
     words.raises = asyncio.CancelledError()  # type: ignore[assignment]
     async with serving(tmp_path / "s", words):
-        client = await Client.connect(str(tmp_path / "s"))
+        client = await TtrpcClient.connect(str(tmp_path / "s"))
         with pytest.raises(CallFailed) as error:
             await client.call("test.v1.Words/Echo", word("x"), type(word("x")), 5.0)
         assert error.value.code == Code.CANCELLED

@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
 from supervisor.model.errors import Code, NotPermitted
 from supervisor.ttrpc.faults import CallFailed, Closed
-from supervisor.ttrpc.services import Kind
+from supervisor.ttrpc.services import CallKind
 from supervisor.ttrpc.single import SingleCall
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.ttrpc.rig import SERVICE, Words, word
@@ -22,7 +22,7 @@ SHORT_SECONDS = 0.05
 MUCH = 16 * 1024 * 1024  # more than sockets and inboxes hold
 
 
-def call(path: Path, method: str, kind: Kind, request: Any = None, **more: Any) -> SingleCall[Any]:
+def call(path: Path, method: str, kind: CallKind, request: Any = None, **more: Any) -> SingleCall[Any]:
     reply = BytesValue if method in ("Blob", "Flood") else StringValue
     return SingleCall(str(path), f"{SERVICE}/{method}", kind, reply, request, **more)
 
@@ -45,14 +45,14 @@ def arrived(words: Words) -> None:
 
 def test_every_kind_of_call_gets_its_answers_and_then_none(tmp_path: Path) -> None:
     with connected(tmp_path / "s"):
-        one = call(tmp_path / "s", "Echo", Kind.UNARY, word("a"))
+        one = call(tmp_path / "s", "Echo", CallKind.UNARY, word("a"))
         assert [one.receive(), one.receive()] == [word("a"), None]
-        several = call(tmp_path / "s", "Letters", Kind.SERVER, word("ab"))
+        several = call(tmp_path / "s", "Letters", CallKind.SERVER, word("ab"))
         assert [several.receive() for _ in range(4)] == [word("a"), word("b"), None, None]
-        joined = call(tmp_path / "s", "Join", Kind.CLIENT)
+        joined = call(tmp_path / "s", "Join", CallKind.CLIENT)
         assert [joined.send(word("x")), joined.send(word("y")), joined.end()] == [True] * 3
         assert [joined.receive(), joined.receive()] == [word("xy"), None]
-        both = call(tmp_path / "s", "Upper", Kind.BIDI)
+        both = call(tmp_path / "s", "Upper", CallKind.BIDI)
         assert both.send(word("a"))
         assert both.receive() == word("A")
         assert both.end()
@@ -64,7 +64,7 @@ def test_an_error_is_raised_as_often_as_it_is_asked_for(tmp_path: Path) -> None:
     words = Words()
     words.raises = NotPermitted("not you")
     with connected(tmp_path / "s", words):
-        letters = call(tmp_path / "s", "Letters", Kind.SERVER, word("a"))
+        letters = call(tmp_path / "s", "Letters", CallKind.SERVER, word("a"))
         assert letters.receive() == word("a")
         for _ in range(2):
             with pytest.raises(CallFailed, match="not you"):
@@ -75,7 +75,7 @@ def test_an_error_is_raised_as_often_as_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_wait_that_was_too_short_can_be_repeated(tmp_path: Path) -> None:
     words = Words()
     with connected(tmp_path / "s", words):
-        waiting = call(tmp_path / "s", "Wait", Kind.UNARY, word("a"))
+        waiting = call(tmp_path / "s", "Wait", CallKind.UNARY, word("a"))
         with pytest.raises(TimeoutError):
             waiting.receive(SHORT_SECONDS)
         arrived(words)
@@ -85,12 +85,12 @@ def test_a_wait_that_was_too_short_can_be_repeated(tmp_path: Path) -> None:
 
 def test_the_whole_calls_limit_is_the_servers_and_its_own(tmp_path: Path) -> None:
     with connected(tmp_path / "s"):
-        late = call(tmp_path / "s", "Wait", Kind.UNARY, word("a"), seconds=SHORT_SECONDS)
+        late = call(tmp_path / "s", "Wait", CallKind.UNARY, word("a"), seconds=SHORT_SECONDS)
         with pytest.raises(CallFailed) as caught:
             late.receive()
         assert caught.value.code is Code.DEADLINE_EXCEEDED
     with mute(tmp_path / "m"):
-        late = call(tmp_path / "m", "Wait", Kind.UNARY, word("a"), seconds=SHORT_SECONDS)
+        late = call(tmp_path / "m", "Wait", CallKind.UNARY, word("a"), seconds=SHORT_SECONDS)
         with pytest.raises(CallFailed) as caught:
             late.receive()
         assert caught.value.code is Code.DEADLINE_EXCEEDED
@@ -100,7 +100,7 @@ def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> 
     words = Words()
     before = len(open_now())
     with connected(tmp_path / "s", words):
-        deaf = call(tmp_path / "s", "Deaf", Kind.CLIENT)
+        deaf = call(tmp_path / "s", "Deaf", CallKind.CLIENT)
         reading = in_thread(deaf.receive)
         writing = in_thread(lambda: all(deaf.send(word("x" * 100_000)) for _ in range(MUCH // 100_000)))
         arrived(words)
@@ -110,7 +110,7 @@ def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> 
         assert reading.result(SECONDS) is None
         assert writing.result(SECONDS) is False
         assert not deaf.send(word("x"))
-        call(tmp_path / "s", "Echo", Kind.UNARY, word("a")).receive()
+        call(tmp_path / "s", "Echo", CallKind.UNARY, word("a")).receive()
     assert words.cancelled == [1]
     assert len(open_now()) == before
 
@@ -118,7 +118,7 @@ def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> 
 def test_a_writer_is_let_go_when_the_server_ends_the_call(tmp_path: Path) -> None:
     words = Words()
     with connected(tmp_path / "s", words):
-        deaf = call(tmp_path / "s", "Deaf", Kind.CLIENT, seconds=0.3)
+        deaf = call(tmp_path / "s", "Deaf", CallKind.CLIENT, seconds=0.3)
         writing = in_thread(lambda: all(deaf.send(word("x" * 100_000)) for _ in range(MUCH // 100_000)))
         with pytest.raises(CallFailed):
             deaf.receive()
@@ -128,12 +128,12 @@ def test_a_writer_is_let_go_when_the_server_ends_the_call(tmp_path: Path) -> Non
 def test_the_last_message_is_waited_for_and_not_longer_than_that(tmp_path: Path) -> None:
     words = Words()
     with connected(tmp_path / "s", words):
-        upper = call(tmp_path / "s", "Upper", Kind.BIDI)
+        upper = call(tmp_path / "s", "Upper", CallKind.BIDI)
         began = time.monotonic()
         upper.send_last(word("a"), SHORT_SECONDS)
         assert time.monotonic() - began < SECONDS / 2
         assert upper.receive() is None
-        deaf = call(tmp_path / "s", "Deaf", Kind.CLIENT)
+        deaf = call(tmp_path / "s", "Deaf", CallKind.CLIENT)
         writing = in_thread(lambda: all(deaf.send(word("x" * 100_000)) for _ in range(MUCH // 100_000)))
         deaf.send_last(word("never there"), SHORT_SECONDS)
         assert writing.result(SECONDS) is False
@@ -141,7 +141,7 @@ def test_the_last_message_is_waited_for_and_not_longer_than_that(tmp_path: Path)
 
 def test_the_end_that_comes_after_the_last_message_ends_the_waiting(tmp_path: Path) -> None:
     with connected(tmp_path / "s"):
-        letters = call(tmp_path / "s", "Letters", Kind.SERVER, word("abc"))
+        letters = call(tmp_path / "s", "Letters", CallKind.SERVER, word("abc"))
         began = time.monotonic()
         letters.send_last(word(""), SECONDS)
         assert time.monotonic() - began < SECONDS / 2
@@ -150,7 +150,7 @@ def test_the_end_that_comes_after_the_last_message_ends_the_waiting(tmp_path: Pa
 @pytest.mark.parametrize("reading", [True, False])
 def test_a_server_that_goes_away_is_told_of(tmp_path: Path, reading: bool) -> None:
     with mute(tmp_path / "m"):  # its end is the end of whoever waits in the queue
-        lost = call(tmp_path / "m", "Wait", Kind.UNARY, word("a"))
+        lost = call(tmp_path / "m", "Wait", CallKind.UNARY, word("a"))
         told = in_thread(lost.receive) if reading else None
     with pytest.raises(Closed):
         lost.receive() if told is None else told.result(SECONDS)
@@ -158,4 +158,4 @@ def test_a_server_that_goes_away_is_told_of(tmp_path: Path, reading: bool) -> No
 
 def test_nobody_there_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(Closed, match="cannot connect"):
-        call(tmp_path / "none", "Echo", Kind.UNARY, word("a"))
+        call(tmp_path / "none", "Echo", CallKind.UNARY, word("a"))

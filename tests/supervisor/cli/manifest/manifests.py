@@ -8,7 +8,7 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import kube
-from supervisor.cli.manifest.kube import Play, PodPlan, Source
+from supervisor.cli.manifest.kube import ManifestSource, Play, PodPlan
 from supervisor.model.errors import BadRequest
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -24,7 +24,7 @@ def manifest(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, A
 
 
 def read(*texts: str, runtime: str = "", file: str = "pod.yaml") -> Play:
-    return kube.play(tuple(Source(file, text, "/work") for text in texts), lambda: UID, runtime)
+    return kube.play(tuple(ManifestSource(file, text, "/work") for text in texts), lambda: UID, runtime)
 
 
 def play(document: dict[str, Any], **how: str) -> Play:

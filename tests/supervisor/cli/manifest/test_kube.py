@@ -10,7 +10,7 @@ from yaml import safe_load
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import kube
-from supervisor.cli.manifest.kube import HostPath, Source
+from supervisor.cli.manifest.kube import HostPath, ManifestSource
 from supervisor.model.errors import BadRequest
 from tests.supervisor.cli.manifest.broken import broken
 from tests.supervisor.cli.manifest.manifests import (
@@ -291,11 +291,11 @@ def test_annotations_that_kubernetes_no_longer_reads_are_ignored_with_a_warning(
 
 def test_names_are_found_in_files_that_cannot_be_played() -> None:
     text = "kind: Pod\nmetadata: {name: a, namespace: ns}\nspec: {hostIPC: true}\n---\nkind: Pod\nmetadata: {name: b}\n"
-    assert kube.names((Source("f", text), Source("f", text))) == (("ns", "a"), ("default", "b"))
+    assert kube.names((ManifestSource("f", text), ManifestSource("f", text))) == (("ns", "a"), ("default", "b"))
     with pytest.raises(BadRequest, match="f:1:1: kind: exitd plays Pods"):
-        kube.names((Source("f", "kind: Service"),))
+        kube.names((ManifestSource("f", "kind: Service"),))
     with pytest.raises(BadRequest, match=r"f:1:1: metadata\.name is missing"):
-        kube.names((Source("f", "kind: Pod"),))
+        kube.names((ManifestSource("f", "kind: Pod"),))
 
 
 def test_json_is_read_by_its_name() -> None:
@@ -357,7 +357,7 @@ def test_whatever_stands_in_a_manifest_it_is_played_or_refused_with_its_place(do
 def seccomp(pods: object, own: object) -> list[str]:
     """Of the pause container and of the member, with what pod and container say."""
     text = manifest(securityContext={"seccompProfile": pods}, containers=[container(securityContext=own)])
-    sources = (Source("pod.yaml", json.dumps(text), "/work"),)
+    sources = (ManifestSource("pod.yaml", json.dumps(text), "/work"),)
     (plan,) = kube.play(sources, lambda: UID, read_profile=lambda file: f"{{{file}}}").pods
     return [plan.pause.security.seccomp, plan.members[0].spec.security.seccomp]
 

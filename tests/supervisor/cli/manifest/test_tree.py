@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.cli.manifest.marks import Mark, Number
-from supervisor.cli.manifest.tree import MOST_CHARACTERS, Node, documents
+from supervisor.cli.manifest.marks import Mark, MarkedNumber
+from supervisor.cli.manifest.tree import MOST_CHARACTERS, TreeNode, documents
 from supervisor.model.errors import BadRequest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -18,10 +18,10 @@ JSON = st.recursive(
 )
 
 
-def plain(node: Node) -> object:
+def plain(node: TreeNode) -> object:
     """What json.loads would give."""
     match node.value:
-        case Number(text):
+        case MarkedNumber(text):
             return json.loads(text)
         case tuple() as items:
             return [plain(item) for item in items]
@@ -99,7 +99,7 @@ def test_yaml_scalars_mean_what_they_mean_to_kubernetes(text: str, value: object
 def test_yaml_numbers_of_all_forms_are_numbers_and_keep_their_text(word: str) -> None:
     (node,) = documents(f"a: {word}", "f")
     assert isinstance(node.value, dict)
-    assert node.value["a"].value == Number(word)
+    assert node.value["a"].value == MarkedNumber(word)
 
 
 def test_every_part_knows_its_line_and_column() -> None:

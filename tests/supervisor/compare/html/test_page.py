@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from supervisor.compare.facts import BadReport, Fault, Latency, Memory, Report, Restart, Storm, Way, decode
+from supervisor.compare.facts import BadReport, CompareReport, Fault, Latency, Memory, Restart, Storm, Way, decode
 from supervisor.compare.html.page import page
 from supervisor.compare.html.parts import parts
 from tests.supervisor.compare.any_report import reports
@@ -47,7 +47,7 @@ def whole() -> ET.Element:
     return parsed(whole_text())
 
 
-def tree(report: Report) -> ET.Element:
+def tree(report: CompareReport) -> ET.Element:
     return parsed(page(report))
 
 
@@ -100,7 +100,7 @@ def test_there_are_the_figures_of_each_plot_to_unfold() -> None:
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:No artists")  # letters of no font; names that no legend shows
 @settings(max_examples=15, deadline=None)
 @given(ANY)
-def test_nothing_in_a_report_becomes_markup_and_its_data_stay_whole(report: Report) -> None:
+def test_nothing_in_a_report_becomes_markup_and_its_data_stay_whole(report: CompareReport) -> None:
     root = tree(report)
     assert {each.tag for each in root.iter()} <= KNOWN
     said = {(name, value) for each in root.iter() for name, value in each.attrib.items()}
@@ -141,7 +141,7 @@ def test_who_takes_no_part_is_told_with_the_reason() -> None:
 
 
 def test_an_empty_report_is_a_page_that_says_so() -> None:
-    root = tree(Report((), ()))
+    root = tree(CompareReport((), ()))
     assert plots(root) == []
     for words_ in ("No way took part.", "No memory was measured.", "No storm was measured.", "No fault was tried."):
         assert words_ in words(root)
@@ -171,7 +171,7 @@ ONE = Way("exitd-runc", "one", FIFO)
 
 @pytest.mark.parametrize("samples", [(1.0,), (0.0,), (0.0, 0.0), (1e-9, 1e14), (0.0, 1e-6, 1e9), (-3.0, 5.0)], ids=str)
 def test_single_samples_zeros_and_huge_ranges_are_drawn(samples: tuple[float, ...]) -> None:
-    report = Report(
+    report = CompareReport(
         (),
         (ONE,),
         (Memory("exitd-runc", 1, 2, samples, samples, 0.0, samples[0]),),
@@ -188,16 +188,18 @@ def test_single_samples_zeros_and_huge_ranges_are_drawn(samples: tuple[float, ..
 @pytest.mark.parametrize("figure", [math.nan, math.inf])
 def test_a_figure_that_is_none_is_refused(figure: float) -> None:
     with pytest.raises(BadReport):
-        page(Report((), (), latencies=(Latency("a", "exit", "idle", (figure,)),)))
+        page(CompareReport((), (), latencies=(Latency("a", "exit", "idle", (figure,)),)))
 
 
 def test_notices_that_never_came_are_told() -> None:
-    report = Report((), (ONE,), storms=(Storm("exitd-runc", 3, ((1.0, 2.0),)),))
+    report = CompareReport((), (ONE,), storms=(Storm("exitd-runc", 3, ((1.0, 2.0),)),))
     assert "Fewer than 3 notices came with one (2)." in words(tree(report))
 
 
 def test_a_verdict_stands_in_the_grid_as_sign_word_and_colour() -> None:
-    root = tree(Report((), (ONE,), faults=(Fault("exitd-runc", "shim", "kill", "exit 43", "exit 137", "wrong"),)))
+    root = tree(
+        CompareReport((), (ONE,), faults=(Fault("exitd-runc", "shim", "kill", "exit 43", "exit 137", "wrong"),))
+    )
     cells = [each for each in root.iter("td") if each.get("class") == "wrong"]
     assert [words(each).split() for each in cells] == [["\N{MULTIPLICATION X}", "wrong", "told", "exit", "137"]]
     assert cells[0][0].get("title") == "the truth: exit 43"

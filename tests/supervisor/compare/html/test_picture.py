@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.compare.facts import BadReport, Latency, Report
+from supervisor.compare.facts import BadReport, CompareReport, Latency
 from supervisor.compare.html.page import picture
 from tests.supervisor.compare.any_report import reports
 from tests.supervisor.compare.made_up import made_up
@@ -27,18 +27,18 @@ def test_it_shows_memory_and_exits_on_a_light_ground() -> None:
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    exits = Report((), (), latencies=(Latency("a", "exit", "idle", (1.0,)),))
+    exits = CompareReport((), (), latencies=(Latency("a", "exit", "idle", (1.0,)),))
     assert "Private memory" not in picture(exits)
-    assert "Nothing was measured" in picture(Report((), ()))
+    assert "Nothing was measured" in picture(CompareReport((), ()))
 
 
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:No artists")  # letters of no font; names that no legend shows
 @settings(max_examples=15, deadline=None)
 @given(reports(st.text(st.characters(), max_size=20), st.floats(-1e15, 1e15)))
-def test_any_report_is_well_formed(report: Report) -> None:
+def test_any_report_is_well_formed(report: CompareReport) -> None:
     ET.fromstring(picture(report))
 
 
 def test_a_figure_that_is_none_is_refused() -> None:
     with pytest.raises(BadReport):
-        picture(Report((), (), latencies=(Latency("a", "exit", "idle", (math.nan,)),)))
+        picture(CompareReport((), (), latencies=(Latency("a", "exit", "idle", (math.nan,)),)))

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from supervisor.compare.html.plots import Drawing, Line, Row, lines, mark, strips, svg, thinned
-from supervisor.compare.looks import Look
+from supervisor.compare.html.plots import Drawing, PlotLine, Row, lines, mark, strips, svg, thinned
+from supervisor.compare.looks import WayLook
 from supervisor.compare.summary import band
 from supervisor.compare.words import milliseconds, number
 
 FIGURES = st.lists(st.floats(-1e15, 1e15) | st.floats(0, 1e3), min_size=1, max_size=8)
-LOOK = Look("#0072B2", "o")
+LOOK = WayLook("#0072B2", "o")
 
 
 def drawn(drawing: Drawing) -> Axes:
@@ -32,7 +32,7 @@ def strip(*values: float) -> Drawing:
 
 def line(points: dict[float, float]) -> Drawing:
     found = tuple((x, each) for x, y in points.items() if (each := band([y])))
-    return lines("title", "time", "members", "told", number, [Line("a", LOOK, found)])
+    return lines("title", "time", "members", "told", number, [PlotLine("a", LOOK, found)])
 
 
 def ticks(axes: Axes) -> list[str]:
@@ -80,7 +80,9 @@ def test_zeros_alone_have_an_axis() -> None:
 
 
 def test_the_names_of_lines_stand_in_the_order_of_their_ends() -> None:
-    found = [Line(name, LOOK, ((1.0, summed),)) for name, y in (("low", 1.0), ("high", 2.0)) if (summed := band([y]))]
+    found = [
+        PlotLine(name, LOOK, ((1.0, summed),)) for name, y in (("low", 1.0), ("high", 2.0)) if (summed := band([y]))
+    ]
     axes = drawn(lines("title", "note", "members", "told", number, found))
     legend = axes.get_legend()
     assert legend is not None and [each.get_text() for each in legend.get_texts()] == ["high", "low"]

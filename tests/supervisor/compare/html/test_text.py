@@ -1,11 +1,11 @@
 """The sentences say what the figures say."""
 
-from supervisor.compare.facts import Report, Way
+from supervisor.compare.facts import CompareReport, Way
 from supervisor.compare.html.text import against, listed, samples, sentence, turn
 from supervisor.compare.words import milliseconds
 
 FIFO, WAIT = "shim per container, fifo", "shim per pod, Wait"
-REPORT = Report((), (Way("a", "Ah", FIFO), Way("b", "Be", WAIT), Way("c", "Ce", "another")))
+REPORT = CompareReport((), (Way("a", "Ah", FIFO), Way("b", "Be", WAIT), Way("c", "Ce", "another")))
 
 
 def test_the_two_designs_are_told_against_each_other() -> None:
@@ -19,7 +19,9 @@ def test_of_more_ways_the_least_and_the_most_are_told_too() -> None:
 
 def test_the_plain_peers_stand_for_the_designs() -> None:
     ways = (Way("exitd-shimv2", "S", WAIT), Way("exitd-runc", "E", FIFO), Way("containerd-runc", "C", WAIT))
-    said = against(Report((), ways), {"exitd-shimv2": 3.0, "exitd-runc": 1.0, "containerd-runc": 2.0}, milliseconds)
+    said = against(
+        CompareReport((), ways), {"exitd-shimv2": 3.0, "exitd-runc": 1.0, "containerd-runc": 2.0}, milliseconds
+    )
     assert said.startswith("1 ms (E) against 2 ms (C); ")
 
 

@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 from supervisor.runtime.foreign_shim import process
 from supervisor.runtime.foreign_shim.binary import Address, Deleted, Shim
 from supervisor.runtime.foreign_shim.forwarding import Forwarding, Happened
-from supervisor.runtime.foreign_shim.link import Link
+from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.logfifo import LogFifo
-from supervisor.runtime.foreign_shim.verdict import Word
+from supervisor.runtime.foreign_shim.verdict import ShimWord
 
 LIMIT_SECONDS = 30.0
 
@@ -75,15 +75,15 @@ class Task:
     bundle: str
     log: LogFifo
     address: Address | None = None
-    link: Link | None = None
-    waiting: asyncio.Task[Word] | None = None
+    link: ShimLink | None = None
+    waiting: asyncio.Task[ShimWord] | None = None
 
     @property
     def id(self) -> str:
         return self.shim.id
 
     @property
-    def to(self) -> Link:
+    def to(self) -> ShimLink:
         assert self.link is not None
         return self.link
 
@@ -94,7 +94,7 @@ class Task:
 
     async def linked(self) -> "Task":
         assert self.address is not None
-        self.link = await Link.open(self.address)
+        self.link = await ShimLink.open(self.address)
         return self
 
     async def started(self) -> int:
@@ -103,7 +103,7 @@ class Task:
         self.waiting = asyncio.create_task(self.to.wait(self.id))
         return await self.to.start(self.id)
 
-    async def exit(self) -> Word:
+    async def exit(self) -> ShimWord:
         assert self.waiting is not None
         return await asyncio.wait_for(asyncio.shield(self.waiting), LIMIT_SECONDS)
 

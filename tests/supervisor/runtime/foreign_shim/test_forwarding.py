@@ -16,7 +16,7 @@ from protos.containerd.forward_pb2 import Envelope, ForwardRequest
 from supervisor.model.errors import CannotStart
 from supervisor.runtime.foreign_shim import forwarding
 from supervisor.runtime.foreign_shim.forwarding import Forwarding, Happened, unpacked
-from supervisor.ttrpc.client import Client
+from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 
 FORWARD = "containerd.services.events.ttrpc.v1.Events/Forward"
@@ -33,11 +33,11 @@ def request(event: Any | None) -> ForwardRequest:
 
 
 @contextlib.asynccontextmanager
-async def served(heard: list[Happened]) -> AsyncIterator[Client]:
+async def served(heard: list[Happened]) -> AsyncIterator[TtrpcClient]:
     with tempfile.TemporaryDirectory(prefix="exitd-") as directory:
         server = Forwarding(heard.append)
         await server.start(f"{directory}/events")
-        client = await Client.connect(f"{directory}/events")
+        client = await TtrpcClient.connect(f"{directory}/events")
         try:
             yield client
         finally:

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.model.errors import ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.runtime.foreign_shim.binary import Address
-from supervisor.runtime.foreign_shim.link import Link, remove_dead_socket, socket_path
+from supervisor.runtime.foreign_shim.link import ShimLink, remove_dead_socket, socket_path
 
 SOON = 0.2  # a limit that is to run out
 
@@ -31,13 +31,13 @@ def test_an_address_leads_to_a_path_or_an_abstract_name(address: str, path: str)
 @pytest.mark.parametrize("address", ["vsock://3:1024", "hvsock:///run/vm.sock:1024"])
 def test_a_machine_is_not_connected_to(address: str) -> None:
     with pytest.raises(Unsupported, match="unix sockets alone"):
-        asyncio.run(Link.open(Address(address, 3)))
+        asyncio.run(ShimLink.open(Address(address, 3)))
 
 
 @pytest.mark.parametrize("address", [f"unix:///{'x' * 107}", f"unix:///{'ü' * 54}", "unix://"])
 def test_a_path_that_fits_in_no_address_is_refused(address: str) -> None:
     with pytest.raises(ShimFailed, match="no path of a unix socket"):
-        asyncio.run(Link.open(Address(address, 2)))
+        asyncio.run(ShimLink.open(Address(address, 2)))
 
 
 @contextlib.contextmanager
@@ -53,13 +53,13 @@ def test_a_shim_that_takes_no_connections_is_waited_for_within_a_limit() -> None
         caller = callers.enter_context(socket.socket(socket.AF_UNIX))
         caller.connect(socket_path(address.address))
         with pytest.raises(TimedOut):
-            asyncio.run(Link.open(address, SOON))
+            asyncio.run(ShimLink.open(address, SOON))
         assert not remove_dead_socket(address)
 
 
 def test_a_shim_that_is_not_there_is_lost(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ShimLost, match="No such file"):
-        asyncio.run(Link.open(Address(f"unix://{tmp_path}/none", 2)))
+        asyncio.run(ShimLink.open(Address(f"unix://{tmp_path}/none", 2)))
 
 
 def test_the_socket_of_a_dead_shim_is_removed_and_no_other_file() -> None:
@@ -79,7 +79,7 @@ def test_the_socket_of_a_dead_shim_is_removed_and_no_other_file() -> None:
 
 def test_a_call_of_a_link_that_was_never_opened_is_lost() -> None:
     async def test() -> None:
-        link = Link(Address("unix:///none", 2))
+        link = ShimLink(Address("unix:///none", 2))
         with pytest.raises(ShimLost):
             await link.state("c1")
         await link.shutdown("c1")

@@ -18,7 +18,7 @@ from supervisor.runtime.foreign_shim.verdict import (
     UNDELETED,
     Deletion,
     Seen,
-    Word,
+    ShimWord,
     judge,
 )
 
@@ -56,29 +56,29 @@ def told(seen: Seen) -> Report:
 def test_the_answer_to_wait_is_believed_as_far_as_the_kernel_does_not_know_better(
     number: int, kernel_status: int | None, status: object, source: Source
 ) -> None:
-    report = told(Seen(INIT, wait=Word(number, AT_NS), kernel_status=kernel_status, now_ns=NOW_NS, oom_kills=2))
+    report = told(Seen(INIT, wait=ShimWord(number, AT_NS), kernel_status=kernel_status, now_ns=NOW_NS, oom_kills=2))
     assert report == Report(status, source, INIT, AT_NS, 2, counted=False)  # type: ignore[arg-type]
 
 
 def test_of_a_shim_that_never_makes_255_up_it_is_a_code() -> None:
-    assert told(Seen(INIT, wait=Word(255, AT_NS), is_plain=True)).status == Exited(255)
-    assert told(Seen(INIT, wait=Word(137, AT_NS), is_plain=True)).status == Unknown(NUMBER_ONLY, 137)
+    assert told(Seen(INIT, wait=ShimWord(255, AT_NS), is_plain=True)).status == Exited(255)
+    assert told(Seen(INIT, wait=ShimWord(137, AT_NS), is_plain=True)).status == Unknown(NUMBER_ONLY, 137)
 
 
 def test_an_event_waits_a_moment_for_the_answer_to_wait_and_then_counts() -> None:
-    seen = Seen(INIT, event=Word(43, AT_NS), event_seconds=0.25, now_ns=NOW_NS)
+    seen = Seen(INIT, event=ShimWord(43, AT_NS), event_seconds=0.25, now_ns=NOW_NS)
     assert judge(seen) == Pending(EVENT_PATIENCE_SECONDS - 0.25)
-    late = Seen(INIT, event=Word(43, AT_NS), event_seconds=EVENT_PATIENCE_SECONDS, now_ns=NOW_NS)
+    late = Seen(INIT, event=ShimWord(43, AT_NS), event_seconds=EVENT_PATIENCE_SECONDS, now_ns=NOW_NS)
     assert told(late) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
 
 
 def test_an_event_that_a_lost_shim_sent_before_counts_at_once() -> None:
-    seen = Seen(INIT, event=Word(43, AT_NS), lost=True, deleted=Deletion(Word(137, 1)), now_ns=NOW_NS)
+    seen = Seen(INIT, event=ShimWord(43, AT_NS), lost=True, deleted=Deletion(ShimWord(137, 1)), now_ns=NOW_NS)
     assert told(seen) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
 
 
 def test_what_the_delete_binary_says_proves_nothing() -> None:
-    lost = Seen(INIT, lost=True, deleted=Deletion(Word(137, AT_NS)), now_ns=NOW_NS)
+    lost = Seen(INIT, lost=True, deleted=Deletion(ShimWord(137, AT_NS)), now_ns=NOW_NS)
     assert told(lost) == Report(
         Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS, at_is_found=True, counted=False
     )
@@ -105,25 +105,25 @@ def test_what_its_shim_says_was_never_started_has_no_number() -> None:
 
 def test_where_nothing_was_executed_no_number_is_the_programs_whoever_gave_it() -> None:
     for source, seen in (
-        (Source.SHIMV2_WAIT, Seen(INIT, wait=Word(1, AT_NS), began=False)),
-        (Source.PIDFD, Seen(INIT, wait=Word(137, AT_NS), kernel_status=1 << 8, began=False)),
-        (Source.SHIMV2_EVENT, Seen(INIT, event=Word(1, AT_NS), lost=True, began=False)),
+        (Source.SHIMV2_WAIT, Seen(INIT, wait=ShimWord(1, AT_NS), began=False)),
+        (Source.PIDFD, Seen(INIT, wait=ShimWord(137, AT_NS), kernel_status=1 << 8, began=False)),
+        (Source.SHIMV2_EVENT, Seen(INIT, event=ShimWord(1, AT_NS), lost=True, began=False)),
         (Source.PIDFD, Seen(INIT, kernel_status=KILLED, lost=True, began=False)),
-        (Source.SHIMV2_DELETE, Seen(INIT, lost=True, deleted=Deletion(Word(137, AT_NS)), began=False)),
+        (Source.SHIMV2_DELETE, Seen(INIT, lost=True, deleted=Deletion(ShimWord(137, AT_NS)), began=False)),
         (Source.NONE, Seen(INIT, lost=True, deleted=Deletion(failed=True), began=False)),
     ):
         report = told(seen)
         assert (report.status, report.source, report.began) == (Unknown(NEVER_STARTED), source, False)
-    assert told(Seen(INIT, wait=Word(1, AT_NS), began=True)).status == Exited(1)
+    assert told(Seen(INIT, wait=ShimWord(1, AT_NS), began=True)).status == Exited(1)
 
 
 def test_of_a_lost_shim_the_kernel_may_know_what_its_process_ended_with() -> None:
-    seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Deletion(Word(137, AT_NS)), now_ns=NOW_NS)
+    seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Deletion(ShimWord(137, AT_NS)), now_ns=NOW_NS)
     assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
 @pytest.mark.parametrize("kernel_status", [None, EXITED_43])
-@pytest.mark.parametrize("deleted", [NOT_DELETED, Deletion(Word(137, AT_NS)), Deletion(failed=True)])
+@pytest.mark.parametrize("deleted", [NOT_DELETED, Deletion(ShimWord(137, AT_NS)), Deletion(failed=True)])
 def test_an_end_that_the_kernel_reported_is_dated_then_and_not_when_it_was_looked_at(
     kernel_status: int | None, deleted: Deletion
 ) -> None:
@@ -141,12 +141,14 @@ def test_while_the_shim_lives_nothing_but_its_word_is_an_end() -> None:
     st.integers(0, 300) | st.none(),
     st.integers(0, 300) | st.none(),
     st.sampled_from([None, 0, EXITED_43, KILLED, 137 << 8]),
-    st.sampled_from([NOT_DELETED, Deletion(failed=True), *map(Deletion, (Word(137, 1), Word(0, 1), Word(255, 0)))]),
+    st.sampled_from(
+        [NOT_DELETED, Deletion(failed=True), *map(Deletion, (ShimWord(137, 1), ShimWord(0, 1), ShimWord(255, 0)))]
+    ),
 )
 def test_no_number_is_told_that_nobody_observed(
     wait: int | None, event: int | None, kernel_status: int | None, deleted: Deletion
 ) -> None:
-    words = [None if number is None else Word(number, AT_NS) for number in (wait, event)]
+    words = [None if number is None else ShimWord(number, AT_NS) for number in (wait, event)]
     for lost, seconds in itertools.product((False, True), (0.0, 5.0)):
         found = judge(Seen(INIT, words[0], words[1], seconds, kernel_status, lost, deleted, NOW_NS))
         if isinstance(found, Report) and not isinstance(found.status, Unknown):

@@ -17,17 +17,17 @@ from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, 
 from supervisor.model.values import Exited, Process, Report, RunKey, Signaled, Source, Unknown
 from supervisor.monitor.kernelword import BY_PIDFD, Executions
 from supervisor.runtime.foreign_shim import watching
-from supervisor.runtime.foreign_shim.link import State
-from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, UNDELETED, Deletion, Word
-from supervisor.runtime.foreign_shim.watching import Watched, Watching, process_of
+from supervisor.runtime.foreign_shim.link import ShimState
+from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, UNDELETED, Deletion, ShimWord
+from supervisor.runtime.foreign_shim.watching import ShimWatching, Watched, process_of
 from tests.supervisor.descriptors import only
 from tests.supervisor.fakes import in_loop, until
 
 KEY = RunKey("c1", 1)
 EXEC = RunKey("c1", 1, "e1")
 AT_NS = 5_000
-RUNNING = State("running", 42, 0, 0)
-Answer = Word | ExitdError | asyncio.Future[Word]
+RUNNING = ShimState("running", 42, 0, 0)
+Answer = ShimWord | ExitdError | asyncio.Future[ShimWord]
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Script:
     """A peer whose shim answers each Wait with the next of `answers`, and State with `state`. After the last: never."""
 
     answers: list[Answer]
-    state_is: State | ExitdError = RUNNING
+    state_is: ShimState | ExitdError = RUNNING
     asked: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     is_plain: bool = False
@@ -46,16 +46,16 @@ class Script:
             raise ShimLost("gone")
         return self
 
-    async def wait(self, id: str, exec_id: str) -> Word:
+    async def wait(self, id: str, exec_id: str) -> ShimWord:
         self.asked += 1
         if not self.answers:
             await self.never.wait()
         answer = self.answers.pop(0)
         if isinstance(answer, ExitdError):
             raise answer
-        return answer if isinstance(answer, Word) else await answer
+        return answer if isinstance(answer, ShimWord) else await answer
 
-    async def state(self, id: str, exec_id: str) -> State:
+    async def state(self, id: str, exec_id: str) -> ShimState:
         if isinstance(self.state_is, ExitdError):
             raise self.state_is
         return self.state_is
@@ -82,16 +82,16 @@ class Told(dict[RunKey, Report]):
 
 
 @contextmanager
-def looking(kills: int = 0) -> Iterator[tuple[Watching, Told]]:
+def looking(kills: int = 0) -> Iterator[tuple[ShimWatching, Told]]:
     told = Told()
-    found = Watching(told, lambda key: kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
+    found = ShimWatching(told, lambda key: kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
     try:
         yield found, told
     finally:
         found.close()
 
 
-def begun(found: Watching, script: Script, key: RunKey = KEY, init: Process | None = None) -> Watched:
+def begun(found: ShimWatching, script: Script, key: RunKey = KEY, init: Process | None = None) -> Watched:
     peer: Any = script
     watched = found.add(key, peer)
     if init is not None:
@@ -134,14 +134,14 @@ def waiting(script: str) -> Iterator[Process]:
 @in_loop
 async def test_the_answer_to_wait_is_the_end() -> None:
     with looking(kills=1) as (found, told):
-        begun(found, Script([Word(43, AT_NS)]))
+        begun(found, Script([ShimWord(43, AT_NS)]))
         assert await told.one() == Report(Exited(43), Source.SHIMV2_WAIT, None, AT_NS, 1, counted=False)
 
 
 @in_loop
 async def test_an_answer_without_a_time_is_no_end_and_wait_is_asked_again() -> None:
     with looking() as (found, told):
-        script = Script([Word(0, 0), Word(0, 0), Word(7, AT_NS)])
+        script = Script([ShimWord(0, 0), ShimWord(0, 0), ShimWord(7, AT_NS)])
         begun(found, script)
         assert (await told.one()).status == Exited(7)
         assert script.asked == 3
@@ -150,14 +150,14 @@ async def test_an_answer_without_a_time_is_no_end_and_wait_is_asked_again() -> N
 @in_loop
 async def test_a_lost_connection_is_no_end() -> None:
     with looking() as (found, told):
-        begun(found, Script([ShimLost("closed"), ShimLost("closed"), Word(7, AT_NS)]))
+        begun(found, Script([ShimLost("closed"), ShimLost("closed"), ShimWord(7, AT_NS)]))
         assert (await told.one()).status == Exited(7)
 
 
 @in_loop
 async def test_where_wait_fails_state_may_know() -> None:
     with looking() as (found, told):
-        begun(found, Script([Word(0, 0)], State("stopped", 42, 43, AT_NS)))
+        begun(found, Script([ShimWord(0, 0)], ShimState("stopped", 42, 43, AT_NS)))
         assert (await told.one()).status == Exited(43)
 
 
@@ -174,7 +174,7 @@ async def test_a_shim_that_says_again_and_again_that_it_knows_no_such_process_is
 async def test_one_refusal_between_answers_is_forgotten() -> None:
     with looking() as (found, told):
         no = RuntimeFailed("busy")
-        begun(found, Script([no, no, Word(0, 0), no, no, Word(9, AT_NS)]))
+        begun(found, Script([no, no, ShimWord(0, 0), no, no, ShimWord(9, AT_NS)]))
         assert (await told.one()).status == Exited(9)
 
 
@@ -185,10 +185,10 @@ async def test_an_event_counts_when_wait_stays_silent_and_a_second_one_is_no_new
     monkeypatch.setattr("supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS", 0.01)
     with looking() as (found, told):
         begun(found, Script([]))
-        found.event_came(KEY, Word(43, AT_NS))
-        found.event_came(KEY, Word(255, AT_NS))
+        found.event_came(KEY, ShimWord(43, AT_NS))
+        found.event_came(KEY, ShimWord(255, AT_NS))
         assert (await told.one()) == Report(Exited(43), Source.SHIMV2_EVENT, None, AT_NS, counted=False)
-        found.event_came(KEY, Word(255, AT_NS))
+        found.event_came(KEY, ShimWord(255, AT_NS))
     assert len(told) == 1
 
 
@@ -197,28 +197,28 @@ async def test_an_event_counts_whatever_pid_it_has_where_none_is_known(monkeypat
     monkeypatch.setattr("supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS", 0.01)
     with looking() as (found, told):
         begun(found, Script([]), init=Process(0, 0))
-        found.event_came(KEY, Word(43, AT_NS), 5_000_000)
+        found.event_came(KEY, ShimWord(43, AT_NS), 5_000_000)
         assert (await told.one()).status == Exited(43)
 
 
 @in_loop
 async def test_an_event_of_nobody_is_none() -> None:
     with looking() as (found, told):
-        found.event_came(KEY, Word(43, AT_NS))
+        found.event_came(KEY, ShimWord(43, AT_NS))
     assert not told
 
 
 @in_loop
 async def test_the_kernel_says_which_kind_of_end_a_number_over_128_is() -> None:
     with ended("sh", "-c", "kill -9 $$") as init, looking() as (found, told):
-        begun(found, Script([Word(137, AT_NS)]), init=init)
+        begun(found, Script([ShimWord(137, AT_NS)]), init=init)
         assert (await told.one()) == Report(Signaled(signal.SIGKILL), Source.SHIMV2_WAIT, init, AT_NS, counted=False)
 
 
 @in_loop
 async def test_a_made_up_number_gives_way_to_what_the_kernel_saw() -> None:
     with ended("sh", "-c", "exit 43") as init, looking() as (found, told):
-        begun(found, Script([Word(255, AT_NS)]), init=init)
+        begun(found, Script([ShimWord(255, AT_NS)]), init=init)
         assert (await told.one()) == Report(Exited(43), Source.PIDFD, init, AT_NS, counted=False)
 
 
@@ -227,7 +227,7 @@ async def test_a_pid_that_several_containers_have_tells_nothing_of_one() -> None
     other = RunKey("c2", 1)
     with ended("sh", "-c", "exit 43") as init, looking() as (found, told):
         begun(found, Script([]), key=other, init=init)
-        begun(found, Script([Word(255, AT_NS)]), init=init)
+        begun(found, Script([ShimWord(255, AT_NS)]), init=init)
         report = await told.one()
         assert (report.status, report.source) == (Unknown("shim-255", 255), Source.SHIMV2_WAIT)
         assert other not in told
@@ -236,7 +236,7 @@ async def test_a_pid_that_several_containers_have_tells_nothing_of_one() -> None
 @in_loop
 async def test_of_a_lost_shim_who_had_ended_before_has_his_code_and_the_rest_is_unknown() -> None:
     async def delete() -> Deletion:
-        return Deletion(Word(137, AT_NS))
+        return Deletion(ShimWord(137, AT_NS))
 
     script = Script([])
     with ended("sh", "-c", "exit 43") as init, looking(kills=2) as (found, told):

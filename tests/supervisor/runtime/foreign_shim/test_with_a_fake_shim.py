@@ -20,7 +20,7 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.taskfacts import Stdio
-from supervisor.runtime.foreign_shim.link import Link, Member
+from supervisor.runtime.foreign_shim.link import ShimLink, ShimMember
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS
 from tests.system.daemonrig import until
@@ -66,7 +66,7 @@ async def test_what_a_task_is_asked_meanwhile(f: Fakes) -> None:
     await task.to.resume("c1")
     state = await task.to.state("c1")
     assert (state.status, state.pid, state.exit_status, state.exited_at_ns) == ("running", pid, 0, 0)
-    assert await task.to.pids("c1") == (Member(pid),)
+    assert await task.to.pids("c1") == (ShimMember(pid),)
     await task.to.update("c1", json.dumps({"pids": {"limit": 7}}).encode())
     assert (await task.to.stats("c1")).kind == "io.containerd.cgroups.v2.Metrics"
     await task.to.resize("c1", rows=24, columns=80)
@@ -88,7 +88,7 @@ async def test_an_exec_has_a_life_of_its_own(f: Fakes) -> None:
     assert (deleted.pid, deleted.exit_status) == (pid, 3)
     await task.to.exec("c1", "e2", json.dumps({**PROCESS, "args": SLEEP}).encode())
     second = await task.to.start("c1", "e2")
-    assert Member(second, "e2") in await task.to.pids("c1")
+    assert ShimMember(second, "e2") in await task.to.pids("c1")
     await task.to.kill("c1", signal.SIGTERM, "e2")
     assert (await task.to.wait("c1", "e2")).number == 143
     await task.to.delete("c1", "e2")
@@ -292,7 +292,7 @@ async def test_a_frozen_shim_is_silent_and_its_waits_stay_pending(f: Fakes) -> N
         await task.to.state("c1", seconds=SOON)
     until(lambda: native.process_stat(shim_pid)[0] == "T", "it has not stopped")
     f.fake.does()
-    another = await Link.open(task.to.address)
+    another = await ShimLink.open(task.to.address)
     for link in (task.to, another):
         with pytest.raises(TimedOut):
             await link.connect("c1", seconds=SOON)

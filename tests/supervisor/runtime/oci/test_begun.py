@@ -5,37 +5,37 @@ import subprocess
 from dataclasses import replace
 
 from supervisor.model.values import Process
-from supervisor.runtime.oci.begun import Found, Member, find, in_session, look
+from supervisor.runtime.oci.begun import BegunProcess, CgroupMember, find, in_session, look
 
 SHIM, SINCE = 50, 1000
-INIT = Member(parent=7, parent_inside=False, session=100, started_ticks=10, began=True, dead=False)
-PROGRAM = Member(parent=SHIM, parent_inside=False, session=200, started_ticks=1001, began=True, dead=False)
+INIT = CgroupMember(parent=7, parent_inside=False, session=100, started_ticks=10, began=True, dead=False)
+PROGRAM = CgroupMember(parent=SHIM, parent_inside=False, session=200, started_ticks=1001, began=True, dead=False)
 
 
 def test_it_is_the_one_that_leads_a_session_and_whose_parent_is_none_of_the_containers() -> None:
     child = replace(PROGRAM, parent=200, session=200)
-    assert find({100: INIT, 200: PROGRAM, 201: child}, SINCE, {100}) == Found(Process(200, 1001))
+    assert find({100: INIT, 200: PROGRAM, 201: child}, SINCE, {100}) == BegunProcess(Process(200, 1001))
 
 
 def test_what_is_older_than_the_shim_is_known_or_is_in_nobodys_session_is_not_it() -> None:
-    assert find({200: replace(PROGRAM, started_ticks=999)}, SINCE, ()) == Found()
-    assert find({200: PROGRAM}, SINCE, {200}) == Found()
-    assert find({200: replace(PROGRAM, session=199)}, SINCE, ()) == Found()
+    assert find({200: replace(PROGRAM, started_ticks=999)}, SINCE, ()) == BegunProcess()
+    assert find({200: PROGRAM}, SINCE, {200}) == BegunProcess()
+    assert find({200: replace(PROGRAM, session=199)}, SINCE, ()) == BegunProcess()
 
 
 def test_a_daemon_of_a_pods_member_whose_parent_is_the_pods_init_is_not_it() -> None:
-    assert find({200: replace(PROGRAM, parent_inside=True)}, SINCE, ()) == Found()
+    assert find({200: replace(PROGRAM, parent_inside=True)}, SINCE, ()) == BegunProcess()
 
 
 def test_whoever_has_executed_nothing_yet_may_be_it_as_long_as_it_lives() -> None:
     waits = replace(PROGRAM, began=False)
-    assert find({200: waits}, SINCE, ()) == Found(undecided=True)
-    assert find({200: replace(waits, dead=True)}, SINCE, ()) == Found()
+    assert find({200: waits}, SINCE, ()) == BegunProcess(undecided=True)
+    assert find({200: replace(waits, dead=True)}, SINCE, ()) == BegunProcess()
 
 
 def test_of_what_is_left_of_it_in_the_hosts_pid_namespace_the_first_is_it() -> None:
     daemonized = replace(PROGRAM, session=199, started_ticks=1002)
-    assert find({199: daemonized, 200: PROGRAM}, SINCE, ()) == Found(Process(200, 1001))
+    assert find({199: daemonized, 200: PROGRAM}, SINCE, ()) == BegunProcess(Process(200, 1001))
 
 
 def test_the_kernel_says_of_a_process_all_that_is_needed() -> None:

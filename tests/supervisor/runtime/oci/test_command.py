@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
-from supervisor.runtime.oci.command import Command, Found, NotExecutable, NotFound, blame, find_command, path_of
+from supervisor.runtime.oci.command import Command, FoundCommand, NotExecutable, NotFound, blame, find_command, path_of
 from supervisor.runtime.oci.users import Ids
 
 SOMEBODY = Ids(1000, 1000, (77,))
@@ -29,17 +29,17 @@ def rootfs(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.mark.parametrize(
     ("argv0", "path_env", "cwd", "kind"),
     [
-        ("tool", "/bin", "/", Found),
-        ("tool", "/nope:/bin", "/", Found),
-        ("tool", "/opt:/bin", "/", Found),  # the one in /opt has no x bit
+        ("tool", "/bin", "/", FoundCommand),
+        ("tool", "/nope:/bin", "/", FoundCommand),
+        ("tool", "/opt:/bin", "/", FoundCommand),  # the one in /opt has no x bit
         ("tool", "/opt", "/", NotExecutable),
         ("dir", "/opt", "/", NotFound),
-        ("tool", "", "/bin", Found),  # an empty entry is the working directory
+        ("tool", "", "/bin", FoundCommand),  # an empty entry is the working directory
         ("tool", "", "/", NotFound),
-        ("/bin/tool", "", "/", Found),
-        ("/sh", "", "/", Found),
-        ("./tool", "", "/bin", Found),
-        ("bin/tool", "", "/", Found),
+        ("/bin/tool", "", "/", FoundCommand),
+        ("/sh", "", "/", FoundCommand),
+        ("./tool", "", "/bin", FoundCommand),
+        ("bin/tool", "", "/", FoundCommand),
         ("bin/tool", "", "/opt", NotFound),
         ("../../bin/tool", "", "/nope/..", NotFound),
         ("/out", "", "/", NotFound),
@@ -58,9 +58,9 @@ def test_a_command_is_looked_for_as_execvp_does(
 
 
 def test_what_the_user_may_not_execute_is_not_executable(rootfs: pathlib.Path) -> None:
-    assert isinstance(find_command(Command(str(rootfs), "/opt/onlyroot")), Found)
+    assert isinstance(find_command(Command(str(rootfs), "/opt/onlyroot")), FoundCommand)
     assert isinstance(find_command(Command(str(rootfs), "/opt/onlyroot", user=SOMEBODY)), NotExecutable)
-    assert isinstance(find_command(Command(str(rootfs), "/bin/tool", user=SOMEBODY)), Found)
+    assert isinstance(find_command(Command(str(rootfs), "/bin/tool", user=SOMEBODY)), FoundCommand)
 
 
 def test_what_the_user_may_not_reach_is_not_executable(rootfs: pathlib.Path) -> None:
@@ -72,7 +72,7 @@ def test_an_additional_group_counts(rootfs: pathlib.Path) -> None:
     group, stranger = (rootfs / "opt/nox").stat().st_gid, os.getuid() + 1
     (rootfs / "opt/nox").chmod(0o610)
     member, other = Ids(stranger, group + 1, (group,)), Ids(stranger, group + 1)
-    assert isinstance(find_command(Command(str(rootfs), "/opt/nox", user=member)), Found)
+    assert isinstance(find_command(Command(str(rootfs), "/opt/nox", user=member)), FoundCommand)
     assert isinstance(find_command(Command(str(rootfs), "/opt/nox", user=other)), NotExecutable)
 
 

@@ -9,9 +9,9 @@ import pytest
 from supervisor.model.values import Security
 from supervisor.runtime.oci import seccomp
 from supervisor.runtime.oci.confine import confine
-from supervisor.runtime.oci.seccomp import ALLOWED, DENIED, GATED, Machine, builtin
+from supervisor.runtime.oci.seccomp import ALLOWED, DENIED, GATED, SeccompMachine, builtin
 
-AMD64, ARM64 = Machine("x86_64", (6, 1)), Machine("aarch64", (6, 1))
+AMD64, ARM64 = SeccompMachine("x86_64", (6, 1)), SeccompMachine("aarch64", (6, 1))
 GATED_CALLS = {(right, name) for right, names in GATED.items() for name in names.split()}
 
 # arm64's calls up to Linux 6.19, by the names that libseccomp and the kernel's table have for them.
@@ -58,7 +58,7 @@ ON_X86_64_ALONE = """
 """
 
 
-def rules(rights: Iterable[str], machine: Machine = AMD64) -> list[Any]:
+def rules(rights: Iterable[str], machine: SeccompMachine = AMD64) -> list[Any]:
     profile: dict[str, Any] = builtin(rights, machine)
     assert (profile["defaultAction"], profile["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", 38)
     return list(profile["syscalls"])
@@ -104,7 +104,7 @@ def test_every_namespace_flag_of_clone_is_looked_at() -> None:
     assert allowed["value"] == sum(argument["value"] for argument in refused) == 0x7E02_0000
     assert all(argument["value"] == argument["valueTwo"] for argument in refused)
     assert "clone" in names(["CAP_SYS_ADMIN"], seccomp.ALLOW) and "clone3" in names(["CAP_SYS_ADMIN"], seccomp.ALLOW)
-    on_s390 = [rule["args"][0]["index"] for rule in rules([], Machine("s390x")) if rule["names"] == ["clone"]]
+    on_s390 = [rule["args"][0]["index"] for rule in rules([], SeccompMachine("s390x")) if rule["names"] == ["clone"]]
     assert set(on_s390) == {1}
 
 
@@ -129,7 +129,7 @@ def test_every_socket_family_has_one_answer(family: int) -> None:
 def test_the_filter_is_for_the_machines_own_calls() -> None:
     assert builtin([], AMD64)["architectures"] == ["SCMP_ARCH_X86_64"]
     assert builtin([], ARM64)["architectures"] == ["SCMP_ARCH_AARCH64"]
-    assert "architectures" not in builtin([], Machine("alpha"))
+    assert "architectures" not in builtin([], SeccompMachine("alpha"))
 
 
 CONFIG: dict[str, object] = {

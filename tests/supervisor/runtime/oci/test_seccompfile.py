@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from supervisor.model.errors import BadRequest
 from supervisor.runtime.oci import seccompfile
-from supervisor.runtime.oci.seccomp import Machine
+from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.seccompfile import applied, compact, parse
 
-AMD64, ARM64 = Machine("x86_64", (4, 19)), Machine("aarch64", (6, 1))
+AMD64, ARM64 = SeccompMachine("x86_64", (4, 19)), SeccompMachine("aarch64", (6, 1))
 WHOLE: dict[str, Any] = {
     "defaultAction": "SCMP_ACT_ERRNO",
     "defaultErrnoRet": 1,
@@ -39,7 +39,7 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def names(rights: list[str], machine: Machine) -> str:
+def names(rights: list[str], machine: SeccompMachine) -> str:
     filter_: Any = applied(parse(json.dumps(WHOLE)), rights, machine)
     return " ".join(name for rule in filter_["syscalls"] for name in rule["names"])
 

@@ -62,11 +62,11 @@ def test_a_program_that_hangs_is_asked_once_at_a_time_and_keeps_no_other_waiting
     async def look() -> None:
         asked, answer = list[str](), asyncio.Event()
 
-        async def run(words: list[str], **_: object) -> runtime.Result:
+        async def run(words: list[str], **_: object) -> runtime.CommandResult:
             asked.append(words[0])
             if words[0] == str(hanging):
                 await answer.wait()
-            return runtime.Result(0, CRUN.format(""), "")
+            return runtime.CommandResult(0, CRUN.format(""), "")
 
         monkeypatch.setattr(runtime, "run", run)
         unfiltered = Unfiltered()
@@ -103,7 +103,7 @@ def test_a_program_that_cannot_be_asked_for_want_of_processes_is_not_taken_for_o
 ) -> None:
     (program := tmp_path / "crun").touch()
 
-    async def run(*_: object, **__: object) -> runtime.Result:
+    async def run(*_: object, **__: object) -> runtime.CommandResult:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(runtime, "run", run)
