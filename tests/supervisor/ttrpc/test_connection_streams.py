@@ -39,7 +39,7 @@ def test_the_first_message_of_a_clients_stream_may_come_with_the_opening_or_not(
 
 def test_an_opening_that_ends_the_clients_side_is_its_whole_stream() -> None:
     events = ServerConnection(PURE).receive(request_bytes(1, "CLIENT", ONE, flags=REMOTE_CLOSED))
-    assert kinds_of(events) == ["Opened", "Received", "Ended"]
+    assert kinds_of(events) == ["Opened", "Received", "StreamEnded"]
 
 
 def test_a_data_frame_without_data_is_an_empty_message() -> None:
@@ -99,10 +99,10 @@ def test_a_servers_stream_is_data_frames_and_an_end() -> None:
 
 
 def test_a_servers_last_message_may_end_its_stream() -> None:
-    assert kinds_of(calling(CallKind.SERVER).receive(data_bytes(1, ONE, REMOTE_CLOSED))) == ["Received", "Ended"]
+    assert kinds_of(calling(CallKind.SERVER).receive(data_bytes(1, ONE, REMOTE_CLOSED))) == ["Received", "StreamEnded"]
 
 
-@pytest.mark.parametrize(("payload", "events"), [(b"", ["Ended"]), (ONE, ["Received", "Ended"])])
+@pytest.mark.parametrize(("payload", "events"), [(b"", ["StreamEnded"]), (ONE, ["Received", "StreamEnded"])])
 def test_a_servers_stream_may_end_with_a_response(payload: bytes, events: list[str]) -> None:
     data = Response(payload=payload).SerializeToString()
     assert kinds_of(calling(CallKind.BIDI).receive(frames.encode(Frame(1, RESPONSE, 0, data)))) == events
