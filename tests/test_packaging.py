@@ -302,7 +302,7 @@ def assert_complete(python: pathlib.Path, package_root: pathlib.Path) -> None:
     for name in PROGRAMS:
         assert (bin_directory / name).read_bytes().startswith(b"\x7fELF")
     where = (
-        "import shim.native, supervisor.model.facts, protos.exitd.v1.exitd_pb2 as pb, shim._native as n;"
+        "import shim.native, supervisor.model.values, protos.exitd.v1.exitd_pb2 as pb, shim._native as n;"
         "import shim.programs as p;"
         "print(n.__file__, pb.__file__, supervisor.__file__, p.find('exitd-shim'), sep='\\n')"
     )

@@ -338,9 +338,8 @@ def test_a_killed_keepers_shims_live_on_and_a_new_keeper_takes_its_place(rig: Ri
 
 
 def test_a_shim_on_a_stopped_keeper_goes_on_without_it(rig: Rig, keeper: Keeper) -> None:
-    trap = rig.script(
-        f'kill -STOP {keeper.process.pid}\nexec runc "$@"',
-    )
+    answered = f'until grep -q "^State:.S" /proc/{keeper.process.pid}/status; do :; done'  # and asleep again
+    trap = rig.script(f'{answered}\nkill -STOP {keeper.process.pid}\nexec runc "$@"')
     run = keeper.make("box", rig.bundle("/bin/sh", "-c", "exit 43"), create=trap)
     assert not run.created.keeper_knows
     run.start()

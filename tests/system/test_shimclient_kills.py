@@ -16,8 +16,11 @@ from tests.system.test_daemon_kills import SEED, calls_of, chosen, traced
 
 pytestmark = pytest.mark.observed()
 
-TRUE = {"exited by shimv2-wait", "signaled by shimv2-wait", "unknown by shimv2-wait"}
-SHIM_LOST = {"exited by pidfd", "signaled by pidfd", "unknown by shimv2-delete", "unknown by none"}
+TRUE = {"exited by shimv2-wait", "signaled by shimv2-wait", "unknown by shimv2-wait", "never-started by shimv2-wait"}
+SHIM_LOST = {
+    *("exited by pidfd", "signaled by pidfd", "unknown by shimv2-delete", "unknown by none"),
+    *(f"never-started by {source}" for source in ("pidfd", "zombie", "shimv2-delete", "none")),
+}
 
 
 def one_run(daemon: Daemon) -> Subject:
