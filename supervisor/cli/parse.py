@@ -16,7 +16,7 @@ _FRACTION = re.compile(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
 
 
 def size_bytes(text: str) -> int:
-    """`64m` → 67108864; see `sizes.parse`."""
+    """`64m` → 67108864; see `parsing.parse`."""
     try:
         return parsing.parse(text)
     except ValueError as error:

@@ -16,7 +16,7 @@ BEGINNING = (Phase.CREATING, Phase.STARTING)
 
 
 class ExecOperations(PodOperations):
-    """Implements `supervisor.api.doors.Execs`. `execs` is set before anything is asked."""
+    """Implements `supervisor.api.doors.ExecCalls`. `execs` is set before anything is asked."""
 
     execs: Execs
 

@@ -54,7 +54,7 @@ def _is_same(program: str, path: str) -> bool:
 
 
 class ImageDesk(Participant):
-    """Implements `supervisor.api.doors.Images`.
+    """Implements `supervisor.api.doors.ImageCalls`.
 
     What may take long has threads of its own, so that everybody else's are free; a caller that goes away changes
     nothing, the work goes on to its end.

@@ -43,7 +43,7 @@ class Settings:
 
 
 class Operations:
-    """Implements `supervisor.api.doors.Node`."""
+    """Implements `supervisor.api.doors.NodeCalls`."""
 
     def __init__(
         self, node: Node, manager: ContainerRuntimes, settings: Settings, info: Callable[[], Info], admission: Admission

@@ -125,8 +125,8 @@ class NoProcess(Enum):
 
 
 class ExecManager(Protocol):
-    """The life of one exec's process, likewise bounded in time. Its end is told to its ContainerManager's listener,
-    under a key with an exec id."""
+    """The life of one exec's process, likewise bounded in time. Its end is reported to the listener of
+    ContainerManagers, under a key with an exec id."""
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec: ...
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:

@@ -62,7 +62,7 @@ class Transaction:
     task_execs: tuple[TaskExec, ...] = ()
     ended_task_execs: tuple[TaskExec, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
-    watching: tuple[codec.Statement, ...] = ()  # of `watchrows`
+    watching: tuple[codec.Statement, ...] = ()  # of `codec`
     kept_aside: tuple[str, ...] = ()  # ids of containers whose rows are replaced: they are kept as they were
     ahead: bool = False
 

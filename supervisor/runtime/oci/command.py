@@ -12,7 +12,7 @@ has changed its wording between versions. What they do (observed with runc 1.1.5
 | exec format error: no `#!`, empty file, other machine | init | create 0, start 0, init ends with 1 |
 | working directory missing | never | both make it |
 
-Those that fail at init have executed nothing, which `Watch.never_began` sees: a failed start, whose end has no code.
+Those that fail at init have executed nothing, which `Watch.beginning` sees: a failed start, whose end has no code.
 """
 
 import errno
