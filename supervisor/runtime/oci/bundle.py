@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from supervisor.config.settings import Limits
 from supervisor.model import pods
-from supervisor.model.errors import BadRequest, ExitdError, ShimFailed
+from supervisor.model.errors import BadRequest, ShimFailed
 from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
@@ -97,10 +97,7 @@ def is_adopted(container: Container, root: str) -> bool:
 def executes(container: Container, root: str) -> bool:
     """Whether its init becomes the program by execve(2). Some runtimes run it themselves, a WebAssembly module or
     a virtual machine: that such an init has executed nothing says nothing. True when the bundle cannot be read."""
-    try:
-        return _executes(configuration(container, root), container.spec)
-    except ExitdError:
-        return _executes({}, container.spec)
+    return learned(container, root)[1]
 
 
 def _executes(document: spec.Document, wanted: Spec) -> bool:
@@ -112,10 +109,16 @@ def _executes(document: spec.Document, wanted: Spec) -> bool:
 def cgroups_path(container: Container, root: str) -> str:
     """Where the container's cgroup is, from its config.json; the default when there is none (any more). One that was
     adopted has the caller's own config.json, which may name no cgroup."""
+    return learned(container, root)[0]
+
+
+def learned(container: Container, root: str) -> tuple[str, bool]:
+    """`cgroups_path` and `executes` of a configuration that is read once."""
     try:
-        return _cgroup_in(configuration(container, root)) or default_cgroup(container)
+        document = configuration(container, root)
     except (BadRequest, ShimFailed):
-        return default_cgroup(container)
+        document = {}
+    return _cgroup_in(document) or default_cgroup(container), _executes(document, container.spec)
 
 
 def configuration(container: Container, root: str) -> spec.Document:

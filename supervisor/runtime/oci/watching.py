@@ -342,7 +342,7 @@ class Watching:
             return
 
         def read() -> tuple[str, bool]:
-            return bundle.cgroups_path(container, place.root), bundle.executes(container, place.root)
+            return bundle.learned(container, place.root)
 
         if bundle.is_adopted(container, place.root):
             what = f"reading {container.spec.bundle}/config.json"
