@@ -284,7 +284,8 @@ def test_a_logger_that_dies_stops_nobody_and_the_log_has_all(rig: Rig, keeper: K
     bundle = rig.bundle("/bin/sh", "-c", script)
     run = make(keeper, "box", bundle, logger=(program,), log_mode="blocking", buffer=65_536)
     run.start()
-    until(lambda: log_of(run).endswith(b" 100000\n"), "the first half")
+    log = run.directory / "log"  # made when the logger is seen dead
+    until(lambda: log.exists() and log_of(run).endswith(b" 100000\n"), "the first half")
     assert texts(log_of(run)) == COUNTED
     assert (rig.directory / "logger.out").read_bytes() == b"1\n"
     (bundle / "rootfs/go").touch()
