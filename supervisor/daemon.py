@@ -25,6 +25,7 @@ from supervisor import __version__
 from supervisor.api.callers import Callers
 from supervisor.api.containerd import Containerd
 from supervisor.api.doors import Doors
+from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Config, Limits
@@ -41,17 +42,16 @@ from supervisor.engine.operations import Settings
 from supervisor.engine.pods import PodKeeper
 from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.streamdesk import StreamDesk
-from supervisor.external import watchdesk
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
 from supervisor.external.watchdesk import WatchDesk
+from supervisor.external.watchlist import WatchList, WatchSource
 from supervisor.images.facts import ImageLimits as ImageLimits
 from supervisor.images.store import Images
-from supervisor.model import lifecycle
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.model.restart import Backoff
-from supervisor.model.values import Container, Phase, Report, RunKey, Source, Spec
+from supervisor.model.values import Container, Phase, Report, Source, Spec
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor import kernelword, ownership, probe
@@ -74,7 +74,6 @@ from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.store.groupcommit import ROOM_BYTES
 from supervisor.system import systemd, threads
-from supervisor.system.background import insist
 from supervisor.system.clock import SystemClock
 from supervisor.system.inotify import Inotify
 
@@ -248,17 +247,18 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         manager = ContainerRuntimes(native, ShimV2Containers(place, hub, native.prepared))
         kernel_log = KernelLog()
         stack.callback(kernel_log.close)
+        health = HealthService()
         node = Node(
             store,
             events,
             manager,
             clock,
+            report_health=health.set,
             backoff=lambda: _backoff(settings.now().limits),
             second_witness=partial(_second_witness, kernel_log, manager),
         )
         execs = Execs(node, ExecRuntimes(NativeExecs(place, runs), ShimV2Execs(place, hub)))
         stack.push_async_callback(node.close)
-        hub.on_silence = partial(_tell_silence, node)
         images = await asyncio.to_thread(_open_images, settings)
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
@@ -288,7 +288,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
         parts = adapter.AdapterParts(node, manager, operations, streams, settings.state, asides)
         await adapter.serve(stack, parts, tasks, inotify)
-        await _serve_api(stack, settings, node, doors, ttrpc=passed.get("ttrpc"))
+        await _serve_api(stack, settings, node, doors, health, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         node.spawn(reloads.forever())
@@ -302,25 +302,21 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         desk.stop()
 
 
-def _tell_silence(node: Node, key: RunKey, silent: bool) -> None:
-    """A foreign shim that does not answer any more, or does again."""
-    container = node.containers.get(key.container)
-    if container is not None and container.run == key.run:
-        kind = "unresponsive" if silent else "responsive"
-        (event,) = lifecycle.events(container, node.moment(), kind, run=str(key.run))
-        node.spawn(insist(lambda: node.note(event), "an event", key.container))
-
-
 async def _serve_api(
-    stack: contextlib.AsyncExitStack, settings: Settings, node: Node, doors: Doors, *, ttrpc: socket.socket | None
+    stack: contextlib.AsyncExitStack,
+    settings: Settings,
+    node: Node,
+    doors: Doors,
+    health: HealthService,
+    *,
+    ttrpc: socket.socket | None,
 ) -> None:
     callers = Callers(f"{settings.state}/caller.sock")
     await callers.start()
     stack.push_async_callback(callers.stop)
-    api = ApiServer(f"{settings.state}/exitd.sock", doors, callers, ttrpc or f"{settings.state}/exitd.ttrpc")
+    api = ApiServer(f"{settings.state}/exitd.sock", doors, callers, ttrpc or f"{settings.state}/exitd.ttrpc", health)
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
-    node.storing.on_health = api.health.set
     systemd.ready(f"{len(node.containers)} containers")
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
 
@@ -342,15 +338,19 @@ def _watch_desk(
     node: Node, monitor: Monitor, inotify: Inotify, kernel_log: KernelLog, kernel: KernelWord, *, zombie_readable: bool
 ) -> WatchDesk:
     """What exitd watches and does not run."""
-    parts = (node.store, node.events, node.clock, node.storing, monitor, inotify)
-    observer = Observer(*parts, zombie_readable=zombie_readable, kernel=kernel)
-    observer.second_witness = kernel_log.weigh
-    observer.owns = lambda process: any(c.init == process for c in node.containers.values())
-    sources: dict[Kind, Callable[[Target], watchdesk.WatchSource]] = {
+    watches = WatchList()
+    observer = Observer(
+        *(node.store, node.events, node.clock, node.storing, monitor, inotify, watches),
+        zombie_readable=zombie_readable,
+        kernel=kernel,
+        owns=lambda process: any(c.init == process for c in node.containers.values()),
+        second_witness=kernel_log.weigh,
+    )
+    sources: dict[Kind, Callable[[Target], WatchSource]] = {
         Kind.CONTAINERD: lambda target: ContainerdTasks(target, Containerd, observer.observe),
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }
-    return WatchDesk(observer, node.store, node.clock, sources, kernel.trouble)
+    return WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
 
 
 def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, operations: ExecOperations) -> Prober:

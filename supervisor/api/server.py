@@ -38,14 +38,20 @@ log = structlog.get_logger(__name__)
 
 
 class ApiServer:
-    """The servers. `health.set(False)` while the node cannot store what happens."""
+    """The servers of the service table, of health and of reflection."""
 
     def __init__(
-        self, path: str, doors: Doors, callers: Callers | None = None, ttrpc: str | socket.socket | None = None
+        self,
+        path: str,
+        doors: Doors,
+        callers: Callers | None = None,
+        ttrpc: str | socket.socket | None = None,
+        state: health.HealthService | None = None,
     ) -> None:
-        """`path` is gRPC's. `ttrpc`: a path, a socket that the service manager has bound, or none."""
+        """`path` is gRPC's. `ttrpc`: a path, a socket that the service manager has bound, or none. `state`: what the
+        service grpc.health.v1 answers with; one of its own if there is none."""
         self.path = path
-        self.health = health.HealthService()
+        self.health = state or health.HealthService()
         self._doors = doors
         self._callers = callers
         self._calls = Calls()

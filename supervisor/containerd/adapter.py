@@ -59,10 +59,9 @@ async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, tasks: Ta
     stack.push_async_callback(publisher.close)
     turns, execs = Turns(), TaskExecs(parts.node, parts.operations, parts.asides)
     service = TaskService(parts, execs)
-    ends = Ends(parts.node, service, turns, parts.state, parts.asides)
+    ends = Ends(parts.node, service, turns, publisher, parts.state, parts.asides)
     door = Door(parts.node, service, ends, turns, publisher, parts.state)
     tasks.execs = execs
-    ends.on_given_up = publisher.drop
     await execs.load()
     await door.start(inotify)
     stack.push_async_callback(door.stop)

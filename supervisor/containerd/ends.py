@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import structlog
 from shim import fields
 from supervisor.containerd import making, sockets, tasks
 from supervisor.containerd.callers import Turns
+from supervisor.containerd.publish import Publisher
 from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import TaskLook
 from supervisor.engine.node import Node
@@ -47,15 +47,24 @@ class Gone:
 
 
 class Ends:
-    """`on_given_up` is told of a task before it is ended: containerd tells its clients of the end by itself."""
+    """Belongs to the node's event loop."""
 
-    def __init__(self, node: Node, service: TaskService, turns: Turns, state: str, asides: making.Asides) -> None:
+    def __init__(
+        self,
+        node: Node,
+        service: TaskService,
+        turns: Turns,
+        publisher: Publisher,
+        state: str,
+        asides: making.Asides,
+    ) -> None:
+        """`publisher` drops a task before it is ended: containerd tells its clients of the end by itself."""
         self._node = node
         self._service = service
         self._turns = turns
+        self._publisher = publisher
         self._asides = asides
         self._places = Path(state) / "shimv2" / "gone"
-        self.on_given_up: Callable[[Container], None] = lambda container: None
 
     def begin(self, inotify: Inotify) -> None:
         """CannotStart. What was left while exitd was away is taken up behind this, as what is left from now on."""
@@ -135,7 +144,7 @@ class Ends:
         """At once, and not when it has been looked up: its end may be in the log already."""
         c = self._node.by_name(namespace, id, task=True)
         if c is not None and c.spec.task is not None and _same(c, bundle) and c.created_ns <= before_ns:
-            self.on_given_up(c)
+            self._publisher.drop(c)
 
     async def _known(self, namespace: str, id: str) -> Container | None:
         """Once it has been looked up after a daemon start."""

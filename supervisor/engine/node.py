@@ -50,10 +50,11 @@ log = structlog.get_logger(__name__)
 
 
 class Storing:
-    """Whose commits are being refused, by name. `on_health` is told False while there are any."""
+    """Whose commits are being refused, by name. `report_health` is called with False when there are any, and with True
+    when there are none any more."""
 
-    def __init__(self) -> None:
-        self.on_health: Callable[[bool], None] = lambda serving: None
+    def __init__(self, report_health: Callable[[bool], None]) -> None:
+        self._report_health = report_health
         self._refused: set[str] = set()
 
     async def surely(self, name: str, commit: Callable[[], Awaitable[object]]) -> None:
@@ -89,7 +90,7 @@ class Storing:
         before = bool(self._refused)
         (self._refused.add if refused else self._refused.discard)(name)
         if bool(self._refused) != before:
-            self.on_health(not self._refused)
+            self._report_health(not self._refused)
 
 
 @contextlib.asynccontextmanager
@@ -133,18 +134,19 @@ class Node(Directory):
         manager: ContainerManagers,
         clock: Clock,
         *,
+        report_health: Callable[[bool], None],
         backoff: Callable[[], Backoff] = Backoff,
         second_witness: SecondWitness | None = None,
     ) -> None:
-        """`backoff`: between two runs, as the configuration of the moment has it. `second_witness`: who counts memory
-        kills besides the runtime family."""
+        """`report_health`: see Storing. `backoff`: between two runs, as the configuration of the moment has it.
+        `second_witness`: who counts memory kills besides the runtime family."""
         super().__init__()
         self.store = store
         self.events = events
         self.manager = manager
         self.clock = clock
         self.pending: set[RunKey] = set()  # exits that are known and not stored yet
-        self.storing = Storing()
+        self.storing = Storing(report_health)
         self.backoff = backoff
         self.others = Participants()
         self.second_witness = second_witness or _nothing_to_add
@@ -153,7 +155,7 @@ class Node(Directory):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container while its start is under way
         self.background = Background()
-        manager.listen(self._exit_seen, self._killed_for_memory)
+        manager.listen(self)
 
     def join(self, *parts: Participant) -> None:
         """Who else has a share in what happens to containers, in this order. Once, before anything happens to one."""
@@ -461,7 +463,7 @@ class Node(Directory):
         if report is not None and report.done() and container is not None and not self.closing:
             self._end_soon(RunKey(container_id, container.run), report.result())
 
-    def _exit_seen(self, key: RunKey, report: Report) -> None:
+    def exit_seen(self, key: RunKey, report: Report) -> None:
         held = self._held.get(key.container)
         if key.exec_id:
             self.others.exec_ended(key, report)
@@ -478,8 +480,16 @@ class Node(Directory):
         """Its run has ended, whether or not that is stored, or is about to."""
         return RunKey(container.id, container.run) in self.pending or self.manager.of(container).is_ending(container)
 
-    def _killed_for_memory(self, key: RunKey, kills: int) -> None:
+    def memory_kills_seen(self, key: RunKey, kills: int) -> None:
         self.spawn(self._tell_oom(key, kills))
+
+    def silence_seen(self, key: RunKey, silent: bool) -> None:
+        """The event is stored, however long the store refuses."""
+        container = self.containers.get(key.container)
+        if container is not None and container.run == key.run:
+            kind = "unresponsive" if silent else "responsive"
+            (event,) = lifecycle.events(container, self.moment(), kind, run=str(key.run))
+            self.spawn(insist(lambda: self.note(event), "an event", key.container))
 
     async def _tell_oom(self, key: RunKey, kills: int) -> None:
         """What cannot be stored now is told by the next round of the reconcile loop, or with the exit."""

@@ -17,6 +17,7 @@ from shim.undo import undone_on_failure
 from supervisor.engine.node import Storing
 from supervisor.external import observe
 from supervisor.external.observe import Sight
+from supervisor.external.watchlist import WatchList
 from supervisor.model import evidence, foreign, whose
 from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.model.evidence import Pending
@@ -38,6 +39,9 @@ from supervisor.system.inotify import Inotify
 MOST_PROCESSES = 20_000
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup
 ENDED_UNSEEN = "ended-before-watch"
+
+# Of memory kills inside a cgroup: the report, with what else can be found out about them.
+SecondWitness = Callable[[Report, str, KnownKills], Awaitable[Report]]
 
 log = structlog.get_logger(__name__)
 
@@ -63,8 +67,11 @@ class Observer:
 
     def __init__(
         self, store: Store, events: EventLog, clock: Clock, storing: Storing, watcher: epoll.Monitor,
-        changes: Inotify, *, zombie_readable: bool, kernel: KernelWord,
+        changes: Inotify, watches: WatchList, *, zombie_readable: bool, kernel: KernelWord,
+        owns: Callable[[Process], bool], second_witness: SecondWitness | None = None,
     ) -> None:  # fmt: skip
+        """`owns`: whether a process is the init of a container of exitd's own. `second_witness`: who counts memory
+        kills besides the cgroup."""
         self._store = store
         self._events = events
         self._clock = clock
@@ -79,10 +86,9 @@ class Observer:
         self._background = Background()
         self._polling: asyncio.Task[None] | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._outlived, touching=False)
-        self.owns: Callable[[Process], bool] = lambda process: False
-        self.ends_with: Callable[[str], tuple[Target, ...]] = lambda target: ()
-        self.on_exit: Callable[[str], None] = lambda target: None
-        self.second_witness: Callable[[Report, str, KnownKills], Awaitable[Report]] = _nothing_to_add
+        self._watches = watches
+        self.owns = owns
+        self._second_witness = second_witness or _nothing_to_add
 
     def __len__(self) -> int:
         return len(self._eyes)
@@ -292,7 +298,7 @@ class Observer:
             return
         await self._surely(eye.one, report, await self._kills_of(eye.one, report, eye.kills))
         self._forget(eye)
-        self.on_exit(eye.target)
+        self._watches.count_exit(eye.target)
 
     def _end_later(self, one: Observed, report: Report) -> None:
         self._background.spawn(self._end_unwatched(one, report))
@@ -300,19 +306,19 @@ class Observer:
     async def _end_unwatched(self, one: Observed, report: Report) -> None:
         await self._surely(one, report, await self._kills_of(one, report, one.kills_outlived))
         self._free(one.container, one.run)
-        self.on_exit(one.target)
+        self._watches.count_exit(one.target)
 
     async def _kills_of(self, one: Observed, report: Report, kills: int) -> int:
         """The count at its end: its cgroup may have gone before anybody read it."""
         inner, known = cgroups.inside_or_nowhere(one.cgroup), KnownKills(one.kills_outlived)
-        return (await self.second_witness(replace(report, oom_kills=kills), inner, known)).oom_kills
+        return (await self._second_witness(replace(report, oom_kills=kills), inner, known)).oom_kills
 
     async def _surely(self, one: Observed, report: Report, kills: int) -> None:
         await self._storing.surely(f"{one.container} {one.run}", lambda: self._commit_end(one, report, kills))
 
     async def _commit_end(self, one: Observed, report: Report, kills: int) -> None:
         exit, events = foreign.end_of(one, report, kills, self._clock.now_ns())
-        statements = tuple(codec.over(self.ends_with(one.target), (one,)))
+        statements = tuple(codec.over(self._watches.ending_with(one.target), (one,)))
         try:
             numbered = await self._store.commit(
                 Transaction(exits=(exit,), events=events, watching=statements), patient=True

@@ -4,13 +4,12 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from supervisor.external import observe
 from supervisor.external.observer import Observer
+from supervisor.external.watchlist import WatchEntry, WatchList, WatchSource
 from supervisor.model import foreign
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
 from supervisor.model.values import By
@@ -27,46 +26,30 @@ NEEDS = "watching what others run needs Linux 6.15, or the process events connec
 log = structlog.get_logger(__name__)
 
 
-class WatchSource(Protocol):
-    """Finds processes behind a target and hands them to the observer."""
-
-    trouble: str
-
-    async def begin(self) -> None: ...
-    async def close(self) -> None: ...
-
-
-@dataclass(slots=True)
-class WatchEntry:
-    target: Target
-    source: WatchSource | None = None
-    exits: int = 0
-
-
 class WatchDesk:
     """One per daemon. `sources` make what looks for the processes of each kind of target but a pid."""
 
     def __init__(
         self,
         observer: Observer,
+        watches: WatchList,
         store: Store,
         clock: Clock,
         sources: Mapping[Kind, Callable[[Target], WatchSource]],
         blind: str = "",
         looks: Aside | None = None,
     ) -> None:
-        """`blind`: why the kernel does not tell how processes end; empty: it does. `looks`: for what callers name."""
+        """`watches`: the observer's. `blind`: why the kernel does not tell how processes end; empty: it does. `looks`:
+        for what callers name."""
         self._observer = observer
         self._store = store
         self._clock = clock
         self._sources = sources
         self._blind = f"{blind}; {NEEDS}" if blind else ""
-        self._watches: dict[str, WatchEntry] = {}
+        self._watches = watches
         self._turn = asyncio.Lock()
         self._looks = looks or Aside()
         self._beginning: asyncio.Task[None] | None = None
-        observer.ends_with = self._ends_with
-        observer.on_exit = self._ended
 
     async def load(self) -> None:
         """Goes on with what was asked of an exitd before this one. Returns when the processes of then are watched;
@@ -183,20 +166,6 @@ class WatchDesk:
     def _check_kernel(self) -> None:
         if self._blind:
             raise CannotWatch(self._blind)
-
-    # -- the observer's words
-
-    def _ends_with(self, where: str) -> tuple[Target, ...]:
-        """A pid is watched until its end; the other targets go on."""
-        watch = self._watches.get(where)
-        return (watch.target,) if watch is not None and watch.target.kind is Kind.PID else ()
-
-    def _ended(self, where: str) -> None:
-        watch = self._watches.get(where)
-        if watch is not None:
-            watch.exits += 1
-            if watch.target.kind is Kind.PID:
-                del self._watches[where]
 
     def _view(self, watch: WatchEntry) -> WatchView:
         trouble = watch.source.trouble if watch.source is not None else self._blind

@@ -8,7 +8,7 @@ from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
-from supervisor.runtime.sandbox import ExitListener, OomListener
+from supervisor.runtime.sandbox import RunListener
 from supervisor.streams.attach import Orders
 
 
@@ -25,9 +25,9 @@ class ContainerRuntimes:
     def _by(self, key: RunKey) -> NativeContainers | ShimV2Containers:
         return self.foreign if self.foreign.has(key) else self.native
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        self.native.listen(on_exit, on_oom)
-        self.foreign.listen(on_exit, on_oom)
+    def listen(self, listener: RunListener) -> None:
+        self.native.listen(listener)
+        self.foreign.listen(listener)
 
     def begin_preparing(self, container: Container) -> None:
         self.native.begin_preparing(container)

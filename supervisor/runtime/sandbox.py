@@ -6,16 +6,13 @@ reader finds them again; their VM-only methods do not exist here.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from supervisor.model.execs import Exec
 from supervisor.model.values import Container, Process, Report, RunKey
-
-ExitListener = Callable[[RunKey, Report], None]
-OomListener = Callable[[RunKey, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +23,19 @@ class Made:
     shim: Process | None
     monitored_by: str
     waits_in: str = ""  # what `has_begun` compares with
+
+
+class RunListener(Protocol):
+    """What the families report of runs, on the event loop. Each method returns at once."""
+
+    def exit_seen(self, key: RunKey, report: Report) -> None:
+        """A run, or an exec, has ended: once for each while this process lives; the store makes that once for ever."""
+
+    def memory_kills_seen(self, key: RunKey, kills: int) -> None:
+        """Init has outlived so many memory kills in its cgroup. Perhaps more than once."""
+
+    def silence_seen(self, key: RunKey, silent: bool) -> None:
+        """A foreign shim does not answer any more, or does again."""
 
 
 class Found(Enum):
@@ -95,9 +105,8 @@ class ContainerManagers(Protocol):
     def of(self, container: Container) -> ContainerManager:
         """That of the container's own runtime."""
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        """Ends of runs are told here, once per run while this process lives; the store makes that once for ever. So are
-        memory kills in runs whose init has outlived them: how many there were, perhaps more than once."""
+    def listen(self, listener: RunListener) -> None:
+        """Once, before any run is made or found."""
 
     def begin_preparing(self, container: Container) -> None:
         """A hint that create_container follows: what takes the disk's time may begin. `discard` undoes it."""

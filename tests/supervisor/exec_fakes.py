@@ -113,9 +113,9 @@ class ExecWorld:
         return live
 
     def ends(self, key: RunKey, status: ExitStatus = CODE_0) -> None:
-        tell = self.w.manager._on_exit
-        assert tell is not None
-        tell(key, Report(status, Source.RECORD, Process(50, 5), self.w.clock.now_ns(), 2))
+        listener = self.w.manager._listener
+        assert listener is not None
+        listener.exit_seen(key, Report(status, Source.RECORD, Process(50, 5), self.w.clock.now_ns(), 2))
 
     async def stored(self) -> list[Exec]:
         return list((await self.w.store.load_execs())[0])

@@ -17,7 +17,7 @@ from supervisor.engine import node as node_module
 from supervisor.engine.node import Node
 from supervisor.model.errors import StoreFailed
 from supervisor.model.values import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
-from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.runtime.sandbox import Found, Made, RunListener
 from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system import background
@@ -57,8 +57,7 @@ class FakeManager:
         self.on_start: Callable[[Container], None] = lambda container: None
         self.on_kill: Callable[[Container, int], None] = lambda container, signal: None
         self.on_connect: Callable[[Container], None] = lambda container: None
-        self._on_exit: ExitListener | None = None
-        self._on_oom: OomListener | None = None
+        self._listener: RunListener | None = None
         self.discarded: list[str] = []
         self.rest_asked: list[str] = []
         self.left_behind = 0  # what end_rest returns
@@ -79,17 +78,17 @@ class FakeManager:
             raise self.discard_fails.pop()
         self.discarded.append(container_id)
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        self._on_exit, self._on_oom = on_exit, on_oom
+    def listen(self, listener: RunListener) -> None:
+        self._listener = listener
 
     def kills_for_memory(self, container: str, kills: int, run: int = 1) -> None:
         """Others than init."""
-        assert self._on_oom is not None
-        self._on_oom(RunKey(container, run), kills)
+        assert self._listener is not None
+        self._listener.memory_kills_seen(RunKey(container, run), kills)
 
     def ends(self, container: str, run: int = 1, status: ExitStatus = CODE_0, source: Source = Source.RECORD) -> None:
-        assert self._on_exit is not None
-        self._on_exit(RunKey(container, run), Report(status, source, Process(40, 4), time.time_ns()))
+        assert self._listener is not None
+        self._listener.exit_seen(RunKey(container, run), Report(status, source, Process(40, 4), time.time_ns()))
 
     async def _call(self, name: str, container: Container) -> None:
         self.calls.append((name, container.id, container.run))
@@ -220,9 +219,8 @@ class World:
         self.clock = FakeClock(boot)
         self.events = EventLog(self.store, self.clock)
         self.manager = FakeManager()
-        self.node = Node(self.store, self.events, self.manager, self.clock)
         self.health: list[bool] = []
-        self.node.storing.on_health = self.health.append
+        self.node = Node(self.store, self.events, self.manager, self.clock, report_health=self.health.append)
 
     async def running(self, spec: Spec) -> str:
         """The id of a container that was added, made and launched."""

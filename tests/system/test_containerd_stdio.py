@@ -119,8 +119,14 @@ class Node:
                 signal.pidfd_send_signal(watch.init_fd, signal.SIGKILL)
             await self.ended()
 
-    def on_exit(self, key: RunKey, report: Report) -> None:
+    def exit_seen(self, key: RunKey, report: Report) -> None:
         self.ends.setdefault(key.exec_id, asyncio.Event()).set()
+
+    def memory_kills_seen(self, key: RunKey, kills: int) -> None:
+        """Nothing is asked about them."""
+
+    def silence_seen(self, key: RunKey, silent: bool) -> None:
+        """exitd-shim has no such moments."""
 
 
 async def settled(words: Words, owner: tuple[int, int]) -> ForeignStreams:
@@ -134,7 +140,7 @@ async def node(rig: Rig) -> AsyncIterator[Node]:
     line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: watching.news(), may_start=False)
     watching = Watching(watcher, line, inotify, zombie=False, kernel=BY_PIDFD)
     made = Node(rig, watching, NativeContainers(place, watching, Owner("0" * 32)), NativeExecs(place, watching))
-    made.containers.listen(made.on_exit, lambda key, kills: None)
+    made.containers.listen(made)
     try:
         yield made
     finally:

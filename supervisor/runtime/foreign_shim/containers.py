@@ -36,7 +36,7 @@ from supervisor.runtime.foreign_shim.place import Contact
 from supervisor.runtime.foreign_shim.watching import process_of
 from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.runtime.oci.runplan import Place
-from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.runtime.sandbox import Found, Made, RunListener
 from supervisor.streams.attach import Orders
 from supervisor.system import room
 
@@ -62,8 +62,8 @@ class ShimV2Containers:
         self._prepared = prepared
         self._starting: set[RunKey] = set()  # whose Start is not answered yet
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        self._hub.listen(on_exit, on_oom)
+    def listen(self, listener: RunListener) -> None:
+        self._hub.listen(listener)
 
     # -- a run begins
 

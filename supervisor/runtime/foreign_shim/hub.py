@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -24,7 +23,7 @@ from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.bundle import cgroups_path
 from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.runtime.oci.runplan import Place
-from supervisor.runtime.sandbox import ExitListener, OomListener
+from supervisor.runtime.sandbox import RunListener
 from supervisor.system.inotify import Inotify
 
 NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it
@@ -76,15 +75,13 @@ class Hub:
         self.place = where
         self.pumps = pumps
         self.watching = ShimWatching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions)
-        self.on_silence: Callable[[RunKey, bool], None] = lambda key, silent: None
         self._runs: dict[str, Run] = {}
-        self._on_exit: ExitListener | None = None
-        self._on_oom: OomListener | None = None
+        self._listener: RunListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
         self._events = forwarding.Forwarding(self._happened)
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        self._on_exit, self._on_oom = on_exit, on_oom
+    def listen(self, listener: RunListener) -> None:
+        self._listener = listener
 
     async def serve(self) -> None:
         """Before any shim is started: there are shims that connect at once. CannotStart."""
@@ -112,7 +109,7 @@ class Hub:
 
     def begin(self, key: RunKey, path: str, contact: Contact, cgroup: str, log_fifo: LogFifo) -> Run:
         assert key.container not in self._runs, f"the last run of {key.container} is not over"
-        peer = Peer(key.container, contact, lambda silent: self.on_silence(key, silent), self._check_seconds)
+        peer = Peer(key.container, contact, lambda silent: self._silence_seen(key, silent), self._check_seconds)
         run = self._runs[key.container] = Run(key, path, peer, cgroup, log_fifo)
         return run
 
@@ -208,6 +205,10 @@ class Hub:
             key = RunKey(event.container_id, run.key.run, exec_id)
             self.watching.event_came(key, ShimWord(event.exit_status, instant_ns(event.exited_at)), event.pid)
 
+    def _silence_seen(self, key: RunKey, silent: bool) -> None:
+        assert self._listener is not None
+        self._listener.silence_seen(key, silent)
+
     def _out_of_memory(self, run: Run) -> None:
         """A shim whose containers are processes of this host reports what their cgroup counts. What another one reports
         may have been in a virtual machine, where nobody else counts."""
@@ -218,11 +219,11 @@ class Hub:
             self._oom.note(run.key)
 
     def _ended(self, key: RunKey, report: Report) -> None:
-        assert self._on_exit is not None
+        assert self._listener is not None
         if not key.exec_id:
             self._oom.end(key)
         self.pumps.end(key)
-        self._on_exit(key, report)
+        self._listener.exit_seen(key, report)
 
     def lost(self, key: RunKey, init: Process) -> None:
         """The end of what nobody can be asked about any more."""
@@ -239,8 +240,8 @@ class Hub:
         return watched is not None and not watched.reported and watched.wait is None
 
     def _killed_for_memory(self, key: RunKey, kills: int) -> None:
-        assert self._on_oom is not None
-        self._on_oom(key, kills)
+        assert self._listener is not None
+        self._listener.memory_kills_seen(key, kills)
 
     async def look_at_memory(self) -> None:
         await self._oom.look_at_all()

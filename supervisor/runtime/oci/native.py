@@ -24,7 +24,7 @@ from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimi
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.oci.unfiltered import Unfiltered
 from supervisor.runtime.oci.watching import Watching, pidfd_of
-from supervisor.runtime.sandbox import ExitListener, Found, Made, OomListener
+from supervisor.runtime.sandbox import Found, Made, RunListener
 from supervisor.system import room
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
@@ -45,8 +45,8 @@ class NativeContainers:
         self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
         self._unfiltered = Unfiltered()
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        self._watching.listen(on_exit, on_oom)
+    def listen(self, listener: RunListener) -> None:
+        self._watching.listen(listener)
 
     async def discard(self, container_id: str) -> None:
         """The container's files. Repeatable. A preparation that is under way comes to its end first. ShimFailed,

@@ -18,7 +18,7 @@ from supervisor.monitor.witness import Senses, ShimWatch, Watch
 from supervisor.runtime.oci import bundle, cgroups, rest
 from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.runtime.oci.runplan import Place
-from supervisor.runtime.sandbox import ExitListener, NoProcess, OomListener
+from supervisor.runtime.sandbox import NoProcess, RunListener
 from supervisor.system.inotify import Inotify
 
 KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it
@@ -47,8 +47,7 @@ class Watching:
         self.keeper = keeper_line
         self.shims = Shims(watcher, keeper_line, self._move_shim)
         self._watches: dict[RunKey, Watch] = {}
-        self._on_exit: ExitListener | None = None
-        self._on_oom: OomListener | None = None
+        self._listener: RunListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self._adoptions: dict[asyncio.Task[None], RunKey] = {}
@@ -68,8 +67,8 @@ class Watching:
             on_over=self._oom.end,
         )
 
-    def listen(self, on_exit: ExitListener, on_oom: OomListener) -> None:
-        self._on_exit, self._on_oom = on_exit, on_oom
+    def listen(self, listener: RunListener) -> None:
+        self._listener = listener
 
     def get(self, key: RunKey) -> Watch | None:
         return self._watches.get(key)
@@ -389,16 +388,16 @@ class Watching:
         self._exit_seen(key, report)
 
     def _exit_seen(self, key: RunKey, report: Report) -> None:
-        assert self._on_exit is not None
-        self._on_exit(key, report)
+        assert self._listener is not None
+        self._listener.exit_seen(key, report)
 
     def _lives(self, key: RunKey) -> bool:
         watch = self._watches.get(key)
         return watch is not None and watch.lives()
 
     def _killed_for_memory(self, key: RunKey, kills: int) -> None:
-        assert self._on_oom is not None
-        self._on_oom(key, kills)
+        assert self._listener is not None
+        self._listener.memory_kills_seen(key, kills)
 
     def _entry(self, key: RunKey) -> Record | None:
         return self.keeper.entry(key.container, key.run, key.exec_id)

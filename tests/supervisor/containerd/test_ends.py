@@ -1,9 +1,11 @@
 """Tasks of another boot: containerd knows nothing of them, so exitd removes them, however they had ended."""
 
+import contextlib
 import errno
 import os
 import shutil
 import socket
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from shim import fields
 from supervisor.containerd import making, sockets
 from supervisor.containerd.callers import Turns
 from supervisor.containerd.ends import Ends
+from supervisor.containerd.publish import Publisher
 from supervisor.engine.recovery import recover
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
@@ -50,13 +53,23 @@ async def ended(w: World, directory: Path, name: str) -> str:
     return id
 
 
+@contextlib.asynccontextmanager
+async def ends(w: World, service: Any, directory: Path) -> AsyncIterator[Ends]:
+    publisher = Publisher(w.events, str(directory), w.clock.boot_id())
+    try:
+        yield Ends(w.node, service, Turns(), publisher, str(directory), ASIDES)
+    finally:
+        await publisher.close()
+
+
 async def removed(w: World, directory: Path) -> list[str]:
     service: Any = Service(w)
     changes = Inotify()
     changes.start()
     try:
-        Ends(w.node, service, Turns(), str(directory), ASIDES).begin(changes)
-        await w.node.background.settled()
+        async with ends(w, service, directory) as made:
+            made.begin(changes)
+            await w.node.background.settled()
     finally:
         changes.close()
     return list(service.removed)
@@ -92,8 +105,9 @@ async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_giv
         await ended(w, tmp_path, "web")
         (tmp_path / "b-web" / "address").write_text(f"unix://{path}")
         service: Any = Service(w)
-        await Ends(w.node, service, Turns(), str(tmp_path), ASIDES).clean_up("default", "web", str(tmp_path / "b-web"))
-        await w.node.background.settled()
+        async with ends(w, service, tmp_path) as made:
+            await made.clean_up("default", "web", str(tmp_path / "b-web"))
+            await w.node.background.settled()
         assert service.removed == ["web"] and not path.exists()
 
 

@@ -25,9 +25,8 @@ class Commits:
 
 @pytest.fixture
 def heard(hasty: None) -> tuple[Storing, list[bool]]:
-    storing, told = Storing(), list[bool]()
-    storing.on_health = told.append
-    return storing, told
+    told = list[bool]()
+    return Storing(told.append), told
 
 
 @in_loop

@@ -16,6 +16,7 @@ from supervisor.engine import node
 from supervisor.engine.node import Storing
 from supervisor.external import observer
 from supervisor.external.observer import ENDED_UNSEEN, Observer
+from supervisor.external.watchlist import WatchList
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
 from supervisor.model.values import Exited, Process, RunKey, Signaled, Unknown
@@ -43,7 +44,8 @@ def found(process: "subprocess.Popen[bytes]", id: str = "web") -> FoundProcess:
 async def watching(store: Store, clock: FakeClock | None = None) -> AsyncIterator[Observer]:
     clock = clock or FakeClock()
     events, watcher, changes = EventLog(store, clock), epoll.Monitor(), Inotify()
-    made = Observer(store, events, clock, Storing(), watcher, changes, zombie_readable=True, kernel=BY_PIDFD)
+    parts = (store, events, clock, Storing(print), watcher, changes, WatchList())
+    made = Observer(*parts, zombie_readable=True, kernel=BY_PIDFD, owns=lambda process: False)
     await made.load(TARGETS)
     try:
         yield made

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from shim import native
 from supervisor.engine.node import Storing
 from supervisor.external.observer import Observer
 from supervisor.external.watchdesk import WatchDesk
+from supervisor.external.watchlist import WatchList
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
 from supervisor.model.values import By, Process
 from supervisor.model.watched import Kind, Target
@@ -47,11 +48,15 @@ class Quiet:
 
 
 @contextlib.asynccontextmanager
-async def desk(store: Store, clock: FakeClock, blind: str = "") -> AsyncIterator[tuple[WatchDesk, Observer]]:
+async def desk(
+    store: Store, clock: FakeClock, blind: str = "", own: Collection[Process] = ()
+) -> AsyncIterator[tuple[WatchDesk, Observer]]:
     events, monitor, changes = EventLog(store, clock), Monitor(), Inotify()
     changes.start()
-    observer = Observer(store, events, clock, Storing(), monitor, changes, zombie_readable=True, kernel=BY_PIDFD)
-    made = WatchDesk(observer, store, clock, {Kind.RUNC_ROOT: Quiet, Kind.CONTAINERD: Quiet}, blind)
+    watched = WatchList()
+    parts = (store, events, clock, Storing(print), monitor, changes, watched)
+    observer = Observer(*parts, zombie_readable=True, kernel=BY_PIDFD, owns=lambda process: process in own)
+    made = WatchDesk(observer, watched, store, clock, {Kind.RUNC_ROOT: Quiet, Kind.CONTAINERD: Quiet}, blind)
     await made.load()
     await made.begun()
     try:
@@ -117,12 +122,14 @@ def test_another_boot_is_the_end_of_what_was_watched_and_not_of_the_watch(tmp_pa
 def test_exitds_own_and_what_another_watch_has_are_not_watched_twice(tmp_path: Path) -> None:
     async def main() -> None:
         own = Process(os.getpid(), native.process_stat(os.getpid())[2])
-        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, observer):
-            with pytest.raises(BadRequest, match="exitd itself"):
-                await watches.watch(Kind.PID, str(own.pid), BY)
-            with child("sleep", "1000") as one:
-                process = Process(one.pid, native.process_stat(one.pid)[2])
-                observer.owns = lambda asked: asked == process
+        with child("sleep", "1000") as one:
+            process = Process(one.pid, native.process_stat(one.pid)[2])
+            async with (
+                opened(tmp_path / "db") as store,
+                desk(store, FakeClock(), own=[process]) as (watches, _),
+            ):
+                with pytest.raises(BadRequest, match="exitd itself"):
+                    await watches.watch(Kind.PID, str(own.pid), BY)
                 with pytest.raises(WrongState, match="exitd's own"):
                     await watches.watch(Kind.PID, str(one.pid), BY)
 
