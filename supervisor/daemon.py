@@ -318,7 +318,7 @@ async def _serve_api(
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
     systemd.ready(f"{len(node.containers)} containers")
-    log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.recovering))
+    log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.containers.recovering))
 
 
 async def _second_witness(
@@ -410,7 +410,7 @@ def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Ev
             ("cgroup_driver", "systemd" if uses_systemd(now.cgroup_driver) else "cgroupfs"),
             ("kernel_witness", kernel.witness.value),
             ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
-            ("waiters", str(len(node.changes))),
+            ("waiters", str(len(node.containers.changes))),
         ),
         configuration=configuration.settings(),
     )

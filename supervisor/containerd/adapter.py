@@ -31,7 +31,7 @@ class Tasks(Participant):
         self.execs: TaskExecs | None = None  # from `serve` on
 
     async def before_make(self, container_id: str) -> None:
-        await making.mount(self._node.known(container_id), self._asides)
+        await making.mount(self._node.containers.known(container_id), self._asides)
 
     async def before_find(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:

@@ -142,16 +142,16 @@ class Ends:
 
     def _tell_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
         """At once, and not when it has been looked up: its end may be in the log already."""
-        c = self._node.by_name(namespace, id, task=True)
+        c = self._node.containers.named(namespace, id, task=True)
         if c is not None and c.spec.task is not None and _same(c, bundle) and c.created_ns <= before_ns:
             self._publisher.drop(c)
 
     async def _known(self, namespace: str, id: str) -> Container | None:
         """Once it has been looked up after a daemon start."""
-        c = self._node.by_name(namespace, id, task=True)
+        c = self._node.containers.named(namespace, id, task=True)
         if c is not None and c.spec.task is not None:
             with contextlib.suppress(NoSuchContainer):
-                return await self._node.get(c.id)
+                return await self._node.containers.find(c.id)
         return None
 
     async def _ended_before(self, namespace: str, id: str) -> TaskLook:
@@ -163,7 +163,7 @@ class Ends:
     async def _end_rebooted(self, container_id: str) -> None:
         """containerd knows nothing of the tasks of another boot, and asks for none of them to be deleted."""
         with contextlib.suppress(ExitdError):
-            c = await self._node.get(container_id)
+            c = await self._node.containers.find(container_id)
             # Earlier versions gave a task that had ended the boot in which they first saw it.
             if tasks.is_of_another_boot(c, self._node.clock.boot_id()) or await making.is_forgotten(c, self._asides):
                 await self._service.remove(c, CONTAINERD, CLEANED_UP)

@@ -58,7 +58,7 @@ class TaskExecs:
         """Once the container has been looked up after a daemon start. A Start that came to nothing never was one."""
         if not kept.doubtful:
             return
-        await self._node.get(c.id)
+        await self._node.containers.find(c.id)
         e = self._running(kept.fact)
         running = e is not None and (e.phase is ExecPhase.RUNNING or e.exit is not None)
         has_begun = running or await self._node.store.exec_exit(c.id, kept.fact.run_as) is not None

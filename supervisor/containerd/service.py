@@ -59,13 +59,13 @@ class TaskService:
 
     def find(self, namespace: str, id: str) -> Container | None:
         """As clients see it."""
-        c = self._node.by_name(namespace, id, task=True)
+        c = self._node.containers.named(namespace, id, task=True)
         return c if tasks.is_there(c) else None
 
     async def _look(self, caller: Caller, id: str) -> Container:
         """For a question: at once, or nearly."""
-        c = self._node.by_name(caller.namespace, id, task=True)
-        if c is not None and (found := self._node.recovering.get(c.id)) is not None:
+        c = self._node.containers.named(caller.namespace, id, task=True)
+        if c is not None and (found := self._node.containers.recovering.get(c.id)) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await found.wait()
@@ -75,11 +75,11 @@ class TaskService:
 
     async def _settled(self, namespace: str, id: str) -> Container | None:
         """For a change: once it has been looked up after a daemon start."""
-        c = self._node.by_name(namespace, id, task=True)
-        if c is not None and c.id in self._node.recovering:
+        c = self._node.containers.named(namespace, id, task=True)
+        if c is not None and c.id in self._node.containers.recovering:
             with contextlib.suppress(NoSuchContainer):
-                await self._node.get(c.id)
-        c = self._node.by_name(namespace, id, task=True)
+                await self._node.containers.find(c.id)
+        c = self._node.containers.named(namespace, id, task=True)
         return c if c is not None and c.spec.task is not None else None
 
     async def _task(self, caller: Caller, id: str) -> Container:
@@ -198,7 +198,7 @@ class TaskService:
         return look(c)
 
     async def _gone(self, c: Container) -> None:
-        await self._node.until(c.id, lambda now: now is None, GONE_SECONDS, "its removal")
+        await self._node.containers.until(c.id, lambda now: now is None, GONE_SECONDS, "its removal")
         self._last.pop(c.id, None)
 
     async def wait(self, request: pb.WaitRequest, caller: Caller) -> pb.WaitResponse:
@@ -210,7 +210,7 @@ class TaskService:
             return tasks.wait_reply(await self._waited_before(request, caller))
         if request.exec_id:
             return tasks.wait_reply(await self.execs.wait(c, request.exec_id))
-        last = exit_of(await self._node.until(c.id, is_over(c.run), None, "its exit"))
+        last = exit_of(await self._node.containers.until(c.id, is_over(c.run), None, "its exit"))
         if last is None:
             raise tasks.no_task(request.id)
         return tasks.wait_reply(tasks.ended(0, last))

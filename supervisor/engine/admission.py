@@ -201,7 +201,7 @@ class Admission:
 
     async def _pod(self, reference: str) -> Container:
         try:
-            return await self._node.get_pod(reference)
+            return await self._node.containers.find_pod(reference)
         except NoSuchContainer as error:
             raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error
 

@@ -52,27 +52,88 @@ RECOVERY_SECONDS = 60.0  # how long a call waits for a container that is being l
 
 class Containers(dict[str, Container]):
     """By id, and found by name and by pod without a look at all of them. Changed by item, `del` and `pop` alone. The
-    names of containerd's tasks are a space of their own: its namespaces are not exitd's, but both have a `default`."""
+    names of containerd's tasks are a space of their own: its namespaces are not exitd's, but both have a `default`.
+
+    Belongs to one event loop; no locks. `recovering` are being looked up after a daemon start; `unwatched` are runs of
+    which something is there, and no process is known whose end would be theirs.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._named: dict[tuple[str, str, bool], dict[str, None]] = {}
+        self.recovering: dict[str, asyncio.Event] = {}
+        self.unwatched: set[RunKey] = set()
+        self.changes = Changes()
+        self._by_name: dict[tuple[str, str, bool], dict[str, None]] = {}
         self._members: dict[str, dict[str, None]] = {}
 
     def named(self, namespace: str, name: str, *, task: bool = False) -> Container | None:
-        """Whoever has had the name longest."""
-        return next((self[id] for id in self._named.get((namespace, name, task), ())), None)
+        """Whoever has had the name longest. An empty name is nobody's."""
+        ids = self._by_name.get((namespace, name, task), ()) if name else ()
+        return next((self[id] for id in ids), None)
 
     def members(self, pod: str) -> list[Container]:
         """Of the pod with this id, by creation."""
         return sorted((self[id] for id in self._members.get(pod, ())), key=lambda c: c.created_ns)
+
+    def known(self, container_id: str) -> Container:
+        container = self.get(container_id)
+        if container is None:
+            raise NoSuchContainer(f"no container {container_id}", id=container_id)
+        return container
+
+    def resolve(self, reference: str) -> Container:
+        """By full id, by name, or by a prefix of the id that only one has."""
+        exact = self.get(reference) or self._one_named(reference)
+        if exact is not None:
+            return exact
+        found = [c for c in self.values() if reference and c.id.startswith(reference)]
+        if len(found) > 1:
+            raise AmbiguousId(f"{reference} is the beginning of {len(found)} ids; give more of it", id=reference)
+        if not found:
+            raise NoSuchContainer(f"no container {reference}; `exitctl ps -a` lists all", id=reference)
+        return found[0]
+
+    def _one_named(self, name: str) -> Container | None:
+        own, task = (self.named("default", name, task=which) for which in (False, True))
+        if own is not None and task is not None:
+            which = f"{name} is a container of exitd's, {own.id[:12]}, and a task of containerd's, {task.id[:12]}"
+            raise AmbiguousId(f"{which}; give the id of the one that is meant", id=name)
+        return own or task
+
+    async def find(self, reference: str) -> Container:
+        """`resolve`, once the container has been looked up after a daemon start."""
+        container = self.resolve(reference)
+        looked_up = self.recovering.get(container.id)
+        if looked_up is not None:
+            try:
+                async with asyncio.timeout(RECOVERY_SECONDS):
+                    await looked_up.wait()
+            except TimeoutError as error:
+                raise Recovering(f"{reference} is still being looked up; try again", id=container.id) from error
+            container = self.resolve(container.id)
+        return container
+
+    async def find_pod(self, reference: str) -> Container:
+        """The pod's pause container. BadRequest for a container that is none."""
+        pause = await self.find(reference)
+        if pause.spec.pod is None:
+            raise BadRequest(f"{reference} is a container and no pod; `exitctl pods` lists the pods", id=pause.id)
+        return pause
+
+    async def until(self, container_id: str, test: Test, seconds: float | None, what: str) -> Container | None:
+        """Waits for a state. TimedOut names what did not come."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.changes.until(container_id, self.get(container_id), test)
+        except TimeoutError as error:
+            raise TimedOut(f"{container_id[:12]}: {what} took longer than {seconds:.0f} s", id=container_id) from error
 
     def __setitem__(self, id: str, container: Container) -> None:
         old, spec = self.get(id), container.spec
         if old is not None and old.spec is not spec:
             self._forget(id, old.spec)
         if old is None or old.spec is not spec:
-            self._named.setdefault(_name(spec), {})[id] = None
+            self._by_name.setdefault(_name(spec), {})[id] = None
             if spec.sandbox:
                 self._members.setdefault(spec.sandbox, {})[id] = None
         super().__setitem__(id, container)
@@ -88,7 +149,7 @@ class Containers(dict[str, Container]):
         return found
 
     def _forget(self, id: str, spec: Spec) -> None:
-        _drop(self._named, _name(spec), id)
+        _drop(self._by_name, _name(spec), id)
         _drop(self._members, spec.sandbox, id)
 
 
@@ -101,73 +162,6 @@ def _drop(index: dict[Key, dict[str, None]], key: Key, id: str) -> None:
     ids.pop(id, None)
     if not ids:
         index.pop(key, None)
-
-
-class Directory:
-    """Belongs to one event loop; no locks around its maps. `recovering` are being looked up after a daemon start;
-    `unwatched` are runs of which something is there, and no process is known whose end would be theirs."""
-
-    def __init__(self) -> None:
-        self.containers = Containers()
-        self.recovering: dict[str, asyncio.Event] = {}
-        self.unwatched: set[RunKey] = set()
-        self.changes = Changes()
-
-    def known(self, container_id: str) -> Container:
-        container = self.containers.get(container_id)
-        if container is None:
-            raise NoSuchContainer(f"no container {container_id}", id=container_id)
-        return container
-
-    def by_name(self, namespace: str, name: str, *, task: bool = False) -> Container | None:
-        return self.containers.named(namespace, name, task=task) if name else None
-
-    def resolve(self, reference: str) -> Container:
-        """By full id, by name, or by a prefix of the id that only one has."""
-        exact = self.containers.get(reference) or self._named(reference)
-        if exact is not None:
-            return exact
-        found = [c for c in self.containers.values() if reference and c.id.startswith(reference)]
-        if len(found) > 1:
-            raise AmbiguousId(f"{reference} is the beginning of {len(found)} ids; give more of it", id=reference)
-        if not found:
-            raise NoSuchContainer(f"no container {reference}; `exitctl ps -a` lists all", id=reference)
-        return found[0]
-
-    def _named(self, name: str) -> Container | None:
-        own, task = (self.by_name("default", name, task=which) for which in (False, True))
-        if own is not None and task is not None:
-            which = f"{name} is a container of exitd's, {own.id[:12]}, and a task of containerd's, {task.id[:12]}"
-            raise AmbiguousId(f"{which}; give the id of the one that is meant", id=name)
-        return own or task
-
-    async def get(self, reference: str) -> Container:
-        """`resolve`, once the container has been looked up after a daemon start."""
-        container = self.resolve(reference)
-        looked_up = self.recovering.get(container.id)
-        if looked_up is not None:
-            try:
-                async with asyncio.timeout(RECOVERY_SECONDS):
-                    await looked_up.wait()
-            except TimeoutError as error:
-                raise Recovering(f"{reference} is still being looked up; try again", id=container.id) from error
-            container = self.resolve(container.id)
-        return container
-
-    async def get_pod(self, reference: str) -> Container:
-        """The pod's pause container. BadRequest for a container that is none."""
-        pause = await self.get(reference)
-        if pause.spec.pod is None:
-            raise BadRequest(f"{reference} is a container and no pod; `exitctl pods` lists the pods", id=pause.id)
-        return pause
-
-    async def until(self, container_id: str, test: Test, seconds: float | None, what: str) -> Container | None:
-        """Waits for a state. TimedOut names what did not come."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self.changes.until(container_id, self.containers.get(container_id), test)
-        except TimeoutError as error:
-            raise TimedOut(f"{container_id[:12]}: {what} took longer than {seconds:.0f} s", id=container_id) from error
 
 
 def is_made(container: Container | None) -> bool:

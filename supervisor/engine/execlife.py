@@ -199,7 +199,7 @@ class Execs(Participant):
 
     def _refuse_unless_running(self, container: Container, cause: ExitdError | None = None) -> None:
         """WrongState, or NoSuchContainer, when the container is not (or no longer) one to run something in."""
-        now, name = self._node.known(container.id), container.spec.name
+        now, name = self._node.containers.known(container.id), container.spec.name
         refuse_damaged(now)
         if now.phase is Phase.PAUSED:
             raise WrongState(f"{name} is paused; resume it first", id=now.id) from cause
@@ -355,7 +355,7 @@ class Execs(Participant):
 
     async def find_rest(self) -> None:
         """Those of containers that need no looking up."""
-        for container_id in [id for id in self._live if id not in self._node.recovering]:
+        for container_id in [id for id in self._live if id not in self._node.containers.recovering]:
             self._node.spawn(self.find(container_id))
 
     async def before_find(self, container_id: str) -> None:

@@ -24,12 +24,12 @@ class ExecOperations(PodOperations):
         self, id: str, spec: ExecSpec, by: By, exec_id: str = "", beside: Transaction = NOTHING_ELSE
     ) -> Exec:
         """`exec_id`, `beside`: see `Execs.begin`."""
-        container = await self._node.get(id)
-        await self._node.until(container.id, _has_begun, GONE_SECONDS, "its start")
-        return await self.execs.begin(self._node.known(container.id), spec, by, exec_id, beside)
+        container = await self._node.containers.find(id)
+        await self._node.containers.until(container.id, _has_begun, GONE_SECONDS, "its start")
+        return await self.execs.begin(self._node.containers.known(container.id), spec, by, exec_id, beside)
 
     async def kill_exec(self, id: str, exec_id: str, signal: int, everyone: bool, by: By) -> None:
-        container = await self._node.get(id)
+        container = await self._node.containers.find(id)
         live = self.execs.get(container.id, exec_id)
         if live is None or live.over.is_set():
             if live is not None or await self._node.store.exec_exit(container.id, exec_id) is not None:
@@ -51,7 +51,7 @@ class ExecOperations(PodOperations):
     async def _id_of(self, reference: str) -> str:
         """Of a container that is gone: what the ledger of exits knows it by."""
         try:
-            return (await self._node.get(reference)).id
+            return (await self._node.containers.find(reference)).id
         except NoSuchContainer:
             return await self._retained(reference) or reference
 

@@ -153,7 +153,7 @@ class Foundlings:
 
     async def _adopt(self, found: Foundling, adopt: Adopt) -> None:
         name = adopt.mark.name
-        if self._node.by_name("default", name) is not None:
+        if self._node.containers.named("default", name) is not None:
             name = found.id
             log.warning("name is taken, adopting under the id", container=found.id, name=adopt.mark.name)
         container = adoption.container_of(found, adopt, name, "")

@@ -217,7 +217,7 @@ class Prober(Participant):
             _rest(check)
 
     def changed(self, container: Container) -> None:
-        if container.spec.health is None or container.id in self._node.recovering or self._node.closing:
+        if container.spec.health is None or container.id in self._node.containers.recovering or self._node.closing:
             return
         check = self._checks.get(container.id)
         if check is not None and check.run != container.run:
@@ -273,7 +273,7 @@ class Prober(Participant):
     async def _probe(self, container_id: str, check: _Check) -> None:
         happening: Happening = Skipped()
         try:
-            container = self._node.known(container_id)
+            container = self._node.containers.known(container_id)
             result = await self._run_probe(container, check.health.spec)
             # What an end has taken along says nothing of health.
             if result is not None and not self._node.is_ending(container):

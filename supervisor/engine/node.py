@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from supervisor.engine.containers import Directory, is_ended, is_over
+from supervisor.engine.containers import Containers, is_ended, is_over
 from supervisor.engine.participants import Participant, Participants
 from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
@@ -120,7 +120,7 @@ START_FAILED = By(policy="start-failed")
 SecondWitness = Callable[[Container, Report, KnownKills], Awaitable[Report]]
 
 
-class Node(Directory):
+class Node:
     """Containers, and everything that happens to them. Belongs to one event loop; no locks around its maps.
 
     A container's steps are in turn: the next one sees what the last one stored. The lock for that is held across a
@@ -140,7 +140,7 @@ class Node(Directory):
     ) -> None:
         """`report_health`: see Storing. `backoff`: between two runs, as the configuration of the moment has it.
         `second_witness`: who counts memory kills besides the runtime family."""
-        super().__init__()
+        self.containers = Containers()
         self.store = store
         self.events = events
         self.manager = manager
@@ -171,10 +171,10 @@ class Node(Directory):
 
         `patient`: however long the store takes; for a step that is applied again after StoreFailed.
         """
-        self.known(container_id)  # a lock for one that is gone would stay for ever
+        self.containers.known(container_id)  # a lock for one that is gone would stay for ever
         turn = self._turns.setdefault(container_id, asyncio.Lock())
         async with in_turn(turn, container_id, patient=patient):
-            step = lifecycle.step(self.known(container_id), happening, self.moment())
+            step = lifecycle.step(self.containers.known(container_id), happening, self.moment())
             await self._commit(container_id, step, patient=patient)
             self._show(container_id, step.container)
         log.debug("step", container=container_id, happening=happening, effects=step.effects)
@@ -200,16 +200,18 @@ class Node(Directory):
             self._turns.pop(container_id, None)
         else:
             self.containers[container_id] = container
-        self.changes.tell(container_id, container)
+        self.containers.changes.tell(container_id, container)
         if container is not None:
             self.others.changed(container)
 
     async def add(self, spec: Spec, container_id: str = "") -> Container:
         """A container in its first phase. A name whose holder is being removed is waited for."""
-        holder = self.by_name(spec.namespace, spec.name, task=spec.task is not None)
+        holder = self.containers.named(spec.namespace, spec.name, task=spec.task is not None)
         if holder is not None and holder.phase is Phase.REMOVING:
-            await self.until(holder.id, lambda c: c is None, GONE_SECONDS, "the removal of its name's last holder")
-            holder = self.by_name(spec.namespace, spec.name, task=spec.task is not None)
+            await self.containers.until(
+                holder.id, lambda c: c is None, GONE_SECONDS, "the removal of its name's last holder"
+            )
+            holder = self.containers.named(spec.namespace, spec.name, task=spec.task is not None)
         if holder is not None:
             raise NameTaken(f"the name {spec.name} is taken by {holder.id[:12]}; remove it or choose another")
         container = lifecycle.born(container_id or secrets.token_hex(32), spec, self.moment())
@@ -347,7 +349,7 @@ class Node(Directory):
         """The runtime's create. The error is the caller's; the step is stored either way."""
         self.hold(container_id)  # an exit that is quicker than the commit of its init
         try:
-            container = await self._joining(self.known(container_id))
+            container = await self._joining(self.containers.known(container_id))
             await room.wait_for(room.FOR_ONE, f"a run of {container.spec.name or container_id}")
             await self.others.before_make(container_id)
             made = await self.manager.of(container).create_container(container)
@@ -364,7 +366,7 @@ class Node(Directory):
             return container
         pause = self.containers.get(container.spec.sandbox)
         if pause is not None:  # after a daemon start: not before it has been looked up
-            pause = await self.get(pause.id)
+            pause = await self.containers.find(pause.id)
         if pause is None or pause.phase not in (Phase.RUNNING, Phase.PAUSED):
             name = pause.spec.name if pause is not None else container.spec.sandbox[:12]
             raise WrongState(f"the pod {name} is NotReady, there is nothing to join", id=container.id)
@@ -382,7 +384,7 @@ class Node(Directory):
                 await self.apply(container_id, asked)
             elif not await self._surely(container_id, asked):
                 return
-            await self.start_made(self.known(container_id))
+            await self.start_made(self.containers.known(container_id))
         finally:
             self.release(container_id)
 
@@ -542,7 +544,7 @@ class Node(Directory):
             if not self.manager.of(pause).is_ending(pause):
                 return False
             with contextlib.suppress(TimedOut):
-                pause = await self.until(pause.id, is_over(run), END_SEEN_SECONDS, "the end of its pod")
+                pause = await self.containers.until(pause.id, is_over(run), END_SEEN_SECONDS, "the end of its pod")
         exit_ = pause.exit if pause is not None else None
         if exit_ is None or exit_.key.run != run:  # it is ending still, or it has gone
             return True

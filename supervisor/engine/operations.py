@@ -72,10 +72,10 @@ class Operations:
             with contextlib.suppress(TimedOut):
                 await self._gone(container.id)
             raise
-        return self._node.known(container.id)
+        return self._node.containers.known(container.id)
 
     async def start(self, id: str, by: By) -> Container:
-        container = await self._node.get(id)
+        container = await self._node.containers.find(id)
         if container.phase in (Phase.RUNNING, Phase.PAUSED):
             return container
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
@@ -86,12 +86,14 @@ class Operations:
     async def _again(self, container: Container, by: By) -> None:
         if container.spec.task is not None:
             raise WrongState(f"{container.spec.name} is containerd's: a task runs once; make a new one there")
-        await self._node.until(container.id, lambda c: c is None or c.clean, GONE_SECONDS, "the end of the last run")
+        await self._node.containers.until(
+            container.id, lambda c: c is None or c.clean, GONE_SECONDS, "the end of the last run"
+        )
         await self._node.apply(container.id, lifecycle.Again(by))
         await self._node.make(container.id)
 
     async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        container = await self._made(await self._node.get(id))
+        container = await self._made(await self._node.containers.find(id))
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
             await self._end(container, Reason.STOP, by, grace)
@@ -105,16 +107,16 @@ class Operations:
 
     async def _made(self, container: Container) -> Container:
         """Once a create that is under way has come to something."""
-        await self._node.until(container.id, is_made, GONE_SECONDS, "its create")
-        return self._node.known(container.id)
+        await self._node.containers.until(container.id, is_made, GONE_SECONDS, "its create")
+        return self._node.containers.known(container.id)
 
     async def end_by_policy(self, id: str, reason: Reason, by: By, grace_seconds: float | None = None) -> None:
         """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own. One that is
         ending by itself is not said to have been ended by the policy."""
-        container = await self._made(await self._node.get(id))
+        container = await self._made(await self._node.containers.find(id))
         if self._node.is_ending(container):
             with contextlib.suppress(TimedOut):
-                await self._node.until(container.id, is_over(container.run), END_SEEN_SECONDS, "its end")
+                await self._node.containers.until(container.id, is_over(container.run), END_SEEN_SECONDS, "its end")
                 return
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
@@ -128,14 +130,14 @@ class Operations:
         if reason is not Reason.KILL and grace_seconds > 0 and not deaf and await self._heard(container, asked):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_seconds):
-                    await self._node.until(container.id, is_ended, None, "its end")
+                    await self._node.containers.until(container.id, is_ended, None, "its end")
                     return
         await self._signal(container, replace(asked, signal=lifecycle.SIGKILL))
         with contextlib.suppress(TimedOut):
-            await self._node.until(container.id, is_ended, STUCK_SECONDS, "its end after SIGKILL")
+            await self._node.containers.until(container.id, is_ended, STUCK_SECONDS, "its end after SIGKILL")
             return
         self.unstick(container)
-        await self._node.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
+        await self._node.containers.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
 
     async def _heard(self, container: Container, asked: Asked) -> bool:
         """False: whoever is to pass the signal on does not answer. There is no grace to wait for then, and SIGKILL has
@@ -162,7 +164,7 @@ class Operations:
                 raise
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
-        container = await self._made(await self._node.get(id))
+        container = await self._made(await self._node.containers.find(id))
         if container.phase is Phase.RESTARTING and lifecycle.stops(container.spec, signal):
             with contextlib.suppress(WrongState):  # its timer was quicker: there is somebody to signal, or will be
                 await self._node.apply(container.id, lifecycle.StopAsked(by, Reason.KILL))
@@ -214,14 +216,14 @@ class Operations:
         return False
 
     async def _running(self, id: str, phase: Phase) -> Container:
-        container = await self._node.get(id)
+        container = await self._node.containers.find(id)
         lifecycle.refuse_damaged(container)
         if container.phase is not phase:
             raise WrongState(f"{id} is {container.phase.value}, not {phase.value}", id=container.id)
         return container
 
     async def remove(self, id: str, force: bool, by: By) -> None:
-        found: Container | None = await self._node.get(id)
+        found: Container | None = await self._node.containers.find(id)
         if found is not None and found.spec.task is not None and not force:
             name = found.spec.name
             there = f"remove it there (ctr task delete {name}); with force it goes here alone"
@@ -248,7 +250,7 @@ class Operations:
                 await self._node.apply(container.id, lifecycle.RemoveAsked(by))
 
     async def _gone(self, container_id: str) -> None:
-        await self._node.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
+        await self._node.containers.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
 
     def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
         wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
@@ -261,14 +263,14 @@ class Operations:
         return shown, self._node.events.last_seq + 1
 
     async def inspect(self, id: str) -> View:
-        container = await self._node.get(id)
+        container = await self._node.containers.find(id)
         return replace(self._view(container), health=self.health_seen(container.id))
 
     def _view(self, c: Container) -> View:
         now, key = self._node.moment(), RunKey(c.id, c.run)
         return View(
             replace(c, shim=self._manager.shim_of(key)) if c.phase in LIVE else c,
-            recovering=c.id in self._node.recovering,
+            recovering=c.id in self._node.containers.recovering,
             monitored_by=self._manager.monitored_by(key) if c.phase in LIVE else "",
             log_path=bundle.log_path(self._settings.root, c),
             bundle_path=f"{bundle.directory_of(self._settings.root, c.id)}/bundle",
@@ -277,21 +279,21 @@ class Operations:
         )
 
     async def pids(self, id: str) -> tuple[int, ...]:
-        container = await self._node.get(id)
+        container = await self._node.containers.find(id)
         return await self._manager.of(container).pids(container) if container.phase in LIVE else ()
 
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
         try:
-            container = await self._node.get(id)
+            container = await self._node.containers.find(id)
         except NoSuchContainer:
             return await self._from_ledger(id, run)
         if condition == "removed":
-            await self._node.until(container.id, lambda c: c is None, None, "its removal")
+            await self._node.containers.until(container.id, lambda c: c is None, None, "its removal")
             return await self._from_ledger(container.id, 0)
         wanted = run or container.run
         if condition == "next-exit" and not run and is_over(wanted)(container):
             wanted = container.run + 1
-        now = await self._node.until(container.id, is_over(wanted), None, "its exit")
+        now = await self._node.containers.until(container.id, is_over(wanted), None, "its exit")
         last = exit_of(now)
         if last is not None and (
             last.key.run == wanted or (condition == "exited" and not run and last.key.run < wanted)
@@ -345,23 +347,23 @@ class Operations:
 
     async def _known_id(self, reference: str) -> str:
         with contextlib.suppress(NoSuchContainer):
-            return self._node.resolve(reference).id
+            return self._node.containers.resolve(reference).id
         return await self._retained(reference) or reference
 
     async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
-        container = await self._node.get(id)
+        container = await self._node.containers.find(id)
         driver = container.spec.log.driver
         if driver is None or driver not in READERS:
             raise WrongState(_no_log(container), id=container.id)
 
         async def complete(run: int) -> None:
-            await self._output_complete(container.id, run or self._node.known(container.id).run)
+            await self._output_complete(container.id, run or self._node.containers.known(container.id).run)
 
         return logs.WantedLog(bundle.log_path(self._settings.root, container), driver), complete
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""
-        await self._node.until(container_id, is_over(run), None, "its exit")
+        await self._node.containers.until(container_id, is_over(run), None, "its exit")
         gone = self._manager.shim_gone(RunKey(container_id, run))
         if gone is not None:
             await gone.wait()

@@ -71,10 +71,10 @@ class PodKeeper(Participant):
 
     def _look(self, pod_id: str) -> None:
         pause = self._node.containers.get(pod_id)
-        if pause is None or pause.spec.pod is None or pod_id in self._node.recovering or self._node.closing:
+        if pause is None or pause.spec.pod is None or pod_id in self._node.containers.recovering or self._node.closing:
             return
         for duty, container in pods.duties(pause, members_of(self._node, pod_id)):
-            if container.id not in self._at and container.id not in self._node.recovering:
+            if container.id not in self._at and container.id not in self._node.containers.recovering:
                 self._at.add(container.id)
                 self._node.spawn(self._do(duty, container, pod_id))
 
@@ -110,7 +110,9 @@ class PodKeeper(Participant):
     async def removing(self, container_id: str) -> None:
         """Before the pod's own files go: its members use them as long as there are any. The duties remove those."""
         while members := members_of(self._node, container_id):
-            await self._node.until(members[0].id, lambda c: c is None, GONE_SECONDS, "its removal with its pod")
+            await self._node.containers.until(
+                members[0].id, lambda c: c is None, GONE_SECONDS, "its removal with its pod"
+            )
 
 
 def members_of(node: Node, pod_id: str) -> list[Container]:
@@ -146,8 +148,10 @@ class PodOperations(Operations):
         except (WrongState, RuntimeFailed) as error:  # because it had ended before it could be started?
             failure = error
         if RunKey(pause.id, pause.run) in self._node.pending:
-            await self._node.until(pause.id, is_over(pause.run), DEATH_SECONDS, "the end of its pause container")
-        now = self._node.known(pause.id)
+            await self._node.containers.until(
+                pause.id, is_over(pause.run), DEATH_SECONDS, "the end of its pause container"
+            )
+        now = self._node.containers.known(pause.id)
         if pods.state(now.phase) is PodState.READY:
             return now
         if failure is not None and (now.exit is None or now.exit.by == START_FAILED):
@@ -158,16 +162,16 @@ class PodOperations(Operations):
         ) from failure
 
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:
-        pause = await self._node.get_pod(id)
+        pause = await self._node.containers.find_pod(id)
         await self._each_member(pause.id, lambda member: self.stop(member.id, timeout_seconds, by))
         stopped = await self.stop(pause.id, timeout_seconds, by)
         return self._pod_view(stopped)
 
     async def remove_pod(self, id: str, force: bool, by: By) -> None:
-        await self.remove((await self._node.get_pod(id)).id, force, by)
+        await self.remove((await self._node.containers.find_pod(id)).id, force, by)
 
     async def remove(self, id: str, force: bool, by: By) -> None:
-        found = await self._node.get(id)
+        found = await self._node.containers.find(id)
         if found.spec.pod:
             if not force and pods.state(found.phase) is PodState.READY:
                 raise WrongState(f"the pod {found.spec.name} is Ready; stop it first, or use force", id=found.id)
@@ -188,11 +192,11 @@ class PodOperations(Operations):
         return shown, self._node.events.last_seq + 1
 
     async def inspect_pod(self, id: str) -> PodView:
-        return self._pod_view(await self._node.get_pod(id))
+        return self._pod_view(await self._node.containers.find_pod(id))
 
     async def wait_members(self, id: str) -> tuple[Exit, ...]:
         with contextlib.suppress(NoSuchContainer):
-            pause = await self._node.get(id)
+            pause = await self._node.containers.find(id)
             if pause.spec.pod:
                 return await self._members_ended(pause.id)
         return ()
@@ -202,7 +206,7 @@ class PodOperations(Operations):
         seen: dict[str, Exit | None] = {}
         while new := [member for member in members_of(self._node, pod_id) if member.id not in seen]:
             for member in new:
-                now = await self._node.until(member.id, _is_over_for_good, None, "its end")
+                now = await self._node.containers.until(member.id, _is_over_for_good, None, "its end")
                 seen[member.id] = now.exit if now is not None else await self._from_ledger(member.id, 0)
         return tuple(exit_ for exit_ in seen.values() if exit_ is not None)
 

@@ -31,21 +31,21 @@ async def recover(node: Node, state: str) -> None:
 
 async def load(node: Node, state: str) -> tuple[Damaged, ...]:
     """Fill the node from its store: the containers, and what could be made of rows that cannot be read, which are
-    returned. `node.recovering` says which ones are to be looked up."""
+    returned. `node.containers.recovering` says which ones are to be looked up."""
     boot_id = node.clock.boot_id()
     whole, damaged = await node.store.load_containers()
     for container in whole:
         node.containers[container.id] = container
         settled = container.phase is Phase.EXITED and container.clean and container.boot_id == boot_id
         if not settled:
-            node.recovering[container.id] = asyncio.Event()
+            node.containers.recovering[container.id] = asyncio.Event()
     pods = salvage.pods(whole, damaged)
     for row in filter(salvage.is_possible, damaged):
         remains = replace(await _remains(node, state, row), is_pod=row.id in pods)
         container = salvage.container(row, remains, boot_id)
         log.error("a container's row cannot be read", container=row.id, name=row.name, why=container.damaged)
         node.containers[row.id] = container
-        node.recovering[row.id] = asyncio.Event()
+        node.containers.recovering[row.id] = asyncio.Event()
     for row in itertools.filterfalse(salvage.is_possible, damaged):
         log.error("a row that is no container's, passed over", id=ascii(row.id)[:200], why=row.why)
     return damaged
@@ -60,7 +60,7 @@ async def _remains(node: Node, state: str, row: Damaged) -> salvage.Remains:
 def look_up(node: Node, damaged: Collection[Damaged] = ()) -> None:
     """Begin the look-ups of what `load` has listed. `damaged`: what it has returned."""
     unread, boot_id = {row.id for row in damaged}, node.clock.boot_id()
-    for container_id in list(node.recovering):
+    for container_id in list(node.containers.recovering):
         container = node.containers[container_id]
         rebooted = container.boot_id != boot_id
         node.spawn(_find(node, container, rebooted=rebooted, is_stored=container_id not in unread))
@@ -68,8 +68,8 @@ def look_up(node: Node, damaged: Collection[Damaged] = ()) -> None:
 
 async def take_in(node: Node, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
     """One that no daemon has known: stored, then looked up like the others. StoreFailed, NameTaken."""
-    node.recovering[container.id] = asyncio.Event()
-    with undone_on_failure(lambda: node.recovering.pop(container.id).set()):
+    node.containers.recovering[container.id] = asyncio.Event()
+    with undone_on_failure(lambda: node.containers.recovering.pop(container.id).set()):
         await node.adopt(container, events)
     node.spawn(_find(node, container, rebooted=rebooted))
 
@@ -94,7 +94,7 @@ async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: 
         attempts += 1
         container = node.containers.get(container.id, container)
         node.manager.of(container).forget(container)
-    node.recovering.pop(container.id).set()
+    node.containers.recovering.pop(container.id).set()
     if (now := node.containers.get(container.id)) is not None:  # its pod was not looked at meanwhile
         node.others.changed(now)
 
@@ -132,7 +132,7 @@ async def _connect(node: Node, container: Container) -> None:
     finally:
         node.release(container.id)
     if found is Found.UNWATCHED:
-        node.unwatched.add(RunKey(container.id, container.run))
+        node.containers.unwatched.add(RunKey(container.id, container.run))
         log.error("it may run, and nothing names its process; `exitctl rm -f` ends it", container=container.id)
     elif found in (Found.NOTHING, Found.LOST):
         cause = evidence.STATE_LOST if found is Found.LOST else evidence.MONITORS_KILLED
@@ -150,9 +150,9 @@ async def _connect(node: Node, container: Container) -> None:
 async def look_at_unwatched(node: Node) -> None:
     """Of a damaged container without an init nothing reports the end but this look. For the reconcile loop; one that
     cannot be looked at now is looked at the next time."""
-    for key in tuple(node.unwatched):
+    for key in tuple(node.containers.unwatched):
         if not _may_run(node, key):
-            node.unwatched.discard(key)
+            node.containers.unwatched.discard(key)
             continue
         container = node.containers[key.container]
         try:
@@ -163,7 +163,7 @@ async def look_at_unwatched(node: Node) -> None:
             continue
         if found is Found.UNWATCHED:
             continue
-        node.unwatched.discard(key)
+        node.containers.unwatched.discard(key)
         if found is Found.NOTHING and _may_run(node, key):
             now_ns = node.clock.now_ns()
             report = Report(Unknown(ROW_DAMAGED), Source.NONE, container.init, now_ns, at_is_found=True)

@@ -56,9 +56,9 @@ class StreamDesk:
         return await control.counters_of(path_of(self._state, container.id, container.run))
 
     async def _target(self, id: str, exec_id: str) -> AttachTarget:
-        container = await self._node.get(id)
-        await self._node.until(container.id, is_made, GONE_SECONDS, "its create")
-        container = self._node.known(container.id)
+        container = await self._node.containers.find(id)
+        await self._node.containers.until(container.id, is_made, GONE_SECONDS, "its create")
+        container = self._node.containers.known(container.id)
         if exec_id:
             orders = self._orders(RunKey(container.id, container.run, exec_id))
             return replace(await self._execs(container, exec_id), orders=orders)
@@ -70,6 +70,6 @@ class StreamDesk:
             directory=path_of(self._state, container.id, run),
             tty=container.spec.tty,
             stdin=container.spec.stdin,
-            over=lambda: self._node.until(container.id, is_over(run), None, "its exit"),
+            over=lambda: self._node.containers.until(container.id, is_over(run), None, "its exit"),
             orders=self._orders(RunKey(container.id, run)),
         )

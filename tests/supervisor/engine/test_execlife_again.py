@@ -67,7 +67,7 @@ async def test_an_exec_goes_on_under_the_next_daemon(tmp_path: Path) -> None:
     e = await left_behind(tmp_path)
     async with again(tmp_path) as x:
         await looked_up(x)
-        await until(lambda: not x.w.node.recovering, "the look-up")
+        await until(lambda: not x.w.node.containers.recovering, "the look-up")
         assert x.execs.of(x.id) == (e,)
         assert list(x.execs.keys()) == [e.key]
         x.ends(e.key, Exited(9))
@@ -97,7 +97,7 @@ async def test_a_look_up_that_fails_is_tried_again(tmp_path: Path) -> None:
     async with again(tmp_path) as x:
         x.manager.fails["connect"] = [ShimFailed("no descriptors")]
         await looked_up(x)
-        await until(lambda: not x.w.node.recovering, "the look-up")
+        await until(lambda: not x.w.node.containers.recovering, "the look-up")
         assert x.manager.calls == [("connect", e.key.exec_id)] * 2
 
 
@@ -137,7 +137,7 @@ async def test_a_limit_that_is_far_away_is_armed_again(tmp_path: Path) -> None:
     e = await left_behind(tmp_path, LONG)
     async with again(tmp_path) as x:
         await looked_up(x)
-        await until(lambda: not x.w.node.recovering, "the look-up")
+        await until(lambda: not x.w.node.containers.recovering, "the look-up")
         live = x.execs.get(x.id, e.key.exec_id)
         assert live is not None and live.timer is not None
         assert "signal 9 all" not in x.manager.names()
@@ -183,7 +183,7 @@ async def test_what_a_shim_has_begun_goes_on_under_the_next_daemon(tmp_path: Pat
     async with again(tmp_path) as x:
         x.manager.begun = Process(50, 5)
         await looked_up(x)
-        await until(lambda: not x.w.node.recovering, "the look-up")
+        await until(lambda: not x.w.node.containers.recovering, "the look-up")
         (e,) = x.execs.of(x.id)
         assert (e.phase, e.init) == (ExecPhase.RUNNING, Process(50, 5))
         assert x.manager.names().count("connect") == 1
@@ -203,7 +203,7 @@ async def test_a_row_that_cannot_be_read_makes_no_path_of_an_id_that_no_exec_has
         database.execute("INSERT INTO execs VALUES (?, -1, 'good', 'x')", (container,))
     async with again(tmp_path) as x:
         await looked_up(x)
-        await until(lambda: not x.w.node.recovering and not x.w.node.background, "the look-up")
+        await until(lambda: not x.w.node.containers.recovering and not x.w.node.background, "the look-up")
         assert list(x.execs.keys()) == []
         assert x.execs._live == {}
         assert await all_exits(x.w.store) == []

@@ -50,7 +50,7 @@ async def test_an_exec_waits_for_a_start_that_is_under_way(tmp_path: Path) -> No
         x.w.node.containers[x.id] = replace(x.container, phase=Phase.CREATED)
         await x.w.node.apply(x.id, StartAsked(USER))
         beginning = asyncio.create_task(o.exec("web", SPEC, USER))
-        await until(lambda: len(x.w.node.changes) == 1, "it waits")
+        await until(lambda: len(x.w.node.containers.changes) == 1, "it waits")
         assert x.manager.calls == []
         await x.w.node.apply(x.id, Started(5))
         assert (await beginning).key.container == x.id

@@ -76,7 +76,7 @@ def test_what_lies_there_at_the_start_is_adopted_with_its_events(tmp_path: Path)
         async with alive() as init:
             Handmade(t.state, "box", name="web").made(init).started()
             t.begin()
-            await until(lambda: "box" in t.node.containers and "box" not in t.node.recovering, "adoption")
+            await until(lambda: "box" in t.node.containers and "box" not in t.node.containers.recovering, "adoption")
             c = t.node.containers["box"]
             assert (c.spec.name, c.phase, c.init, c.started_ns) == ("web", Phase.RUNNING, init, 5)
             assert (c.spec.bundle, c.spec.restart.policy.value) == ("/bundle", "no")
@@ -116,7 +116,7 @@ def test_one_that_nobody_started_is_adopted_by_time_as_created_and_can_be_starte
         async with alive() as init:
             Handmade(t.state, "box").made(init)
             t.begin()
-            await until(lambda: "box" in t.node.containers and not t.node.recovering, "adoption")
+            await until(lambda: "box" in t.node.containers and not t.node.containers.recovering, "adoption")
             assert [c.phase for c in t.node.containers.values()] == [Phase.CREATED]
             assert await t.world.event_types() == ["create"]
             await t.node.launch("box")
@@ -283,7 +283,7 @@ def test_a_store_that_refuses_is_asked_again_and_nothing_is_shown_before(
         async with alive() as init:
             Handmade(t.state, "box").made(init).started()
             t.begin()
-            await until(lambda: "box" in t.node.containers and not t.node.recovering, "adoption")
+            await until(lambda: "box" in t.node.containers and not t.node.containers.recovering, "adoption")
             assert t.world.store.refusals == 0
             assert await t.world.event_types() == ["create", "start"]
 
@@ -296,7 +296,7 @@ def test_twenty_at_once_are_all_adopted_once(tmp_path: Path) -> None:
         async with alive() as init:
             for number in range(20):
                 Handmade(t.state, f"box{number}").made(init).started()
-            await until(lambda: len(t.node.containers) == 20 and not t.node.recovering, "adoption")
+            await until(lambda: len(t.node.containers) == 20 and not t.node.containers.recovering, "adoption")
             await t.settled()
             assert sorted(await t.world.event_types()) == ["create"] * 20 + ["start"] * 20
             assert t.world.manager.count("connect") == 20
@@ -361,7 +361,7 @@ def test_a_refused_commit_leaves_no_half_known_container(tmp_path: Path) -> None
         async with alive() as init:
             Handmade(t.state, "box").made(init).started()
             await t.foundlings._visit("box")
-            assert (t.node.containers, t.node.recovering) == ({}, {})
+            assert (t.node.containers, t.node.containers.recovering) == ({}, {})
             await t.foundlings.look_at_all()
             assert "box" in t.node.containers
 

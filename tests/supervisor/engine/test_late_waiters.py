@@ -86,7 +86,7 @@ async def test_the_next_holder_of_the_name_is_meant_as_soon_as_there_is_one(tmp_
         await s.gone(7)
         second = await s.world.running(SHORT)
         waiting = asyncio.create_task(s.code("web"))
-        await until(lambda: len(s.world.node.changes))
+        await until(lambda: len(s.world.node.containers.changes))
         s.world.manager.ends(second, status=Exited(8))
         assert await waiting == 8
         await until(lambda: not s.world.node.containers)

@@ -38,12 +38,12 @@ def test_a_whole_life_is_stored_shown_and_told_in_order(tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             id = await w.running(WEB)
             w.manager.ends(id, status=Exited(43))
-            ended = await w.node.until(id, is_over(1), LIMIT_SECONDS, "its exit")
+            ended = await w.node.containers.until(id, is_over(1), LIMIT_SECONDS, "its exit")
             exit = exit_of(ended)
             assert exit is not None and (exit.status, exit.key) == (Exited(43), RunKey(id, 1))
             await settled(w, id)
             await w.node.apply(id, lifecycle.RemoveAsked(USER))
-            assert await w.node.until(id, lambda c: c is None, LIMIT_SECONDS, "its removal") is None
+            assert await w.node.containers.until(id, lambda c: c is None, LIMIT_SECONDS, "its removal") is None
             assert await w.event_types() == ["create", "start", "exit", "remove"]
             assert await w.store.exits() == [exit]
             assert await w.store.load() == ()
@@ -60,7 +60,7 @@ def test_a_waiter_is_woken_after_the_exit_is_stored_and_published(tmp_path: Path
             id = await w.running(WEB)
 
             async def client() -> tuple[int, int]:
-                await w.node.until(id, is_ended, LIMIT_SECONDS, "its exit")
+                await w.node.containers.until(id, is_ended, LIMIT_SECONDS, "its exit")
                 return len(await w.store.exits()), w.events.last_seq
 
             waiting = asyncio.create_task(client())
@@ -81,7 +81,7 @@ def test_an_end_is_stored_when_whoever_init_has_left_is_dead_or_cannot_be_ended(
             await until(lambda: w.manager.rest_asked == [id], "the end of the rest is asked for")
             assert await w.store.exits() == [] and phase(w, id) is Phase.RUNNING
             gate.set()
-            await w.node.until(id, is_over(1), LIMIT_SECONDS, "its exit")
+            await w.node.containers.until(id, is_over(1), LIMIT_SECONDS, "its exit")
             assert len(await w.store.exits()) == 1
 
     asyncio.run(main())
@@ -92,7 +92,7 @@ def test_how_many_could_not_be_killed_is_part_of_the_end(tmp_path: Path) -> None
         async with world(tmp_path) as w:
             id, w.manager.left_behind = await w.running(WEB), 2
             w.manager.ends(id)
-            await w.node.until(id, is_over(1), LIMIT_SECONDS, "its exit")
+            await w.node.containers.until(id, is_over(1), LIMIT_SECONDS, "its exit")
             assert [exit_.left_behind for exit_ in await w.store.exits()] == [2]
 
     asyncio.run(main())
@@ -190,7 +190,7 @@ def test_a_refused_commit_keeps_the_exit_pending_and_health_down_until_it_is_sto
     async def main() -> None:
         async with world(tmp_path) as w:
             id = await w.running(WEB)
-            waiting = asyncio.create_task(w.node.until(id, is_ended, LIMIT_SECONDS, "its exit"))
+            waiting = asyncio.create_task(w.node.containers.until(id, is_ended, LIMIT_SECONDS, "its exit"))
             w.store.refusals = sys.maxsize
             w.manager.ends(id, status=Exited(43))
             await until(lambda: w.health == [False])
@@ -256,7 +256,7 @@ def test_files_are_removed_until_it_works_and_the_id_is_free_only_then(tmp_path:
             id = await w.running(replace(WEB, auto_remove=True))
             w.manager.discard_fails = [OSError(16, "busy"), ShimFailed("mounted")]
             w.manager.ends(id)
-            await w.node.until(id, lambda c: c is None, LIMIT_SECONDS, "its removal")
+            await w.node.containers.until(id, lambda c: c is None, LIMIT_SECONDS, "its removal")
             assert w.manager.discarded == [id]
             assert w.node._turns == {}
 
@@ -348,15 +348,17 @@ def test_ten_thousand_waiters_are_all_told_of_one_exit_and_leave_nothing(tmp_pat
     async def main() -> None:
         async with world(tmp_path) as w:
             id = await w.running(WEB)
-            waiting = [asyncio.create_task(w.node.until(id, is_over(1), None, "its exit")) for _ in range(10_000)]
-            await until(lambda: len(w.node.changes) == 10_000)
+            waiting = [
+                asyncio.create_task(w.node.containers.until(id, is_over(1), None, "its exit")) for _ in range(10_000)
+            ]
+            await until(lambda: len(w.node.containers.changes) == 10_000)
             for task in waiting[::2]:
                 task.cancel()
             w.manager.ends(id, status=Exited(43))
             found = await asyncio.gather(*waiting, return_exceptions=True)
             assert sum(isinstance(each, asyncio.CancelledError) for each in found) == 5_000
             assert len({id_of for each in found if not isinstance(each, BaseException) and (id_of := each)}) == 1
-            assert len(w.node.changes) == 0
+            assert len(w.node.containers.changes) == 0
 
     asyncio.run(main())
 

@@ -27,9 +27,9 @@ def test_names_are_taken_once_and_given_to_who_has_none(tmp_path: Path) -> None:
             elsewhere = await w.node.add(replace(WEB, namespace="k8s"))
             nameless = await w.node.add(Spec(name=""))
             assert nameless.spec.name == nameless.id[:12]
-            assert w.node.resolve("web") is w.node.containers[first.id]
-            assert w.node.resolve(elsewhere.id) is w.node.containers[elsewhere.id]
-            assert w.node.by_name("default", "") is None
+            assert w.node.containers.resolve("web") is w.node.containers[first.id]
+            assert w.node.containers.resolve(elsewhere.id) is w.node.containers[elsewhere.id]
+            assert w.node.containers.named("default", "") is None
 
     asyncio.run(main())
 
@@ -41,11 +41,11 @@ def test_a_task_of_containerds_has_a_name_of_its_own_and_a_word_that_names_both_
             with pytest.raises(NameTaken):
                 await w.node.add(replace(WEB, task=Task("/other")))
             with pytest.raises(AmbiguousId, match=f"{own.id[:12]}.* task .*{task.id[:12]}"):
-                w.node.resolve("web")
-            assert [w.node.resolve(each.id[:12]).id for each in (own, task)] == [own.id, task.id]
+                w.node.containers.resolve("web")
+            assert [w.node.containers.resolve(each.id[:12]).id for each in (own, task)] == [own.id, task.id]
             elsewhere = await w.node.add(replace(WEB, name="box", task=Task("/bundle")))
-            assert w.node.resolve("box").id == elsewhere.id
-            assert w.node.by_name("default", "box") is None
+            assert w.node.containers.resolve("box").id == elsewhere.id
+            assert w.node.containers.named("default", "box") is None
             assert {each.id for each in await w.store.load()} == {own.id, task.id, elsewhere.id}
 
     asyncio.run(main())
@@ -82,13 +82,13 @@ def test_a_container_is_found_by_id_name_and_unique_prefix(tmp_path: Path) -> No
             container = await w.node.add(WEB)
             for id in ("abc1", "abc2"):
                 w.node.containers[id] = replace(container, id=id, spec=Spec(name=id[::-1]))
-            assert w.node.resolve(container.id[:20]).id == container.id
-            assert w.node.resolve("abc1").id == "abc1"
+            assert w.node.containers.resolve(container.id[:20]).id == container.id
+            assert w.node.containers.resolve("abc1").id == "abc1"
             with pytest.raises(AmbiguousId):
-                w.node.resolve("abc")
+                w.node.containers.resolve("abc")
             for nobody in ("", "x" * 64):
                 with pytest.raises(NoSuchContainer):
-                    w.node.resolve(nobody)
+                    w.node.containers.resolve(nobody)
             with pytest.raises(NoSuchContainer):
                 await w.node.apply("nobody", lifecycle.Cleaned())
             assert "nobody" not in w.node._turns
@@ -102,16 +102,16 @@ def test_a_container_that_is_looked_up_is_waited_for_within_a_limit(
     async def main() -> None:
         async with world(tmp_path) as w:
             container = await w.node.add(WEB)
-            w.node.recovering[container.id] = asyncio.Event()
-            waiting = asyncio.create_task(w.node.get("web"))
+            w.node.containers.recovering[container.id] = asyncio.Event()
+            waiting = asyncio.create_task(w.node.containers.find("web"))
             await asyncio.sleep(0)
             assert not waiting.done()
-            w.node.recovering[container.id].set()
+            w.node.containers.recovering[container.id].set()
             assert (await waiting).id == container.id
-            w.node.recovering[container.id] = asyncio.Event()
+            w.node.containers.recovering[container.id] = asyncio.Event()
             monkeypatch.setattr(containers, "RECOVERY_SECONDS", 0.01)
             with pytest.raises(Recovering):
-                await w.node.get("web")
+                await w.node.containers.find("web")
 
     asyncio.run(main())
 
@@ -121,7 +121,7 @@ def test_waiting_has_a_limit_that_names_what_did_not_come(tmp_path: Path) -> Non
         async with world(tmp_path) as w:
             id = await w.running(WEB)
             with pytest.raises(TimedOut, match="its end took longer"):
-                await w.node.until(id, is_ended, 0.01, "its end")
-            assert len(w.node.changes) == 0
+                await w.node.containers.until(id, is_ended, 0.01, "its end")
+            assert len(w.node.containers.changes) == 0
 
     asyncio.run(main())

@@ -415,11 +415,11 @@ def test_a_waiter_that_goes_away_leaves_nothing(tmp_path: Path) -> None:
         async with serving(tmp_path) as (w, o):
             id = await running(w, o)
             waiting = [asyncio.create_task(o.wait(id, word, 0)) for word in ("exited", "next-exit", "removed")]
-            await until(lambda: len(w.node.changes) == 3)
+            await until(lambda: len(w.node.containers.changes) == 3)
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
-            assert len(w.node.changes) == 0
+            assert len(w.node.containers.changes) == 0
 
     asyncio.run(main())
 

@@ -348,10 +348,10 @@ async def test_a_member_joins_its_pod_only_after_that_has_been_looked_up(tmp_pat
         joined = await member(o, pause)
         w.manager.ends(joined.id)
         await until(lambda: now(w, joined).phase is Phase.EXITED and now(w, joined).clean)
-        looked_up = w.node.recovering[pause.id] = asyncio.Event()
+        looked_up = w.node.containers.recovering[pause.id] = asyncio.Event()
         starting = asyncio.ensure_future(o.start(joined.id, USER))
         await until(lambda: now(w, joined).phase is Phase.CREATING)
         assert [call[1] for call in w.manager.calls if call[0] == "create"] == [pause.id, joined.id]
-        del w.node.recovering[pause.id]
+        del w.node.containers.recovering[pause.id]
         looked_up.set()
         assert (await starting).phase is Phase.RUNNING

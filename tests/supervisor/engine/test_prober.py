@@ -295,10 +295,10 @@ async def test_a_daemon_that_finds_it_running_goes_on_without_telling_what_was_t
         r.prober.close()
         again = Probes()
         prober = Prober(r.world.node, again.run, r.end)
-        r.world.node.recovering[id] = asyncio.Event()
+        r.world.node.containers.recovering[id] = asyncio.Event()
         prober.changed(found)
         assert prober.seen(id) is None  # it is being looked up still
-        del r.world.node.recovering[id]
+        del r.world.node.containers.recovering[id]
         prober.changed(found)
         again.answers += [GOOD, BAD]
         await until(lambda: r.status(id) is HealthStatus.UNHEALTHY)

@@ -26,7 +26,7 @@ async def recovered(w: World, *stored: Container) -> None:
     await w.store.commit(Transaction(tuple(stored)))
     await recover(w.node, "")
     assert set(w.node.containers) == {each.id for each in stored}
-    await until(lambda: not w.node.recovering and not w.node.background, "the look-up")
+    await until(lambda: not w.node.containers.recovering and not w.node.background, "the look-up")
 
 
 def calls(w: World) -> list[str]:
@@ -104,7 +104,7 @@ def test_whoever_follows_changes_is_told_once_a_container_has_been_looked_up(tmp
 
             class Listener(Participant):
                 def changed(self, container: Container) -> None:
-                    told.append((container.id, container.id in w.node.recovering))
+                    told.append((container.id, container.id in w.node.containers.recovering))
 
             w.node.join(Listener())
             await recovered(w, container())
@@ -215,7 +215,7 @@ def test_after_a_reboot_the_policy_looks_at_ended_containers_once(
         if not comes_back:
             async with world(tmp_path, boot="new") as w:
                 await recover(w.node, "")
-                assert not w.node.recovering
+                assert not w.node.containers.recovering
 
     asyncio.run(main())
 
@@ -255,9 +255,9 @@ def test_a_look_up_that_fails_is_tried_again_and_the_container_shown_as_recoveri
             await w.store.commit(Transaction((container(phase),)))
             await recover(w.node, "")
             await until(lambda: w.manager.count("connect"))
-            assert "c1" in w.node.recovering
+            assert "c1" in w.node.containers.recovering
             w.manager.gates["connect"].set()
-            await until(lambda: not w.node.recovering)
+            await until(lambda: not w.node.containers.recovering)
             assert calls(w)[:5] == ["connect", "forget", "connect", "forget", "connect"]
 
     asyncio.run(main())
@@ -273,10 +273,10 @@ def test_one_silent_look_up_holds_up_nobody_else_and_has_a_limit(
             monkeypatch.setattr(recovery, "FIND_SECONDS", 0.05)
             await w.store.commit(Transaction((silent, replace(container(Phase.EXITED), clean=False))))
             await recover(w.node, "")
-            await until(lambda: set(w.node.recovering) == {"silent"})
+            await until(lambda: set(w.node.containers.recovering) == {"silent"})
             await until(lambda: w.manager.count("connect") >= 3)  # given up and begun again
             w.manager.gates["connect"].set()
-            await until(lambda: not w.node.recovering)
+            await until(lambda: not w.node.containers.recovering)
 
     asyncio.run(main())
 
@@ -306,7 +306,7 @@ def test_two_hundred_containers_are_looked_up_at_once(tmp_path: Path) -> None:
             await recover(w.node, "")
             await until(lambda: w.manager.count("connect") == 200)
             w.manager.gates["connect"].set()
-            await until(lambda: not w.node.recovering)
+            await until(lambda: not w.node.containers.recovering)
 
     asyncio.run(main())
 
@@ -327,7 +327,7 @@ def test_what_nothing_watches_is_looked_at_until_it_has_gone(tmp_path: Path) -> 
             await until(lambda: not w.node.background, "the end")
             (exit,) = await w.store.exits()
             assert (exit.status, exit.source, exit.at_is_found) == (Unknown("row-damaged"), Source.NONE, True)
-            assert (calls(w).count("connect"), w.node.unwatched) == (5, set())
+            assert (calls(w).count("connect"), w.node.containers.unwatched) == (5, set())
 
     asyncio.run(main())
 
@@ -345,6 +345,6 @@ def test_what_has_ended_otherwise_is_not_looked_at_any_more(tmp_path: Path, how:
                 w.node.containers["c1"] = replace(now, phase=Phase.EXITED) if how == "ended" else replace(now, run=2)
             w.manager.found["c1"] = Found.NOTHING
             await recovery.look_at_unwatched(w.node)
-            assert (calls(w), w.node.unwatched, await w.store.exits()) == (["connect"], set(), [])
+            assert (calls(w), w.node.containers.unwatched, await w.store.exits()) == (["connect"], set(), [])
 
     asyncio.run(main())

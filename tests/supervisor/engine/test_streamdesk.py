@@ -53,7 +53,7 @@ async def test_a_container_that_has_ended_has_no_streams(tmp_path: Path) -> None
         container = await made.running(INTERACTIVE)
         desk = desk_of(made, tmp_path)
         made.manager.ends(container)
-        await made.node.until(container, lambda c: c is not None and c.phase is Phase.EXITED, 5, "its end")
+        await made.node.containers.until(container, lambda c: c is not None and c.phase is Phase.EXITED, 5, "its end")
         with pytest.raises(WrongState, match="exited: it has no standard streams now"):
             await desk.attach("interactive", "", WantedStreams())
 
@@ -68,7 +68,7 @@ async def test_orders_reach_the_shim_of_the_current_run(tmp_path: Path) -> None:
             await desk.close_stdin("interactive", "")
             await desk.reopen_log("interactive")
             assert (one.asked, other.asked) == ([("resize", "4", "5")], [("close-stdin",), ("reopen-log",)])
-            counters = await desk.counters(made.node.known(on_tty))
+            counters = await desk.counters(made.node.containers.known(on_tty))
             assert counters is not None
 
 
@@ -95,7 +95,7 @@ async def test_a_shim_that_is_not_there_is_an_error_for_orders_and_none_for_coun
         desk = desk_of(made, tmp_path)
         with pytest.raises(ShimFailed, match="no shim listens"):
             await desk.close_stdin(container, "")
-        assert await desk.counters(made.node.known(container)) is None
+        assert await desk.counters(made.node.containers.known(container)) is None
 
 
 @in_loop
@@ -107,7 +107,7 @@ async def test_an_exec_is_its_owners_to_find(tmp_path: Path) -> None:
         async def found(of: Container, exec_id: str) -> AttachTarget:
             assert (of.id, exec_id) == (container, "e1")
             return AttachTarget(
-                "e1", str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it")
+                "e1", str(its_own), True, True, lambda: made.node.containers.until("none", lambda c: False, 9, "it")
             )
 
         desk = StreamDesk(made.node, str(tmp_path), found)
@@ -136,7 +136,7 @@ async def test_a_run_says_who_takes_the_orders(tmp_path: Path) -> None:
 
     async def found(of: Container, exec_id: str) -> AttachTarget:
         return AttachTarget(
-            exec_id, str(its_own), True, True, lambda: made.node.until("none", lambda c: False, 9, "it")
+            exec_id, str(its_own), True, True, lambda: made.node.containers.until("none", lambda c: False, 9, "it")
         )
 
     async with world(tmp_path) as made:
