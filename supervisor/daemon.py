@@ -30,18 +30,22 @@ from supervisor.api.server import ApiServer
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Config, Limits
 from supervisor.containerd import adapter
+from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd, with_log, with_runtime
+from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.health_checks import Prober, Probing
 from supervisor.engine.imagedesk import ImageDesk, pause_root
+from supervisor.engine.ledger import Ledger
 from supervisor.engine.node import Node
-from supervisor.engine.operations import Settings
-from supervisor.engine.pods import PodKeeper
+from supervisor.engine.operations import Operations, Settings
+from supervisor.engine.pods import PodKeeper, PodOperations
 from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.streamdesk import StreamDesk
+from supervisor.engine.views import Views
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
@@ -264,13 +268,18 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(desk.close)
         about = partial(_info, configuration, node, keeper, evidence, kernel)
         admission = Admission(node, desk, lambda spec: _settled(spec, settings.now()))
-        operations = ExecOperations(node, manager, settings, about, admission)
-        operations.execs = execs
-        pod_keeper = PodKeeper(node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
-        prober = _keep_checks(stack, node, execs, operations)
+        ending = Ending(node, manager, execs)
+        prober = Prober(node, Probing(node, execs).run, ending.by_policy)
+        stack.callback(prober.close)
+        views = Views(node, manager, execs, settings.root, settings.state)
+        ledger = Ledger(store, clock, lambda: settings.now().retention)
+        operations = Operations(node, manager, admission, ending, prober, views, ledger, about)
+        pods = PodOperations(node, operations, views, ledger)
+        exec_calls = ExecOperations(node.containers, store, execs, ledger)
+        pod_keeper = PodKeeper(node, operations, ending)
         asides = adapter.Asides()
-        tasks = adapter.Tasks(node, settings.state, asides)
-        node.join(tasks, execs, pod_keeper, prober, desk)
+        task_execs = TaskExecs(node, exec_calls, execs, asides)
+        node.join(adapter.Tasks(node, task_execs, settings.state, asides), execs, pod_keeper, prober, desk)
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
         await execs.load(settings.state)
@@ -281,13 +290,14 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
         )
         reloads = Reloads(configuration, inotify)
-        streams = StreamDesk(node, settings.state, operations.target, manager.orders)
+        streams = StreamDesk(node, settings.state, exec_calls.target, manager.orders)
         watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
-        doors = Doors(operations, operations, operations, desk, inotify, streams=streams, watches=watches)
-        parts = adapter.AdapterParts(node, manager, operations, streams, settings.state, asides)
-        await adapter.serve(stack, parts, tasks, inotify)
+        doors = Doors(operations, pods, exec_calls, desk, inotify, streams=streams, watches=watches)
+        engine = (node, manager, operations, ending, execs)
+        parts = adapter.AdapterParts(*engine, task_execs, streams, settings.state, asides)
+        await adapter.serve(stack, parts, inotify)
         await _serve_api(stack, settings, node, doors, health, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
@@ -351,13 +361,6 @@ def _watch_desk(
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }
     return WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
-
-
-def _keep_checks(stack: contextlib.AsyncExitStack, node: Node, execs: Execs, operations: ExecOperations) -> Prober:
-    prober = Prober(node, Probing(node, execs).run, operations.end_by_policy)
-    stack.callback(prober.close)
-    operations.health_seen, operations.resting = prober.seen, prober.resting
-    return prober
 
 
 def _settled(spec: Spec, config: Config) -> Spec:

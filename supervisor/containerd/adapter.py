@@ -23,12 +23,12 @@ __all__ = ["AdapterParts", "Asides", "Tasks", "serve"]
 class Tasks(Participant):
     """Before containers are looked up: what a crash has left of one is removed then."""
 
-    def __init__(self, node: Node, state: str, asides: Asides) -> None:
+    def __init__(self, node: Node, execs: TaskExecs, state: str, asides: Asides) -> None:
         self._node = node
         self._state = state
         self._asides = asides
+        self._execs = execs
         self._held = Held()
-        self.execs: TaskExecs | None = None  # from `serve` on
 
     async def before_make(self, container_id: str) -> None:
         await making.mount(self._node.containers.known(container_id), self._asides)
@@ -48,21 +48,18 @@ class Tasks(Participant):
     async def discarded(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:
             await making.unmount(container, self._asides)
-        if self.execs is not None:
-            self.execs.forget(container_id)
+        self._execs.forget(container_id)
 
 
-async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, tasks: Tasks, inotify: Inotify) -> None:
+async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, inotify: Inotify) -> None:
     """CannotStart. When the containers are listed; ends with the stack. containerd is told of its tasks from when it is
     known which of them it has given up."""
     publisher = Publisher(parts.node.events, parts.state, parts.node.clock.boot_id())
     stack.push_async_callback(publisher.close)
-    turns, execs = Turns(), TaskExecs(parts.node, parts.operations, parts.asides)
-    service = TaskService(parts, execs)
+    turns, service = Turns(), TaskService(parts)
     ends = Ends(parts.node, service, turns, publisher, parts.state, parts.asides)
     door = Door(parts.node, service, ends, turns, publisher, parts.state)
-    tasks.execs = execs
-    await execs.load()
+    await parts.task_execs.load()
     await door.start(inotify)
     stack.push_async_callback(door.stop)
     publisher.begin()

@@ -10,6 +10,7 @@ from protos.containerd import task_pb2 as pb
 from supervisor.containerd import making, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import CREATED, Op, TaskLook, check
+from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.node import Node
 from supervisor.model import lifecycle
@@ -40,9 +41,10 @@ class Kept:
 class TaskExecs:
     """Of all tasks; belongs to the node's event loop."""
 
-    def __init__(self, node: Node, operations: ExecOperations, asides: making.Asides) -> None:
+    def __init__(self, node: Node, operations: ExecOperations, execs: Execs, asides: making.Asides) -> None:
         self._node = node
         self._operations = operations
+        self._execs = execs
         self._asides = asides
         self._of: dict[str, dict[str, Kept]] = {}  # by container
 
@@ -83,7 +85,7 @@ class TaskExecs:
     def pids(self, c: Container) -> dict[int, str]:
         """The names of the execs by their first processes."""
         names = {kept.fact.run_as: name for name, kept in self._of.get(c.id, {}).items()}
-        there = self._operations.execs.of(c.id) if names else ()
+        there = self._execs.of(c.id) if names else ()
         return {e.init.pid: names[e.key.exec_id] for e in there if e.init is not None and e.key.exec_id in names}
 
     def _get(self, c: Container, name: str) -> Kept:
@@ -93,7 +95,7 @@ class TaskExecs:
         return kept
 
     def _running(self, fact: TaskExec) -> Exec | None:
-        live = self._operations.execs.get(fact.container, fact.run_as) if fact.run_as else None
+        live = self._execs.get(fact.container, fact.run_as) if fact.run_as else None
         return live.exec if live is not None else None
 
     # -- it begins
@@ -204,7 +206,7 @@ class TaskExecs:
         kept = self._get(c, name)
         seen = await self._look(kept)
         check(Op.DELETE, seen.status, name)
-        live = self._operations.execs.get(c.id, kept.fact.run_as) if kept.fact.run_as else None
+        live = self._execs.get(c.id, kept.fact.run_as) if kept.fact.run_as else None
         if live is not None:
             try:
                 async with asyncio.timeout(GONE_SECONDS):

@@ -14,8 +14,10 @@ from supervisor.containerd.callers import Caller
 from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.tasks import STOPPED, Op, TaskLook, check, look
 from supervisor.engine.containers import exit_of, is_over
-from supervisor.engine.execops import ExecOperations
+from supervisor.engine.ending import Ending
+from supervisor.engine.execlife import Execs
 from supervisor.engine.node import GONE_SECONDS, Node
+from supervisor.engine.operations import Operations
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
@@ -35,7 +37,10 @@ class AdapterParts:
 
     node: Node
     manager: ContainerRuntimes
-    operations: ExecOperations
+    operations: Operations
+    ending: Ending
+    execs: Execs
+    task_execs: TaskExecs
     streams: StreamDesk
     state: str
     asides: making.Asides
@@ -44,14 +49,16 @@ class AdapterParts:
 class TaskService:
     """One for all relays; belongs to the node's event loop. Its methods raise CallFailed and ExitdError."""
 
-    def __init__(self, parts: AdapterParts, execs: TaskExecs) -> None:
+    def __init__(self, parts: AdapterParts) -> None:
         self._node = parts.node
         self._manager = parts.manager
         self._operations = parts.operations
+        self._ending = parts.ending
+        self._live = parts.execs
         self._streams = parts.streams
         self._state = parts.state
         self._asides = parts.asides
-        self.execs = execs
+        self.execs = parts.task_execs
         self._making: dict[str, int] = {}  # creates under way, by relay
         self._last: dict[str, bytes] = {}  # readings of who runs, for when it does not any more
 
@@ -186,7 +193,7 @@ class TaskService:
     async def remove(self, c: Container, by: By, key: str) -> TaskLook:
         """Ends what has not ended; nothing of it is left when this returns what is to be told of its end."""
         if c.phase in LIVE:
-            await self._operations.end_by_policy(c.id, Reason.KILL, by, 0)
+            await self._ending.by_policy(c.id, Reason.KILL, by, 0)
         try:
             now = await self._node.apply(c.id, RemoveAsked(by, key))
         except (NoSuchContainer, WrongState):
@@ -335,5 +342,5 @@ class TaskService:
         """Whether or not that is stored."""
         if not run_as:
             return self._node.is_ending(c)
-        live = self._operations.execs.get(c.id, run_as)
+        live = self._live.get(c.id, run_as)
         return live is None or live.exec.init is None or procfs.is_ending(live.exec.init)

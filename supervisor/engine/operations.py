@@ -1,33 +1,32 @@
-"""What callers ask for, in terms of the node's steps: each a short story with limits, each safe to ask again."""
+"""What callers ask of containers, in terms of the node's steps: short stories with limits, each safe to ask again."""
 
 import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import structlog
 
-from supervisor.config.settings import Config, Retention
+from supervisor.config.settings import Config
 from supervisor.engine.admission import Admission
-from supervisor.engine.containers import exit_of, is_ended, is_made, is_over
-from supervisor.engine.node import END_SEEN_SECONDS, GONE_SECONDS, Node
-from supervisor.model import filters, lifecycle
-from supervisor.model.errors import AmbiguousId, ExitdError, NoSuchContainer, TimedOut, WrongState
-from supervisor.model.health import Health
-from supervisor.model.values import LIVE, Asked, BootTime, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
+from supervisor.engine.containers import Containers, exit_of, is_over
+from supervisor.engine.ending import Ending, made
+from supervisor.engine.health_checks import Prober
+from supervisor.engine.ledger import Ledger
+from supervisor.engine.node import GONE_SECONDS, Node
+from supervisor.engine.views import Views
+from supervisor.model import filters, lifecycle, pods
+from supervisor.model.errors import ExitdError, NoSuchContainer, TimedOut, WrongState
+from supervisor.model.pods import PodState
+from supervisor.model.values import LIVE, Asked, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
 from supervisor.model.views import Info, View
-from supervisor.monitor.rundir import path_of
 from supervisor.runtime.managers import ContainerRuntimes
-from supervisor.runtime.oci import bundle
 from supervisor.store.events import Item
 from supervisor.streams import logs
 from supervisor.streams.logline import READERS
 from supervisor.system import room
-
-STUCK_SECONDS = 2.0  # from SIGKILL to the search for who keeps init from dying
-DEATH_SECONDS = 10.0  # from then to the stored exit
 
 log = structlog.get_logger(__name__)
 
@@ -46,15 +45,25 @@ class Operations:
     """Implements `supervisor.api.doors.NodeCalls`."""
 
     def __init__(
-        self, node: Node, manager: ContainerRuntimes, settings: Settings, info: Callable[[], Info], admission: Admission
+        self,
+        node: Node,
+        manager: ContainerRuntimes,
+        admission: Admission,
+        ending: Ending,
+        prober: Prober,
+        views: Views,
+        ledger: Ledger,
+        info: Callable[[], Info],
     ) -> None:
         self._node = node
+        self._containers = node.containers
         self._manager = manager
-        self._settings = settings
-        self._info = info
         self._admission = admission
-        self.health_seen: Callable[[str], Health | None] = lambda container_id: None
-        self.resting: Callable[[str], AbstractAsyncContextManager[None]] = lambda container_id: nullcontext()
+        self._ending = ending
+        self._prober = prober
+        self._views = views
+        self._ledger = ledger
+        self._info = info
 
     async def create(self, spec: Spec, by: By) -> Container:
         container_id = secrets.token_hex(32)
@@ -72,99 +81,41 @@ class Operations:
             with contextlib.suppress(TimedOut):
                 await self._gone(container.id)
             raise
-        return self._node.containers.known(container.id)
+        return self._containers.known(container.id)
 
     async def start(self, id: str, by: By) -> Container:
-        container = await self._node.containers.find(id)
+        container = await self._containers.find(id)
         if container.phase in (Phase.RUNNING, Phase.PAUSED):
             return container
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
             await self._again(container, by)
         await self._node.launch(container.id)
-        return self._node.containers.get(container.id, container)
+        return self._containers.get(container.id, container)
 
     async def _again(self, container: Container, by: By) -> None:
         if container.spec.task is not None:
             raise WrongState(f"{container.spec.name} is containerd's: a task runs once; make a new one there")
-        await self._node.containers.until(
+        await self._containers.until(
             container.id, lambda c: c is None or c.clean, GONE_SECONDS, "the end of the last run"
         )
         await self._node.apply(container.id, lifecycle.Again(by))
         await self._node.make(container.id)
 
     async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        container = await self._made(await self._node.containers.find(id))
+        container = await made(self._containers, await self._containers.find(id))
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
-            await self._end(container, Reason.STOP, by, grace)
+            await self._ending.end(container, Reason.STOP, by, grace)
         # It may have ended by itself a moment before it could be asked to, and its next run be planned, or begun.
-        while (now := self._node.containers.get(container.id)) is not None and not _is_stopped(now):
+        while (now := self._containers.get(container.id)) is not None and not _is_stopped(now):
             with contextlib.suppress(WrongState, NoSuchContainer):
                 await self._node.apply(now.id, lifecycle.StopAsked(by))
                 continue
             return await self.stop(container.id, timeout_seconds, by)
-        return self._node.containers.get(container.id, container)
-
-    async def _made(self, container: Container) -> Container:
-        """Once a create that is under way has come to something."""
-        await self._node.containers.until(container.id, is_made, GONE_SECONDS, "its create")
-        return self._node.containers.known(container.id)
-
-    async def end_by_policy(self, id: str, reason: Reason, by: By, grace_seconds: float | None = None) -> None:
-        """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own. One that is
-        ending by itself is not said to have been ended by the policy."""
-        container = await self._made(await self._node.containers.find(id))
-        if self._node.is_ending(container):
-            with contextlib.suppress(TimedOut):
-                await self._node.containers.until(container.id, is_over(container.run), END_SEEN_SECONDS, "its end")
-                return
-        if container.phase in LIVE:
-            grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
-            await self._end(container, reason, by, grace)
-
-    async def _end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
-        """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
-        frozen, does not hear anything but SIGKILL."""
-        asked = Asked(reason, by, container.spec.stop_signal)
-        deaf = container.phase in (Phase.CREATED, Phase.PAUSED)
-        if reason is not Reason.KILL and grace_seconds > 0 and not deaf and await self._heard(container, asked):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_seconds):
-                    await self._node.containers.until(container.id, is_ended, None, "its end")
-                    return
-        await self._signal(container, replace(asked, signal=lifecycle.SIGKILL))
-        with contextlib.suppress(TimedOut):
-            await self._node.containers.until(container.id, is_ended, STUCK_SECONDS, "its end after SIGKILL")
-            return
-        self.unstick(container)
-        await self._node.containers.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
-
-    async def _heard(self, container: Container, asked: Asked) -> bool:
-        """False: whoever is to pass the signal on does not answer. There is no grace to wait for then, and SIGKILL has
-        other ways."""
-        try:
-            await self._signal(container, asked)
-        except TimedOut as error:
-            log.warning("the stop signal did not get through, SIGKILL follows", container=container.id, why=str(error))
-            return False
-        return True
-
-    def unstick(self, container: Container) -> None:
-        """Init does not die of SIGKILL. Nothing here could keep it; see `PodOperations` and `ExecOperations`."""
-
-    async def _signal(self, container: Container, asked: Asked, *, everyone: bool = False) -> None:
-        """Recorded first: should the daemon die in between, the exit still carries its reason. Nothing is signalled
-        whose end is on its way; that may be of before this daemon, and there was never anybody to signal."""
-        try:
-            current = await self._node.apply(container.id, lifecycle.EndAsked(asked))
-            assert current is not None
-            await self._manager.of(current).kill_process(current, asked.signal, everyone=everyone)
-        except WrongState:
-            if not (is_ended(self._node.containers.get(container.id)) or self._node.is_ending(container)):
-                raise
+        return self._containers.get(container.id, container)
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
-        container = await self._made(await self._node.containers.find(id))
+        container = await made(self._containers, await self._containers.find(id))
         if container.phase is Phase.RESTARTING and lifecycle.stops(container.spec, signal):
             with contextlib.suppress(WrongState):  # its timer was quicker: there is somebody to signal, or will be
                 await self._node.apply(container.id, lifecycle.StopAsked(by, Reason.KILL))
@@ -172,7 +123,7 @@ class Operations:
             return await self.kill(container.id, signal, everyone, by)
         if container.phase not in LIVE:
             raise WrongState(f"{id} is {container.phase.value}, there is nothing to signal", id=container.id)
-        await self._signal(container, Asked(Reason.KILL, by, signal), everyone=everyone)
+        await self._ending.signal(container, Asked(Reason.KILL, by, signal), everyone=everyone)
 
     async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
         container = await self.stop(id, timeout_seconds, by)
@@ -183,7 +134,7 @@ class Operations:
         await self._node.whole(self._pause(container))
 
     async def _pause(self, container: Container) -> None:
-        async with self.resting(container.id):
+        async with self._prober.resting(container.id):
             await self._freeze(self._manager.of(container).pause_container, container, lifecycle.Paused())
 
     async def resume(self, id: str, by: By) -> None:
@@ -216,14 +167,23 @@ class Operations:
         return False
 
     async def _running(self, id: str, phase: Phase) -> Container:
-        container = await self._node.containers.find(id)
+        container = await self._containers.find(id)
         lifecycle.refuse_damaged(container)
         if container.phase is not phase:
             raise WrongState(f"{id} is {container.phase.value}, not {phase.value}", id=container.id)
         return container
 
     async def remove(self, id: str, force: bool, by: By) -> None:
-        found: Container | None = await self._node.containers.find(id)
+        """A pod's members go first, and with it."""
+        found = await self._containers.find(id)
+        if found.spec.pod:
+            if not force and pods.state(found.phase) is PodState.READY:
+                raise WrongState(f"the pod {found.spec.name} is Ready; stop it first, or use force", id=found.id)
+            await each_member(self._containers, found.id, lambda member: self._remove(member.id, True, by))
+        await self._remove(found.id, force, by)
+
+    async def _remove(self, id: str, force: bool, by: By) -> None:
+        found: Container | None = await self._containers.find(id)
         if found is not None and found.spec.task is not None and not force:
             name = found.spec.name
             there = f"remove it there (ctr task delete {name}); with force it goes here alone"
@@ -233,7 +193,7 @@ class Operations:
             with contextlib.suppress(NoSuchContainer):
                 await self._remove_once(found, force, by)
             container_id = found.id
-            found = self._node.containers.get(container_id)
+            found = self._containers.get(container_id)
         if found is not None:
             await self._gone(found.id)
 
@@ -242,58 +202,46 @@ class Operations:
             phase = container.phase.value
             raise WrongState(f"{container.spec.name} is {phase}; stop it first, or use force", id=container.id)
         if container.phase is Phase.CREATING:
-            await self._made(container)
+            await made(self._containers, container)
         elif container.phase in LIVE:
-            await self._end(container, Reason.KILL, by, 0)
+            await self._ending.end(container, Reason.KILL, by, 0)
         else:
             with contextlib.suppress(WrongState):
                 await self._node.apply(container.id, lifecycle.RemoveAsked(by))
 
     async def _gone(self, container_id: str) -> None:
-        await self._node.containers.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
+        await self._containers.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
 
     def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
         wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
         shown = [
-            self._view(c)
-            for c in self._node.containers.values()
+            self._views.of(c)
+            for c in self._containers.values()
             if (all or _is_up(c) or any(word.startswith("status=") for word in filters_))
             and wanted.matches_container(c)
         ]
         return shown, self._node.events.last_seq + 1
 
     async def inspect(self, id: str) -> View:
-        container = await self._node.containers.find(id)
-        return replace(self._view(container), health=self.health_seen(container.id))
-
-    def _view(self, c: Container) -> View:
-        now, key = self._node.moment(), RunKey(c.id, c.run)
-        return View(
-            replace(c, shim=self._manager.shim_of(key)) if c.phase in LIVE else c,
-            recovering=c.id in self._node.containers.recovering,
-            monitored_by=self._manager.monitored_by(key) if c.phase in LIVE else "",
-            log_path=bundle.log_path(self._settings.root, c),
-            bundle_path=f"{bundle.directory_of(self._settings.root, c.id)}/bundle",
-            run_directory=path_of(self._settings.state, c.id, c.run),
-            restart_at_ns=None if c.restart_at is None else now.now_ns + c.restart_at.ns - now.boot.ns,
-        )
+        container = await self._containers.find(id)
+        return replace(self._views.of(container), health=self._prober.seen(container.id))
 
     async def pids(self, id: str) -> tuple[int, ...]:
-        container = await self._node.containers.find(id)
+        container = await self._containers.find(id)
         return await self._manager.of(container).pids(container) if container.phase in LIVE else ()
 
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
         try:
-            container = await self._node.containers.find(id)
+            container = await self._containers.find(id)
         except NoSuchContainer:
-            return await self._from_ledger(id, run)
+            return await self._ledger.exit_of(id, run)
         if condition == "removed":
-            await self._node.containers.until(container.id, lambda c: c is None, None, "its removal")
-            return await self._from_ledger(container.id, 0)
+            await self._containers.until(container.id, lambda c: c is None, None, "its removal")
+            return await self._ledger.exit_of(container.id, 0)
         wanted = run or container.run
         if condition == "next-exit" and not run and is_over(wanted)(container):
             wanted = container.run + 1
-        now = await self._node.containers.until(container.id, is_over(wanted), None, "its exit")
+        now = await self._containers.until(container.id, is_over(wanted), None, "its exit")
         last = exit_of(now)
         if last is not None and (
             last.key.run == wanted or (condition == "exited" and not run and last.key.run < wanted)
@@ -301,26 +249,7 @@ class Operations:
             return last  # of the newest run that got as far as having one
         if now is not None and (last is None or last.key.run < wanted):
             raise WrongState(f"run {wanted} of {id} never began: {now.error}", id=container.id)
-        return await self._from_ledger(container.id, wanted)
-
-    async def _from_ledger(self, id: str, run: int) -> Exit | None:
-        """A removed container's exit, so that late waiters get the code: by its full id, and for a while, if it removed
-        itself, by its name or the beginning of its id."""
-        store, known = self._node.store, await self._retained(id) or id
-        found = await (store.last_exit(known, run) if run else store.newest_exit(known))
-        if found is None and not run:
-            raise NoSuchContainer(f"no container {id}, and the ledger of exits does not know that id", id=id)
-        return found
-
-    async def _retained(self, reference: str) -> str:
-        """The full id, of the newest one that had this name, else by the beginning of the id; empty when no container
-        of the last minutes is meant. AmbiguousId."""
-        since = retained_since(self._settings.now().retention, self._node.moment().boot)
-        found = await self._node.store.retained(reference, since)
-        named = [one for one in found if one.name == reference and one.namespace == "default"] or found
-        if len(named) > 1 and named is found:
-            raise AmbiguousId(f"{reference} is the beginning of {len(found)} ids; give more of it", id=reference)
-        return named[0].container if named else ""
+        return await self._ledger.exit_of(container.id, wanted)
 
     async def subscribe(
         self,
@@ -347,23 +276,23 @@ class Operations:
 
     async def _known_id(self, reference: str) -> str:
         with contextlib.suppress(NoSuchContainer):
-            return self._node.containers.resolve(reference).id
-        return await self._retained(reference) or reference
+            return self._containers.resolve(reference).id
+        return await self._ledger.id_of(reference)
 
     async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
-        container = await self._node.containers.find(id)
+        container = await self._containers.find(id)
         driver = container.spec.log.driver
         if driver is None or driver not in READERS:
             raise WrongState(_no_log(container), id=container.id)
 
         async def complete(run: int) -> None:
-            await self._output_complete(container.id, run or self._node.containers.known(container.id).run)
+            await self._output_complete(container.id, run or self._containers.known(container.id).run)
 
-        return logs.WantedLog(bundle.log_path(self._settings.root, container), driver), complete
+        return logs.WantedLog(self._views.log_path(container), driver), complete
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""
-        await self._node.containers.until(container_id, is_over(run), None, "its exit")
+        await self._containers.until(container_id, is_over(run), None, "its exit")
         gone = self._manager.shim_gone(RunKey(container_id, run))
         if gone is not None:
             await gone.wait()
@@ -372,9 +301,12 @@ class Operations:
         return self._info()
 
 
-def retained_since(retention: Retention, now: BootTime) -> BootTime:
-    """The names of containers that removed themselves before then are forgotten."""
-    return now.later(-round(retention.exit_seconds * 1e9))
+async def each_member(containers: Containers, pod_id: str, act: Callable[[Container], Awaitable[object]]) -> None:
+    """All at once, whatever becomes of each; the first error is the caller's. One that is gone is no error."""
+    results = await asyncio.gather(*map(act, containers.members(pod_id)), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, NoSuchContainer):
+            raise result
 
 
 def _no_log(container: Container) -> str:

@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
 
 from supervisor.engine.containers import is_over
+from supervisor.engine.ending import DEATH_SECONDS, Ending
+from supervisor.engine.ledger import Ledger
 from supervisor.engine.node import GONE_SECONDS, START_FAILED, Node
-from supervisor.engine.operations import DEATH_SECONDS, Operations
+from supervisor.engine.operations import Operations, each_member
 from supervisor.engine.participants import Participant
+from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.model.pods import Duty, PodState
@@ -24,11 +27,6 @@ PAUSE_EXIT = By(policy="pause-exit")
 NEW_SANDBOX = By(policy="new-sandbox")
 LAST_MEMBER = By(policy="last-member")
 
-End = Callable[[str, Reason, By], Awaitable[None]]
-Start = Callable[[str, By], Awaitable[object]]
-Free = Callable[[Container], None]
-Remove = Callable[[str, bool, By], Awaitable[None]]
-
 log = structlog.get_logger(__name__)
 
 
@@ -36,17 +34,14 @@ class PodKeeper(Participant):
     """Looks at a pod after each of its changes and does what `pods.duties` says. It remembers only what it is at: a
     duty that failed is found again at the next look."""
 
-    def __init__(self, node: Node, end: End, start: Start, remove: Remove, free: Free) -> None:
-        """`free` helps a pause process to die that waits for others of its pid namespace to be reaped."""
+    def __init__(self, node: Node, operations: Operations, ending: Ending) -> None:
         self._node = node
-        self._end = end
-        self._start = start
-        self._remove = remove
-        self._free = free
+        self._operations = operations
+        self._ending = ending
         self._at: set[str] = set()  # containers something is being done about
 
     async def forever(self, every_seconds: Callable[[], float]) -> None:
-        """The slow loop. A pause process that somebody else has killed may hang in its exit: see `free`."""
+        """The slow loop. A pause process that somebody else has killed may hang in its exit: see `Ending.unstick`."""
         while True:
             await asyncio.sleep(every_seconds())
             self.look_at_all()
@@ -56,7 +51,7 @@ class PodKeeper(Participant):
                     and container.phase in LIVE
                     and self._node.manager.of(container).is_ending(container)
                 ):
-                    self._free(container)
+                    self._ending.unstick(container)
 
     def look_at_all(self) -> None:
         """After a daemon start, and now and then."""
@@ -73,7 +68,7 @@ class PodKeeper(Participant):
         pause = self._node.containers.get(pod_id)
         if pause is None or pause.spec.pod is None or pod_id in self._node.containers.recovering or self._node.closing:
             return
-        for duty, container in pods.duties(pause, members_of(self._node, pod_id)):
+        for duty, container in pods.duties(pause, self._node.containers.members(pod_id)):
             if container.id not in self._at and container.id not in self._node.containers.recovering:
                 self._at.add(container.id)
                 self._node.spawn(self._do(duty, container, pod_id))
@@ -83,16 +78,16 @@ class PodKeeper(Participant):
         try:
             match duty:
                 case Duty.STOP if container.id == pod_id:
-                    await self._end(container.id, Reason.STOP, LAST_MEMBER)
+                    await self._ending.by_policy(container.id, Reason.STOP, LAST_MEMBER)
                 case Duty.STOP:
-                    await self._end(container.id, Reason.PAUSE_EXIT, PAUSE_EXIT)
+                    await self._ending.by_policy(container.id, Reason.PAUSE_EXIT, PAUSE_EXIT)
                 case Duty.CANCEL:
                     await self._node.apply(container.id, lifecycle.SandboxGone(), patient=True)
                 case Duty.REVIVE:
-                    await self._start(container.id, NEW_SANDBOX)
+                    await self._operations.start(container.id, NEW_SANDBOX)
                 case Duty.REMOVE:
                     with contextlib.suppress(NoSuchContainer):
-                        await self._remove(container.id, True, PAUSE_EXIT)
+                        await self._operations.remove(container.id, True, PAUSE_EXIT)
         except (ExitdError, OSError) as error:
             log.warning("pod policy failed", pod=pod_id, duty=duty.value, container=container.id, why=str(error))
         finally:
@@ -104,20 +99,15 @@ class PodKeeper(Participant):
         pause, now = self._node.containers.get(pod_id), self._node.containers.get(container_id)
         if pause is None or now is None or pause.spec.pod is None:
             return
-        if (duty, now) not in pods.duties(pause, members_of(self._node, pod_id)):
+        if (duty, now) not in pods.duties(pause, self._node.containers.members(pod_id)):
             self._look(pod_id)  # another duty than the one that has just failed: that one waits for the next change
 
     async def removing(self, container_id: str) -> None:
         """Before the pod's own files go: its members use them as long as there are any. The duties remove those."""
-        while members := members_of(self._node, container_id):
+        while members := self._node.containers.members(container_id):
             await self._node.containers.until(
                 members[0].id, lambda c: c is None, GONE_SECONDS, "its removal with its pod"
             )
-
-
-def members_of(node: Node, pod_id: str) -> list[Container]:
-    """By creation."""
-    return node.containers.members(pod_id)
 
 
 # -- calls
@@ -125,16 +115,23 @@ def members_of(node: Node, pod_id: str) -> list[Container]:
 # What callers ask for of pods. A pod is its pause container: where one is named, the other is meant.
 
 
-class PodOperations(Operations):
-    """Implements `supervisor.api.doors.Pods`, and where a container's call means its pod, that."""
+class PodOperations:
+    """Implements `supervisor.api.doors.Pods`."""
+
+    def __init__(self, node: Node, operations: Operations, views: Views, ledger: Ledger) -> None:
+        """`operations`: what is asked of a pod's containers."""
+        self._node = node
+        self._operations = operations
+        self._views = views
+        self._ledger = ledger
 
     async def run_pod(self, spec: Spec, by: By) -> PodView:
-        container = await self.create(replace(spec, pod=spec.pod or Pod()), by)
+        container = await self._operations.create(replace(spec, pod=spec.pod or Pod()), by)
         try:
-            return self._pod_view(await self._started(container, by))
+            return self._views.of_pod(await self._started(container, by))
         except (ExitdError, OSError, asyncio.CancelledError):
             try:
-                await self.remove(container.id, True, by)
+                await self._operations.remove(container.id, True, by)
             except ExitdError as error:
                 if not isinstance(error, NoSuchContainer):
                     log.error("what came of a failed run_pod is not removed", pod=container.id, why=str(error))
@@ -163,36 +160,22 @@ class PodOperations(Operations):
 
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:
         pause = await self._node.containers.find_pod(id)
-        await self._each_member(pause.id, lambda member: self.stop(member.id, timeout_seconds, by))
-        stopped = await self.stop(pause.id, timeout_seconds, by)
-        return self._pod_view(stopped)
+        stop = self._operations.stop
+        await each_member(self._node.containers, pause.id, lambda member: stop(member.id, timeout_seconds, by))
+        stopped = await stop(pause.id, timeout_seconds, by)
+        return self._views.of_pod(stopped)
 
     async def remove_pod(self, id: str, force: bool, by: By) -> None:
-        await self.remove((await self._node.containers.find_pod(id)).id, force, by)
-
-    async def remove(self, id: str, force: bool, by: By) -> None:
-        found = await self._node.containers.find(id)
-        if found.spec.pod:
-            if not force and pods.state(found.phase) is PodState.READY:
-                raise WrongState(f"the pod {found.spec.name} is Ready; stop it first, or use force", id=found.id)
-            await self._each_member(found.id, lambda member: super(PodOperations, self).remove(member.id, True, by))
-        await super().remove(found.id, force, by)
-
-    async def _each_member(self, pod_id: str, act: Callable[[Container], Awaitable[object]]) -> None:
-        """All at once, whatever becomes of each; the first error is the caller's. One that is gone is no error."""
-        results = await asyncio.gather(*map(act, members_of(self._node, pod_id)), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, NoSuchContainer):
-                raise result
+        await self._operations.remove((await self._node.containers.find_pod(id)).id, force, by)
 
     def pods(self, filters_: tuple[str, ...]) -> tuple[list[PodView], int]:
         wanted = filters.parse(filters_, filters.POD_KEYS)
-        views = [self._pod_view(c) for c in self._node.containers.values() if c.spec.pod]
+        views = [self._views.of_pod(c) for c in self._node.containers.values() if c.spec.pod]
         shown = [view for view in views if wanted.matches_pod(view.pause.container, view.pod, view.state)]
         return shown, self._node.events.last_seq + 1
 
     async def inspect_pod(self, id: str) -> PodView:
-        return self._pod_view(await self._node.containers.find_pod(id))
+        return self._views.of_pod(await self._node.containers.find_pod(id))
 
     async def wait_members(self, id: str) -> tuple[Exit, ...]:
         with contextlib.suppress(NoSuchContainer):
@@ -204,26 +187,11 @@ class PodOperations(Operations):
     async def _members_ended(self, pod_id: str) -> tuple[Exit, ...]:
         """Members that come while others are waited for are waited for too."""
         seen: dict[str, Exit | None] = {}
-        while new := [member for member in members_of(self._node, pod_id) if member.id not in seen]:
+        while new := [member for member in self._node.containers.members(pod_id) if member.id not in seen]:
             for member in new:
                 now = await self._node.containers.until(member.id, _is_over_for_good, None, "its end")
-                seen[member.id] = now.exit if now is not None else await self._from_ledger(member.id, 0)
+                seen[member.id] = now.exit if now is not None else await self._ledger.exit_of(member.id, 0)
         return tuple(exit_ for exit_ in seen.values() if exit_ is not None)
-
-    def unstick(self, container: Container) -> None:
-        """The first process of a pid namespace dies when all others in it are reaped. A member's shim that is stopped
-        reaps nobody: it is killed, and the keeper does."""
-        for member in members_of(self._node, container.id):
-            if member.spec.pid == "pod":
-                self._manager.kill_stopped_shim(RunKey(member.id, member.run))
-
-    def _pod_view(self, pause: Container) -> PodView:
-        assert pause.spec.pod is not None
-        name = pause.spec.pod.name or pause.spec.name
-        attempt = pause.spec.pod.attempt + pause.run - 1  # a restarted pause container is a new sandbox
-        members = tuple(self._view(member) for member in members_of(self._node, pause.id))
-        pod = replace(pause.spec.pod, name=name, attempt=attempt)
-        return PodView(pod, pods.state(pause.phase), self._view(pause), members)
 
 
 def _is_over_for_good(container: Container | None) -> bool:

@@ -14,8 +14,9 @@ from shim.record import Record
 from supervisor.config.settings import Retention
 from supervisor.engine import recovery
 from supervisor.engine.foundlings import Foundlings
+from supervisor.engine.ledger import retained_since
 from supervisor.engine.node import Node
-from supervisor.engine.operations import Settings, retained_since
+from supervisor.engine.operations import Settings
 from supervisor.model.errors import ExitdError
 from supervisor.model.values import LIVE, Phase, RunKey
 from supervisor.monitor import epoll, survey

@@ -3,19 +3,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from supervisor.engine import operations
-from supervisor.engine.admission import Admission
-from supervisor.engine.execops import ExecOperations
-from supervisor.engine.operations import Settings
+from supervisor.engine import ending
 from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.model.lifecycle import StartAsked, Started
 from supervisor.model.values import Exited, Phase, Reason, RunKey, Signaled
-from supervisor.runtime.managers import ContainerRuntimes
-from tests.supervisor.engine.test_operations import Admits, no_info
+from tests.supervisor.engine.callers import Calls, calls_of
+from tests.supervisor.engine.test_operations import Admits
 from tests.supervisor.exec_fakes import SPEC, WEB, ExecWorld, at_once, exec_world, settled
 from tests.supervisor.fakes import hasty, in_loop, until
 from tests.supervisor.happenings import USER
@@ -25,11 +21,9 @@ pytestmark = pytest.mark.usefixtures("at_once")
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[tuple[ExecWorld, ExecOperations]]:
+async def serving(directory: Path) -> AsyncIterator[tuple[ExecWorld, Calls]]:
     async with exec_world(directory) as x:
-        manager = cast(ContainerRuntimes, x.w.manager)
-        o = ExecOperations(x.w.node, manager, Settings("/root", "/state"), no_info, cast(Admission, Admits()))
-        o.execs = x.execs
+        o = calls_of(x.w, Admits(), x.execs)
         x.id = await x.w.running(WEB)
         yield x, o
 
@@ -37,10 +31,10 @@ async def serving(directory: Path) -> AsyncIterator[tuple[ExecWorld, ExecOperati
 @in_loop
 async def test_a_container_is_named_as_everywhere_and_its_exec_by_its_id(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
-        e = await o.exec("web", SPEC, USER)
+        e = await o.execs.exec("web", SPEC, USER)
         x.manager.on_signal = lambda e, number, everyone: x.ends(e.key, Signaled(number))
-        waiting = asyncio.create_task(o.wait_exec(x.id[:12], e.key.exec_id, 0))
-        await o.kill_exec(x.id[:12], e.key.exec_id, 15, False, USER)
+        waiting = asyncio.create_task(o.execs.wait_exec(x.id[:12], e.key.exec_id, 0))
+        await o.execs.kill_exec(x.id[:12], e.key.exec_id, 15, False, USER)
         assert ((await waiting).status, (await waiting).reason) == (Signaled(15), Reason.KILL)
 
 
@@ -49,7 +43,7 @@ async def test_an_exec_waits_for_a_start_that_is_under_way(tmp_path: Path) -> No
     async with serving(tmp_path) as (x, o):
         x.w.node.containers[x.id] = replace(x.container, phase=Phase.CREATED)
         await x.w.node.apply(x.id, StartAsked(USER))
-        beginning = asyncio.create_task(o.exec("web", SPEC, USER))
+        beginning = asyncio.create_task(o.execs.exec("web", SPEC, USER))
         await until(lambda: len(x.w.node.containers.changes) == 1, "it waits")
         assert x.manager.calls == []
         await x.w.node.apply(x.id, Started(5))
@@ -59,51 +53,51 @@ async def test_an_exec_waits_for_a_start_that_is_under_way(tmp_path: Path) -> No
 @in_loop
 async def test_an_end_is_told_again_as_long_as_the_ledger_has_it(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
-        key = (await o.exec("web", SPEC, USER)).key
+        key = (await o.execs.exec("web", SPEC, USER)).key
         x.ends(key, Exited(4))
-        first = await o.wait_exec("web", key.exec_id, 0)
+        first = await o.execs.wait_exec("web", key.exec_id, 0)
         await settled(x)
         for run in (0, 1):
-            assert await o.wait_exec("web", key.exec_id, run) == first
+            assert await o.execs.wait_exec("web", key.exec_id, run) == first
         with pytest.raises(NoSuchExec):
-            await o.wait_exec("web", key.exec_id, 2)
+            await o.execs.wait_exec("web", key.exec_id, 2)
         with pytest.raises(WrongState, match="has ended"):
-            await o.kill_exec("web", key.exec_id, 9, False, USER)
+            await o.execs.kill_exec("web", key.exec_id, 9, False, USER)
         with pytest.raises(WrongState, match="has ended"):
-            await o.target(x.container, key.exec_id)
+            await o.execs.target(x.container, key.exec_id)
         x.w.manager.on_kill = lambda container, signal: x.w.manager.ends(container.id)
-        await o.remove("web", True, USER)
-        assert await o.wait_exec(x.id, key.exec_id, 0) == first
+        await o.containers.remove("web", True, USER)
+        assert await o.execs.wait_exec(x.id, key.exec_id, 0) == first
 
 
 @in_loop
 async def test_what_was_never_there_is_said_to_be_missing(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
         with pytest.raises(NoSuchExec, match="web has no exec e9"):
-            await o.wait_exec("web", "e9", 0)
+            await o.execs.wait_exec("web", "e9", 0)
         with pytest.raises(NoSuchExec):
-            await o.kill_exec("web", "e9", 9, False, USER)
+            await o.execs.kill_exec("web", "e9", 9, False, USER)
         with pytest.raises(NoSuchExec):
-            await o.target(x.container, "e9")
+            await o.execs.target(x.container, "e9")
         with pytest.raises(NoSuchContainer):
-            await o.exec("nobody", SPEC, USER)
+            await o.execs.exec("nobody", SPEC, USER)
 
 
 @in_loop
 async def test_a_container_shows_those_that_have_not_ended(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
-        one, two = await o.exec("web", SPEC, USER), await o.exec("web", SPEC, USER)
-        assert (await o.inspect("web")).execs == (one, two)
+        one, two = await o.execs.exec("web", SPEC, USER), await o.execs.exec("web", SPEC, USER)
+        assert (await o.containers.inspect("web")).execs == (one, two)
         x.ends(one.key)
-        await o.wait_exec("web", one.key.exec_id, 0)
-        assert (await o.inspect("web")).execs == (two,)
+        await o.execs.wait_exec("web", one.key.exec_id, 0)
+        assert (await o.containers.inspect("web")).execs == (two,)
 
 
 @in_loop
 async def test_what_is_attached_to_is_the_execs_own_directory(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
-        e = await o.exec("web", replace(SPEC, tty=True, stdin=True), USER)
-        target = await o.target(x.container, e.key.exec_id)
+        e = await o.execs.exec("web", replace(SPEC, tty=True, stdin=True), USER)
+        target = await o.execs.target(x.container, e.key.exec_id)
         assert (target.directory, target.tty, target.stdin) == (f"/state/{e.key.exec_id}", True, True)
         x.ends(e.key)
         await target.over()
@@ -112,8 +106,8 @@ async def test_what_is_attached_to_is_the_execs_own_directory(tmp_path: Path) ->
 @in_loop
 async def test_whoever_keeps_an_init_from_dying_is_looked_for_among_its_execs_too(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
-        e = await o.exec("web", SPEC, USER)
-        o.unstick(x.container)
+        e = await o.execs.exec("web", SPEC, USER)
+        o.ending.unstick(x.container)
         assert x.manager.calls[-1] == ("unstick", e.key.exec_id)
 
 
@@ -121,8 +115,8 @@ async def test_whoever_keeps_an_init_from_dying_is_looked_for_among_its_execs_to
 async def test_a_pods_execs_are_those_of_its_members_too(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
         member = await x.w.running(replace(WEB, name="member", sandbox=x.id))
-        e = await o.exec("member", SPEC, USER)
-        o.unstick(x.container)
+        e = await o.execs.exec("member", SPEC, USER)
+        o.ending.unstick(x.container)
         assert x.manager.calls[-1] == ("unstick", e.key.exec_id)
         assert e.key == RunKey(member, 1, e.key.exec_id)
         assert e.pod == x.id
@@ -132,10 +126,10 @@ async def test_a_pods_execs_are_those_of_its_members_too(tmp_path: Path) -> None
 async def test_a_stop_that_sigkill_does_not_end_looks_at_the_shims_of_execs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "STUCK_SECONDS", 0.01)
+    monkeypatch.setattr(ending, "STUCK_SECONDS", 0.01)
     async with serving(tmp_path) as (x, o):
-        e = await o.exec("web", SPEC, USER)
-        stopping = asyncio.create_task(o.stop("web", 0, USER))
+        e = await o.execs.exec("web", SPEC, USER)
+        stopping = asyncio.create_task(o.containers.stop("web", 0, USER))
         await until(lambda: ("unstick", e.key.exec_id) in x.manager.calls, "the look")
         x.ends(e.key, Signaled(9))
         x.w.manager.ends(x.id, status=Signaled(9))

@@ -5,17 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from supervisor.config.settings import Config, Retention
-from supervisor.engine.admission import Admission
-from supervisor.engine.operations import Operations, Settings
 from supervisor.model.errors import AmbiguousId, NoSuchContainer
 from supervisor.model.values import Exit, Exited, Spec
-from supervisor.runtime.managers import ContainerRuntimes
-from tests.supervisor.engine.test_operations import Admits, no_info
+from tests.supervisor.engine.callers import Times, calls_of
+from tests.supervisor.engine.test_operations import Admits
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 
@@ -30,10 +26,8 @@ class Serving:
 
     def __init__(self, w: World) -> None:
         self.world = w
-        self.seconds = 300.0
-        settings = Settings("/root", "/state", now=lambda: Config(retention=Retention(exit_seconds=self.seconds)))
-        manager = cast(ContainerRuntimes, w.manager)
-        self.ask = Operations(w.node, manager, settings, no_info, cast(Admission, Admits()))
+        self.times = Times()
+        self.ask = calls_of(w, Admits(), times=self.times).containers
 
     async def gone(self, code: int, spec: Spec = SHORT, id: str = "") -> str:
         """A container that ran, ended and is no more."""
@@ -97,7 +91,7 @@ async def test_the_next_holder_of_the_name_is_meant_as_soon_as_there_is_one(tmp_
 async def test_after_the_retention_only_the_full_id_is_left(tmp_path: Path) -> None:
     async with serving(tmp_path) as s:
         id = await s.gone(7)
-        s.seconds = 0.0
+        s.times.exit_seconds = 0.0
         for reference in ("web", id[:12]):
             with pytest.raises(NoSuchContainer, match=reference):
                 await s.code(reference)

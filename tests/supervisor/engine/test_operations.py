@@ -8,15 +8,13 @@ from typing import cast
 
 import pytest
 
-from supervisor.engine import operations
-from supervisor.engine.admission import Admission
-from supervisor.engine.operations import Operations, Settings
+from supervisor.engine import ending
+from supervisor.engine.operations import Operations
 from supervisor.model.errors import NoSuchContainer, RuntimeFailed, TimedOut, WrongState
 from supervisor.model.restart import Backoff
 from supervisor.model.values import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
-from supervisor.model.views import Info
-from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.events import Bookmark
+from tests.supervisor.engine.callers import calls_of
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import USER
 
@@ -25,10 +23,6 @@ pytestmark = pytest.mark.usefixtures("hasty")
 
 WEB = Spec(name="web", runtime="")
 ALWAYS = replace(WEB, restart=RestartPolicy(Policy.ALWAYS))
-
-
-def no_info() -> Info:
-    raise AssertionError("nobody asks")
 
 
 class Admits:
@@ -41,8 +35,7 @@ class Admits:
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, Operations]]:
     async with world(directory) as w:
-        manager = cast(ContainerRuntimes, w.manager)  # only what the seam has, and two questions more
-        yield w, Operations(w.node, manager, Settings("/root", "/state"), no_info, cast(Admission, Admits()))
+        yield w, calls_of(w, Admits()).containers
 
 
 def obeys(w: World, *signals: int) -> None:
@@ -134,7 +127,7 @@ def test_what_cannot_hear_is_killed_at_once(tmp_path: Path) -> None:
 
 
 def test_an_init_that_sigkill_does_not_end_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "DEATH_SECONDS", 0.01)
+    monkeypatch.setattr(ending, "DEATH_SECONDS", 0.01)
 
     async def main() -> None:
         async with serving(tmp_path) as (w, o):

@@ -13,8 +13,6 @@ import pytest
 from supervisor.engine import node
 from supervisor.engine.admission import Admission
 from supervisor.engine.imagedesk import ImageDesk
-from supervisor.engine.operations import Settings
-from supervisor.engine.pods import PodKeeper, PodOperations
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.model.pods import PodState
 from supervisor.model.values import (
@@ -34,8 +32,7 @@ from supervisor.model.values import (
     Source,
     Spec,
 )
-from supervisor.model.views import Info
-from supervisor.runtime.managers import ContainerRuntimes
+from tests.supervisor.engine.callers import Calls, calls_of
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 
@@ -52,10 +49,6 @@ def patient(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "END_SEEN_SECONDS", LIMIT_SECONDS)
 
 
-def no_info() -> Info:
-    raise AssertionError("nobody asks")
-
-
 class Desk:
     """No images here; it notes whom it is asked for."""
 
@@ -64,18 +57,15 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[tuple[World, PodOperations]]:
+async def serving(directory: Path) -> AsyncIterator[tuple[World, Calls]]:
     async with world(directory) as w:
-        manager = cast(ContainerRuntimes, w.manager)
         admission = Admission(
             w.node, cast(ImageDesk, Desk()), lambda spec: replace(spec, runtime=spec.runtime or "runc")
         )
-        operations = PodOperations(w.node, manager, Settings("/root", "/state"), no_info, admission)
-        w.node.join(
-            PodKeeper(w.node, operations.end_by_policy, operations.start, operations.remove, operations.unstick)
-        )
+        calls = calls_of(w, admission)
+        w.node.join(calls.keeper)
         obeys(w)
-        yield w, operations
+        yield w, calls
 
 
 def choose_runtime(spec: Spec) -> Spec:
@@ -86,14 +76,14 @@ def obeys(w: World) -> None:
     w.manager.on_kill = lambda container, signal: w.manager.ends(container.id, container.run, Signaled(signal))
 
 
-async def pod(o: PodOperations, **fields: object) -> Container:
+async def pod(o: Calls, **fields: object) -> Container:
     spec = replace(PAUSE, **fields)  # type: ignore[arg-type]
-    return (await o.run_pod(spec, USER)).pause.container
+    return (await o.pods.run_pod(spec, USER)).pause.container
 
 
-async def member(o: PodOperations, pause: Container, **fields: object) -> Container:
-    made = await o.create(replace(MEMBER, sandbox=pause.id, **fields), USER)  # type: ignore[arg-type]
-    return await o.start(made.id, USER)
+async def member(o: Calls, pause: Container, **fields: object) -> Container:
+    made = await o.containers.create(replace(MEMBER, sandbox=pause.id, **fields), USER)  # type: ignore[arg-type]
+    return await o.containers.start(made.id, USER)
 
 
 def now(w: World, container: Container) -> Container:
@@ -103,11 +93,11 @@ def now(w: World, container: Container) -> Container:
 @in_loop
 async def test_a_pod_is_ready_when_it_has_been_run(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, o):
-        view = await o.run_pod(replace(PAUSE, pod=Pod("web", attempt=3)), USER)
+        view = await o.pods.run_pod(replace(PAUSE, pod=Pod("web", attempt=3)), USER)
         assert (view.state, view.pod.name, view.pod.attempt) == (PodState.READY, "web", 3)
         assert view.pause.container.spec.name == "web_3"
-        assert [each.pause.container.id for each in o.pods(("state=ready",))[0]] == [view.pause.container.id]
-        assert not o.pods(("state=notready",))[0]
+        assert [each.pause.container.id for each in o.pods.pods(("state=ready",))[0]] == [view.pause.container.id]
+        assert not o.pods.pods(("state=notready",))[0]
 
 
 @in_loop
@@ -145,9 +135,9 @@ async def test_a_member_that_comes_while_its_pod_is_removed_goes_too(tmp_path: P
     async with serving(tmp_path) as (w, o):
         pause = await pod(o)
         w.manager.gates["kill"] = asyncio.Event()
-        removing = asyncio.ensure_future(o.remove_pod(pause.id, True, USER))
+        removing = asyncio.ensure_future(o.pods.remove_pod(pause.id, True, USER))
         await until(lambda: w.manager.count("kill") == 1)
-        await o.create(replace(MEMBER, sandbox=pause.id), USER)
+        await o.containers.create(replace(MEMBER, sandbox=pause.id), USER)
         w.manager.gates["kill"].set()
         await removing
         assert not w.node.containers
@@ -168,18 +158,18 @@ async def test_a_members_log_path_is_below_its_pods_log_directory_unless_it_is_a
     async with serving(tmp_path) as (_, o):
         pause = await pod(o, pod=Pod(log_directory="/var/log/pods/p/"))
         for asked, path in (("web/0.log", "/var/log/pods/p/web/0.log"), ("/a.log", "/a.log"), ("", "")):
-            made = await o.create(replace(MEMBER, sandbox=pause.id, name="", log=LogSpec(path=asked)), USER)
+            made = await o.containers.create(replace(MEMBER, sandbox=pause.id, name="", log=LogSpec(path=asked)), USER)
             assert made.spec.log.path == path
         for taken in ("web/0.log", "/var/log/pods/p/web/0.log"):
             with pytest.raises(WrongState, match="is that of"):
-                await o.create(replace(MEMBER, sandbox=pause.id, name="x", log=LogSpec(path=taken)), USER)
+                await o.containers.create(replace(MEMBER, sandbox=pause.id, name="x", log=LogSpec(path=taken)), USER)
 
 
 @in_loop
 async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, o):
         pause = await pod(o)
-        single = await o.create(MEMBER, USER)
+        single = await o.containers.create(MEMBER, USER)
         docker = (("io.kubernetes.docker.type", "container"), ("io.kubernetes.sandbox.id", "other"))
         for spec, error in (
             (replace(MEMBER, sandbox=pause.id, pod=Pod()), BadRequest),
@@ -194,12 +184,12 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
             (replace(PAUSE, pod=Pod(on_pause_exit=OnPauseExit.KEEP), auto_remove=True), BadRequest),
         ):
             with pytest.raises(error):
-                await o.create(replace(spec, name="x"), USER)
+                await o.containers.create(replace(spec, name="x"), USER)
         assert len(await members_left(o)) == 2
 
 
-async def members_left(o: PodOperations) -> list[str]:
-    views, _ = o.listing(True, ())
+async def members_left(o: Calls) -> list[str]:
+    views, _ = o.containers.listing(True, ())
     return [view.container.id for view in views]
 
 
@@ -222,10 +212,10 @@ async def test_a_member_with_a_policy_waits_for_the_next_sandbox_and_comes_back_
         joined = await member(o, pause, restart=RestartPolicy(Policy.ALWAYS))
         w.manager.ends(pause.id)
         await until(lambda: now(w, joined).phase is Phase.EXITED and now(w, joined).clean)
-        await o.start(pause.id, USER)
+        await o.containers.start(pause.id, USER)
         await until(lambda: now(w, joined).phase is Phase.RUNNING)
         assert (now(w, joined).run, now(w, joined).sandbox_run) == (2, 2)
-        assert o._pod_view(now(w, pause)).pod.attempt == 1
+        assert (await o.pods.inspect_pod(pause.id)).pod.attempt == 1
 
 
 @pytest.mark.usefixtures("patient")
@@ -281,7 +271,7 @@ async def test_a_policy_is_not_blamed_for_an_end_that_was_under_way_before_it(tm
     async with serving(tmp_path) as (w, o):
         made = await pod(o)
         w.manager.ending.add(made.id)
-        ending = asyncio.ensure_future(o.end_by_policy(made.id, Reason.HEALTH, USER))
+        ending = asyncio.ensure_future(o.ending.by_policy(made.id, Reason.HEALTH, USER))
         await asyncio.sleep(0)
         w.manager.ends(made.id, status=Signaled(9))
         await ending
@@ -297,10 +287,10 @@ async def test_a_member_does_not_start_without_a_sandbox(tmp_path: Path) -> None
         w.manager.ends(pause.id)
         await until(lambda: now(w, pause).phase is Phase.EXITED)
         assert now(w, joined).phase is Phase.RUNNING
-        await o.stop(joined.id, 0, USER)
+        await o.containers.stop(joined.id, 0, USER)
         await until(lambda: now(w, joined).clean)
         with pytest.raises(WrongState, match="NotReady"):
-            await o.start(joined.id, USER)
+            await o.containers.start(joined.id, USER)
 
 
 @in_loop
@@ -309,12 +299,12 @@ async def test_a_pod_is_stopped_and_removed_with_its_members(tmp_path: Path) -> 
         pause = await pod(o)
         joined = await member(o, pause)
         with pytest.raises(WrongState, match="Ready"):
-            await o.remove_pod(pause.id, False, USER)
-        assert (await o.stop_pod(pause.id, 1, USER)).state is PodState.NOT_READY
+            await o.pods.remove_pod(pause.id, False, USER)
+        assert (await o.pods.stop_pod(pause.id, 1, USER)).state is PodState.NOT_READY
         exit_ = now(w, joined).exit
         assert exit_ is not None
         assert exit_.reason is Reason.STOP
-        await o.remove_pod(pause.id, False, USER)
+        await o.pods.remove_pod(pause.id, False, USER)
         assert not w.node.containers
 
 
@@ -325,7 +315,7 @@ async def test_a_pod_that_is_to_end_with_its_last_member_does(tmp_path: Path) ->
         joined = await member(o, pause)
         w.manager.ends(joined.id)
         await until(lambda: now(w, pause).phase is Phase.EXITED)
-        assert [exit_.key.container for exit_ in await o.wait_members(pause.id)] == [joined.id]
+        assert [exit_.key.container for exit_ in await o.pods.wait_members(pause.id)] == [joined.id]
 
 
 @in_loop
@@ -337,7 +327,7 @@ async def test_a_duty_that_fails_is_found_again_at_the_next_look(tmp_path: Path)
         w.manager.ends(pause.id)
         await until(lambda: not w.manager.fails["kill"] and now(w, pause).clean)
         assert now(w, joined).phase is Phase.RUNNING
-        PodKeeper(w.node, o.end_by_policy, o.start, o.remove, o.unstick).look_at_all()  # as the slow loop does
+        o.keeper.look_at_all()  # as the slow loop does
         await until(lambda: now(w, joined).phase is Phase.EXITED)
 
 
@@ -349,7 +339,7 @@ async def test_a_member_joins_its_pod_only_after_that_has_been_looked_up(tmp_pat
         w.manager.ends(joined.id)
         await until(lambda: now(w, joined).phase is Phase.EXITED and now(w, joined).clean)
         looked_up = w.node.containers.recovering[pause.id] = asyncio.Event()
-        starting = asyncio.ensure_future(o.start(joined.id, USER))
+        starting = asyncio.ensure_future(o.containers.start(joined.id, USER))
         await until(lambda: now(w, joined).phase is Phase.CREATING)
         assert [call[1] for call in w.manager.calls if call[0] == "create"] == [pause.id, joined.id]
         del w.node.containers.recovering[pause.id]
