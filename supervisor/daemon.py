@@ -23,10 +23,13 @@ from shim import programs
 from shim.names import STATE_PATH_LIMIT
 from supervisor import __version__
 from supervisor.api.callers import Callers
+from supervisor.api.calls import Methods
 from supervisor.api.containerd import Containerd
-from supervisor.api.doors import Doors
+from supervisor.api.doors import ContainerDoors, ImageDoors, PodDoors, RecordDoors, methods_of
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
+from supervisor.api.streams import StreamDoors
+from supervisor.api.watches import WatchDoors
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Config, Limits
 from supervisor.containerd import adapter
@@ -294,11 +297,18 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
-        doors = Doors(operations, pods, exec_calls, desk, inotify, streams=streams, watches=watches)
+        methods = methods_of(
+            ContainerDoors(operations, pods, exec_calls, streams),
+            RecordDoors(operations, inotify),
+            PodDoors(pods),
+            ImageDoors(desk),
+            StreamDoors(streams),
+            WatchDoors(watches),
+        )
         engine = (node, manager, operations, ending, execs)
         parts = adapter.AdapterParts(*engine, task_execs, streams, settings.state, asides)
         await adapter.serve(stack, parts, inotify)
-        await _serve_api(stack, settings, node, doors, health, ttrpc=passed.get("ttrpc"))
+        await _serve_api(stack, settings, node, methods, health, ttrpc=passed.get("ttrpc"))
         pod_keeper.look_at_all()
         node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         node.spawn(reloads.forever())
@@ -316,7 +326,7 @@ async def _serve_api(
     stack: contextlib.AsyncExitStack,
     settings: Settings,
     node: Node,
-    doors: Doors,
+    methods: Methods,
     health: HealthService,
     *,
     ttrpc: socket.socket | None,
@@ -324,7 +334,7 @@ async def _serve_api(
     callers = Callers(f"{settings.state}/caller.sock")
     await callers.start()
     stack.push_async_callback(callers.stop)
-    api = ApiServer(f"{settings.state}/exitd.sock", doors, callers, ttrpc or f"{settings.state}/exitd.ttrpc", health)
+    api = ApiServer(f"{settings.state}/exitd.sock", methods, callers, ttrpc or f"{settings.state}/exitd.ttrpc", health)
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
     systemd.ready(f"{len(node.containers)} containers")

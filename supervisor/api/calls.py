@@ -5,7 +5,7 @@ peer gets the reason.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from supervisor.model.values import By
 
 MAX_WORK = 4096  # mutating calls under way at once
 Method = Callable[[Any, By], Any]  # which messages it takes and gives is known to the descriptor
+Methods = Mapping[str, Method]  # by name, all that the service table has
 
 log = structlog.get_logger(__name__)
 

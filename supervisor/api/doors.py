@@ -1,4 +1,5 @@
-"""The methods of service Exitd: messages in, the owners of the state asked, messages out. Knows nothing of gRPC."""
+"""The methods of service Exitd, in groups: messages in, the owners of the state asked, messages out. Knows nothing of
+gRPC. Each method is `name(request, by)`; one with a stream of requests gets all of them."""
 
 import platform
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -8,8 +9,9 @@ from typing import Protocol, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import execrequests, replies, requests
-from supervisor.api.streams import StreamDoors, Streams
-from supervisor.api.watches import WatchDoors, Watches
+from supervisor.api.calls import Methods
+from supervisor.api.streams import Streams
+from supervisor.api.table import EXITD
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
@@ -98,27 +100,14 @@ class ImageCalls(Protocol):
     async def remove_image(self, word: str) -> RemovedImage: ...
 
 
-class Doors(StreamDoors, WatchDoors):
-    """Each method is `name(request, by)`."""
+class ContainerDoors:
+    """Containers, and their execs."""
 
-    def __init__(
-        self,
-        node: NodeCalls,
-        pods: Pods,
-        execs: ExecCalls,
-        images: ImageCalls,
-        changes: Inotify,
-        *,
-        streams: Streams,
-        watches: Watches,
-    ) -> None:
-        StreamDoors.__init__(self, streams)
-        WatchDoors.__init__(self, watches)
+    def __init__(self, node: NodeCalls, pods: Pods, execs: ExecCalls, streams: Streams) -> None:
         self._node = node
         self._pods = pods
         self._execs = execs
-        self._images = images
-        self._changes = changes
+        self._streams = streams
 
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
         container = await self._node.create(requests.spec_of(request.spec), by)
@@ -186,6 +175,15 @@ class Doors(StreamDoors, WatchDoors):
         made = await self._execs.exec(requests.id_of(request.id), execrequests.spec_of(request.spec), by)
         return pb.ExecReply(exec=replies.exec_message(made))
 
+
+class RecordDoors:
+    """What has happened: events, exits, logs; and what this daemon is."""
+
+    def __init__(self, node: NodeCalls, changes: Inotify) -> None:
+        """`changes` tells of lines that are added to a log."""
+        self._node = node
+        self._changes = changes
+
     async def Events(self, request: pb.EventsRequest, by: By) -> AsyncGenerator[pb.EventsReply, None]:
         wanted = self._node.subscribe(
             requests.number_of(request.from_seq, "from_seq") if request.HasField("from_seq") else None,
@@ -219,6 +217,20 @@ class Doors(StreamDoors, WatchDoors):
                 for reply in replies.log_messages(items, LOG_REPLY_BYTES):
                     yield reply
 
+    async def Version(self, request: pb.VersionRequest, by: By) -> pb.VersionReply:
+        info = await self._node.info()
+        return pb.VersionReply(version=info.version, api=API, python=platform.python_version())
+
+    async def Info(self, request: pb.InfoRequest, by: By) -> pb.InfoReply:
+        return replies.info_message(await self._node.info())
+
+
+class PodDoors:
+    """Pods."""
+
+    def __init__(self, pods: Pods) -> None:
+        self._pods = pods
+
     async def RunPod(self, request: pb.RunPodRequest, by: By) -> pb.RunPodReply:
         return pb.RunPodReply(pod=replies.pod_message(await self._pods.run_pod(requests.spec_of(request.spec), by)))
 
@@ -237,6 +249,13 @@ class Doors(StreamDoors, WatchDoors):
     async def InspectPod(self, request: pb.InspectPodRequest, by: By) -> pb.InspectPodReply:
         view = await self._pods.inspect_pod(requests.id_of(request.id))
         return pb.InspectPodReply(pod=replies.pod_message(view))
+
+
+class ImageDoors:
+    """The image store."""
+
+    def __init__(self, images: ImageCalls) -> None:
+        self._images = images
 
     async def LoadImage(self, request: pb.LoadImageRequest, by: By) -> pb.LoadImageReply:
         requests.refuse_nul(request)
@@ -262,9 +281,13 @@ class Doors(StreamDoors, WatchDoors):
         removed = await self._images.remove_image(request.word)
         return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
 
-    async def Version(self, request: pb.VersionRequest, by: By) -> pb.VersionReply:
-        info = await self._node.info()
-        return pb.VersionReply(version=info.version, api=API, python=platform.python_version())
 
-    async def Info(self, request: pb.InfoRequest, by: By) -> pb.InfoReply:
-        return replies.info_message(await self._node.info())
+def methods_of(*groups: object) -> Methods:
+    """Return each method of the service table, of the one group that has it. Raises KeyError, a bug: of none or two."""
+    found = {}
+    for name in (method.name for method in EXITD.methods):
+        those = [getattr(group, name) for group in groups if hasattr(group, name)]
+        if len(those) != 1:
+            raise KeyError(f"{name} is a method of {len(those)} groups")
+        found[name] = those[0]
+    return found

@@ -6,19 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from supervisor.api.callers import METADATA_KEY, Callers
-from supervisor.api.calls import CallRefused, Calls, Method
+from supervisor.api.calls import CallRefused, Calls, Method, Methods
 from supervisor.api.table import EXITD, MUTATING
 from supervisor.api.unfinished import Context, refuse
 from supervisor.model.errors import NotPermitted
 from supervisor.model.values import By
 
 
-def servicer(doors: object, calls: Calls, callers: Callers | None) -> SimpleNamespace:
-    """A gRPC behaviour for every method of the service table; `doors` has each as `name(request, by)`."""
+def servicer(methods: Methods, calls: Calls, callers: Callers | None) -> SimpleNamespace:
+    """A gRPC behaviour for every method of the service table."""
     behaviours = SimpleNamespace()
     for method in EXITD.methods:
         make = _streaming if method.server_streaming else _unary
-        setattr(behaviours, method.name, make(method.name, getattr(doors, method.name), calls, callers))
+        setattr(behaviours, method.name, make(method.name, methods[method.name], calls, callers))
     return behaviours
 
 

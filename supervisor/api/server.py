@@ -11,8 +11,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[i
 
 from supervisor.api import grpcdoor, health, serving, sockets, table, ttrpcdoor
 from supervisor.api.callers import Callers
-from supervisor.api.calls import Calls
-from supervisor.api.doors import Doors
+from supervisor.api.calls import Calls, Methods
 from supervisor.api.unfinished import FIRST_WINDOW_BYTES, MOST_CALLS, Unfinished
 from supervisor.model.errors import Busy, CannotStart
 from supervisor.system import listening, room
@@ -43,7 +42,7 @@ class ApiServer:
     def __init__(
         self,
         path: str,
-        doors: Doors,
+        methods: Methods,
         callers: Callers | None = None,
         ttrpc: str | socket.socket | None = None,
         state: health.HealthService | None = None,
@@ -52,14 +51,14 @@ class ApiServer:
         service grpc.health.v1 answers with; one of its own if there is none."""
         self.path = path
         self.health = state or health.HealthService()
-        self._doors = doors
+        self._methods = methods
         self._callers = callers
         self._calls = Calls()
         self._server: grpc.aio.Server | None = None
         self._unfinished = Unfinished()
         self._keeping: asyncio.Task[None] | None = None
         self._where = ttrpc
-        self._ttrpc = Server(ttrpcdoor.table(doors, self._calls, self.health), failure_of=ttrpcdoor.failure_of)
+        self._ttrpc = Server(ttrpcdoor.table(methods, self._calls, self.health), failure_of=ttrpcdoor.failure_of)
 
     async def start(self) -> None:
         """Binds and serves. gRPC takes a live socket from its owner without a word: hold the daemon's lock first.
@@ -129,7 +128,7 @@ class ApiServer:
         most = ("grpc.max_allowed_incoming_connections", listening.grpc_connections(listening.limit()))
         server = grpc.aio.server(options=(*_OPTIONS, most), maximum_concurrent_rpcs=MOST_CALLS)
         unfinished = self._unfinished = Unfinished()
-        serving.add(server, grpcdoor.servicer(self._doors, self._calls, self._callers), unfinished=unfinished)
+        serving.add(server, grpcdoor.servicer(self._methods, self._calls, self._callers), unfinished=unfinished)
         serving.add(server, self.health, health.SERVICE, unfinished=unfinished)
         names = (table.EXITD.full_name, health.SERVICE.full_name, REFLECTION.full_name)
         serving.add(server, reflection.aio.ReflectionServicer(names), REFLECTION, unfinished=unfinished)

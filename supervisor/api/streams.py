@@ -34,7 +34,7 @@ class Left(Exception):
 
 
 class StreamDoors:
-    """Each method is `name(request, by)`; `Attach` gets all its requests."""
+    """Standard streams. `Attach` gets all its requests."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 from supervisor.api import health
-from supervisor.api.calls import CallRefused, Calls, Method
+from supervisor.api.calls import CallRefused, Calls, Method, Methods
 from supervisor.api.table import EXITD, MUTATING, classes
 from supervisor.model.errors import Code
 from supervisor.model.values import By
@@ -17,12 +17,12 @@ from supervisor.ttrpc.services import CallKind, Services
 KINDS = {(each.client_streams, each.server_streams): each for each in CallKind}
 
 
-def table(doors: object, calls: Calls, state: health.HealthService) -> Services:
-    """Every method of service Exitd, which `doors` has as `name(request, by)`, and grpc.health.v1 beside it."""
+def table(methods: Methods, calls: Calls, state: health.HealthService) -> Services:
+    """Every method of service Exitd, and grpc.health.v1 beside it."""
     exitd = {}
     for method in EXITD.methods:
         make = _streaming if method.server_streaming else _unary
-        handler = make(method.name, getattr(doors, method.name), calls)
+        handler = make(method.name, methods[method.name], calls)
         kind = KINDS[method.client_streaming, method.server_streaming]
         exitd[method.name] = services.Method(*classes(method), handler, kind)
     return {EXITD.full_name: exitd, health.SERVICE.full_name: _health(state)}

@@ -21,7 +21,7 @@ class Watches(Protocol):
 
 
 class WatchDoors:
-    """Each method is `name(request, by)`."""
+    """What exitd watches and does not run."""
 
     def __init__(self, watches: Watches) -> None:
         self._watched = watches

@@ -15,8 +15,11 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health, rpc
 from supervisor.api.callers import Callers
-from supervisor.api.doors import Doors
+from supervisor.api.calls import Methods
+from supervisor.api.doors import ContainerDoors, ImageDoors, PodDoors, RecordDoors, methods_of
 from supervisor.api.server import ApiServer
+from supervisor.api.streams import StreamDoors
+from supervisor.api.watches import WatchDoors
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
@@ -41,9 +44,16 @@ class Rig:
     health: Any
 
 
-def doors_of(node: FakeNode, changes: Inotify) -> Doors:
-    parts = (node, FakePods(node), FakeExecs(node), FakeImages(node), changes)
-    return Doors(*parts, streams=FakeStreams(node), watches=FakeWatches(node))
+def doors_of(node: FakeNode, changes: Inotify) -> Methods:
+    pods, streams = FakePods(node), FakeStreams(node)
+    return methods_of(
+        ContainerDoors(node, pods, FakeExecs(node), streams),
+        RecordDoors(node, changes),
+        PodDoors(pods),
+        ImageDoors(FakeImages(node)),
+        StreamDoors(streams),
+        WatchDoors(FakeWatches(node)),
+    )
 
 
 @asynccontextmanager

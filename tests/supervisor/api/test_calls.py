@@ -10,11 +10,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.doors import ContainerDoors, methods_of
+from supervisor.api.table import EXITD
 from supervisor.model import errors
 from supervisor.model.values import By
 from supervisor.system import listening
-from tests.supervisor.api.fake_node import until
-from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, first, reason, refused, run
+from supervisor.system.inotify import Inotify
+from tests.supervisor.api.fake_execs import FakeExecs
+from tests.supervisor.api.fake_node import FakeNode, until
+from tests.supervisor.api.fake_stores import FakePods
+from tests.supervisor.api.fake_streams import FakeStreams
+from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, doors_of, first, reason, refused, run
 
 
 @pytest.mark.parametrize("error", errors.CODES)
@@ -241,3 +247,14 @@ def test_a_call_that_would_hold_descriptors_is_refused_when_the_rest_is_kept(
         await rig.exitd.Inspect(pb.InspectRequest(id="c1"))
 
     run(tmp_path, test)
+
+
+def test_each_method_of_the_table_is_of_exactly_one_group() -> None:
+    node, changes = FakeNode(), Inotify()
+    containers = ContainerDoors(node, FakePods(node), FakeExecs(node), FakeStreams(node))
+    with pytest.raises(KeyError, match="Events is a method of 0 groups"):
+        methods_of(containers)
+    with pytest.raises(KeyError, match="CreateContainer is a method of 2 groups"):
+        methods_of(containers, containers)
+    assert doors_of(node, changes).keys() == {method.name for method in EXITD.methods}
+    changes.close()

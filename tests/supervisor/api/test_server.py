@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import rpc
 from supervisor.api import server as server_module
-from supervisor.api.doors import Doors
+from supervisor.api.calls import Method
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
 from supervisor.model import errors
@@ -165,15 +165,15 @@ def test_a_later_reflection_request_that_is_none_is_refused(tmp_path: Path) -> N
     run(tmp_path, test)
 
 
-class Counted(Doors):
+class Counted(dict[str, Method]):
     """Counts the gRPC servers that are made of it."""
 
     made = 0
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Method:
         if name == "Version":
             Counted.made += 1
-        return super().__getattribute__(name)
+        return super().__getitem__(name)
 
 
 def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_back(
@@ -185,9 +185,7 @@ def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_
 
     async def main() -> None:
         changes, node = Inotify(), FakeNode()
-        doors = doors_of(node, changes)
-        doors.__class__ = Counted
-        server = ApiServer(str(folder / "exitd.sock"), doors)
+        server = ApiServer(str(folder / "exitd.sock"), Counted(doors_of(node, changes)))
         await server.start()
         with crowd(server.path, 1, 1, b"/\xff\xfe") as clients:
             folder.rename(aside)
@@ -214,9 +212,7 @@ def test_a_stop_while_grpc_begins_anew_leaves_no_server(
 
     async def main() -> None:
         changes, node = Inotify(), FakeNode()
-        doors = doors_of(node, changes)
-        doors.__class__ = Counted
-        server = ApiServer(str(tmp_path / "exitd.sock"), doors)
+        server = ApiServer(str(tmp_path / "exitd.sock"), Counted(doors_of(node, changes)))
         await server.start()
         with crowd(server.path, 1, 1, b"/\xff\xfe") as clients:
             before = Counted.made
