@@ -31,11 +31,11 @@ from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
 from supervisor.config.reload import Configuration, Reloads
-from supervisor.config.settings import Config, Limits
+from supervisor.config.settings import Limits
 from supervisor.containerd import adapter
 from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
-from supervisor.engine.admission import Admission, uses_systemd, with_log, with_runtime
+from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
@@ -58,7 +58,7 @@ from supervisor.images.facts import ImageLimits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.model.restart import Backoff
-from supervisor.model.values import Container, Phase, Report, Source, Spec
+from supervisor.model.values import Container, Phase, Report, Source
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor import kernelword, ownership, probe
@@ -270,7 +270,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
         about = partial(_info, configuration, node, keeper, evidence, kernel)
-        admission = Admission(node, desk, lambda spec: _settled(spec, settings.now()))
+        admission = Admission(node.containers, desk, settings.now)
         ending = Ending(node, manager, execs)
         prober = Prober(node, Probing(node, execs).run, ending.by_policy)
         stack.callback(prober.close)
@@ -371,10 +371,6 @@ def _watch_desk(
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }
     return WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
-
-
-def _settled(spec: Spec, config: Config) -> Spec:
-    return with_log(with_runtime(spec, config), config)
 
 
 def _backoff(limits: Limits) -> Backoff:

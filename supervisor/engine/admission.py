@@ -1,4 +1,8 @@
-"""What a request for a container becomes before it is one: its runtime, its log, its place in a pod, its image.
+"""What a request for a container becomes before it is one: `Admission.admit` is the list of steps.
+
+What a request leaves open and its message alone does not settle is filled in here and nowhere else: by a container's
+place in a pod, by the configuration, by its image, by its id. Each step is a pure function of the spec and of what was
+looked up for it; looks at files, at the machine and at the image store stand between the steps.
 
 A container keeps its runtime over reloads and restarts of the daemon: what one runtime has made, another could not
 start or delete. So path, arguments and cgroup driver go into the stored spec, not only the name. The members of a pod
@@ -11,8 +15,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
+from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk
-from supervisor.engine.node import Node
+from supervisor.images import merge
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeMissing, WrongState
 from supervisor.model.pods import PodPlace, Role
@@ -27,17 +32,15 @@ POD_LIMITS = ("memory_bytes", "pids_limit", "cpu_limit_milli")
 BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
 
 
-def with_runtime(spec: Spec, config: Config) -> Spec:
-    """The spec with its runtime. RuntimeMissing where there is none that could run it, BadRequest for a limit that its
-    cgroup driver cannot set."""
-    found = config.runtime(spec.runtime)
+def refuse_unfit(spec: Spec, found: RuntimeEntry, *, systemd: bool) -> None:
+    """RuntimeMissing for a task of a runtime that cannot have any, BadRequest for a limit of a pod that cannot be set
+    with this runtime and cgroup driver."""
     if found.runtime_type and spec.task:
         raise RuntimeMissing(
             f"runtime {found.name} is {found.runtime_type}, a shim of its own: a task of containerd's needs an OCI "
             "runtime such as runc behind exitd's",
             runtime=found.name,
         )
-    systemd = uses_systemd(config.cgroup_driver)
     limit = next((name for name in POD_LIMITS if spec.pod and getattr(spec.pod, name)), "")
     if systemd and limit:
         raise BadRequest(
@@ -49,21 +52,27 @@ def with_runtime(spec: Spec, config: Config) -> Spec:
             f"{limit} of a pod: {found.runtime_type} runs its containers where exitd has no cgroup around them; limit "
             "the containers instead"
         )
+
+
+def find_program(found: RuntimeEntry) -> str:
+    """Look for a runtime's program: return its absolute path. Raises RuntimeMissing."""
+    if found.runtime_type and not found.path:
+        return binary.find(found.runtime_type, f"{os.environ.get('PATH', '')}:{runtime.SEARCH_PATH}")
+    return runtime.resolve(found.path or found.name)
+
+
+def with_runtime(spec: Spec, config: Config, program: str, *, systemd: bool) -> Spec:
+    """Settle its runtime, all of it, and the cgroup driver."""
+    found = config.runtime(spec.runtime)
     return replace(
         spec,
         runtime=spec.runtime or config.default_runtime,
-        runtime_path=_program(found),
+        runtime_path=program,
         runtime_type=found.runtime_type,
         runtime_options=found.options,
         annotation_globs=_globs(spec, found),
         systemd_cgroup=systemd,
     )
-
-
-def _program(found: RuntimeEntry) -> str:
-    if found.runtime_type and not found.path:
-        return binary.find(found.runtime_type, f"{os.environ.get('PATH', '')}:{runtime.SEARCH_PATH}")
-    return runtime.resolve(found.path or found.name)
 
 
 def _globs(spec: Spec, found: RuntimeEntry) -> tuple[str, ...]:
@@ -89,8 +98,7 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def with_log(spec: Spec, config: Config) -> Spec:
-    """The spec with all of its log. BadRequest for a path that whoever is not root could turn into another, WrongState
-    for the journal of a host that has none: all output would be lost."""
+    """Settle all of its log. BadRequest for a file of a driver that writes none."""
     asked = spec.log
     driver = asked.driver or config.log_driver
     log = LogSpec(driver, asked.path, 0, 0, asked.mode, asked.buffer_bytes)
@@ -99,18 +107,15 @@ def with_log(spec: Spec, config: Config) -> Spec:
         log = replace(log, max_bytes=max_bytes, max_files=asked.max_files or config.log_max_files)
     elif asked.path or asked.max_bytes or asked.max_files:
         raise _bad(asked.path, f"the configuration's log driver {driver} writes no file; choose cri or json-file")
-    if driver is LogDriver.JOURNALD and not os.path.exists(JOURNAL):
-        raise WrongState(f"log driver journald: there is no journal here, {JOURNAL} is missing; choose another driver")
-    check_path(log.path)
     return replace(spec, log=log)
 
 
-def below(spec: Spec, log_directory: str) -> Spec:
-    """A member's log path may be relative to its pod's log directory, as the CRI has it."""
-    path = spec.log.path
-    if not path or path.startswith("/") or not log_directory:
-        return spec
-    return replace(spec, log=replace(spec.log, path=f"{log_directory.rstrip('/')}/{path}"))
+def check_log(log: LogSpec) -> None:
+    """Look at the place of a log. WrongState for the journal of a host that has none, all output would be lost;
+    BadRequest as in `check_path`."""
+    if log.driver is LogDriver.JOURNALD and not os.path.exists(JOURNAL):
+        raise WrongState(f"log driver journald: there is no journal here, {JOURNAL} is missing; choose another driver")
+    check_path(log.path)
 
 
 def refuse_shared(spec: Spec, others: Iterable[Container]) -> None:
@@ -164,73 +169,13 @@ def _bad(path: str, why: str) -> BadRequest:
     return BadRequest(f"log path {path}: {why}" if path else f"log: {why}", field="log.path")
 
 
-# -- the whole
+# -- its place in a pod
 
 
 NAME_CHARACTERS = 63
 
 
-class Admission:
-    """Checks a spec against what is there, and fills in what the caller left open."""
-
-    def __init__(self, node: Node, desk: ImageDesk, settle: Callable[[Spec], Spec]) -> None:
-        """`settle` gives a spec its runtime and its log, as the configuration has them at that moment."""
-        self._node = node
-        self._desk = desk
-        self._settle = settle
-
-    async def admit(self, spec: Spec, container_id: str) -> Spec:
-        """BadRequest, NoSuchContainer (of the pod), WrongState, and what the image store raises."""
-        place, pause = _place(spec), None
-        match place.role:
-            case Role.MEMBER:
-                pause = await self._pod(place.sandbox)
-                spec = self._member(spec, pause)
-            case Role.SANDBOX:
-                spec = _sandbox(spec)
-            case Role.SINGLE:
-                spec = _single(spec)
-        spec = self._settle(spec)
-        if pause is not None and spec.runtime_type != pause.spec.runtime_type:
-            raise BadRequest(
-                f"runtime {spec.runtime}: the pod {pause.spec.name} is under {pause.spec.runtime}, and all containers "
-                "of a pod are under shims of one kind; leave the runtime out, and the pod's is taken"
-            )
-        refuse_shared(spec, self._node.containers.values())
-        return await self._desk.resolve(spec, container_id)
-
-    async def _pod(self, reference: str) -> Container:
-        try:
-            return await self._node.containers.find_pod(reference)
-        except NoSuchContainer as error:
-            raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error
-
-    def _member(self, spec: Spec, pause: Container) -> Spec:
-        if pause.phase not in (Phase.RUNNING, Phase.PAUSED):
-            raise WrongState(
-                f"the pod {pause.spec.name} is NotReady: its pause container is {pause.phase.value}; "
-                f"exitctl start {pause.id[:12]} makes a new sandbox of it",
-                id=pause.id,
-            )
-        of_host = pause.spec.network == "host"
-        if spec.network == "host" and not of_host:
-            raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
-        most = pause.spec.pod.cpu_limit_milli if pause.spec.pod else 0
-        if 0 < most < spec.cpu_limit_milli:
-            text = f"cpu_limit_milli {spec.cpu_limit_milli}: the whole pod {pause.spec.name} has {most}; ask for less"
-            raise BadRequest(text, field="cpu_limit_milli")
-        return replace(
-            below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
-            sandbox=pause.id,
-            network="host" if of_host else "pod",
-            runtime=spec.runtime or pause.spec.runtime,
-            hostname=pause.spec.hostname or pause.id[:12],
-            annotations=_with_full_id(spec.annotations, pause.id),
-            namespace=pause.spec.namespace,
-        )
-
-
-def _place(spec: Spec) -> PodPlace:
+def place_of(spec: Spec) -> PodPlace:
     """By annotations, and by the fields that mean the same; BadRequest when they contradict each other."""
     told = pods.place(dict(spec.annotations))
     if spec.pod and spec.sandbox:
@@ -243,7 +188,50 @@ def _place(spec: Spec) -> PodPlace:
     return told
 
 
-def _sandbox(spec: Spec) -> Spec:
+def placed(spec: Spec, role: Role, pause: Container | None) -> Spec:
+    """Settle what follows from its role; `pause` is there for a member. BadRequest for what contradicts the role,
+    WrongState for a pod that is not ready."""
+    if pause is not None:
+        return as_member(spec, pause)
+    return as_sandbox(spec) if role is Role.SANDBOX else as_single(spec)
+
+
+def as_member(spec: Spec, pause: Container) -> Spec:
+    """A container that joins this pause container's pod: what all of a pod have in common is its pod's."""
+    if pause.phase not in (Phase.RUNNING, Phase.PAUSED):
+        raise WrongState(
+            f"the pod {pause.spec.name} is NotReady: its pause container is {pause.phase.value}; "
+            f"exitctl start {pause.id[:12]} makes a new sandbox of it",
+            id=pause.id,
+        )
+    of_host = pause.spec.network == "host"
+    if spec.network == "host" and not of_host:
+        raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
+    most = pause.spec.pod.cpu_limit_milli if pause.spec.pod else 0
+    if 0 < most < spec.cpu_limit_milli:
+        text = f"cpu_limit_milli {spec.cpu_limit_milli}: the whole pod {pause.spec.name} has {most}; ask for less"
+        raise BadRequest(text, field="cpu_limit_milli")
+    return replace(
+        below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
+        sandbox=pause.id,
+        network="host" if of_host else "pod",
+        runtime=spec.runtime or pause.spec.runtime,
+        hostname=pause.spec.hostname or pause.id[:12],
+        annotations=_with_full_id(spec.annotations, pause.id),
+        namespace=pause.spec.namespace,
+    )
+
+
+def below(spec: Spec, log_directory: str) -> Spec:
+    """A member's log path may be relative to its pod's log directory, as the CRI has it."""
+    path = spec.log.path
+    if not path or path.startswith("/") or not log_directory:
+        return spec
+    return replace(spec, log=replace(spec.log, path=f"{log_directory.rstrip('/')}/{path}"))
+
+
+def as_sandbox(spec: Spec) -> Spec:
+    """A pause container: its network, and its name where its pod has one."""
     if spec.network == "pod":
         raise BadRequest("network pod: a pause container is its pod's network; choose none or host")
     if spec.pid == "pod":
@@ -255,7 +243,8 @@ def _sandbox(spec: Spec) -> Spec:
     return replace(spec, network=spec.network or "none", name=name, pod=replace(pod, name=pod.name or spec.name))
 
 
-def _single(spec: Spec) -> Spec:
+def as_single(spec: Spec) -> Spec:
+    """A container of no pod."""
     for field, value in (("network", spec.network), ("pid", spec.pid)):
         if value == "pod":
             raise BadRequest(f"{field} pod: the container is no member of a pod", field=field)
@@ -273,3 +262,61 @@ def _with_full_id(annotations: tuple[tuple[str, str], ...], id: str) -> tuple[tu
     """A runtime with sandboxes of its own looks the pod up by this: the beginning of an id would not do."""
     keys = {family.id_key for family in pods.FAMILIES}
     return tuple((key, id if key in keys else value) for key, value in annotations)
+
+
+def refuse_mixed(spec: Spec, pause: Container | None) -> None:
+    """BadRequest: the containers of a pod are under shims of one kind."""
+    if pause is not None and spec.runtime_type != pause.spec.runtime_type:
+        raise BadRequest(
+            f"runtime {spec.runtime}: the pod {pause.spec.name} is under {pause.spec.runtime}, and all containers "
+            "of a pod are under shims of one kind; leave the runtime out, and the pod's is taken"
+        )
+
+
+# -- the whole
+
+
+def with_name(spec: Spec, container_id: str) -> Spec:
+    """The beginning of its id, where it has no name."""
+    return spec if spec.name else replace(spec, name=container_id[:12])
+
+
+class Admission:
+    """Checks a request against what is there, and settles its spec."""
+
+    def __init__(self, containers: Containers, images: ImageDesk, config: Callable[[], Config]) -> None:
+        """`config`: what is in force at this moment."""
+        self._containers = containers
+        self._images = images
+        self._config = config
+
+    async def admit(self, spec: Spec, container_id: str) -> Spec:
+        """Return the spec with nothing left open. Its image is held for the container from here on, until the container
+        is discarded; not if this raises.
+
+        Raises BadRequest, NoSuchContainer (of the pod), WrongState, RuntimeMissing, and what the image store raises.
+        """
+        place = place_of(spec)
+        pause = await self._find_pause(place.sandbox) if place.role is Role.MEMBER else None
+        spec = placed(spec, place.role, pause)
+
+        config = self._config()
+        entry, systemd = config.runtime(spec.runtime), uses_systemd(config.cgroup_driver)
+        refuse_unfit(spec, entry, systemd=systemd)
+        spec = with_runtime(spec, config, find_program(entry), systemd=systemd)
+
+        spec = with_log(spec, config)
+        check_log(spec.log)
+        refuse_mixed(spec, pause)
+        refuse_shared(spec, self._containers.values())
+
+        image = await self._images.look_up(spec)
+        spec = with_name(merge.complete(spec, image), container_id)
+        await self._images.hold(spec, container_id)
+        return spec
+
+    async def _find_pause(self, reference: str) -> Container:
+        try:
+            return await self._containers.find_pod(reference)
+        except NoSuchContainer as error:
+            raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error

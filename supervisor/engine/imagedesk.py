@@ -1,4 +1,4 @@
-"""The image store for the event loop: its blocking calls in threads, and what an IMAGE word makes of a spec."""
+"""The image store for the event loop: its blocking calls in threads, and what an IMAGE word of a spec means."""
 
 import asyncio
 import filecmp
@@ -11,7 +11,6 @@ from typing import TypeVar
 import structlog
 
 from supervisor.engine.participants import Participant
-from supervisor.images import merge
 from supervisor.images.facts import Image, ImageDefaults, RemovedImage, Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart
@@ -69,18 +68,10 @@ class ImageDesk(Participant):
         self._looks = looks or Aside()
         self._under_way: set[asyncio.Future[object]] = set()
 
-    async def resolve(self, spec: Spec, container_id: str) -> Spec:
-        """The spec with what its IMAGE says where the caller said nothing. The image is held for the container from
-        here on, until it is discarded; not if this raises."""
+    async def look_up(self, spec: Spec) -> Resolved | None:
+        """Return what its IMAGE is; it is pulled or loaded first, where the word says so. None: it names no image."""
         if not spec.image:
-            return merge.complete(spec)
-        found = await self._resolved(spec)
-        complete = merge.complete(spec, found)
-        if found.image:
-            await asyncio.to_thread(self._images.hold, container_id, found.image)
-        return complete
-
-    async def _resolved(self, spec: Spec) -> Resolved:
+            return None
         if spec.image == "pause":
             return self._images.resolve(spec.image)
         if not spec.image_id and spec.image.startswith("/"):  # a directory of the caller's
@@ -91,6 +82,11 @@ class ImageDesk(Participant):
             return await asyncio.to_thread(self._images.resolve, spec.image, spec.image_id)
         pool = self._pulls if spec.image.startswith("docker://") else self._loads
         return await self._in(pool, lambda: self._images.resolve(spec.image))
+
+    async def hold(self, spec: Spec, container_id: str) -> None:
+        """The container has its image, if it is one of the store's, from here on until it is discarded."""
+        if spec.image_id:
+            await asyncio.to_thread(self._images.hold, container_id, spec.image_id)
 
     async def discarded(self, container_id: str) -> None:
         """It holds no image any more."""

@@ -215,7 +215,6 @@ class Node:
         if holder is not None:
             raise NameTaken(f"the name {spec.name} is taken by {holder.id[:12]}; remove it or choose another")
         container = lifecycle.born(container_id or secrets.token_hex(32), spec, self.moment())
-        container = replace(container, spec=replace(spec, name=spec.name or container.id[:12]))
         self.containers[container.id] = container  # before the commit: whoever looks meanwhile finds the name taken
         self.manager.begin_preparing(container)
         try:

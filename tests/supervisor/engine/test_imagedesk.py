@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from supervisor.engine.imagedesk import LOADS, PULLS, ImageDesk, pause_root
+from supervisor.images import merge
 from supervisor.images.facts import Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart, ImageInUse, NoSuchImage, ShuttingDown, TimedOut
@@ -45,6 +46,13 @@ def asked(image: str, **fields: object) -> Spec:
     return Spec(**{"name": "n", "image": image, "cwd": "", "stop_signal": 0, **fields})  # type: ignore[arg-type]
 
 
+async def resolve(desk: ImageDesk, spec: Spec, container_id: str) -> Spec:
+    """As a spec is admitted."""
+    complete = merge.complete(spec, await desk.look_up(spec))
+    await desk.hold(complete, container_id)
+    return complete
+
+
 @pytest.fixture
 def layout(tmp_path: pathlib.Path) -> str:
     return str(write_layout(tmp_path / "box", {"plain": PLAIN, "tall": TALL}))
@@ -52,7 +60,7 @@ def layout(tmp_path: pathlib.Path) -> str:
 
 def test_a_container_has_its_image_until_it_is_released(tmp_path: pathlib.Path, layout: str) -> None:
     async def test(desk: ImageDesk) -> None:
-        spec = await desk.resolve(asked(f"oci:{layout}:tall", args=("x",)), "c1")
+        spec = await resolve(desk, asked(f"oci:{layout}:tall", args=("x",)), "c1")
         assert (spec.args, spec.user, spec.cwd, spec.stop_signal) == (("/bin/sh", "x"), "1:2", "/w", 2)
         assert (spec.image_id, len(spec.layers)) == (TALL.id, 2)
         with pytest.raises(ImageInUse, match="c1"):
@@ -67,9 +75,9 @@ def test_a_container_has_its_image_until_it_is_released(tmp_path: pathlib.Path, 
 
 def test_what_has_no_image_in_the_store_holds_nothing(tmp_path: pathlib.Path) -> None:
     async def test(desk: ImageDesk) -> None:
-        directory = await desk.resolve(asked(str(tmp_path), args=("x",)), "c1")
+        directory = await resolve(desk, asked(str(tmp_path), args=("x",)), "c1")
         assert (directory.layers, directory.image_id) == ((str(tmp_path),), "")
-        assert (await desk.resolve(Spec("n", rootfs="/", args=("x",)), "c2")).layers == ()
+        assert (await resolve(desk, Spec("n", rootfs="/", args=("x",)), "c2")).layers == ()
         assert os.listdir(tmp_path / "r/images/holds") == []
 
     run(tmp_path / "r", test)
@@ -78,10 +86,10 @@ def test_what_has_no_image_in_the_store_holds_nothing(tmp_path: pathlib.Path) ->
 def test_an_id_decides_and_the_word_is_only_kept(tmp_path: pathlib.Path, layout: str) -> None:
     async def test(desk: ImageDesk) -> None:
         image = await desk.pull_image(f"oci:{layout}:plain", False)
-        spec = await desk.resolve(asked("docker://127.0.0.1:1/nobody:answers", image_id=image.id), "c1")
+        spec = await resolve(desk, asked("docker://127.0.0.1:1/nobody:answers", image_id=image.id), "c1")
         assert (spec.image_id, spec.args, spec.image) == (PLAIN.id, ("sh",), "docker://127.0.0.1:1/nobody:answers")
         with pytest.raises(NoSuchImage):
-            await desk.resolve(asked("x", image_id="sha256:" + "0" * 64), "c2")
+            await resolve(desk, asked("x", image_id="sha256:" + "0" * 64), "c2")
 
     run(tmp_path / "r", test)
 
@@ -89,10 +97,10 @@ def test_an_id_decides_and_the_word_is_only_kept(tmp_path: pathlib.Path, layout:
 def test_a_request_that_is_refused_holds_nothing(tmp_path: pathlib.Path, layout: str) -> None:
     async def test(desk: ImageDesk) -> None:
         with pytest.raises(NoSuchImage):
-            await desk.resolve(asked("nothing"), "c1")
+            await resolve(desk, asked("nothing"), "c1")
         bad = Spec("n", image=f"oci:{layout}:tall", entrypoint=("",))
         with pytest.raises(Exception, match="which command"):
-            await desk.resolve(bad, "c2")
+            await resolve(desk, bad, "c2")
         assert os.listdir(tmp_path / "r/images/holds") == []
 
     run(tmp_path / "r", test)
@@ -104,7 +112,7 @@ def test_at_the_start_holds_become_those_of_the_containers_and_leftovers_go(
     leftover = tmp_path / "r/images/staging/x/layers/y"
 
     async def first(desk: ImageDesk) -> None:
-        await desk.resolve(asked(f"oci:{layout}:plain"), "gone")
+        await resolve(desk, asked(f"oci:{layout}:plain"), "gone")
         leftover.mkdir(parents=True)
 
     async def second(desk: ImageDesk) -> None:
@@ -127,7 +135,7 @@ def test_pulls_that_hang_hold_up_no_load_no_container_and_no_end_of_the_daemon(
             silent.settimeout(LIMIT_SECONDS)
             await asyncio.to_thread(silent.accept)
             await desk.load_image(layout, "")
-            await desk.resolve(asked("box:plain"), "c1")
+            await resolve(desk, asked("box:plain"), "c1")
             await desk.discarded("c1")
             await desk.remove_image("box:plain")
             begun = asyncio.get_running_loop().time()
@@ -202,7 +210,7 @@ def test_a_directory_of_the_callers_that_hangs_holds_no_thread_that_others_need(
         with monkeypatch.context() as patched:
             patched.setattr(os.path, "isdir", hang)
             with pytest.raises(TimedOut, match="looking at /hung/root took more than"):
-                await desk.resolve(asked("/hung/root"), "c1")
+                await resolve(desk, asked("/hung/root"), "c1")
         hung.set()
         await desk.close()
 

@@ -23,7 +23,9 @@ STRANGER = 65534
 
 
 def chosen(log: LogSpec, config: Config = CONFIG) -> LogSpec:
-    return admission.with_log(Spec("web", log=log), config).log
+    found = admission.with_log(Spec("web", log=log), config).log
+    admission.check_log(found)
+    return found
 
 
 def refused(path: Path | str) -> str:

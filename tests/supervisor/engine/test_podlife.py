@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine import node
 from supervisor.engine.admission import Admission
 from supervisor.engine.imagedesk import ImageDesk
@@ -49,27 +50,29 @@ def patient(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "END_SEEN_SECONDS", LIMIT_SECONDS)
 
 
-class Desk:
-    """No images here; it notes whom it is asked for."""
+RUNTIMES = Config(
+    cgroup_driver=CgroupDriver.CGROUPFS, runtimes=tuple(RuntimeEntry(name, "/bin/true") for name in ("runc", "crun"))
+)
 
-    async def resolve(self, spec: Spec, container_id: str) -> Spec:
-        return replace(spec, image_id=f"held for {container_id}")
+
+class NoImages:
+    """Nothing here stands on an image."""
+
+    async def look_up(self, spec: Spec) -> None:
+        return None
+
+    async def hold(self, spec: Spec, container_id: str) -> None:
+        assert not spec.image_id
 
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, Calls]]:
     async with world(directory) as w:
-        admission = Admission(
-            w.node, cast(ImageDesk, Desk()), lambda spec: replace(spec, runtime=spec.runtime or "runc")
-        )
+        admission = Admission(w.node.containers, cast(ImageDesk, NoImages()), lambda: RUNTIMES)
         calls = calls_of(w, admission)
         w.node.join(calls.keeper)
         obeys(w)
         yield w, calls
-
-
-def choose_runtime(spec: Spec) -> Spec:
-    return replace(spec, runtime=spec.runtime or "runc")
 
 
 def obeys(w: World) -> None:
@@ -156,11 +159,12 @@ async def test_members_get_their_pods_network_runtime_host_name_and_namespace(tm
 @in_loop
 async def test_a_members_log_path_is_below_its_pods_log_directory_unless_it_is_absolute(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, o):
-        pause = await pod(o, pod=Pod(log_directory="/var/log/pods/p/"))
-        for asked, path in (("web/0.log", "/var/log/pods/p/web/0.log"), ("/a.log", "/a.log"), ("", "")):
+        (tmp_path / "web").mkdir()
+        pause, below = await pod(o, pod=Pod(log_directory=f"{tmp_path}/")), f"{tmp_path}/web/0.log"
+        for asked, path in (("web/0.log", below), (f"{tmp_path}/a.log", f"{tmp_path}/a.log"), ("", "")):
             made = await o.containers.create(replace(MEMBER, sandbox=pause.id, name="", log=LogSpec(path=asked)), USER)
             assert made.spec.log.path == path
-        for taken in ("web/0.log", "/var/log/pods/p/web/0.log"):
+        for taken in ("web/0.log", below):
             with pytest.raises(WrongState, match="is that of"):
                 await o.containers.create(replace(MEMBER, sandbox=pause.id, name="x", log=LogSpec(path=taken)), USER)
 

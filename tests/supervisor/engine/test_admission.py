@@ -1,0 +1,100 @@
+"""What a request for a container becomes, step by step, before it is one."""
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from supervisor.api.logspecs import LEFT_OPEN
+from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
+from supervisor.engine.admission import Admission
+from supervisor.engine.containers import Containers
+from supervisor.engine.imagedesk import ImageDesk
+from supervisor.images.facts import ImageDefaults, Resolved
+from supervisor.model.errors import BadRequest, NoSuchImage, RuntimeMissing, WrongState
+from supervisor.model.values import Container, HealthSpec, LogDriver, LogSpec, Phase, Pod, Spec
+from tests.supervisor.fakes import in_loop
+
+ID = "0123456789abcdef" * 4
+CONFIG = Config(
+    default_runtime="r",
+    cgroup_driver=CgroupDriver.CGROUPFS,
+    log_driver=LogDriver.JSON_FILE,
+    runtimes=(RuntimeEntry("r", path="/bin/true", options=("--x",)), RuntimeEntry("none", path="/no/such")),
+)
+OPEN = Spec(name="", image="box", runtime="", network="", cwd="", stop_signal=0, log=LEFT_OPEN)
+BOX = Resolved(("/layer",), ImageDefaults(cmd=("sh",), workdir="w", user="1", stop_signal="SIGINT"), "sha256:1", "box")
+
+
+class Store:
+    """Of images: has one, and notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def look_up(self, spec: Spec) -> Resolved:
+        self.calls.append(f"look_up {spec.image}")
+        if spec.image != "box":
+            raise NoSuchImage(f"no image {spec.image}")
+        return BOX
+
+    async def hold(self, spec: Spec, container_id: str) -> None:
+        self.calls.append(f"hold {spec.image_id} {container_id}")
+
+
+async def admitted(spec: Spec, store: Store, *there: Container) -> Spec:
+    containers = Containers()
+    for each in there:
+        containers[each.id] = each
+    return await Admission(containers, cast(ImageDesk, store), lambda: CONFIG).admit(spec, ID)
+
+
+@in_loop
+async def test_nothing_is_left_open() -> None:
+    store = Store()
+    spec = await admitted(OPEN, store)
+    assert (spec.name, spec.network, spec.log) == (ID[:12], "none", LogSpec(LogDriver.JSON_FILE, "", 0, 5))
+    assert (spec.runtime, spec.runtime_path, spec.runtime_options) == ("r", "/bin/true", ("--x",))
+    assert (spec.args, spec.cwd, spec.user, spec.stop_signal) == (("sh",), "/w", "1", 2)
+    assert (spec.image_id, spec.layers, spec.systemd_cgroup) == ("sha256:1", ("/layer",), False)
+    assert store.calls == ["look_up box", f"hold sha256:1 {ID}"]
+
+
+@in_loop
+async def test_a_member_has_from_its_pod_what_a_pod_has_in_common() -> None:
+    pod = Pod(log_directory="/")
+    pause = Container("f" * 64, replace(OPEN, name="p", runtime="r", network="host", pod=pod), Phase.RUNNING, 1, 0)
+    log = replace(LEFT_OPEN, path="member.log")
+    spec = await admitted(replace(OPEN, sandbox="p", log=log), Store(), pause)
+    assert (spec.sandbox, spec.network, spec.hostname, spec.log.path) == ("f" * 64, "host", "f" * 12, "/member.log")
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        (replace(OPEN, network="pod"), BadRequest),
+        (replace(OPEN, runtime="none"), RuntimeMissing),
+        (replace(OPEN, log=replace(LEFT_OPEN, path="relative.log")), BadRequest),
+        (replace(OPEN, log=replace(LEFT_OPEN, path="/taken.log")), WrongState),
+    ],
+    ids=["place", "runtime", "log", "shared log"],
+)
+@in_loop
+async def test_no_image_is_looked_for_when_the_request_is_refused(refused: Spec, error: type[Exception]) -> None:
+    store, other = Store(), Container("a", replace(OPEN, name="a", log=LogSpec(path="/taken.log")), Phase.RUNNING, 1, 0)
+    with pytest.raises(error):
+        await admitted(refused, store, other)
+    assert store.calls == []
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [(replace(OPEN, image="none"), NoSuchImage), (replace(OPEN, health=HealthSpec(retries=1)), BadRequest)],
+    ids=["no image", "a check without a command"],
+)
+@in_loop
+async def test_an_image_is_held_for_nobody_who_is_refused(refused: Spec, error: type[Exception]) -> None:
+    store = Store()
+    with pytest.raises(error):
+        await admitted(refused, store)
+    assert [call.partition(" ")[0] for call in store.calls] == ["look_up"]
