@@ -25,7 +25,7 @@ int console_begin(struct shim *shim)
 	for (const char **word = shim->plan.create; *word; word++)
 		if (!strcmp(*word, "@console"))
 			*word = path;
-	shim->streams.console_fd = control_listen(NAME, SOCK_STREAM);
+	shim->streams.console_fd = message_listen(NAME, SOCK_STREAM, CLIENTS_MAX);
 	return shim->streams.console_fd < 0 ? shim->streams.console_fd : 0;
 }
 

@@ -5,10 +5,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "shim.h"
+
+#define NAME "control.sock"
 
 enum { IN = 1, OUT = 2, ERR = 4, FDS_MAX = 3, REQUEST_MAX = 512 };
 
@@ -19,21 +20,9 @@ struct request {
 	int fd_count;
 };
 
-/* In the working directory, in the place of whatever is there; for this user alone. The descriptor or -errno. */
-int control_listen(const char *path, int type)
+void control_begin(struct shim *shim)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
-	mode_t mask = umask(0177);
-
-	strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-	unlink(path);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, CLIENTS_MAX))
-		error = -errno;
-	umask(mask);
-	if (error && fd >= 0)
-		close(fd);
-	return error ? error : fd;
+	shim->streams.listen_fd = message_listen(NAME, SOCK_SEQPACKET, CLIENTS_MAX);
 }
 
 void control_accept(struct shim *shim, int listen_fd, int by_paths)
@@ -48,38 +37,9 @@ void control_accept(struct shim *shim, int listen_fd, int by_paths)
 		return;
 	}
 	/* The socket's mode says the same; this says it whatever became of the mode. */
-	for (int i = 0; i < CLIENTS_MAX && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size); i++)
-		if (shim->streams.client[i].fd < 0 && peer.uid == geteuid()) {
-			shim->streams.client[i].fd = fd;
-			shim->streams.client[i].by_paths = by_paths;
-			if (i >= shim->streams.client_count)
-				shim->streams.client_count = i + 1;
-			return;
-		}
-	close(fd);
-}
-
-/* The connection, and what was attached over it. */
-void control_drop(struct shim *shim, int index)
-{
-	struct client *client = &shim->streams.client[index];
-
-	if (client->fd >= 0)
-		close(client->fd);
-	stdin_drop(&client->in);
-	for (int i = 0; i < 2; i++)
-		sink_close(shim, &client->sink[i]);
-	*client = (struct client){ .fd = -1, .in.fd = -1, .sink = { { .fd = -1 }, { .fd = -1 } } };
-}
-
-/* How many clients have something attached. */
-int control_attached(const struct streams *s)
-{
-	int count = 0;
-
-	for (int i = 0; i < CLIENTS_MAX; i++)
-		count += s->client[i].attached;
-	return count;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid() ||
+	    clients_add(&shim->streams, fd, by_paths))
+		close(fd);
 }
 
 /* The streams named, one bit each, or -EINVAL. */
@@ -122,7 +82,7 @@ static int check_attach(const struct streams *s, const struct request *r, int na
 			return -EINVAL;
 	if (at != r->fd_count)
 		return -EINVAL;
-	if (control_attached(s) == ATTACHED_MAX)
+	if (clients_attached(s) == ATTACHED_MAX)
 		return -EUSERS;
 	if (named & ERR && s->master_fd >= 0)
 		return -ENOTTY;
@@ -178,7 +138,7 @@ static int on_end(struct shim *shim)
 {
 	if (!shim->plan.follow)
 		return -ENOSYS;
-	ended(shim);
+	shim_ended(shim);
 	for (int i = 0; i < 2; i++)
 		if (shim->streams.source[i].fd >= 0 && !streams_wait(shim, i) && streams_move(shim, i) < 0)
 			streams_end_source(shim, &shim->streams.source[i]);
@@ -207,12 +167,12 @@ static int write_counters(const struct streams *s, const struct client *client, 
 	writer_number(&w, "dropped", s->dropped);
 	writer_number(&w, "in_session", client->in.bytes);
 	writer_number(&w, "missed_session", missed);
-	writer_number(&w, "attached", (uint64_t)control_attached(s));
+	writer_number(&w, "attached", (uint64_t)clients_attached(s));
 	return writer_close(&w);
 }
 
 /* At the very end, unasked: what this client has missed, and will not get any more. */
-void control_farewell(struct shim *shim, int index)
+static void farewell(struct shim *shim, int index)
 {
 	struct client *client = &shim->streams.client[index];
 	char text[512];
@@ -276,7 +236,7 @@ static void answer(struct shim *shim, int index, struct request *r)
 	else
 		size = write_answer(error, shim->plan.tty != 0, text, sizeof text);
 	if (send(client->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		control_drop(shim, index);
+		clients_drop(shim, index);
 }
 
 static void take_fds(struct request *r, struct msghdr *message)
@@ -304,11 +264,27 @@ void control_serve(struct shim *shim, int index)
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (got <= 0)
-		return control_drop(shim, index);
+		return clients_drop(shim, index);
 	r.size = (size_t)got;
 	take_fds(&r, &message);
 	/* Cut short it is no whole message, and no request. */
 	answer(shim, index, &r);
 	for (int i = 0; i < r.fd_count; i++)
 		close(r.fds[i]);
+}
+
+/* With the last of the output delivered: no client is attached any more, and none can come. */
+void control_end(struct shim *shim)
+{
+	struct streams *s = &shim->streams;
+
+	for (int i = 0; i < s->client_count; i++) {
+		farewell(shim, i);
+		clients_drop(shim, i);
+	}
+	if (s->listen_fd >= 0) {
+		close(s->listen_fd);
+		unlink(NAME);
+	}
+	s->listen_fd = -1;
 }

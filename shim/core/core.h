@@ -187,7 +187,8 @@ enum {
 int64_t oom_read(const char *path);
 void boot_id_read(char out[BOOT_ID_SIZE]);
 int64_t now_ns(int clock);
-ssize_t pass(int to, const char *text, int size, int fd, int flags);
-ssize_t pass_all(int to, const char *text, int size, const int *fds, int count, int flags);
+int message_listen(const char *path, int type, int backlog);
+int message_send(int to, const char *text, int size, int fd, int flags);
+int message_send_all(int to, const char *text, int size, const int *fds, int count, int flags);
 
 #endif

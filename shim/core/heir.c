@@ -1,11 +1,13 @@
 /* The keeper that knows this run, and the one that comes after it. Its end is seen by its pidfd; then its socket is knocked
  * at until there is a next one, ever more rarely and never at the same moment as other shims. That one gets init's name and
  * a copy of every descriptor that a replacement of this shim would need, and is asked to give up its copy of an input that is
- * closed. Nothing here waits: the loop goes on meanwhile. */
+ * closed. The first
+ * registration alone is waited for; nothing else here waits: the loop goes on meanwhile. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +21,8 @@ enum {
 	EXPECTED_MS = 30000,
 	LONGEST_REST_MS = 10000,
 	ANSWER_MS = 2000,	/* for an answer of the keeper */
+	ASK_TRIES = 10,		/* before the loop begins */
+	ASK_REST_MS = 100,
 };
 
 enum { REGISTERS, GREETS, RELEASES };	/* what has been asked over the line */
@@ -103,14 +107,14 @@ static int send_hello(int fd)
 	char text[64];
 
 	writer_open(&w, text, sizeof text, "exitd-hello", 1);
-	return pass(fd, text, writer_close(&w), -1, MSG_DONTWAIT) > 0 ? 0 : -EIO;
+	return message_send(fd, text, writer_close(&w), -1, MSG_DONTWAIT);
 }
 
-/* 0, or -1: it takes no message now. */
+/* 0, or -errno: it takes no message now. */
 static int ask(struct shim *shim)
 {
-	return shim->heir.asked == RELEASES ? tell_release(shim, shim->heir.line_fd, IN_WRITE_FD)
-					    : tell_register(shim, shim->heir.line_fd);
+	return shim->heir.asked == RELEASES ? request_release(shim, shim->heir.line_fd, IN_WRITE_FD)
+					    : request_register_anew(shim, shim->heir.line_fd);
 }
 
 static void knock(struct shim *shim)
@@ -154,6 +158,58 @@ int heir_anew(struct shim *shim)
 	h->rest_ms = 0;
 	h->due_ns = ms_from_now(0);
 	return 0;
+}
+
+/* The kernel has nothing left for it now, and may have in a moment; it says nothing about the keeper. */
+static int is_short(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM || error == -ENOBUFS || error == -ETOOMANYREFS;
+}
+
+/* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor, or when it has no
+ * descriptor; or the kernel could not pass the request on. */
+static int ask_waiting(struct shim *shim, int fd, int tty_fd)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	char answer[256];
+	int error;
+	ssize_t got;
+
+	if (strlen(shim->plan.keeper) >= sizeof address.sun_path)
+		return 0;
+	strcpy(address.sun_path, shim->plan.keeper);
+	error = connect(fd, (struct sockaddr *)&address, sizeof address) ? -errno : request_register(shim, fd, tty_fd);
+	if (error)
+		return is_short(error) ? -1 : 0;
+	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
+		return 0;
+	got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
+	if (got <= 0)
+		return -1;
+	if (fields_check(answer, (size_t)got, "exitd-ok") < 0)
+		return 0;
+	heir_known(shim, fd, answer, (size_t)got);
+	return 1;
+}
+
+/* Registers the run with the keeper, and with a tty its master (else -1). Before the loop begins: it waits. With the send
+ * timeout a stopped keeper costs a second once, and that it will not know. 1 when it knows. */
+int heir_first(struct shim *shim, int tty_fd)
+{
+	struct timeval limit = { .tv_sec = 1 };
+	int fd, answer = -1;
+
+	for (int tries = 0; tries < ASK_TRIES && answer < 0 && *shim->plan.keeper; tries++) {
+		if (tries)
+			poll(NULL, 0, ASK_REST_MS);
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		if (fd < 0)
+			continue;
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+		answer = ask_waiting(shim, fd, tty_fd);
+		close(fd);
+	}
+	return answer > 0;
 }
 
 /* The input is closed. As long as the keeper has its write end the container waits for more. */

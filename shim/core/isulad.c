@@ -27,20 +27,6 @@ void isulad_seats(struct shim *shim)
 	shim->isulad.err_fd = fcntl(JOIN_FD + 1, F_DUPFD_CLOEXEC, SEATS_END);
 }
 
-/* One end of a client's fifo, or -errno: -ENXIO when nobody reads it. */
-int isulad_fifo(const char *path, int mode)
-{
-	int fd = open(path, mode | O_NONBLOCK | O_CLOEXEC);
-	struct stat found;
-
-	if (fd < 0)
-		return -errno;
-	if (!fstat(fd, &found) && S_ISFIFO(found.st_mode))
-		return fd;
-	close(fd);
-	return -EINVAL;
-}
-
 /* 0 or -errno. A container can be attached to; the size of a command's terminal comes out of a fifo, which is opened at
  * both ends: it shall have none. */
 int isulad_open(struct shim *shim)
@@ -50,10 +36,10 @@ int isulad_open(struct shim *shim)
 	if (!shim->plan.isulad)
 		return 0;
 	if (*shim->plan.resize)
-		own->resize_fd = isulad_fifo(shim->plan.resize, O_RDWR);
+		own->resize_fd = clients_fifo(shim->plan.resize, O_RDWR);
 	if (*shim->plan.exec)
 		return 0;
-	own->attach_fd = control_listen("attach.sock", SOCK_STREAM);
+	own->attach_fd = message_listen("attach.sock", SOCK_STREAM, CLIENTS_MAX);
 	return own->attach_fd < 0 ? own->attach_fd : 0;
 }
 
@@ -115,7 +101,7 @@ static int open_below(const char *path, int mode)
 	real[size > 0 ? size : 0] = 0;
 	if (getcwd(here, sizeof here) && !strncmp(real, here, strlen(here)) && real[strlen(here)] == '/' &&
 	    !fstat(at_fd, &found) && (found.st_mode & 07777) == 0600 && found.st_uid == geteuid())
-		fd = isulad_fifo(link, mode);
+		fd = clients_fifo(link, mode);
 	close(at_fd);
 	return fd;
 }
@@ -142,7 +128,7 @@ static int attach(struct shim *shim, struct client *client, char *text)
 	client->sink[1].fd = fds[2];
 	if (s->in_fd < 0)
 		stdin_drop(&client->in);
-	client->attached = !wrong && control_attached(s) < ATTACHED_MAX && (fds[1] >= 0 || fds[2] >= 0);
+	client->attached = !wrong && clients_attached(s) < ATTACHED_MAX && (fds[1] >= 0 || fds[2] >= 0);
 	return client->attached ? 0 : -1;
 }
 
@@ -157,12 +143,12 @@ void isulad_attach(struct shim *shim, int index)
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (got <= 0)
-		return control_drop(shim, index);
+		return clients_drop(shim, index);
 	text[got] = 0;
 	answer = attach(shim, client, text);
 	send(client->fd, &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (answer)
-		control_drop(shim, index);
+		clients_drop(shim, index);
 	else
 		shutdown(client->fd, SHUT_RDWR);
 }
@@ -174,7 +160,7 @@ void isulad_settle(struct shim *shim)
 		const struct client *client = &shim->streams.client[i];
 
 		if (client->by_paths && client->attached && client->sink[0].fd < 0 && client->sink[1].fd < 0)
-			control_drop(shim, i);
+			clients_drop(shim, i);
 	}
 }
 

@@ -42,9 +42,18 @@ static void finish(struct shim *shim)
 	remove_container(shim);
 	if (!shim->plan.report_last)
 		return;
-	ended(shim);
+	shim_ended(shim);
 	pump(shim, 1);
-	report(shim);
+	shim_report(shim);
+	isulad_report(shim);
+}
+
+/* Reports that nothing was made. Returns the exit status. */
+static int fail(struct shim *shim, const char *stage, int error, int wait_status)
+{
+	status_failed(shim, stage, error, wait_status);
+	isulad_failed(shim, stage, error, wait_status);
+	return 1;
 }
 
 static int first_life(struct shim *shim)
@@ -61,17 +70,15 @@ static int first_life(struct shim *shim)
 		kmsg_begin(&shim->kmsg, KMSG, shim->plan.memcg, shim->init_pid);
 	/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. */
 	if (!error)
-		known = tell_keeper(shim, shim->streams.master_fd), stage = "created", error = leave_word(shim);
+		known = heir_first(shim, shim->streams.master_fd), stage = "created", error = leave_word(shim);
 	/* A full disk does not end a command that runs: the waiting daemon gets its word, and the keeper knows. */
 	if (error && shim->init_pid && *shim->plan.exec)
 		error = 0;
 	if (!error)
 		error = isulad_begin(shim);
-	if (error) {
-		tell_failed(shim, stage, error, wait_status);
-		return 1;
-	}
-	tell_created(shim, known);
+	if (error)
+		return fail(shim, stage, error, wait_status);
+	status_created(shim, known);
 	answers_end(shim);
 	memory_begin(&shim->memory, shim->plan.oom);
 	close(OUT_WRITE_FD);
@@ -89,12 +96,10 @@ static int second_life(struct shim *shim)
 	int error = shim->plan.follow ? 0 : find_again(shim);
 
 	if (error == -ESRCH)
-		ended(shim);
-	else if (error) {	/* the daemon has another replacement begun */
-		tell_failed(shim, "init", error, 0);
-		return 1;
-	}
-	tell_created(shim, 1);
+		shim_ended(shim);
+	else if (error)	/* the daemon has another replacement begun */
+		return fail(shim, "init", error, 0);
+	status_created(shim, 1);
 	logger_begin(shim);
 	pump(shim, 1);
 	return 0;
@@ -114,9 +119,7 @@ int main(int argc, char **argv)
 	error = setup(&shim, &stage);
 	if (!error && strcmp(shim.plan.id, argv[1]))
 		stage = "plan", error = -22;
-	if (error) {
-		tell_failed(&shim, stage, error, 0);
-		return 1;
-	}
+	if (error)
+		return fail(&shim, stage, error, 0);
 	return shim.adopted ? second_life(&shim) : first_life(&shim);
 }

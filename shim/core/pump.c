@@ -37,7 +37,7 @@ static void on_signal(struct shim *shim, int which, short events)
 static void on_init(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;
-	ended(shim);
+	shim_ended(shim);
 }
 
 static void on_memory(struct shim *shim, int which, short events)
@@ -271,5 +271,6 @@ void pump(struct shim *shim, int drain)
 		return;
 	wait_for_readers(shim);
 	streams_close(shim);
+	control_end(shim);
 	logger_end(shim, (int)left_ms(shim->ended_ns + (int64_t)shim->plan.drain_ms * 1000000));
 }

@@ -73,21 +73,6 @@ static void end_rest(const struct shim *shim)
 		cgroup_end(shim->plan.cgroup, shim->plan.cgroup_count, shim->init_pid, REST_DIES_MS);
 }
 
-/* The drain limit runs as of now. */
-void ended(struct shim *shim)
-{
-	shim->ended = 1;
-	shim->ended_ns = now_ns(CLOCK_MONOTONIC);
-}
-
-/* iSulad's wire format: one native C int. The fifo says now; the record says what. */
-void report(const struct shim *shim)
-{
-	while (write(shim->fifo_fd, &shim->code, sizeof shim->code) < 0 && errno == EINTR)
-		;
-	isulad_report(shim);
-}
-
 /* What the fifo is given: a program that was never executed has no number. iSulad's daemon knows no such word. */
 static int code_of(const struct shim *shim, const siginfo_t *info, int began)
 {
@@ -119,7 +104,7 @@ static int init_ended(struct shim *shim, const siginfo_t *info, const struct rus
 	shim->code = code_of(shim, info, began);
 	end_rest(shim);
 	if (!shim->plan.report_last)
-		report(shim);
+		shim_report(shim);
 	return safe;
 }
 
@@ -136,7 +121,7 @@ void reap(struct shim *shim)
 		if (safe)
 			waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
 		if (is_init)
-			ended(shim);
+			shim_ended(shim);
 		shim->unsafe |= !safe;
 	}
 }

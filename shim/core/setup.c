@@ -159,7 +159,7 @@ int setup(struct shim *shim, const char **stage)
 	if (!error)
 		*stage = "open", error = open_all(shim);
 	if (!error)
-		*stage = "streams", error = streams_open(shim);
+		*stage = "streams", error = streams_open(shim), control_begin(shim);
 	if (!error)
 		*stage = "attach", error = isulad_open(shim);
 	boot_id_read(shim->boot_id);

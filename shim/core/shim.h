@@ -73,6 +73,10 @@ struct shim {
 	} isulad;
 };
 
+/* shim.c */
+void shim_ended(struct shim *shim);
+void shim_report(const struct shim *shim);
+
 /* setup.c: every descriptor the shim will ever need is opened before there is anything to lose. 0 or -errno, and
  * `*stage` names the step that failed. */
 int setup(struct shim *shim, const char **stage);
@@ -109,17 +113,18 @@ int find_again(struct shim *shim);
 /* reap.c: look, record, and only then reap. */
 void reap(struct shim *shim);
 void reap_rest(struct shim *shim);
-void report(const struct shim *shim);
-void ended(struct shim *shim);
 
-/* tell.c: the status socket and the keeper. Never blocks for long, never fails the container. */
-void tell_created(struct shim *shim, int keeper_knows);
-void tell_failed(struct shim *shim, const char *stage, int error, int wait_status);
-int tell_keeper(struct shim *shim, int tty_fd);
-int tell_register(struct shim *shim, int fd);
-int tell_release(struct shim *shim, int fd, int seat);
+/* status.c */
+void status_created(struct shim *shim, int keeper_knows);
+void status_failed(struct shim *shim, const char *stage, int error, int wait_status);
+
+/* request.c: messages to the keeper, over a connection of the caller's. 0 or -errno. */
+int request_register(const struct shim *shim, int fd, int tty_fd);
+int request_register_anew(const struct shim *shim, int fd);
+int request_release(const struct shim *shim, int fd, int seat);
 
 /* heir.c: after a keeper's end the run is made known to the next one. */
+int heir_first(struct shim *shim, int tty_fd);
 void heir_begin(struct shim *shim);
 int heir_anew(struct shim *shim);
 void heir_release(struct shim *shim);
@@ -144,7 +149,6 @@ void logger_end(struct shim *shim, int limit_ms);
 
 /* isulad.c: what iSulad's daemon wants besides. */
 void isulad_seats(struct shim *shim);
-int isulad_fifo(const char *path, int mode);
 int isulad_open(struct shim *shim);
 int isulad_begin(struct shim *shim);
 void isulad_on_limit(struct shim *shim);

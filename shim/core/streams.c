@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,7 +17,7 @@ static int open_fifo(const struct shim *shim, const char *path, int mode, int *f
 	if (!*path)
 		return 0;
 	if (shim->plan.isulad) {
-		*fd = isulad_fifo(path, mode);
+		*fd = clients_fifo(path, mode);
 		return 0;
 	}
 	*fd = open(path, O_RDWR | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
@@ -37,8 +36,7 @@ int streams_open(struct shim *shim)
 	s->log[0] = (struct logfile){ .path = plan->log, .frame = crilog_frame, .fd = -1 };
 	s->log[1] = (struct logfile){ .path = plan->json_log, .frame = jsonlog_frame, .carries = 1, .fd = -1 };
 	s->source[0].sink = s->source[1].sink = (struct sink){ .fd = -1, .drop = drop };
-	for (int i = 0; i < CLIENTS_MAX; i++)
-		s->client[i] = (struct client){ .fd = -1, .in.fd = -1, .sink = { { .fd = -1 }, { .fd = -1 } } };
+	clients_begin(s);
 	s->in_from.fd = s->master_fd = s->slave_fd = s->console_fd = s->logger_fd = -1;
 	stage_setup(shim);
 	error = open_fifo(shim, plan->sink_out, O_WRONLY, &s->source[0].sink.fd);
@@ -51,7 +49,6 @@ int streams_open(struct shim *shim)
 	/* What is written before another's shim opens its end must find a reader; it waits for that one. */
 	if (plan->follow && s->in_fd >= 0)
 		s->in_read_fd = open("stdin", O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
-	s->listen_fd = control_listen("control.sock", SOCK_SEQPACKET);
 	return shim->adopted ? 0 : error;
 }
 
@@ -164,7 +161,7 @@ int streams_unread(const struct shim *shim)
 	return unread;
 }
 
-/* Whoever held a stream up does so no more: what is in the pipes still goes to the log. Then nobody is attached. */
+/* Whoever held a stream up does so no more: what is in the pipes still goes to the log. */
 void streams_close(struct shim *shim)
 {
 	struct streams *s = &shim->streams;
@@ -182,13 +179,4 @@ void streams_close(struct shim *shim)
 			streams_end_source(shim, source);
 		sink_close(shim, &source->sink);
 	}
-	for (int i = 0; i < s->client_count; i++) {
-		control_farewell(shim, i);
-		control_drop(shim, i);
-	}
-	if (s->listen_fd >= 0) {
-		close(s->listen_fd);
-		unlink("control.sock");
-	}
-	s->listen_fd = -1;
 }

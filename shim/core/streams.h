@@ -119,13 +119,18 @@ void stdin_settle(struct shim *shim);
 void stdin_drop(struct input *in);
 void stdin_end(struct shim *shim);
 
+/* clients.c */
+void clients_begin(struct streams *s);
+int clients_add(struct streams *s, int fd, int by_paths);
+void clients_drop(struct shim *shim, int index);
+int clients_attached(const struct streams *s);
+int clients_fifo(const char *path, int mode);
+
 /* control.c: the socket in the run directory. */
-int control_listen(const char *path, int type);
+void control_begin(struct shim *shim);
 void control_accept(struct shim *shim, int listen_fd, int by_paths);
 void control_serve(struct shim *shim, int index);
-void control_drop(struct shim *shim, int index);
-void control_farewell(struct shim *shim, int index);
-int control_attached(const struct streams *s);
+void control_end(struct shim *shim);
 
 /* streams.c: the plan's sinks and sources. 0 or -errno. */
 int streams_open(struct shim *shim);

@@ -169,7 +169,8 @@ static void forget_shim(struct keeper *k, int pid)
 	}
 }
 
-void children_reap(struct keeper *k)
+/* Reaps every child that has ended and whose end is in the journal. Returns how many ends are new there. */
+int children_reap(struct keeper *k)
 {
 	struct rusage usage;
 	siginfo_t info, gone;
@@ -185,13 +186,12 @@ void children_reap(struct keeper *k)
 			       (run && journal_zombie(k, run, &info, &usage, stat.began));
 		if (k->unsettled)
 			break;
-		news |= run != NULL;
+		news += run != NULL;
 		forget_shim(k, info.si_pid);
 		waitid(P_PID, (id_t)info.si_pid, &gone, WEXITED | WNOHANG);
 	}
 	spare_give(k);
-	if (news)
-		serve_news(k);
+	return news;
 }
 
 int children_any(void)

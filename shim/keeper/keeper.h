@@ -107,7 +107,7 @@ void spare_take(struct keeper *k);
 void spare_give(struct keeper *k);
 int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts);
 int has_shim(const struct run *run);
-void children_reap(struct keeper *k);
+int children_reap(struct keeper *k);
 int children_any(void);
 
 /* strangers.c */
@@ -115,7 +115,7 @@ void strangers_begin(struct keeper *k);
 int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started);
 void strangers_forget(struct run *run);
 int strangers_due(const struct keeper *k);
-void strangers_look(struct keeper *k);
+int strangers_look(struct keeper *k);
 int strangers_any(const struct keeper *k);
 
 /* spawn.c */
@@ -127,7 +127,8 @@ int spawn_shim(struct keeper *k, struct run *run, const char *directory, const c
 void serve_accept(struct keeper *k);
 void serve_client(struct keeper *k, int index);
 void serve_drop(struct keeper *k, int index);
-void serve_news(struct keeper *k);
+void serve_news(struct keeper *k, int count);
+void serve_reap(struct keeper *k);
 
 /* resume.c: everything through an exec of the new program, and back. */
 int resume_exec(struct keeper *k);

@@ -163,7 +163,7 @@ static void on_signal(struct keeper *k)
 		for (ssize_t i = 0; i < got / (ssize_t)sizeof *info; i++)
 			if (info[i].ssi_signo == SIGHUP)
 				k->upgrade = 1;
-	children_reap(k);
+	serve_reap(k);
 }
 
 static void sweep(struct keeper *k)
@@ -202,9 +202,9 @@ static void turn(struct keeper *k, int wait_ms)
 	if (p[0].revents || deaf)
 		on_signal(k);
 	else if (k->unsettled)
-		children_reap(k);
+		serve_reap(k);
 	if (p[2].revents || strangers_due(k))
-		strangers_look(k);
+		serve_news(k, strangers_look(k));
 	for (int i = 0; i < count; i++)
 		if (p[3 + i].revents & POLLIN && k->clients[i].fd >= 0)
 			serve_client(k, i);
@@ -217,7 +217,7 @@ static int run(struct keeper *k)
 {
 	int wait_ms;
 
-	children_reap(k);
+	serve_reap(k);
 	while ((wait_ms = idle_left(k))) {
 		turn(k, wait_ms);
 		if (k->upgrade) {

@@ -17,7 +17,7 @@ struct request {
 
 static void answer(struct keeper *k, int index, const char *text, int size, int fd)
 {
-	if (pass(k->clients[index].fd, text, size, fd, MSG_DONTWAIT) < 0)
+	if (message_send(k->clients[index].fd, text, size, fd, MSG_DONTWAIT) < 0)
 		serve_drop(k, index);
 }
 
@@ -94,7 +94,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 	adopt = flag != 0;
 	if (seats_read(r->text, r->size, r->fds, r->fd_count, fds))
 		return refuse(k, index, "a seat for each descriptor, the status socket's among them", -EINVAL);
-	children_reap(k);
+	serve_reap(k);
 	run = table_find(k, id, number, exec);
 	known = run != NULL;
 	if (known && !adopt)
@@ -191,7 +191,7 @@ static void on_register(struct keeper *k, int index, struct request *r)
 	strcpy(run->oom, g.oom);
 	ok_known(k, index);
 	/* The shim may have died since, and init with it. */
-	children_reap(k);
+	serve_reap(k);
 }
 
 /* Copies that are in the way: as long as one of the input's write end is here, the container waits for more. */
@@ -355,16 +355,25 @@ void serve_drop(struct keeper *k, int index)
 	k->clients[index].fd = -1;
 }
 
-/* "There is something in the journal." A watcher that has unread news needs no more of them. */
-void serve_news(struct keeper *k)
+/* "There is something in the journal." A watcher that has unread news needs no more of them. `count` is how many
+ * entries are new; with none nothing is said. */
+void serve_news(struct keeper *k, int count)
 {
 	struct writer w;
 	char text[64];
 	int size;
 
+	if (!count)
+		return;
 	writer_open(&w, text, sizeof text, "exitd-news", 1);
 	size = writer_close(&w);
 	for (int i = 0; i < k->client_count; i++)
 		if (k->clients[i].watcher && k->clients[i].fd >= 0)
 			send(k->clients[i].fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Reaps what has ended, and says so. */
+void serve_reap(struct keeper *k)
+{
+	serve_news(k, children_reap(k));
 }

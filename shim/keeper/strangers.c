@@ -199,7 +199,8 @@ static int look_at(struct keeper *k, struct run *run)
 	return 1;
 }
 
-void strangers_look(struct keeper *k)
+/* Looks at the ends that the kernel reports. Returns how many are new in the journal. */
+int strangers_look(struct keeper *k)
 {
 	struct epoll_event events[LOOKS_MAX];
 	int count, news = 0;
@@ -212,11 +213,10 @@ void strangers_look(struct keeper *k)
 		struct run *run = run_of(k, events[i].data.fd);
 
 		if (run)
-			news |= look_at(k, run);
+			news += look_at(k, run);
 	}
 	spare_give(k);
-	if (news)
-		serve_news(k);
+	return news;
 }
 
 /* What cannot be read now may live. */
