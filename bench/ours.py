@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import grpc
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim import fields, launch, plan, programs
-from shim.prepare import FIRST_SEAT
+from shim import fields, launch, plan, programs, slots
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
 from supervisor.compare.daemon import Daemon as OwnDaemon
@@ -33,7 +32,7 @@ from supervisor.compare.machine import (
     wait_readable,
 )
 from supervisor.compare.way import WayContainer
-from supervisor.monitor import rundir, shims
+from supervisor.monitor import rundir
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 AT_ONCE = 4  # containers made at a time, where it is not what is measured
@@ -140,7 +139,7 @@ class Shims:
         ours.settimeout(LIMIT_SECONDS)
         with ours:
             with theirs, _pipes(work) as pipes:
-                seats = {FIRST_SEAT: theirs.fileno(), **pipes}
+                seats = {slots.STATUS_FD: theirs.fileno(), **pipes}
                 request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False, seats=[*seats])
                 _, passed = launch.ask(self._socket, request, [*seats.values()])
             data, descriptors = launch.receive(ours)
@@ -150,11 +149,11 @@ class Shims:
 @contextlib.contextmanager
 def _pipes(work: Work) -> Iterator[dict[int, int]]:
     """Their ends by seat, open for the block. A tty stands for all but the stage's."""
-    wanted = [(shims.STAGE_READ_FD, shims.STAGE_WRITE_FD)]
+    wanted = [(slots.STAGE_READ_FD, slots.STAGE_WRITE_FD)]
     if not work.tty:
-        wanted += [(shims.OUT_FD, shims.OUT_WRITE_FD), (shims.ERR_FD, shims.ERR_WRITE_FD)]
+        wanted += [(slots.OUT_FD, slots.OUT_WRITE_FD), (slots.ERR_FD, slots.ERR_WRITE_FD)]
     if work.stdin and not work.tty:
-        wanted.append((shims.IN_FD, shims.IN_WRITE_FD))
+        wanted.append((slots.IN_FD, slots.IN_WRITE_FD))
     seats = {seat: fd for pair in wanted for seat, fd in zip(pair, os.pipe(), strict=True)}
     try:
         yield seats

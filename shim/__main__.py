@@ -11,7 +11,7 @@ import stat
 import sys
 from typing import NoReturn
 
-from shim import isulad, names, plan, prepare, programs, record
+from shim import isulad, names, plan, prepare, programs, record, slots
 from shim.isulad import Refused
 
 DOCUMENT_MAX_BYTES = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ def open_log(path: str) -> int:
         found = os.fstat(low_fd)
         if not stat.S_ISFIFO(found.st_mode) or stat.S_IMODE(found.st_mode) != 0o600:
             raise Refused(f"{isulad.LOG_PATH}: {path} must be a fifo of mode 0600")
-        return prepare.above_seats(low_fd)
+        return prepare.above_slots(low_fd)
     finally:
         os.close(low_fd)
 
@@ -71,16 +71,16 @@ def read_document() -> bytes:
 
 
 def pipes_of(process: isulad.Process) -> dict[int, int]:
-    """The container's ends and the shim's, by their seats. With a terminal there are none; without anybody who could
+    """The container's ends and the shim's, by their slots. With a terminal there are none; without anybody who could
     write to it, stdin is at its end from the first."""
     if process.terminal:
         return {}
-    seats = dict(zip(prepare.OUTPUT_SEATS, prepare.output_pipes(), strict=True))
+    pipes = dict(zip(slots.OUTPUT, prepare.output_pipes(), strict=True))
     if process.open_stdin or os.path.exists(process.stdin):
-        seats.update(zip(prepare.INPUT_SEATS, prepare.one_pipe(), strict=True))
-    for fd in seats.values():
+        pipes.update(zip(slots.INPUT, prepare.one_pipe(), strict=True))
+    for fd in pipes.values():
         os.fchown(fd, *process.owner)
-    return seats
+    return pipes
 
 
 def begin(wanted: plan.Plan, data: bytes, process: isulad.Process) -> NoReturn:
@@ -104,9 +104,9 @@ def begin(wanted: plan.Plan, data: bytes, process: isulad.Process) -> NoReturn:
         prepare.make_record(record.NAME)
         prepare.write_new(names.PLAN, data)
     # exitd-shim takes the lock as its first act: of two that come at once one finds it taken, and ends.
-    seats = pipes_of(process)
-    own = (prepare.above_seats(fd) for fd in (1, 2))
-    prepare.take_seats(seats | dict(zip(prepare.OWN_OUTPUT_SEATS, own, strict=True)))
+    pipes = pipes_of(process)
+    own = (prepare.above_slots(fd) for fd in (1, 2))
+    prepare.take_slots(pipes | dict(zip(slots.OWN_OUTPUT, own, strict=True)))
     os.execve(program, ["exitd-shim", wanted.id], isulad.environment_of(os.environ))
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from shim import fields, launch, mark, names, plan, prepare, programs, record
+from shim import fields, launch, mark, names, plan, prepare, programs, record, slots
 from shim.undo import undone_on_failure
 
 CREATE_SECONDS = 120
@@ -203,7 +203,7 @@ def create(wanted: Wanted, keeper: socket.socket | None) -> launch.Created:
     with contextlib.ExitStack() as stack:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.enter_context(ours)
-        seats = [prepare.above_seats(theirs.detach()), *prepare.output_pipes()]
+        seats = [prepare.above_slots(theirs.detach()), *prepare.output_pipes()]
         shim_fd = spawn(wanted, program, keeper, seats)
         stack.callback(os.close, shim_fd)
         ours.settimeout(CREATE_SECONDS + 5)
@@ -234,7 +234,7 @@ def spawn(wanted: Wanted, program: str, keeper: socket.socket | None, seats: lis
 
 def spawn_directly(wanted: Wanted, program: str, seats: list[int]) -> int:
     """Our own child, and the host's init's once we have ended."""
-    actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in enumerate(seats, start=prepare.FIRST_SEAT)]
+    actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in enumerate(seats, start=slots.STATUS_FD)]
     os.chdir(wanted.directory)
     try:
         pid = os.posix_spawn(program, ["exitd-shim", wanted.id], ENVIRONMENT, file_actions=actions)

@@ -15,6 +15,11 @@ def _check(result: int, what: str) -> int:
     return result
 
 
+def number(name: str) -> int:
+    """A constant of core/core.h by its name there."""
+    return int(getattr(lib, name))
+
+
 def mount(source: str, target: str, fstype: str, flags: int, data: str) -> None:
     """mount(2). OSError with the target in its text."""
     args = (

@@ -1,4 +1,4 @@
-"""What exitd-shim finds when it begins: files in its directory, descriptors at its seats. For whoever starts one."""
+"""What exitd-shim finds when it begins: files in its directory, descriptors in their slots."""
 
 import contextlib
 import errno
@@ -7,10 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from shim import record
-
-# shim/core/shim.h: STATUS_FD, what lies behind all, OUT_FD and on, the first of JOIN_FD, IN_FD and on.
-FIRST_SEAT, SEATS_END = 3, 16
-OUTPUT_SEATS, OWN_OUTPUT_SEATS, INPUT_SEATS = (4, 5, 6, 7), (8, 9), (12, 13)
+from shim.slots import SLOTS_END, STATUS_FD
 
 
 @contextlib.contextmanager
@@ -52,31 +49,31 @@ def write_new(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def above_seats(fd: int) -> int:
-    """A copy that no seat's descriptor can overwrite, which ends with an exec."""
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SEATS_END)
+def above_slots(fd: int) -> int:
+    """A copy that no slot's descriptor can overwrite, which ends with an exec."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SLOTS_END)
 
 
 def output_pipes() -> list[int]:
-    """Two pipes in the order of their seats: both read ends, both write ends; above all seats, not inherited."""
+    """Two pipes in the order of slots.OUTPUT: both read ends, both write ends; above all slots, not inherited."""
     (out_fd, out_write_fd), (err_fd, err_write_fd) = one_pipe(), one_pipe()
     return [out_fd, err_fd, out_write_fd, err_write_fd]
 
 
 def one_pipe() -> tuple[int, int]:
-    """Its read end and its write end, above all seats, not inherited."""
+    """Its read end and its write end, above all slots, not inherited."""
     made = os.pipe()
     try:
-        return above_seats(made[0]), above_seats(made[1])
+        return above_slots(made[0]), above_slots(made[1])
     finally:
         for fd in made:
             os.close(fd)
 
 
-def take_seats(seats: Mapping[int, int]) -> None:
-    """For a program that becomes exitd-shim itself: a descriptor for each of these seats, and at the others nothing."""
-    for seat in range(FIRST_SEAT, SEATS_END):
+def take_slots(descriptors: Mapping[int, int]) -> None:
+    """Put a descriptor in each of these slots, and none in the others; for a program that becomes exitd-shim itself."""
+    for slot in range(STATUS_FD, SLOTS_END):
         with contextlib.suppress(OSError):  # nothing there
-            os.set_inheritable(seat, False)
-    for seat, fd in seats.items():
-        os.dup2(fd, seat, inheritable=True)
+            os.set_inheritable(slot, False)
+    for slot, fd in descriptors.items():
+        os.dup2(fd, slot, inheritable=True)

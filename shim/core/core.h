@@ -13,13 +13,31 @@ enum {
 	PLAN_MAX = 32768,	/* longest plan, in bytes */
 	MESSAGE_MAX = 8192,	/* longest message between daemon, keeper and shim, in bytes */
 	RECORD_SIZE = 4096,	/* exit.json */
-	ENTRY_SIZE = 1024,	/* one slot of the keeper's journal: the same text, in less room */
+	ENTRY_SIZE = 1024,	/* one entry of the keeper's journal: the same text, in less room */
 	STAMP_SIZE = 32,	/* a CRI time stamp with its NUL */
 	OOM_PATH_MAX = 320,	/* longest path of an OOM counter that the keeper remembers, with its NUL */
 	JOIN_MAX = 4,		/* most namespaces that one container joins */
 	CGROUPS_MAX = 24,	/* most hierarchies that a container has a cgroup in */
 	BUFFER_MIN = 65536,	/* smallest buffer of a descriptor: one batch of output must fit */
 	NEVER_BEGAN = -1,	/* through the fifo, in the place of a number: the program was never executed */
+};
+
+/* Where exitd-shim finds its descriptors. The keeper, or whoever else starts a shim, places them there, and closes what is
+ * absent. Messages name a slot by its number, under the key `seat`. The numbers stay: a keeper, a shim and a daemon of different
+ * versions meet. */
+enum slot {
+	STATUS_FD = 3,		/* SOCK_SEQPACKET: created or failed, once; the keeper keeps no copy */
+	OUT_FD = 4,		/* read ends of the container's stdout and stderr; with --adopt a tty's master is at the first */
+	ERR_FD = 5,
+	OUT_WRITE_FD = 6,	/* their write ends, for the runtime; not with --adopt */
+	ERR_WRITE_FD = 7,
+	JOIN_FD = 8,		/* the first of JOIN_MAX: namespaces, one for each join of the plan; not with --adopt */
+	IN_FD = 12,		/* read end of the container's stdin, for the runtime; not with --adopt */
+	IN_WRITE_FD = 13,	/* its write end */
+	STAGE_READ_FD = 14,	/* a pipe that holds the output which is on its way to the log */
+	STAGE_WRITE_FD = 15,
+	SLOTS_END = 16,
+	SLOT_COUNT = 13,	/* from STATUS_FD on; most descriptors of one request */
 };
 
 /* Fields: "<kind> <version>" NUL, then "key=value" NUL ..., then "end" NUL. One grammar for everything two processes
@@ -50,13 +68,13 @@ struct plan {
 	const char *oom;		/* cgroup file with an oom_kill line, "" for none */
 	const char *memcg;		/* the cgroup as the kernel's log names it, when that is to be read; else "" */
 	const char *keeper;		/* keeper's socket, "" for none */
-	const char *join[4];		/* links that lead to the namespaces at the seats while `create` runs */
+	const char *join[JOIN_MAX];		/* links that lead to the namespaces at the slots while `create` runs */
 	int join_count;
-	const char *cgroup[24];		/* where whoever is left dies when init has ended; none: the kernel sees to that */
+	const char *cgroup[CGROUPS_MAX];		/* where whoever is left dies when init has ended; none: the kernel sees to that */
 	int cgroup_count;
-	const char *create[72];
-	const char *kill[72];		/* for whoever init left behind, before remove; may be empty */
-	const char *remove[72];
+	const char *create[ARGV_MAX];
+	const char *kill[ARGV_MAX];		/* for whoever init left behind, before remove; may be empty */
+	const char *remove[ARGV_MAX];
 	uint64_t create_ms;
 	uint64_t remove_ms;
 	uint64_t drain_ms;
@@ -71,8 +89,8 @@ struct plan {
 	const char *sink_out;		/* a client's fifos, "" for none */
 	const char *sink_err;
 	const char *in_from;
-	const char *logger[72];		/* a program that gets the output at its descriptors 3 and 4; may be empty */
-	const char *logger_env[72];
+	const char *logger[ARGV_MAX];		/* a program that gets the output at its descriptors 3 and 4; may be empty */
+	const char *logger_env[ARGV_MAX];
 	const char *log_mode;		/* blocking | non-blocking: may a full buffer stop the output */
 	uint64_t buffer;		/* bytes, of each descriptor that output is written to */
 	uint64_t hold_ms;		/* the output waits for the first attach, at most this long */
@@ -162,8 +180,8 @@ struct registration {
 	uint64_t started;
 	int shim_pid;			/* who registers; 0: a shim of an earlier version */
 	uint64_t shim_started;
-	int seats[13];			/* what the descriptors of the message are, in their order */
-	int seat_count;
+	int slots[SLOT_COUNT];		/* what the descriptors of the message are, in their order */
+	int slot_count;
 };
 int registration_write(char *out, size_t size, const struct registration *r);
 int registration_read(struct registration *r, const char *data, size_t size);
@@ -177,6 +195,8 @@ int exitd_unmount(const char *target, int flags);
 int exitd_set_subreaper(int on);
 int64_t exitd_file_system(int fd);
 /* cffi: end */
+
+_Static_assert(IN_FD == JOIN_FD + JOIN_MAX && SLOT_COUNT == SLOTS_END - STATUS_FD, "the slots lie side by side");
 
 enum {
 	TTY_SIDE_MAX = 65535,	/* most rows or columns of a terminal, ioctl_tty(2) */

@@ -287,7 +287,7 @@ static void on_registered(struct shim *shim, const char *answer, size_t size)
 		rest(h);
 }
 
-/* With either answer the keeper has no copy of the input: it refuses where it knows no such run, or seat. */
+/* With either answer the keeper has no copy of the input: it refuses where it knows no such run, or slot. */
 static void on_released(struct heir *h)
 {
 	h->owes = 0;

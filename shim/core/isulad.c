@@ -18,13 +18,13 @@
 
 enum { MESSAGE_BYTES = 1024, TIMED_OUT = 2 };
 
-/* The starter's stdout and stderr lie at the first seats of namespaces, which such a container does not join. */
-void isulad_seats(struct shim *shim)
+/* The starter's stdout and stderr lie at the first slots of namespaces, which such a container does not join. */
+void isulad_slots(struct shim *shim)
 {
 	if (!shim->plan.isulad)
 		return;
-	shim->isulad.out_fd = fcntl(JOIN_FD, F_DUPFD_CLOEXEC, SEATS_END);
-	shim->isulad.err_fd = fcntl(JOIN_FD + 1, F_DUPFD_CLOEXEC, SEATS_END);
+	shim->isulad.out_fd = fcntl(JOIN_FD, F_DUPFD_CLOEXEC, SLOTS_END);
+	shim->isulad.err_fd = fcntl(JOIN_FD + 1, F_DUPFD_CLOEXEC, SLOTS_END);
 }
 
 /* 0 or -errno. A container can be attached to; the size of a command's terminal comes out of a fifo, which is opened at

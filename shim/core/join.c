@@ -20,9 +20,9 @@ static int is_namespace(int fd)
 	return found.f_type == NSFS_MAGIC_NUMBER ? 0 : -EINVAL;
 }
 
-/* Before anything else can come to a seat that was left free. What lies at one that the plan does not name is none of
+/* Before anything else can come to a slot that was left free. What lies at one that the plan does not name is none of
  * ours, and a replacement makes no container. 0, -EBADF or -EINVAL. */
-int join_seats(struct shim *shim)
+int join_slots(struct shim *shim)
 {
 	int error = 0;
 

@@ -63,7 +63,7 @@ static void kill_logger(struct shim *shim)
 	pidfd_signal(shim->streams.logger_fd, SIGKILL);
 }
 
-/* Beyond the seats, of which a replacement has given some up by now. */
+/* Beyond the slots, of which a replacement has given some up by now. */
 static int open_pipe(int ends[2])
 {
 	int low[2];
@@ -71,7 +71,7 @@ static int open_pipe(int ends[2])
 	if (pipe2(low, O_CLOEXEC))
 		return -errno;
 	for (int i = 0; i < 2; i++) {
-		ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, SEATS_END);
+		ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, SLOTS_END);
 		close(low[i]);
 	}
 	return ends[0] < 0 || ends[1] < 0 ? -EMFILE : 0;

@@ -25,8 +25,8 @@ int registration_write(char *out, size_t size, const struct registration *r)
 		writer_number(&w, "shim_started", r->shim_started);
 	}
 	writer_text(&w, "oom", r->oom);
-	for (int i = 0; i < r->seat_count; i++)
-		writer_number(&w, "seat", (uint64_t)r->seats[i]);
+	for (int i = 0; i < r->slot_count; i++)
+		writer_number(&w, "seat", (uint64_t)r->slots[i]);
 	return writer_close(&w);
 }
 
@@ -48,7 +48,7 @@ static int read_process(const char *data, size_t size, const char *pid_key, cons
 }
 
 /* A small number, or -EINVAL. */
-static int read_seat(const char *text)
+static int read_slot(const char *text)
 {
 	int number = 0, digits = 0;
 
@@ -60,7 +60,7 @@ static int read_seat(const char *text)
 /* 0, -EBADMSG (another kind, or cut short) or -EINVAL. What the texts of `r` point to is in `data`. */
 int registration_read(struct registration *r, const char *data, size_t size)
 {
-	const char *seats[sizeof r->seats / sizeof *r->seats];
+	const char *slots[sizeof r->slots / sizeof *r->slots];
 	int version = fields_check(data, size, KIND);
 
 	if (version < 0)
@@ -75,11 +75,11 @@ int registration_read(struct registration *r, const char *data, size_t size)
 	    read_process(data, size, "pid", "started", &r->pid, &r->started) ||
 	    read_process(data, size, "shim", "shim_started", &r->shim_pid, &r->shim_started))
 		return -EINVAL;
-	r->seat_count = fields_list(data, size, "seat", seats, (int)(sizeof seats / sizeof *seats));
-	for (int i = 0; i < r->seat_count; i++) {
-		r->seats[i] = read_seat(seats[i]);
-		if (r->seats[i] < 0)
+	r->slot_count = fields_list(data, size, "seat", slots, (int)(sizeof slots / sizeof *slots));
+	for (int i = 0; i < r->slot_count; i++) {
+		r->slots[i] = read_slot(slots[i]);
+		if (r->slots[i] < 0)
 			return -EINVAL;
 	}
-	return r->seat_count < 0 ? -EINVAL : 0;
+	return r->slot_count < 0 ? -EINVAL : 0;
 }

@@ -30,7 +30,7 @@ int request_register(const struct shim *shim, int fd, int tty_fd)
 	return message_send(fd, text, registration_write(text, sizeof text, &r), tty_fd, 0);
 }
 
-/* An empty seat holds /dev/null (setup.c). A keeper that had it would find something to read there for ever. */
+/* An empty slot holds /dev/null (setup.c). A keeper that had it would find something to read there for ever. */
 static int is_stream(int fd)
 {
 	struct stat found;
@@ -43,7 +43,7 @@ static int is_stream(int fd)
 static int write_anew(const struct shim *shim, char *text, size_t size, int *fds, int *count)
 {
 	const struct streams *s = &shim->streams;
-	const int seats[] = { OUT_FD, ERR_FD, IN_WRITE_FD, STAGE_READ_FD, STAGE_WRITE_FD };
+	const int slots[] = { OUT_FD, ERR_FD, IN_WRITE_FD, STAGE_READ_FD, STAGE_WRITE_FD };
 	const int held[] = { s->source[0].fd, s->source[1].fd, s->master_fd < 0 ? s->in_fd : -1, s->stage_read_fd,
 			     s->stage_write_fd };
 	struct registration r = registration_of(shim);
@@ -54,9 +54,9 @@ static int write_anew(const struct shim *shim, char *text, size_t size, int *fds
 		r.shim_started = self.started;
 	}
 	*count = 0;
-	for (int i = 0; i < (int)(sizeof seats / sizeof *seats); i++)
+	for (int i = 0; i < (int)(sizeof slots / sizeof *slots); i++)
 		if (is_stream(held[i])) {
-			r.seats[r.seat_count++] = seats[i];
+			r.slots[r.slot_count++] = slots[i];
 			fds[(*count)++] = held[i];
 		}
 	return registration_write(text, size, &r);
@@ -72,8 +72,8 @@ int request_register_anew(const struct shim *shim, int fd)
 	return message_send_all(fd, text, size, fds, count, MSG_DONTWAIT);
 }
 
-/* Asks the keeper to give up its copy of a seat's descriptor, likewise. */
-int request_release(const struct shim *shim, int fd, int seat)
+/* Asks the keeper to give up its copy of a slot's descriptor, likewise. */
+int request_release(const struct shim *shim, int fd, int slot)
 {
 	struct writer w;
 	char text[512];
@@ -82,6 +82,6 @@ int request_release(const struct shim *shim, int fd, int seat)
 	writer_text(&w, "id", shim->plan.id);
 	writer_number(&w, "run", shim->plan.run);
 	writer_text(&w, "exec", shim->plan.exec);
-	writer_number(&w, "seat", (uint64_t)seat);
+	writer_number(&w, "seat", (uint64_t)slot);
 	return message_send(fd, text, writer_close(&w), -1, MSG_DONTWAIT);
 }

@@ -22,8 +22,8 @@ static int take_lock(struct shim *shim)
 
 	if (low_fd < 0)
 		return -errno;
-	/* Out of the seats: which of the last ones are taken, only the plan will tell. */
-	shim->lock_fd = fcntl(low_fd, F_DUPFD_CLOEXEC, SEATS_END);
+	/* Out of the slots: which of the last ones are taken, only the plan will tell. */
+	shim->lock_fd = fcntl(low_fd, F_DUPFD_CLOEXEC, SLOTS_END);
 	close(low_fd);
 	if (shim->lock_fd < 0)
 		return -errno;
@@ -94,8 +94,8 @@ static int open_all(struct shim *shim)
 	return 0;
 }
 
-/* A number that nobody placed must not be given to the next file opened: /dev/null takes its seat. */
-static void seat(int fd)
+/* A number that nobody placed must not be given to the next file opened: /dev/null takes its slot. */
+static void fill_slot(int fd)
 {
 	int null_fd;
 
@@ -109,7 +109,7 @@ static void seat(int fd)
 }
 
 /* The end of a pipe that somebody placed there, or -1; what else lies there is none of ours. */
-static int pipe_seat(int fd, int mode)
+static int pipe_slot(int fd, int mode)
 {
 	struct stat found;
 
@@ -119,7 +119,7 @@ static int pipe_seat(int fd, int mode)
 	return -1;
 }
 
-static void stream_seats(struct shim *shim)
+static void stream_slots(struct shim *shim)
 {
 	struct streams *s = &shim->streams;
 
@@ -127,31 +127,31 @@ static void stream_seats(struct shim *shim)
 		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	s->source[0].fd = OUT_FD;
 	s->source[1].fd = ERR_FD;
-	s->in_read_fd = pipe_seat(IN_FD, O_RDONLY);
-	s->in_fd = pipe_seat(IN_WRITE_FD, O_WRONLY);
-	s->stage_read_fd = pipe_seat(STAGE_READ_FD, O_RDONLY);
-	s->stage_write_fd = pipe_seat(STAGE_WRITE_FD, O_WRONLY);
+	s->in_read_fd = pipe_slot(IN_FD, O_RDONLY);
+	s->in_fd = pipe_slot(IN_WRITE_FD, O_WRONLY);
+	s->stage_read_fd = pipe_slot(STAGE_READ_FD, O_RDONLY);
+	s->stage_write_fd = pipe_slot(STAGE_WRITE_FD, O_WRONLY);
 }
 
 int setup(struct shim *shim, const char **stage)
 {
 	int error;
 
-	/* The starter's own input and output are none of ours, nor is anything behind the seats. */
+	/* The starter's own input and output are none of ours, nor is anything behind the slots. */
 	for (int fd = 0; fd < STATUS_FD; fd++)
 		close(fd);
-	close_from(SEATS_END);
+	close_from(SLOTS_END);
 	for (int fd = 0; fd <= ERR_WRITE_FD; fd++)
-		seat(fd);
+		fill_slot(fd);
 	for (int fd = STATUS_FD; fd <= ERR_WRITE_FD; fd++)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
-	stream_seats(shim);
+	stream_slots(shim);
 	*stage = "lock";
 	error = take_lock(shim);
 	if (!error)
 		*stage = "plan", error = read_plan(shim);
 	if (!error)
-		*stage = "join", isulad_seats(shim), error = join_seats(shim);
+		*stage = "join", isulad_slots(shim), error = join_slots(shim);
 	if (!error)
 		*stage = "lock", error = sign_lock(shim);
 	if (!error)

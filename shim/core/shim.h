@@ -8,21 +8,6 @@
 #include "core.h"
 #include "streams.h"
 
-/* Descriptors the keeper (or whoever starts a shim) places; absent ones are closed. */
-enum {
-	STATUS_FD = 3,		/* SOCK_SEQPACKET: created or failed, once */
-	OUT_FD = 4,		/* read ends of the container's stdout and stderr; with --adopt a tty's master is here */
-	ERR_FD = 5,
-	OUT_WRITE_FD = 6,	/* their write ends, for the runtime; not with --adopt */
-	ERR_WRITE_FD = 7,
-	JOIN_FD = 8,		/* the first of JOIN_MAX: namespaces, one for each join of the plan; not with --adopt */
-	IN_FD = JOIN_FD + JOIN_MAX,	/* read end of the container's stdin, for the runtime; not with --adopt */
-	IN_WRITE_FD,		/* its write end */
-	STAGE_READ_FD,		/* a pipe that holds the output which is on its way to the log */
-	STAGE_WRITE_FD,
-	SEATS_END,
-};
-
 /* In the run directory: others live in the container's cgroup, of whom none is to die with its init. */
 #define SHARED_CGROUP "shared-cgroup"
 
@@ -94,7 +79,7 @@ void command_signals(void);
 void drain_signals(int signal_fd);
 
 /* join.c: the namespaces that the container shares with others, there for as long as it takes to make it. */
-int join_seats(struct shim *shim);
+int join_slots(struct shim *shim);
 int join_begin(struct shim *shim);
 void join_end(struct shim *shim);
 
@@ -121,7 +106,7 @@ void status_failed(struct shim *shim, const char *stage, int error, int wait_sta
 /* request.c: messages to the keeper, over a connection of the caller's. 0 or -errno. */
 int request_register(const struct shim *shim, int fd, int tty_fd);
 int request_register_anew(const struct shim *shim, int fd);
-int request_release(const struct shim *shim, int fd, int seat);
+int request_release(const struct shim *shim, int fd, int slot);
 
 /* heir.c: after a keeper's end the run is made known to the next one. */
 int heir_first(struct shim *shim, int tty_fd);
@@ -148,7 +133,7 @@ int logger_begin(struct shim *shim);
 void logger_end(struct shim *shim, int limit_ms);
 
 /* isulad.c: what iSulad's daemon wants besides. */
-void isulad_seats(struct shim *shim);
+void isulad_slots(struct shim *shim);
 int isulad_open(struct shim *shim);
 int isulad_begin(struct shim *shim);
 void isulad_on_limit(struct shim *shim);

@@ -1,4 +1,4 @@
-/* The journal: one file per keeper instance, fixed slots, the first one its header. A slot is reserved, blocks and all,
+/* The journal: one file per keeper instance, fixed entries, the first one its header. An entry is reserved, blocks and all,
  * before there can be anything to write into it, so an entry is never dropped. */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 
 #include "keeper.h"
 
-#define CHUNK 64	/* slots allocated at a time */
+#define CHUNK 64	/* entries allocated at a time */
 
-/* The first slot, and the blocks of some more. 0 or -errno. */
+/* The first entry, and the blocks of some more. 0 or -errno. */
 static int begin(struct keeper *k)
 {
 	struct proc_stat self;
@@ -54,45 +54,45 @@ int journal_open(struct keeper *k)
 	return error;
 }
 
-/* A free slot with its blocks on the file system, or -1. Slot 0 is the header. */
+/* A free entry with its blocks on the file system, or -1. Entry 0 is the header. */
 int journal_reserve(struct keeper *k)
 {
 	for (int tried = 0; tried < RUNS_MAX; tried++) {
-		int slot = k->next_slot % RUNS_MAX + 1;
+		int entry = k->next_entry % RUNS_MAX + 1;
 
-		k->next_slot = slot;
-		if (k->slot_taken[slot])
+		k->next_entry = entry;
+		if (k->entry_taken[entry])
 			continue;
-		if (posix_fallocate(k->journal_fd, (off_t)(slot / CHUNK) * CHUNK * ENTRY_SIZE, CHUNK * ENTRY_SIZE))
+		if (posix_fallocate(k->journal_fd, (off_t)(entry / CHUNK) * CHUNK * ENTRY_SIZE, CHUNK * ENTRY_SIZE))
 			return -1;
-		k->slot_taken[slot] = 1;
-		return slot;
+		k->entry_taken[entry] = 1;
+		return entry;
 	}
 	return -1;
 }
 
 int journal_write(struct keeper *k, const struct run *run, const struct exit_facts *facts)
 {
-	static char entry[ENTRY_SIZE];
-	int error = record_format(entry, sizeof entry, facts);
+	static char text[ENTRY_SIZE];
+	int error = record_format(text, sizeof text, facts);
 	ssize_t put;
 
 	if (error < 0)
 		return error;
 	do
-		put = pwrite(k->journal_fd, entry, sizeof entry, (off_t)run->slot * ENTRY_SIZE);
+		put = pwrite(k->journal_fd, text, sizeof text, (off_t)run->entry * ENTRY_SIZE);
 	while (put < 0 && errno == EINTR);
-	return put == sizeof entry ? 0 : -EIO;
+	return put == sizeof text ? 0 : -EIO;
 }
 
-void journal_clear(struct keeper *k, int slot)
+void journal_clear(struct keeper *k, int entry)
 {
 	static const char empty[ENTRY_SIZE];
 
-	while (pwrite(k->journal_fd, empty, sizeof empty, (off_t)slot * ENTRY_SIZE) < 0 && errno == EINTR)
+	while (pwrite(k->journal_fd, empty, sizeof empty, (off_t)entry * ENTRY_SIZE) < 0 && errno == EINTR)
 		;
-	k->slot_taken[slot] = 0;
+	k->entry_taken[entry] = 0;
 	/* The lowest free one is the next: a file that only grew would fill the state directory one day. */
-	if (slot <= k->next_slot)
-		k->next_slot = slot - 1;
+	if (entry <= k->next_entry)
+		k->next_entry = entry - 1;
 }

@@ -12,18 +12,6 @@ enum {
 	RUNS_MAX = 65536,
 	CLIENTS_MAX = 512,
 	AGAIN_MS = 250,		/* until the next try of what the kernel had nothing left for */
-	FDS_MAX = 13,		/* most descriptors one request carries: one for each seat */
-};
-
-/* Where a shim finds its descriptors: shim/core/shim.h. These are kept here too, for the shim that comes after it. */
-enum {
-	FIRST_SEAT = 3,		/* the status socket, of which nothing is kept */
-	OUT_SEAT = 4,		/* read ends of the output's pipes; with a tty its master and nothing */
-	ERR_SEAT = 5,
-	IN_SEAT = 13,		/* write end of the input's pipe */
-	STAGE_READ_SEAT = 14,
-	STAGE_WRITE_SEAT = 15,
-	SEATS_END = FIRST_SEAT + FDS_MAX,
 };
 
 enum outcome { WAITING = 0, JOURNALLED = 1, DOUBTFUL = 2 };	/* DOUBTFUL: this or another run has ended */
@@ -39,7 +27,7 @@ struct run {
 	uint64_t init_started;	/* before there is an init: when the shim was gone, 0 while it is there; 1: it will not be known */
 	int out_fd;
 	int err_fd;
-	int slot;		/* in the journal; reserved as long as the run is known */
+	int entry;		/* in the journal; reserved as long as the run is known */
 	int outcome;
 	int in_fd;		/* from here on what table version 1 did not have (resume.c) */
 	int stage_fds[2];
@@ -70,8 +58,8 @@ struct keeper {
 	struct run *runs;
 	int run_count;
 	int run_room;
-	unsigned char slot_taken[RUNS_MAX + 1];
-	int next_slot;		/* where the search for a free one begins */
+	unsigned char entry_taken[RUNS_MAX + 1];
+	int next_entry;		/* where the search for a free one begins */
 	struct client clients[CLIENTS_MAX];
 	int client_count;
 	int upgrade;		/* asked for */
@@ -88,19 +76,19 @@ struct run *table_find(struct keeper *k, const char *id, uint64_t run, const cha
 struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char *exec);
 void table_drop(struct keeper *k, struct run *run);
 
-/* seats.c */
-int *seats_kept(struct run *run, int seat);
-int seats_read(const char *text, size_t size, const int *given, int count, int *fds);
-int seats_settle(struct run *run, int adopt, int *fds);
-int seats_take(struct run *run, const int *seats, int named, const int *given, int count);
-int seats_release(struct run *run, const char *text, size_t size);
-void seats_close(struct run *run);
+/* slots.c */
+int *slots_kept(struct run *run, int slot);
+int slots_read(const char *text, size_t size, const int *given, int count, int *fds);
+int slots_settle(struct run *run, int adopt, int *fds);
+int slots_take(struct run *run, const int *slots, int named, const int *given, int count);
+int slots_release(struct run *run, const char *text, size_t size);
+void slots_close(struct run *run);
 
 /* journal.c */
 int journal_open(struct keeper *k);
 int journal_reserve(struct keeper *k);
 int journal_write(struct keeper *k, const struct run *run, const struct exit_facts *facts);
-void journal_clear(struct keeper *k, int slot);
+void journal_clear(struct keeper *k, int entry);
 
 /* children.c */
 void spare_take(struct keeper *k);

@@ -45,8 +45,8 @@ static void keep_all(struct keeper *k, int yes)
 	keep(k->journal_fd, yes);
 	for (int i = 0; i < k->run_count; i++) {
 		keep(k->runs[i].init_fd, yes);
-		for (int seat = FIRST_SEAT; seat < SEATS_END; seat++) {
-			const int *fd = seats_kept(&k->runs[i], seat);
+		for (int slot = STATUS_FD; slot < SLOTS_END; slot++) {
+			const int *fd = slots_kept(&k->runs[i], slot);
 
 			keep(fd ? *fd : -1, yes);
 		}
@@ -136,7 +136,7 @@ static int load_runs(struct keeper *k, int fd, const struct head *head)
 			run->init_fd = -1, run->has_begun = 0;
 		if (head->version < RESUME_VERSION)
 			run->zombie_status = -1;
-		k->slot_taken[run->slot] = 1;
+		k->entry_taken[run->entry] = 1;
 	}
 	k->run_room = head->run_count + 64;
 	return 0;

@@ -10,7 +10,7 @@
 struct request {
 	char text[MESSAGE_MAX];
 	size_t size;
-	int fds[FDS_MAX];
+	int fds[SLOT_COUNT];
 	int fd_count;
 	int cut;		/* 0, or the errno for which not all of it, or of its descriptors, came through */
 };
@@ -73,7 +73,7 @@ static void on_hello(struct keeper *k, int index)
 	writer_text(&w, "journal", k->journal_path);
 	writer_number(&w, "pid", (uint64_t)getpid());
 	writer_number(&w, "runs", (uint64_t)k->run_count);
-	writer_number(&w, "seats", SEATS_END);
+	writer_number(&w, "seats", SLOTS_END);
 	answer(k, index, text, writer_close(&w), -1);
 }
 
@@ -82,7 +82,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 	const char *id, *exec, *directory = fields_get(r->text, r->size, "dir");
 	const char *program = fields_get(r->text, r->size, "program");
 	struct spawned spawned = { .pidfd = -1 };
-	int adopt, fds[FDS_MAX], error, known;
+	int adopt, fds[SLOT_COUNT], error, known;
 	struct run *run;
 	struct writer w;
 	char text[512];
@@ -92,7 +92,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 		return refuse(k, index, "bad request", -EINVAL);
 	fields_number(r->text, r->size, "adopt", &flag);
 	adopt = flag != 0;
-	if (seats_read(r->text, r->size, r->fds, r->fd_count, fds))
+	if (slots_read(r->text, r->size, r->fds, r->fd_count, fds))
 		return refuse(k, index, "a seat for each descriptor, the status socket's among them", -EINVAL);
 	serve_reap(k);
 	run = table_find(k, id, number, exec);
@@ -103,7 +103,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 		run = table_add(k, id, number, exec);
 	if (!run)
 		return refuse(k, index, "no room in table or journal", -ENOSPC);
-	error = seats_settle(run, adopt, fds);
+	error = slots_settle(run, adopt, fds);
 	if (!error)
 		error = spawn_shim(k, run, directory, program, adopt, fds, &spawned);
 	if (error) {
@@ -121,7 +121,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 /* A run that another keeper had, or that began without one: what lives registers anew, with what it has. */
 static int is_anew(const struct registration *g)
 {
-	return g->seat_count || g->shim_pid;
+	return g->slot_count || g->shim_pid;
 }
 
 /* 0, or -errno and the word for it: nothing of it is known, then, that was not before. */
@@ -139,7 +139,7 @@ static int take_over(struct keeper *k, const struct registration *g, struct requ
 	error = strangers_watch(k, run, g->pid, g->started);
 	if (!error) {
 		*why = "a seat for each descriptor, and only what is ever kept";
-		error = seats_take(run, g->seats, g->seat_count, r->fds, r->fd_count);
+		error = slots_take(run, g->slots, g->slot_count, r->fds, r->fd_count);
 	}
 	if (error && !known)
 		table_drop(k, run);
@@ -206,7 +206,7 @@ static void on_release(struct keeper *k, int index, struct request *r)
 	run = table_find(k, id, number, exec);
 	if (!run)
 		return refuse(k, index, "unknown run", -ENOENT);
-	if (seats_release(run, r->text, r->size))
+	if (slots_release(run, r->text, r->size))
 		return refuse(k, index, "nothing is kept of that seat", -EINVAL);
 	ok(k, index);
 }
@@ -267,7 +267,7 @@ static void dispatch(struct keeper *k, int index, struct request *r)
 		refuse(k, index, "unknown request", -ENOSYS);
 }
 
-/* Moves received descriptors above the seats that a shim's own take. */
+/* Moves received descriptors above the slots that a shim's own take. */
 static void take_fds(struct request *r, struct msghdr *message)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
@@ -277,11 +277,11 @@ static void take_fds(struct request *r, struct msghdr *message)
 			int fd, high;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			high = fcntl(fd, F_DUPFD_CLOEXEC, SEATS_END);
+			high = fcntl(fd, F_DUPFD_CLOEXEC, SLOTS_END);
 			close(fd);
-			if (high < 0 || r->fd_count == FDS_MAX)
+			if (high < 0 || r->fd_count == SLOT_COUNT)
 				r->cut = high < 0 ? EMFILE : EMSGSIZE;
-			if (r->fd_count < FDS_MAX && high >= 0)
+			if (r->fd_count < SLOT_COUNT && high >= 0)
 				r->fds[r->fd_count++] = high;
 			else if (high >= 0)
 				close(high);
@@ -292,7 +292,7 @@ static void take_fds(struct request *r, struct msghdr *message)
 void serve_client(struct keeper *k, int index)
 {
 	static struct request r;
-	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * FDS_MAX)]; } control;
+	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * SLOT_COUNT)]; } control;
 	struct iovec data = { .iov_base = r.text, .iov_len = sizeof r.text };
 	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
 				  .msg_controllen = sizeof control.space };
@@ -307,7 +307,7 @@ void serve_client(struct keeper *k, int index)
 	r.cut = message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? EMSGSIZE : 0;
 	take_fds(&r, &message);
 	/* Fewer came than there was room for: not the message was too long, this keeper has no descriptor left. */
-	if (r.cut && !(message.msg_flags & MSG_TRUNC) && r.fd_count < FDS_MAX)
+	if (r.cut && !(message.msg_flags & MSG_TRUNC) && r.fd_count < SLOT_COUNT)
 		r.cut = EMFILE;
 	if (r.cut)
 		refuse(k, index, r.cut == EMFILE ? "no descriptor left" : "too long, or too many descriptors", -r.cut);

@@ -1,4 +1,4 @@
-/* Starting one exitd-shim: descriptors in their seats, the run directory as cwd, nothing else inherited. */
+/* Starting one exitd-shim: descriptors in their slots, the run directory as cwd, nothing else inherited. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include "../core/kernel.h"
 #include "keeper.h"
 
-/* In the child of vfork. Sources lie above the seats (serve.c moved them), so no dup2 overwrites another's source. */
+/* In the child of vfork. Sources lie above the slots (serve.c moved them), so no dup2 overwrites another's source. */
 static void child(const struct rlimit *files, const char *directory, const char *program, char *const *argv,
 		  const int *fds, volatile int *error)
 {
@@ -18,8 +18,8 @@ static void child(const struct rlimit *files, const char *directory, const char 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setrlimit(RLIMIT_NOFILE, files);
-	for (int i = 0; i < FDS_MAX; i++)
-		if (fds[i] >= 0 && dup2(fds[i], FIRST_SEAT + i) < 0)
+	for (int i = 0; i < SLOT_COUNT; i++)
+		if (fds[i] >= 0 && dup2(fds[i], STATUS_FD + i) < 0)
 			goto fail;
 	if (!chdir(directory))
 		execve(program, argv, environment);
@@ -28,7 +28,7 @@ fail:
 	_exit(127);
 }
 
-/* 0 and `out`, or -errno. `fds`: one for each seat, -1 where there is none. */
+/* 0 and `out`, or -errno. `fds`: one for each slot, -1 where there is none. */
 int spawn_shim(struct keeper *k, struct run *run, const char *directory, const char *program, int adopt, int *fds,
 	       struct spawned *out)
 {

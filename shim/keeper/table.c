@@ -24,23 +24,23 @@ static int grow(struct keeper *k)
 	return 1;
 }
 
-/* A new run with a journal slot of its own, or NULL: full. Pointers into the table are good until the next add. */
+/* A new run with an entry of its own in the journal, or NULL: full. Pointers into the table are good until the next add. */
 struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char *exec)
 {
-	int slot;
+	int entry;
 	struct run *new;
 
 	if (strlen(id) >= ID_MAX || strlen(exec) >= ID_MAX || !record_takes(id) || !record_takes(exec) || (k->run_count == k->run_room && !grow(k)))
 		return NULL;
-	slot = journal_reserve(k);
-	if (slot < 0)
+	entry = journal_reserve(k);
+	if (entry < 0)
 		return NULL;
 	new = &k->runs[k->run_count++];
 	memset(new, 0, sizeof *new);
 	strcpy(new->id, id);
 	strcpy(new->exec, exec);
 	new->run = run;
-	new->slot = slot;
+	new->entry = entry;
 	new->out_fd = new->err_fd = new->in_fd = new->stage_fds[0] = new->stage_fds[1] = new->init_fd = -1;
 	new->zombie_status = -1;
 	return new;
@@ -49,8 +49,8 @@ struct run *table_add(struct keeper *k, const char *id, uint64_t run, const char
 /* The run is settled: its journal entry leaves, its descriptors are closed. */
 void table_drop(struct keeper *k, struct run *run)
 {
-	journal_clear(k, run->slot);
-	seats_close(run);
+	journal_clear(k, run->entry);
+	slots_close(run);
 	strangers_forget(run);
 	*run = k->runs[--k->run_count];
 }

@@ -319,7 +319,7 @@ def spawn_directly(program: str, container: str, directory: str, seats: Mapping[
     copies: list[int] = []
     try:
         for fd in seats.values():
-            copies.append(prepare.above_seats(fd))
+            copies.append(prepare.above_slots(fd))
         actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in zip(seats, copies, strict=True)]
         os.chdir(directory)
         return os.posix_spawn(program, argv, {"PATH": os.defpath}, file_actions=actions)

@@ -11,7 +11,7 @@ from typing import Self
 
 import structlog
 
-from shim import fields, launch, native, prepare, programs
+from shim import fields, launch, native, programs, slots
 from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
@@ -20,9 +20,6 @@ from supervisor.monitor import epoll, keeper, procfs, rundir
 from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room
 
-# Where a shim finds its descriptors (shim/core/shim.h).
-OUT_FD, ERR_FD, OUT_WRITE_FD, ERR_WRITE_FD, JOIN_FD, IN_FD, IN_WRITE_FD = 4, 5, 6, 7, 8, 12, 13
-STAGE_READ_FD, STAGE_WRITE_FD = 14, 15
 LEAVES_SECONDS = 2.0  # after its record
 LOOK_SECONDS = 0.01  # between two looks at what a shim does that nobody watches
 DEATH_SECONDS = 5.0  # of anything, after SIGKILL
@@ -78,7 +75,7 @@ class Shims:
         are a terminal's, which the runtime makes; else they are pipes, and `owner`'s. A replacement gets what the
         keeper has kept of all that.
         """
-        wanted = _Wanted(not adopt, stdin, tty, {**dict(enumerate(joins, JOIN_FD)), **fifos}, owner, bool(fifos))
+        wanted = _Wanted(not adopt, stdin, tty, {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}, owner, bool(fifos))
         with await _seated(watch, wanted) as seats:
             if await self._by_keeper(watch, seats, adopt=adopt):
                 return await self._word(watch, seats, limit_seconds)
@@ -246,9 +243,9 @@ class _Wanted:
             return []
         own = not self.tty and not self.only_stage
         return [
-            *([(OUT_FD, OUT_WRITE_FD), (ERR_FD, ERR_WRITE_FD)] if own else []),
-            *([(IN_FD, IN_WRITE_FD)] if own and self.stdin else []),
-            (STAGE_READ_FD, STAGE_WRITE_FD),
+            *([(slots.OUT_FD, slots.OUT_WRITE_FD), (slots.ERR_FD, slots.ERR_WRITE_FD)] if own else []),
+            *([(slots.IN_FD, slots.IN_WRITE_FD)] if own and self.stdin else []),
+            (slots.STAGE_READ_FD, slots.STAGE_WRITE_FD),
         ]
 
 
@@ -261,11 +258,11 @@ class _Seats:
         self._wanted = wanted
         self._spoken = asyncio.Event()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self.theirs = {prepare.FIRST_SEAT: theirs.detach()}
+        self.theirs = {slots.STATUS_FD: theirs.detach()}
         try:
             for seats in self._wanted.pipes():
                 self.theirs.update(zip(seats, os.pipe(), strict=True))
-                if self._wanted.owner != (0, 0) and seats[0] != STAGE_READ_FD:
+                if self._wanted.owner != (0, 0) and seats[0] != slots.STAGE_READ_FD:
                     os.fchown(self.theirs[seats[0]], *self._wanted.owner)
             self._ours.setblocking(False)
             asyncio.get_running_loop().add_reader(self._ours.fileno(), self._hear)
@@ -283,7 +280,7 @@ class _Seats:
 
     @property
     def all(self) -> dict[int, int]:
-        """Each descriptor by its seat (shim/core/shim.h), in the order of the seats."""
+        """Each descriptor by its seat (shim/slots.py), in the order of the seats."""
         return dict(sorted({**self.theirs, **self._wanted.lent}.items()))
 
     def __exit__(self, *_: object) -> None:

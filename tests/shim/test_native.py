@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from shim import native
+from shim import native, slots
 
 
 def ended_child() -> tuple[int, int]:
@@ -94,3 +94,9 @@ def test_a_mount_that_fails_names_its_target() -> None:
     assert caught.value.errno in (errno.ENOENT, errno.EPERM)
     with pytest.raises(OSError, match="/nowhere/at/all"):
         native.unmount("/nowhere/at/all")
+
+
+def test_the_slots_of_a_shim_have_the_numbers_of_every_version_before() -> None:
+    """A keeper of an earlier version starts shims of this one, with descriptors that this daemon names by number."""
+    assert (slots.STATUS_FD, slots.OUTPUT, slots.INPUT, slots.SLOTS_END) == (3, (4, 5, 6, 7), (12, 13), 16)
+    assert (slots.OWN_OUTPUT, slots.STAGE_READ_FD, slots.STAGE_WRITE_FD) == ((8, 9), 14, 15)

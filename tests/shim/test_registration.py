@@ -46,9 +46,9 @@ def written(r: Registration, size: int = 8192) -> bytes | None:
     c = ffi.new("struct registration *")
     c.id, c.exec, c.oom = texts
     c.run, c.pid, c.started, c.shim_pid, c.shim_started = r.run, r.pid, r.started, r.shim_pid, r.shim_started
-    c.seat_count = len(r.seats)
+    c.slot_count = len(r.seats)
     for i, seat in enumerate(r.seats):
-        c.seats[i] = seat
+        c.slots[i] = seat
     room = ffi.new("char[]", size)
     used = lib.registration_write(room, size, c)
     return bytes(ffi.buffer(room, used)) if used >= 0 else None
@@ -61,7 +61,7 @@ def read(data: bytes) -> Registration | None:
         return None
     id, exec_id, oom = (ffi.string(text).decode("utf-8", "surrogateescape") for text in (c.id, c.exec, c.oom))
     return Registration(
-        id, exec_id, oom, c.run, c.pid, c.started, c.shim_pid, c.shim_started, tuple(c.seats[0 : c.seat_count])
+        id, exec_id, oom, c.run, c.pid, c.started, c.shim_pid, c.shim_started, tuple(c.slots[0 : c.slot_count])
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim import prepare, programs
+from shim import programs, slots
 from supervisor.api.client import Unreachable
 from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.monitor import rundir
@@ -94,7 +94,7 @@ def test_an_exec_that_finds_the_state_directory_full_begins_once_and_ends_with_i
 def has_made(d: Daemon, exec_id: str) -> bool:
     """The exec runs, and its shim has tried to note it: it gives up its writing ends afterwards."""
     shims = execrig.shims_of(d, exec_id)
-    return bool(shims) and not os.path.exists(f"/proc/{shims[0]}/fd/{prepare.OUTPUT_SEATS[2]}")
+    return bool(shims) and not os.path.exists(f"/proc/{shims[0]}/fd/{slots.OUT_WRITE_FD}")
 
 
 @pytest.mark.parametrize("runtime", ["runc", "crun"])

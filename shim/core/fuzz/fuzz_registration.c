@@ -8,8 +8,8 @@ static int differ(const struct registration *a, const struct registration *b)
 {
 	return strcmp(a->id, b->id) || strcmp(a->exec, b->exec) || strcmp(a->oom, b->oom) || a->run != b->run ||
 	       a->pid != b->pid || a->started != b->started || a->shim_pid != b->shim_pid ||
-	       a->shim_started != b->shim_started || a->seat_count != b->seat_count ||
-	       memcmp(a->seats, b->seats, sizeof a->seats);
+	       a->shim_started != b->shim_started || a->slot_count != b->slot_count ||
+	       memcmp(a->slots, b->slots, sizeof a->slots);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (registration_read(&read, (const char *)data, size))
 		return 0;
-	if (!*read.id || read.seat_count > 13 || read.pid == 1 || read.pid < 0 || read.shim_pid < 0)
+	if (!*read.id || read.slot_count > SLOT_COUNT || read.pid == 1 || read.pid < 0 || read.shim_pid < 0)
 		abort();
 	if (strlen(read.id) + strlen(read.exec) > MESSAGE_MAX)
 		return 0;

@@ -15,13 +15,13 @@ from typing import Protocol
 
 import structlog
 
-from shim import launch, plan
+from shim import launch, plan, slots
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.execs import Exec
 from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
-from supervisor.monitor.shims import ADOPT_SECONDS, ERR_FD, IN_WRITE_FD, OUT_FD, Shims
+from supervisor.monitor.shims import ADOPT_SECONDS, Shims
 from supervisor.monitor.witness import ShimSenses, ShimWatch
 from supervisor.runtime.oci import runplan
 from supervisor.runtime.oci.execs import HOLD_MS
@@ -267,12 +267,12 @@ def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
         try:
             for name in filter(None, (names.stdin, names.stdout, names.stderr)):
                 os.mkfifo(f"{path}/{name}", 0o600)
-            seats = {OUT_FD: end_of(names.stdout, os.O_RDONLY)}
+            seats = {slots.OUT_FD: end_of(names.stdout, os.O_RDONLY)}
             if names.stderr:
-                seats[ERR_FD] = end_of(names.stderr, os.O_RDONLY)
+                seats[slots.ERR_FD] = end_of(names.stderr, os.O_RDONLY)
             if names.stdin:
                 end_of(names.stdin, os.O_RDONLY)
-                seats[IN_WRITE_FD] = end_of(names.stdin, os.O_WRONLY)
+                seats[slots.IN_WRITE_FD] = end_of(names.stdin, os.O_WRONLY)
         except OSError as error:
             raise ShimFailed(f"fifos in {path}: {errnos.said(error)}") from error
         yield seats

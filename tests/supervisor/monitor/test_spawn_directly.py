@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shim import prepare
+from shim import slots
 from supervisor.model.errors import ShimFailed
 from supervisor.model.values import RunKey
 from supervisor.monitor import keeper
@@ -17,7 +17,7 @@ from tests.supervisor.children import descriptors
 from tests.supervisor.descriptors import only
 from tests.system.daemonrig import children_of
 
-SEATS = range(prepare.FIRST_SEAT, prepare.SEATS_END)
+SEATS = range(slots.STATUS_FD, slots.SLOTS_END)
 LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >seats; true"
 # Files at the numbers that are given, and their seats, in a process of its own: in this one the seats belong to others.
 SPAWNS = """
@@ -45,7 +45,7 @@ def found(directory: pathlib.Path, numbers: list[int], seats: list[int]) -> dict
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     lines = (directory / "seats").read_text().splitlines()
-    return {seat: os.path.basename(line) for seat, line in enumerate(lines, prepare.FIRST_SEAT) if line}
+    return {seat: os.path.basename(line) for seat, line in enumerate(lines, slots.STATUS_FD) if line}
 
 
 @pytest.mark.parametrize(
