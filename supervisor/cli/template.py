@@ -1,24 +1,46 @@
 r"""Go templates as hands know them from docker's --format: a small, pure look-alike.
 
 Known: `{{.}}`, `{{.A.B}}`, `{{json .A}}`, `{{upper .A}}`, `{{lower .A}}`, `{{len .A}}`, `{{join .A ","}}`,
-`{{index .A "key"}}`, `{{"text"}}`, and the two-letter escapes \t and \n outside of the braces. A leading `table ` asks
-for columns (see `headings`). Everything else is a BadRequest that names the field or word.
+`{{index .A "key"}}`, `{{println .A .B}}`, `{{"text"}}`; `{{if .A}}`, `{{else if .B}}`, `{{else}}`, `{{end}}`;
+`{{range .A}}`, `{{range $key, $value := .A}}`, with `$` for the whole document; `{{- ` and ` -}}`, which remove the
+white space beside them; and the two-letter escapes \t and \n outside of the braces. A leading `table ` asks for
+columns (see `headings`). Everything else is a BadRequest that says where it stands and what to write instead.
+
+https://pkg.go.dev/text/template
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor.model.errors import BadRequest
 
-Value = object
-Piece = Callable[[Value], str]
+MOST_DEPTH = 50  # blocks within blocks, `else if` among them
+MOST_CHARACTERS = 1 << 26  # of one document; each step counts as STEP_CHARACTERS more, so that empty loops end, too
+STEP_CHARACTERS = 64
 
-_ACTION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
+_ACTION = re.compile(r"\{\{(-(?=\s))?\s*(.*?)\s*((?<=\s)-)?\}\}", re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
-_FIELD = re.compile(r"\.(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?")
+_PATH = re.compile(r"(\$\w*)?((?:\.[A-Za-z_]\w*)*)")
+_DECLARED = re.compile(r"(?:(\$\w+)\s*,\s*)?(\$\w+)\s*:=\s*(.*)", re.DOTALL)
+_SPACE = " \t\r\n"  # what Go trims
+ROOT = "$"
+
+Value = object
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What `.` is here, and each variable; `$` is the whole document."""
+
+    dot: Value
+    variables: Mapping[str, Value]
+
+
+Expression = Callable[[Scope], Value]
+Piece = Callable[[Scope], Iterator[str]]  # yields once for each step, so that steps can be counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +52,78 @@ class Template:
     is_table: bool
 
     def render(self, value: Value) -> str:
-        """Raises BadRequest naming a field the value does not have."""
-        return "".join(piece(value) for piece in self.pieces)
+        """Raises BadRequest naming a field the value does not have, or when it writes more than MOST_CHARACTERS."""
+        texts, spent = [], 0
+        for text in _each(self.pieces, Scope(value, {ROOT: value})):
+            spent += STEP_CHARACTERS + len(text)
+            if spent > MOST_CHARACTERS:
+                raise BadRequest("the template writes too much of one document; put fewer ranges into one another")
+            texts.append(text)
+        return "".join(texts)
 
 
 def parse(text: str) -> Template:
     """Raises BadRequest for what this look-alike does not know."""
     is_table = text.startswith("table ")
     body = text.removeprefix("table ").strip() if is_table else text
-    pieces: list[Piece] = []
-    headings: list[str] = []
-    end = 0
+    parts = list(_parts(body, text.find(body)))
+    pieces = _Parser(parts).whole()
+    return Template(pieces, "".join(_headings(parts)) if is_table else "", is_table)
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """What stands between two braces. `at` counts characters of the whole template from 1; `word` is its first one."""
+
+    text: str
+    at: int
+
+    @property
+    def word(self) -> str:
+        return next(iter(self.text.split(maxsplit=1)), "")
+
+    @property
+    def rest(self) -> str:
+        return self.text[len(self.word) :].strip()
+
+    def wrong(self, words: str) -> BadRequest:
+        return BadRequest(f"template, {{{{{self.text}}}}} at character {self.at}: {words}")
+
+
+class _Wrong(Exception):
+    """An expression that has no value; whoever knows the place makes a BadRequest of it."""
+
+
+def _parts(body: str, offset: int) -> Iterator[str | _Action]:
+    """Texts, unescaped and trimmed, and the actions between them."""
+    end, trims = 0, False
     for match in _ACTION.finditer(body):
-        pieces.append(_literal(body[end : match.start()]))
-        pieces.append(_action(match[1]))
-        headings += [_unescape(body[end : match.start()]), _heading(match[1])]
-        end = match.end()
-    rest = body[end:]
-    if "{{" in rest or "}}" in _ACTION.sub("", body):
-        raise BadRequest(f"template {text!r}: a {{{{ without its }}}}, or the reverse")
-    return Template((*pieces, _literal(rest)), "".join(headings) + _unescape(rest), is_table)
+        yield _literal(body[end : match.start()], offset + end, trims, bool(match[1]))
+        yield _Action(match[2], offset + match.start() + 1)
+        end, trims = match.end(), bool(match[3])
+    yield _literal(body[end:], offset + end, trims, False)
 
 
-def _unescape(text: str) -> str:
-    return text.replace("\\t", "\t").replace("\\n", "\n")
+def _literal(text: str, offset: int, trims_left: bool, trims_right: bool) -> str:
+    for braces, other in (("{{", "}}"), ("}}", "{{")):
+        if (at := text.find(braces)) >= 0:
+            raise BadRequest(f"template, character {offset + at + 1}: {braces} without its {other}; add {other}")
+    plain = text.replace("\\t", "\t").replace("\\n", "\n")
+    plain = plain.lstrip(_SPACE) if trims_left else plain
+    return plain.rstrip(_SPACE) if trims_right else plain
 
 
-def _literal(text: str) -> Piece:
-    plain = _unescape(text)
-    return lambda _: plain
+def _headings(parts: Iterable[str | _Action]) -> Iterator[str]:
+    """Of what stands in no block; a block has one of its own, as its value has."""
+    depth = 0
+    for part in parts:
+        if isinstance(part, str):
+            yield "" if depth else part
+            continue
+        depth -= part.word == "end"
+        if not depth and part.word != "end":
+            yield _heading(part.text)
+        depth += part.word in BLOCKS
 
 
 def _heading(action: str) -> str:
@@ -66,46 +131,177 @@ def _heading(action: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()
 
 
-def _action(action: str) -> Piece:
-    tokens = _TOKEN.findall(action)
+class _Parser:
+    """Reads on at `_next`. Each method knows the variables that there are where it reads."""
+
+    def __init__(self, parts: Sequence[str | _Action]) -> None:
+        self._parts = parts
+        self._next = 0
+        self._depth = 0
+
+    def whole(self) -> tuple[Piece, ...]:
+        pieces, closing = self._pieces(frozenset((ROOT,)))
+        if closing is not None:
+            raise closing.wrong("there is no {{if}} or {{range}} before it that is still open; take it out")
+        return pieces
+
+    def _pieces(self, names: frozenset[str]) -> tuple[tuple[Piece, ...], _Action | None]:
+        """Up to the `else` or `end` of the block, or the end of the template."""
+        found: list[Piece] = []
+        while self._next < len(self._parts):
+            part = self._parts[self._next]
+            self._next += 1
+            if isinstance(part, str):
+                found.append(_text(part))
+            elif part.word in CLOSING:
+                return tuple(found), part
+            elif part.word in BLOCKS:
+                found.append(self._block(part, names))
+            else:
+                found.append(_show(part, _expression(part, part.text, names)))
+        return tuple(found), None
+
+    def _block(self, action: _Action, names: frozenset[str]) -> Piece:
+        if self._depth == MOST_DEPTH:
+            raise action.wrong(f"more than {MOST_DEPTH} blocks are open; write fewer into one another")
+        self._depth += 1
+        declared = _DECLARED.fullmatch(action.rest) if action.word == "range" else None
+        key, value, rest = declared.groups() if declared else (None, None, action.rest)
+        expression = _expression(action, rest, names)
+        body, closing = self._pieces(names | {name for name in (key, value) if name})
+        otherwise: tuple[Piece, ...] = ()
+        if closing is not None and closing.word == "else":
+            otherwise, closing = self._else(action, closing, names)
+        if closing is None or closing.text != "end":
+            raise (closing or action).wrong(
+                f"the {{{{{action.word}}}}} has no {{{{end}}}}; add it where the block ends"
+            )
+        self._depth -= 1
+        if action.word == "if":
+            return _choose(action, expression, body, otherwise)
+        return _repeat(action, expression, (key, value), body, otherwise)
+
+    def _else(
+        self, action: _Action, closing: _Action, names: frozenset[str]
+    ) -> tuple[tuple[Piece, ...], _Action | None]:
+        """What is there for the other case, and the `end`, which an `else if` shares with its `if`."""
+        if not closing.rest:
+            return self._pieces(names)
+        following = _Action(closing.rest, closing.at)
+        if (action.word, following.word) != ("if", "if"):
+            raise closing.wrong("an {{if}} may have an {{else if .FIELD}}, everything else an {{else}}; write that")
+        return (self._block(following, names),), _Action("end", closing.at)
+
+
+def _each(pieces: Iterable[Piece], scope: Scope) -> Iterator[str]:
+    for piece in pieces:
+        yield from piece(scope)
+
+
+def _text(text: str) -> Piece:
+    return lambda _: iter((text,))
+
+
+def _value(action: _Action, expression: Expression, scope: Scope) -> Value:
+    try:
+        return expression(scope)
+    except _Wrong as error:
+        raise action.wrong(str(error)) from None
+
+
+def _show(action: _Action, expression: Expression) -> Piece:
+    def show(scope: Scope) -> Iterator[str]:
+        yield _printable(say(_value(action, expression, scope)))
+
+    return show
+
+
+def _choose(action: _Action, condition: Expression, then: Sequence[Piece], otherwise: Sequence[Piece]) -> Piece:
+    """Go takes false, 0, nil and what is empty for untrue, and so does Python."""
+
+    def choose(scope: Scope) -> Iterator[str]:
+        yield from _each(then if _value(action, condition, scope) else otherwise, scope)
+
+    return choose
+
+
+def _repeat(
+    action: _Action, expression: Expression, names: tuple[str | None, str | None], body: Sequence[Piece],
+    otherwise: Sequence[Piece],
+) -> Piece:  # fmt: skip
+    def repeat(scope: Scope) -> Iterator[str]:
+        pairs = _pairs(action, _value(action, expression, scope))
+        for key, value in pairs:
+            yield ""
+            given = {name: each for name, each in zip(names, (key, value), strict=True) if name}
+            yield from _each(body, Scope(value, {**scope.variables, **given}))
+        if not pairs:
+            yield from _each(otherwise, scope)
+
+    return repeat
+
+
+def _pairs(action: _Action, value: Value) -> Sequence[tuple[Value, Value]]:
+    """A list's with their numbers from 0, a map's in the order of their keys; nothing has none."""
+    if value is None:
+        return ()
+    if isinstance(value, Mapping):
+        return [(key, value[key]) for key in sorted(value)]
+    if isinstance(value, list | tuple):
+        return list(enumerate(value))
+    itself = action.rest.rpartition(":=")[2].strip()
+    raise action.wrong(f"range wants a list or a map; write {{{{{itself}}}}} for the value itself")
+
+
+def _expression(action: _Action, text: str, names: frozenset[str]) -> Expression:
+    """One field, variable or text, or a function of such."""
+    tokens = _TOKEN.findall(text)
     if not tokens:
-        raise BadRequest("an empty {{}} in the template")
+        raise action.wrong("there is no value; name a field such as .ID")
     word, *arguments = tokens
-    if not arguments and word[0] in '."':
-        operand = _operand(word)
-        return lambda value: _printable(say(operand(value)))
-    function = FUNCTIONS.get(word)
-    if function is None:
-        known = ", ".join(FUNCTIONS)
-        raise BadRequest(f"template word {word!r} is not known here; there are fields such as .ID and: {known}")
-    count, behaviour = function
-    if len(arguments) != count:
-        raise BadRequest(f"template word {word!r} takes {count} value(s), not {len(arguments)}")
-    operands = [_operand(argument) for argument in arguments]
-    return lambda value: _printable(behaviour(*(operand(value) for operand in operands)))
+    try:
+        if not arguments and word[0] in '.$"':
+            return _operand(word, names)
+        if word not in FUNCTIONS:
+            known = ", ".join((*FUNCTIONS, *BLOCKS))
+            raise _Wrong(f"the word {word!r} is not known here; there are fields such as .ID and: {known}")
+        count, behaviour = FUNCTIONS[word]
+        if count is not None and len(arguments) != count:
+            raise _Wrong(f"{word} takes {count} value(s), not {len(arguments)}")
+        operands = [_operand(argument, names) for argument in arguments]
+    except _Wrong as error:
+        raise action.wrong(str(error)) from None
+    return lambda scope: behaviour(*(operand(scope) for operand in operands))
 
 
-def _operand(token: str) -> Callable[[Value], Value]:
+def _operand(token: str, names: frozenset[str]) -> Expression:
     if token.startswith('"'):
         try:
             text = json.loads(token)
         except ValueError:
-            raise BadRequest(f"template text {token} is not a quoted string") from None
+            raise _Wrong(f"{token} is not a text in double quotes") from None
         return lambda _: text
-    if not _FIELD.fullmatch(token):
-        raise BadRequest(f"template word {token!r} is neither a field such as .State.Pid nor a quoted text")
-    names = token[1:].split(".") if token != "." else []
-    return lambda value: _walk(value, names)
+    if token == ".":
+        return lambda scope: scope.dot
+    path = _PATH.fullmatch(token)
+    if path is None:
+        raise _Wrong(f"{token!r} is neither a field such as .State.Pid nor a text in double quotes")
+    variable, fields = path[1], path[2].split(".")[1:]
+    if variable is None:
+        return lambda scope: _walk(scope.dot, "", fields)
+    if variable not in names:
+        raise _Wrong(f"there is no {variable} here; there is {', '.join(sorted(names))}")
+    return lambda scope: _walk(scope.variables[variable], variable, fields)
 
 
-def _walk(value: Value, names: Sequence[str]) -> Value:
+def _walk(value: Value, start: str, names: Sequence[str]) -> Value:
     for depth, name in enumerate(names):
         if value is None:  # what is below nothing is nothing: an exit that has not happened has no code
             return None
         if not isinstance(value, Mapping) or name not in value:
-            path = "." + ".".join(names[: depth + 1])
+            path = ".".join((start, *names[: depth + 1]))
             there = ", ".join(map(str, value)) if isinstance(value, Mapping) else "nothing"
-            raise BadRequest(f"the template names the field {path}, which does not exist; there is {there}")
+            raise _Wrong(f"the field {path} does not exist; there is {there}")
         value = value[name]
     return value
 
@@ -134,27 +330,33 @@ def _json(value: Value) -> str:
 
 def _join(value: Value, separator: Value) -> str:
     if not isinstance(value, list | tuple):
-        raise BadRequest("join in the template wants a list")
+        raise _Wrong("join wants a list")
     return str(separator).join(map(say, value))
 
 
-def _index(value: Value, key: Value) -> str:
+def _index(value: Value, key: Value) -> Value:
     if not isinstance(value, Mapping):
-        raise BadRequest("index in the template wants a map, such as .Config.Labels")
-    return say(value.get(key, ""))
+        raise _Wrong("index wants a map, such as .Config.Labels")
+    if not isinstance(key, str):
+        raise _Wrong('index wants a key in double quotes, as in {{index .Config.Labels "key"}}')
+    return value.get(key, "")
 
 
-def _len(value: Value) -> str:
+def _len(value: Value) -> int:
     if not isinstance(value, Mapping | list | tuple | str):
-        raise BadRequest("len in the template wants a list, a map or a text")
-    return str(len(value))
+        raise _Wrong("len wants a list, a map or a text")
+    return len(value)
 
 
-FUNCTIONS: Mapping[str, tuple[int, Callable[..., str]]] = {
+BLOCKS = ("range", "if")
+CLOSING = ("else", "end")
+# How many values each takes; None: any number.
+FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Value]]] = {
     "json": (1, _json),
     "upper": (1, lambda value: say(value).upper()),
     "lower": (1, lambda value: say(value).lower()),
     "len": (1, _len),
     "join": (2, _join),
     "index": (2, _index),
+    "println": (None, lambda *values: " ".join(map(say, values)) + "\n"),
 }

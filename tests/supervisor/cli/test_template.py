@@ -1,6 +1,7 @@
 """supervisor/cli/template.py: Go templates as hands know them."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ DOCUMENT: dict[str, object] = {
     "Exit": None,
     "Env": ["A=1", "B=2"],
     "Labels": {"b": "2", "a": "1"},
+    "Mounts": [],
+    "NetworkSettings": {"Networks": {"two": {"IPAddress": "10.0.0.2"}, "one": {"IPAddress": "10.0.0.1"}}},
 }
 
 
@@ -43,6 +46,118 @@ def test_a_template_says_what_go_would_say(text: str, expected: str) -> None:
     assert template.parse(text).render(DOCUMENT) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", "10.0.0.1 10.0.0.2 "),
+        ("{{range $name, $net := .NetworkSettings.Networks}}{{$name}}={{$net.IPAddress}} {{end}}",
+         "one=10.0.0.1 two=10.0.0.2 "),
+        ("{{range .Env}}{{println .}}{{end}}", "A=1\nB=2\n"),
+        ("{{range $i, $v := .Env}}{{$i}}:{{$v}}:{{$.ID}} {{end}}", "0:A=1:abc 1:B=2:abc "),
+        ("{{range $v := .Env}}{{$v}}{{.}} {{end}}", "A=1A=1 B=2B=2 "),
+        ("{{range .Env}}{{range $.Labels}}{{.}}{{end}}{{end}}", "1212"),
+        ("{{range .Mounts}}x{{else}}none of {{.Name}}{{end}}", "none of web"),
+        ("{{range .Exit}}x{{else}}none{{end}}", "none"),
+        ("{{range .Exit.Codes}}x{{end}}", ""),
+        ('{{range index .NetworkSettings "Networks"}}{{.IPAddress}}{{end}}', "10.0.0.110.0.0.2"),
+        ("{{println .ID .State.Pid}}{{println}}", "abc 12\n\n"),
+        ("{{if .State.Running}}up{{else}}down{{end}}", "up"),
+        ("{{if .Exit}}ended{{else if .State.Running}}runs{{else}}waits{{end}}", "runs"),
+        ("{{if .Exit}}a{{else if .Mounts}}b{{else if .State.Error}}c{{else}}d{{end}}.", "d."),
+        ("{{if .Exit}}a{{else if .Mounts}}b{{end}}", ""),
+        ("{{if len .Mounts}}some{{else}}none{{end}}", "none"),
+        ("{{ if .ID }}{{ range .Env }}{{ if . }}y{{ end }}{{ end }}{{ end }}", "yy"),
+        ("{{range .Env}}{{if $.Mounts}}x{{else if .}}{{.}};{{end}}{{end}}", "A=1;B=2;"),
+    ],
+)  # fmt: skip
+def test_blocks_repeat_and_choose_as_in_go(text: str, expected: str) -> None:
+    assert template.parse(text).render(DOCUMENT) == expected
+
+
+@pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}])
+def test_what_is_nothing_zero_or_empty_is_untrue(value: object) -> None:
+    assert template.parse("{{if .}}yes{{else}}no{{end}}").render(value) == "no"
+
+
+@pytest.mark.parametrize("value", [True, 1, -1, 0.5, "0", "false", [None], {"a": None}])
+def test_everything_else_is_true(value: object) -> None:
+    assert template.parse("{{if .}}yes{{else}}no{{end}}").render(value) == "yes"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a \n {{- .ID}} b", "aabc b"),
+        ("a {{.ID -}} \t\r\n b", "a abcb"),
+        ("a {{- .ID -}} b", "aabcb"),
+        (r"a\n{{- .ID -}}\tb", "aabcb"),
+        ("a {{- .ID}} {{.ID -}} b", "aabc abcb"),
+        ("{{range .Env -}} {{.}} {{- end}}", "A=1B=2"),
+        ("{{range .Env -}}\n  {{println .}}\n{{- end}}", "A=1\nB=2\n"),
+        ("a\u00a0{{- .ID}}", "a\u00a0abc"),
+    ],
+)
+def test_a_dash_removes_the_white_space_beside_its_braces(text: str, expected: str) -> None:
+    assert template.parse(text).render(DOCUMENT) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "x{{range .Env}}y",
+            "{{range .Env}} at character 2: the {{range}} has no {{end}}; add it where the block ends",
+        ),
+        ("{{.ID}}{{end}}", "{{end}} at character 8: there is no {{if}} or {{range}} before it that is still open"),
+        ("{{else}}", "{{else}} at character 1: there is no {{if}}"),
+        ("{{if .ID}}{{else}}{{else}}{{end}}", "{{else}} at character 19: the {{if}} has no {{end}}"),
+        ("{{range .Env}}{{else if .ID}}{{end}}", "{{else if .ID}} at character 15: an {{if}} may have an {{else if"),
+        ("{{if}}x{{end}}", "{{if}} at character 1: there is no value; name a field such as .ID"),
+        ("{{range $v := }}x{{end}}", "there is no value"),
+        ("{{range $v := .Env}}x{{end}}{{$v}}", "{{$v}} at character 29: there is no $v here; there is $"),
+        ("{{range $v := .Env}}{{else}}{{$v}}{{end}}", "there is no $v here; there is $"),
+        ("{{$.}}", "'$.' is neither a field such as .State.Pid nor a text in double quotes"),
+        ("table {{.ID}}  {{nope}}", "{{nope}} at character 16: the word 'nope' is not known here"),
+        ("ab}}c", "character 3: }} without its {{; add {{"),
+        ("ab{{c", "character 3: {{ without its }}; add }}"),
+        ("{{if .ID}}" * 51, "more than 50 blocks are open; write fewer into one another"),
+        ("{{if .ID}}" + "{{else if .ID}}" * 50 + "{{end}}", "more than 50 blocks are open"),
+    ],
+)
+def test_a_refusal_names_the_place_and_the_next_step(text: str, words: str) -> None:
+    with pytest.raises(BadRequest, match=re.escape(words)):
+        template.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a{{range .ID}}{{end}}", "{{range .ID}} at character 2: range wants a list or a map; write {{.ID}} for the"),
+        ("{{range $i, $v := .ID}}{{end}}", "write {{.ID}} for the value itself"),
+        ("{{range .Labels}}{{.Nope}}{{end}}", "{{.Nope}} at character 18: the field .Nope does not exist"),
+        ("{{range .Env}}{{$.Nope}}{{end}}", "the field $.Nope does not exist; there is ID, Name"),
+        ("{{if .Nope}}{{end}}", "{{if .Nope}} at character 1: the field .Nope does not exist"),
+        ("{{index .Labels .Env}}", "index wants a key in double quotes"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(BadRequest, match=re.escape(words)):
+        template.parse(text).render(DOCUMENT)
+
+
+def test_fifty_blocks_may_be_open_at_once() -> None:
+    assert template.parse("{{if .ID}}" * 50 + "x" + "{{end}}" * 50).render(DOCUMENT) == "x"
+    assert template.parse("{{if .Exit}}" + "{{else if .Exit}}" * 49 + "{{else}}x{{end}}").render(DOCUMENT) == "x"
+
+
+@pytest.mark.parametrize("inner", ["", "{{json $}}"])
+def test_ranges_within_ranges_end(monkeypatch: pytest.MonkeyPatch, inner: str) -> None:
+    monkeypatch.setattr(template, "MOST_CHARACTERS", 100_000)
+    parsed = template.parse("{{range $.Env}}" * 40 + inner + "{{end}}" * 40)
+    with pytest.raises(BadRequest, match="put fewer ranges into one another"):
+        parsed.render(DOCUMENT)
+
+
 def test_json_of_everything_is_the_document() -> None:
     assert json.loads(template.parse("{{json .}}").render(DOCUMENT)) == DOCUMENT
 
@@ -57,7 +172,7 @@ def test_a_missing_field_is_named(text: str, field: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{{", "{{.ID", "{{}}", "{{range .Env}}", "{{json}}", "{{join .Env}}", "{{ID}}", ".ID}}", "{{if .ID}}x{{end}}"],
+    ["{{", "{{.ID", "{{}}", "{{range .Env}}", "{{json}}", "{{join .Env}}", "{{ID}}", ".ID}}", "{{-.ID}}", "{{.ID-}}"],
 )
 def test_what_the_look_alike_does_not_know_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
@@ -68,6 +183,11 @@ def test_a_table_template_has_headings_of_its_fields() -> None:
     parsed = template.parse(r"table {{.ID}}\t{{.RunningFor}}")
     assert parsed.is_table
     assert parsed.heading == "ID\tRUNNING FOR"
+
+
+def test_a_block_of_a_table_has_the_heading_of_its_value() -> None:
+    parsed = template.parse(r"table {{.ID}}\t{{range .Labels}}{{.}}\t{{else}}{{.Name}}{{end}}\t{{.Name}}")
+    assert parsed.heading == "ID\tLABELS\tNAME"
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="{}\\")))
@@ -82,6 +202,69 @@ def test_no_template_ends_in_anything_but_text_or_a_bad_request(text: str) -> No
         template.parse("{{" + text + "}}").render(DOCUMENT)
     except BadRequest:
         pass
+
+
+VALUES = [
+    ".",
+    "$",
+    ".ID",
+    ".Env",
+    "$.Env",
+    ".Labels",
+    ".Exit",
+    ".Mounts",
+    ".NetworkSettings.Networks",
+    "$v",
+    '"a"',
+    ".Nope",
+]
+ACTIONS = [
+    "range",
+    "range $i, $v :=",
+    "range $v :=",
+    "if",
+    "else if",
+    "else",
+    "end",
+    "",
+    "println",
+    "len",
+    "json",
+    "index $.Labels",
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(["", *VALUES]), st.sampled_from(["", " ", "x"]))))
+def test_whatever_blocks_are_put_together_it_ends_in_text_or_a_bad_request(words: list[tuple[str, str, str]]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(template, "MOST_CHARACTERS", 20_000)
+        try:
+            text = template.parse("".join(f"{{{{{word} {value}}}}}{rest}" for word, value, rest in words)).render(
+                DOCUMENT
+            )
+        except BadRequest:
+            return
+        assert len(text) <= 20_000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.lists(JSON))
+def test_a_range_writes_its_block_once_for_each_value(values: list[object]) -> None:
+    written = template.parse("{{range .}}{{json .}}\\n{{else}}empty{{end}}").render(values)
+    assert written == ("".join(template.parse("{{json .}}\\n").render(value) for value in values) or "empty")
+
+
+@given(st.dictionaries(st.text(alphabet="abc", max_size=3), JSON))
+def test_a_range_goes_over_a_map_in_the_order_of_its_keys(values: dict[str, object]) -> None:
+    assert template.parse("{{range $k, $v := .}}{{$k}},{{end}}").render(values) == "".join(
+        f"{k}," for k in sorted(values)
+    )
 
 
 @pytest.mark.parametrize("action", ["{{.Command}}", "{{upper .Command}}", '{{join .Words ","}}', '{{index .Map "k"}}'])
