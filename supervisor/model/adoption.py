@@ -1,8 +1,8 @@
-"""What becomes of a run directory that exitd did not make for a container it knows: a pure decision.
+"""Decide what becomes of a run directory that exitd did not make for a container it knows. Pure.
 
-Ids of 64 hexadecimal digits are exitd's own, and `byhand` (shim/mark.py) is what others write. So a directory without
-a mark is provably a leftover of exitd if its id is of that kind, or if it is of an earlier run of a container that
-exitd knows; and only such a one is ever removed.
+Ids of 64 hexadecimal digits are exitd's own; other programs mark the directories they make (shim/mark.py). A directory
+without a mark is therefore provably a leftover of exitd if its id is of that kind, or if it belongs to an earlier run
+of a container that exitd knows. Only such a directory is ever removed.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from shim.names import CREATED, FIFO, LOCK, PLAN
 from supervisor.model.lifecycle import Moment, events
 from supervisor.model.values import Container, Event, Phase, Process, RunKey, Spec
 
-STARTS_SECONDS = 10.0  # how long whoever makes a directory may take for each step, before it counts as half-made
+STARTS_SECONDS = 10.0  # how long each step of making a directory may take before it counts as abandoned
 
 
 class EntryKind(StrEnum):
@@ -37,7 +37,7 @@ NEEDED: Mapping[str, EntryKind] = {
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """One name in the file system, looked at and not followed."""
+    """One name in the file system, read without following symbolic links."""
 
     kind: EntryKind
     uid: int
@@ -46,11 +46,11 @@ class DirectoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Foundling:
-    """A run directory as it was found. What could not be read is None; `unreadable` says why."""
+    """A run directory as it was found. What could not be read is None; `unreadable` says why, by file name."""
 
     id: str
-    run: str  # the directory's name: digits; empty when there is none in the container's
-    way: tuple[tuple[str, DirectoryEntry], ...]  # `c`, the container's directory, the run's: as far as there is any
+    run: str  # the directory's name, digits; empty if the container's directory has no run in it
+    way: tuple[tuple[str, DirectoryEntry], ...]  # `c`, the container's directory, the run's: as many as exist
     entries: tuple[tuple[str, DirectoryEntry], ...] = ()
     mark: Mark | None = None
     planned: tuple[str, int] | None = None  # id and run in its plan
@@ -58,8 +58,8 @@ class Foundling:
     shim: Process | None = None  # alive
     started: Started | None = None
     init_alive: bool = False
-    recorded: bool = False  # the exit is written down
-    quiet_seconds: float = 0.0  # since something was last made in it
+    recorded: bool = False  # the exit is in the record
+    quiet_seconds: float = 0.0  # since anything was last created in it
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -69,7 +69,8 @@ class Foundling:
 
 @dataclass(frozen=True, slots=True)
 class KnownRuns:
-    """What exitd has about the id: the container, and whose end the ledger holds as the end of this run."""
+    """What exitd knows about the id: its container, whether the ledger has an exit of this run, and of which
+    process."""
 
     container: Container | None = None
     in_ledger: bool = False
@@ -84,28 +85,28 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Nothing is to be done, or not yet; `again_seconds`: when it is worth another look by itself."""
+    """Do nothing now. `again_seconds` says when to look again; None: not before something changes."""
 
     again_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """It stays as it is, unwatched. `why` names the thing and the next step."""
+    """Leave the directory as it is, unwatched. `why` names the thing and the next step."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A leftover of our own."""
+    """Remove the directory: it is exitd's own leftover."""
 
 
 Verdict = Adopt | Leave | Refuse | Remove
 
 
 def judge(found: Foundling, known: KnownRuns, uid: int) -> Verdict:
-    """`uid` is the daemon's own."""
+    """Decide about one directory. `uid` is the daemon's own."""
     c = known.container
     if c is not None and (str(c.run) == found.run or not c.clean):
         return Leave()
@@ -132,7 +133,7 @@ def _is_leftover(found: Foundling, container: Container | None) -> bool:
 
 
 def _foreign(found: Foundling, uid: int) -> str:
-    """Why the directory, or something in it, is not to be trusted; empty: it is."""
+    """Return why the directory, or something in it, cannot be trusted; empty if it can."""
     for name, entry in found.way:
         if entry.kind is not EntryKind.DIRECTORY:
             return f"{name!a} is a {entry.kind}, not a directory"
@@ -173,14 +174,18 @@ def _by_content(found: Foundling, known: KnownRuns) -> Verdict:
 
 
 def _unfinished(found: Foundling, why: str) -> Verdict:
-    """Whoever makes it may be at it still."""
+    """Wait while its maker may still be at work, then refuse."""
     left = STARTS_SECONDS - found.quiet_seconds
     return Leave(left) if left > 0 else Refuse(why)
 
 
 def container_of(found: Foundling, adopt: Adopt, name: str, state: str) -> Container:
-    """What it is from now on. `state` is the runtime's word, empty where it cannot be asked any more. A start that
-    nobody noted has no time; one that nobody made leaves a container that can be started."""
+    """Build the container that is adopted. `state` is the runtime's status, empty if the runtime can no longer be
+    asked.
+
+    If the start was not recorded, its time stays None. If the runtime says "created", the container can still be
+    started.
+    """
     mark, started = adopt.mark, found.started
     phase = Phase.CREATED if started is None and state == "created" else Phase.RUNNING
     phase = Phase.PAUSED if state == "paused" else phase
@@ -200,7 +205,7 @@ def container_of(found: Foundling, adopt: Adopt, name: str, state: str) -> Conta
 
 
 def events_of(container: Container, moment: Moment) -> tuple[Event, ...]:
-    """What is told of it besides its exit."""
+    """Return the events of an adoption, without the exit."""
     created = events(container, moment, "create", adopted="yes")
     if container.phase is Phase.CREATED:
         return created
@@ -208,6 +213,6 @@ def events_of(container: Container, moment: Moment) -> tuple[Event, ...]:
 
 
 def lost(container: Container, moment: Moment) -> Event:
-    """Somebody else removed the run directory of a container that lives."""
+    """Return the event for a running container whose run directory another program has removed."""
     (told,) = events(container, moment, "directory-lost", run=str(container.run))
     return told

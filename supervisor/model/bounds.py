@@ -1,4 +1,4 @@
-"""How much text a container may carry: it is stored again at every change, so more is refused where it comes in."""
+"""How much text a container may carry. Each change stores all of it again, so a request with more is refused."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ MOST_WORDS_BYTES = 2 << 20  # arguments, or environment: what execve(2) takes of
 
 
 def size_of(texts: Iterable[str]) -> int:
-    """In bytes, each with its end; a lone surrogate counts as one character."""
+    """Return the size in bytes, each text with its terminator; a lone surrogate counts as one character."""
     return sum(len(text.encode("utf-8", "surrogatepass")) + 1 for text in texts)
 
 

@@ -1,8 +1,8 @@
-"""Every way a request can fail, named for the caller's next move; one table turns them into wire codes."""
+"""Every way a request can fail, named for the caller's next move, and the table of their wire codes."""
 
 from enum import IntEnum
 
-MOST_TEXT, TEXT_BEGIN, TEXT_END = 4096, 3000, 1000  # characters of an error
+MOST_TEXT, TEXT_BEGIN, TEXT_END = 4096, 3000, 1000  # of an error's text, in characters
 
 
 class Code(IntEnum):
@@ -25,8 +25,10 @@ class Code(IntEnum):
 
 
 class ExitdError(Exception):
-    """Base of all. The text names the thing and the next step; `reason` is the stable word for programs. A text that
-    repeats more of a request than a person would read keeps its beginning and its end."""
+    """Base of all errors. The text names the thing and the next step; `reason` is the stable identifier for programs.
+
+    A text longer than MOST_TEXT characters, because it quotes the request, keeps its beginning and its end.
+    """
 
     reason = "INTERNAL"
 
@@ -42,7 +44,7 @@ def _readable(text: str) -> str:
 
 
 class BadRequest(ExitdError):
-    """The request cannot be right, whatever the state is."""
+    """The request is invalid, whatever the state is."""
 
     reason = "BAD_REQUEST"
 
@@ -56,7 +58,7 @@ class NoSuchExec(ExitdError):
 
 
 class NoSuchProcess(ExitdError):
-    """It has gone, or it is another one by now."""
+    """The process has ended, or its pid now belongs to another process."""
 
     reason = "NO_SUCH_PROCESS"
 
@@ -66,13 +68,13 @@ class NoSuchWatch(ExitdError):
 
 
 class CannotWatch(ExitdError):
-    """This kernel does not tell how other programs' processes end."""
+    """This kernel does not report how the processes of other programs end."""
 
     reason = "CANNOT_WATCH"
 
 
 class AmbiguousId(ExitdError):
-    """A prefix that several ids share."""
+    """The prefix fits several ids."""
 
     reason = "AMBIGUOUS_ID"
 
@@ -82,7 +84,7 @@ class NameTaken(ExitdError):
 
 
 class WrongState(ExitdError):
-    """Right request, wrong moment."""
+    """The request is valid, but not in the present state."""
 
     reason = "WRONG_STATE"
 
@@ -94,25 +96,25 @@ class CommandNotFound(ExitdError):
 
 
 class CommandNotExecutable(ExitdError):
-    """The container's command is there and cannot be executed (a shell's 126)."""
+    """The container's command exists but cannot be executed (a shell's 126)."""
 
     reason = "COMMAND_NOT_EXECUTABLE"
 
 
 class RuntimeFailed(ExitdError):
-    """The OCI runtime refused or failed; its own words are in the text."""
+    """The OCI runtime refused or failed; the text includes its own message."""
 
     reason = "RUNTIME_FAILED"
 
 
 class RuntimeMissing(ExitdError):
-    """No such runtime program."""
+    """The runtime program does not exist."""
 
     reason = "RUNTIME_MISSING"
 
 
 class TimedOut(ExitdError):
-    """A limit ran out; what was begun goes on or was undone, as the text says."""
+    """A time limit has passed; the text says whether the work goes on or was undone."""
 
     reason = "TIMED_OUT"
 
@@ -124,7 +126,7 @@ class Compacted(ExitdError):
 
 
 class StoreFailed(ExitdError):
-    """The database refused a commit (disk full, I/O error). Nothing was told that is not stored."""
+    """The database refused a commit (disk full, I/O error). No client was sent anything that is not stored."""
 
     reason = "STORE_FAILED"
 
@@ -140,20 +142,20 @@ class ShimFailed(ExitdError):
 
 
 class ShimLost(ExitdError):
-    """The connection to a shim of another's making has ended. That is no exit: what became of its processes, nobody has
-    said."""
+    """The connection to a foreign shim has ended. This is not an exit: it does not say what became of the shim's
+    processes."""
 
     reason = "SHIM_LOST"
 
 
 class Unsupported(ExitdError):
-    """This container's runtime cannot do that."""
+    """This container's runtime does not support the operation."""
 
     reason = "UNSUPPORTED"
 
 
 class Recovering(ExitdError):
-    """The container is still being looked up after a daemon start, and the limit for waiting ran out."""
+    """exitd is still examining the container after a daemon start, and the time limit for waiting has passed."""
 
     reason = "RECOVERING"
 
@@ -163,7 +165,7 @@ class ShuttingDown(ExitdError):
 
 
 class Busy(ExitdError):
-    """More at once than this daemon takes on; worth another try."""
+    """The daemon has as much work of this kind as it accepts; the caller may try again."""
 
     reason = "BUSY"
 
@@ -175,7 +177,7 @@ class CannotStart(ExitdError):
 
 
 class BadConfig(ExitdError):
-    """The configuration file cannot be used. The text has a line for each thing that is wrong, with file and line."""
+    """The configuration file is invalid. The text has one line for each mistake, with file and line number."""
 
     reason = "BAD_CONFIG"
 
@@ -185,13 +187,13 @@ class NoSuchImage(ExitdError):
 
 
 class AmbiguousImage(ExitdError):
-    """Several images fit the word; the text lists them."""
+    """Several images fit the name; the text lists them."""
 
     reason = "AMBIGUOUS_IMAGE"
 
 
 class ImageInUse(ExitdError):
-    """Containers stand on the image; they are removed first."""
+    """Containers use the image; remove them first."""
 
     reason = "IMAGE_IN_USE"
 
@@ -203,7 +205,7 @@ class BadImage(ExitdError):
 
 
 class WrongDigest(BadImage):
-    """The content is not what its digest says."""
+    """The content does not have the digest it was asked for by."""
 
     reason = "WRONG_DIGEST"
 
@@ -215,19 +217,19 @@ class ImageTooLarge(ExitdError):
 
 
 class ImageStoreFailed(ExitdError):
-    """The disk refused (full, read-only, I/O error). What was begun has been taken back, the store is as before."""
+    """The disk refused a write (full, read-only, I/O error). The work was undone, the store is as it was before."""
 
     reason = "IMAGE_STORE_FAILED"
 
 
 class ToolMissing(ExitdError):
-    """A program this needs is not installed."""
+    """A program that this operation needs is not installed."""
 
     reason = "TOOL_MISSING"
 
 
 class ToolFailed(ExitdError):
-    """The program that was asked failed; its own words are in the text."""
+    """A program that exitd ran has failed; the text includes its own message."""
 
     reason = "TOOL_FAILED"
 
@@ -271,5 +273,5 @@ CODES: dict[type[ExitdError], Code] = {
 
 
 def code_of(error: ExitdError) -> Code:
-    """The wire code of an error; a class missing in the table is a bug and INTERNAL."""
+    """Return the wire code of an error. A class that is missing in the table is a bug: INTERNAL."""
     return CODES.get(type(error), Code.INTERNAL)

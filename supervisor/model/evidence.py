@@ -1,10 +1,11 @@
-"""What is known about one end, weighed: the ladder of witnesses as a pure function.
+"""Weigh what is known about the end of one process: the ladder of witnesses, as a pure function.
 
-A witness writes before it reaps. So whoever has seen that init is reaped, and reads record and journal after that, has
-read everything there will ever be; what is absent then stays absent, and the next rung is asked.
+A witness writes before it reaps. A reader that sees init reaped, and reads record and journal after that, has read
+everything they will ever contain: what is absent then stays absent, and the next rung is asked.
 
-A process that has never executed a program is the runtime's init still: its status is nobody's exit code. Of one that
-no witness, nor exitd itself, saw execute its program the report says so: what its number is worth depends on its start.
+A process that has never executed a program is still the runtime's init, so its status is no program's exit code. If
+neither a witness nor exitd saw the process execute its program, the report says so (`unseen`), and what its number is
+worth depends on the container's start.
 """
 
 import os
@@ -14,20 +15,21 @@ from enum import Enum
 from shim.record import Record
 from supervisor.model.values import NEVER_STARTED, Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
 
-ZOMBIE_PATIENCE_SECONDS = 2.0  # how long a dead init may wait for its parent before its zombie is read instead
-UNREAD_PATIENCE_SECONDS = 30.0  # how long an end waits for a record, or a keeper's journal, that cannot be read
+ZOMBIE_PATIENCE_SECONDS = 2.0  # after this time a dead init's zombie is read, though its parent has not reaped it
+UNREAD_PATIENCE_SECONDS = 30.0  # how long an end waits for a record or a keeper's journal that cannot be read
 UNREAD_RETRY_SECONDS = 1.0
-EVENT_PATIENCE_SECONDS = 5.0  # the kernel's events come after an end: how long one waits for the last of them
+EVENT_PATIENCE_SECONDS = 5.0  # the kernel's process events arrive after the end: how long to wait for the last one
 EVENT_RETRY_SECONDS = 0.02
 MONITORS_KILLED = "monitors-killed"
 JOURNAL_UNREAD = "journal-unread"
 RECORD_UNREAD = "record-unread"
 STATE_LOST = "state-lost"
-NEVER_BEGAN = -1  # through the fifo: the program was never executed (core/core.h)
+NEVER_BEGAN = -1  # in the fifo: the program was never executed (core/core.h)
 
 
 class Init(Enum):
-    """What the kernel says of init. ALIVE includes a dead leader whose threads live: only the pidfd can tell."""
+    """What the kernel says about init. ALIVE includes a leader that has exited while its threads run: only the pidfd
+    shows it."""
 
     ALIVE = "alive"
     ZOMBIE = "zombie"
@@ -36,40 +38,41 @@ class Init(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at all witnesses, `init` first and everything else after it."""
+    """One look at all witnesses: first at `init`, then at everything else."""
 
     init: Init
     process: Process | None
     record: Record | None = None
     fifo_number: int | None = None
-    entry: Record | None = None  # the keeper's
+    entry: Record | None = None  # from a keeper's journal
     zombie_status: int | None = None  # wait status from /proc, only where the self-test passed
     pidfd_status: int | None = None  # wait status from the kernel
-    dead_seconds: float = 0.0  # since init's pidfd fired
+    dead_seconds: float = 0.0  # since init's pidfd became readable
     now_ns: int = 0
-    oom_kills: int = 0  # of the cgroup, read now, for witnesses that did not count
-    record_unread: bool = False  # there is a record, or the room for one, and no way to read it
-    journal_unread: bool = False  # one of the keepers' journals: there may be an entry
-    is_found: bool = False  # init was dead when it was looked at for the first time: nobody knows for how long
+    oom_kills: int = 0  # of the cgroup, read now, for the witnesses that do not count
+    record_unread: bool = False  # there is a record, or an empty file for one, that cannot be read
+    journal_unread: bool = False  # a keeper's journal cannot be read: it may have an entry
+    is_found: bool = False  # init was already dead at the first look; it is not known since when
     zombie_began: bool | None = None  # whether the zombie had executed a program
-    executes: bool = True  # False: its runtime runs the program within init, and never executes it
-    event_status: int | None = None  # wait status by the kernel's process events
-    event_is_coming: bool = False  # they are not complete yet
-    executed: bool = False  # exitd has seen that it executed its program, now or earlier
+    executes: bool = True  # False: the runtime runs the program inside init, without execve(2)
+    event_status: int | None = None  # wait status from the kernel's process events
+    event_is_coming: bool = False  # the process events are not complete yet
+    executed: bool = False  # exitd has seen that init executed its program, now or earlier
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Not over, or a witness lives that will tell. Look again after `seconds`, or when something happens."""
+    """No verdict yet: init lives, or a witness that is still running will write. Look again after `seconds`, or at the
+    next event if None."""
 
     seconds: float | None = None
 
 
 def judge(look: Look) -> Report | Pending:
-    """The highest rung that speaks."""
+    """Return what the highest witness that has written something says, or Pending."""
     if look.record is not None and fits(look.record, look.process):
         return _recorded(look.record, Source.RECORD, look)
-    if look.init is Init.ALIVE:  # whatever came through the fifo, it was not its end
+    if look.init is Init.ALIVE:  # the number that came through the fifo was not init's end
         return Pending()
     if look.fifo_number is not None:
         began = False if look.fifo_number == NEVER_BEGAN else look.zombie_began
@@ -89,7 +92,7 @@ def judge(look: Look) -> Report | Pending:
         return _told(Unknown(_why_unknown(look)), Source.NONE, look)
     if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
         return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
-    if look.zombie_status is None:  # its parent is stopped and nobody else may read: it is ending
+    if look.zombie_status is None:  # its parent is stopped and exitd may not read the status: the end has begun
         return Pending(ZOMBIE_PATIENCE_SECONDS)
     return _told(waited(look.zombie_status), Source.ZOMBIE, look, look.zombie_began)
 
@@ -101,12 +104,12 @@ def _why_unknown(look: Look) -> str:
 
 
 def rebooted(process: Process | None, now_ns: int) -> Report:
-    """The end of everything that ran under another boot id."""
+    """Return the report for a process that ran under another boot id."""
     return Report(Unknown("host-rebooted"), Source.NONE, process, now_ns, at_is_found=True)
 
 
 def fits(record: Record, process: Process | None) -> bool:
-    """A record of another process is nobody's evidence."""
+    """Return whether the record is of this process. A record of another process is no evidence."""
     return process is None or (record.pid, record.started) == (process.pid, process.started_ticks)
 
 
@@ -126,14 +129,16 @@ def _recorded(record: Record, source: Source, look: Look) -> Report:
 
 
 def _began(told: bool | None, look: Look) -> bool | None:
-    """The witness's word, else what exitd has seen. None: nobody knows, or it is not to be asked."""
+    """Return whether the program was executed: what the witness says, else what exitd has seen. None: not known, or the
+    question makes no sense for this runtime."""
     if not look.executes:
         return None
     return True if told is None and look.executed else told
 
 
 def _told(status: ExitStatus, source: Source, look: Look, began: bool | None = None) -> Report:
-    """No witness wrote down the time: the end is dated when init's pidfd fired, or was first looked at."""
+    """Build a report for a witness that wrote no time: the end is dated when init's pidfd fired, or at the first
+    look."""
     at_ns = look.now_ns - round(look.dead_seconds * 1e9)
     began = _began(began, look)
     if began is False:
@@ -152,14 +157,14 @@ def _told(status: ExitStatus, source: Source, look: Look, began: bool | None = N
 
 
 def _number(number: int) -> ExitStatus:
-    """A bare fifo number. Over 128 its kind is not known: did it exit with 137, or did SIGKILL end it?"""
+    """Return the status for a bare number from the fifo. Over 128 it is ambiguous: an exit with 137, or SIGKILL?"""
     return (
         Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", None if number == NEVER_BEGAN else number)
     )
 
 
 def waited(wait_status: int) -> ExitStatus:
-    """What wait(2) tells, by its macros."""
+    """Decode a wait status with the macros of wait(2)."""
     if os.WIFSIGNALED(wait_status):
         return Signaled(os.WTERMSIG(wait_status), os.WCOREDUMP(wait_status))
     return Exited(os.WEXITSTATUS(wait_status))

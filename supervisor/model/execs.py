@@ -3,10 +3,10 @@
     creating ── Made ──▶ running ── Ended ──▶ exited ── Cleaned ──▶ (gone)
         └───── MakeFailed ───────────────────────▲
 
-An exec of a policy's (a health check's) leaves no event and no line in the ledger: the policy tells what counts.
+An exec that a policy runs (a health check) leaves no event and no row in the ledger: the policy reports what counts.
 
-An exec runs from the moment it is made: there is no start. Its row is stored before its shim begins and leaves the
-store with its end, which is then in the ledger; what is left until it is gone is the clean-up.
+An exec runs as soon as it is made; it has no separate start. Its row is stored before its shim begins and is deleted in
+the transaction that puts its end into the ledger. After that only the clean-up is left.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,7 +37,7 @@ from supervisor.model.values import (
 )
 
 TIMEOUT = By(policy="timeout")
-CONTAINER_EXIT = By(policy="container-exit")  # its container ended, and took it along
+CONTAINER_EXIT = By(policy="container-exit")  # its container ended, and the exec with it
 
 
 class ExecPhase(StrEnum):
@@ -48,7 +48,7 @@ class ExecPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecSpec:
-    """What the caller asked for, beside what the container's own process has. Empty: as the container has it."""
+    """What the caller asked for. Empty fields take the value of the container's own process."""
 
     args: tuple[str, ...]
     env: tuple[str, ...] = ()  # K=V, added to the container's
@@ -57,16 +57,16 @@ class ExecSpec:
     tty: bool = False
     stdin: bool = False
     timeout_seconds: float = 0.0  # 0: no limit
-    attach: bool = False  # its output waits for whoever attaches first
-    size: Winsize | None = None  # the terminal's first one
+    attach: bool = False  # its output waits for the first client that attaches
+    size: Winsize | None = None  # the terminal's initial size
     foreign: ForeignStreams = field(default_factory=ForeignStreams)
-    process: str = ""  # JSON of the whole process as runtime-spec has it: nothing of the container's is taken over
-    name: str = ""  # what a foreign client calls it
+    process: str = ""  # JSON of a whole process (runtime-spec): nothing is taken from the container's
+    name: str = ""  # the name that a foreign client gave it
 
 
 @dataclass(frozen=True, slots=True)
 class Exec:
-    """One exec as the store holds it; `step` makes the next one."""
+    """One exec as the store holds it. `step` returns its successor."""
 
     key: RunKey
     spec: ExecSpec
@@ -75,24 +75,25 @@ class Exec:
     namespace: str
     boot_id: str  # the boot under which it began
     pod: str = ""  # the container's, for events
-    address: str = ""  # where containerd takes the events of the task that the container is
-    courier: str = ""  # who brings them there
+    address: str = ""  # where containerd receives the events of its task; empty: not a task of containerd's
+    courier: str = ""  # the process that sends those events
     init: Process | None = None
     shim: Process | None = None
     started_ns: int | None = None
     deadline: BootTime | None = None
     exit: Exit | None = None
     asked: Asked | None = None
-    by: By = field(default_factory=By)  # who began it
+    by: By = field(default_factory=By)  # the caller that began it
     oom_before: int = 0  # memory kills in the container's cgroup before it began
     error: str = ""
-    start_unseen: bool = False  # when it counted as made, nobody had seen its program executed
+    start_unseen: bool = False  # its program had not been seen executed when the exec counted as made
 
 
 @dataclass(frozen=True, slots=True)
 class ExecMade:
-    """It has begun. `oom_kills`: how many the container's cgroup has seen by now. `init` None: or it may have, and
-    nobody can tell; the end that follows is as unknown. `unseen`: nobody has seen its program executed yet."""
+    """The exec has begun. `oom_kills`: memory kills in the container's cgroup so far. `init` is None if it is unknown
+    whether a process began; the end that follows is then unknown, too. `unseen`: its program has not been seen executed
+    yet."""
 
     init: Process | None
     shim: Process | None
@@ -107,14 +108,14 @@ class ExecMakeFailed:
 
 @dataclass(frozen=True, slots=True)
 class ExecEndAsked:
-    """Somebody, or its limit, wants it to end; or a signal is sent that may end it."""
+    """A caller or the time limit wants the exec to end, or a signal is sent that may end it."""
 
     asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
 class ExecEnded:
-    """The evidence has spoken. `with_container`: the container was ending at that moment."""
+    """The process has ended, as the evidence proves. `with_container`: the container was ending at that moment."""
 
     report: Report
     with_container: bool = False
@@ -122,7 +123,7 @@ class ExecEnded:
 
 @dataclass(frozen=True, slots=True)
 class ExecCleaned:
-    """Nothing of it is left on the machine."""
+    """Nothing of the exec is left on the machine."""
 
 
 ExecHappening = ExecMade | ExecMakeFailed | ExecEndAsked | ExecEnded | ExecCleaned
@@ -130,7 +131,8 @@ ExecHappening = ExecMade | ExecMakeFailed | ExecEndAsked | ExecEnded | ExecClean
 
 @dataclass(frozen=True, slots=True)
 class ExecStep:
-    """What comes of it: the exec (None: it is gone), and what is stored together before anybody is told."""
+    """The result of one step: the exec (None: removed), and what is stored in one transaction before any client learns
+    of it."""
 
     exec: Exec | None
     exits: tuple[Exit, ...] = ()
@@ -145,7 +147,7 @@ def born(container: Container, exec_id: str, spec: ExecSpec, by: By, moment: Mom
 
 
 def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
-    """The one table of transitions."""
+    """Return what follows from an input; the one table of transitions. Raises WrongState."""
     match e.phase, happening:
         case ExecPhase.CREATING, ExecMade(init, shim, oom_kills, unseen):
             made = replace(e, phase=ExecPhase.RUNNING, init=init, shim=shim, oom_before=oom_kills)
@@ -171,7 +173,7 @@ def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
 
 
 def seconds_left(e: Exec, now: BootTime) -> float | None:
-    """Until its limit, 0 when that has passed; None: it has none."""
+    """Return the seconds until its limit, 0 if that has passed; None if it has no limit."""
     return e.deadline.seconds_after(now) if e.deadline is not None else None
 
 
@@ -191,13 +193,13 @@ def _events(e: Exec, moment: Moment, kind: str, **attributes: str) -> tuple[Even
 
 
 def _told(e: Exec, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Events that containerd is told of, where the exec is of a task of its."""
+    """Add the notices for containerd, if the exec belongs to one of its tasks."""
     notice = notices.of_exec(e.address, e.courier, e.spec.name, e.init)
     return tuple(replace(event, task=notice) for event in events)
 
 
 def _weightier(old: Asked | None, new: Asked) -> Asked:
-    """The newest that is meant to end it; a mere signal gives way to what is more. SIGKILL is the last word."""
+    """Return the newest request that is meant to end it; SIGKILL stays, and other signals give way to it."""
     if old is None or (old.signal != SIGKILL and (_ends(new) or not _ends(old))):
         return new
     return old
@@ -208,7 +210,7 @@ def _ends(asked: Asked) -> bool:
 
 
 def _without_start(e: Exec, report: Report) -> Report:
-    """The report with no number that may be that of the runtime's init."""
+    """Return the report without a number that may be that of the runtime's init."""
     if e.start_unseen and report.unseen and not isinstance(report.status, Unknown):
         return replace(report, status=Unknown(START_UNCONFIRMED))
     return report

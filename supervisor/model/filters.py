@@ -49,7 +49,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed filter; without terms it matches everything."""
+    """A parsed filter; one without terms matches everything."""
 
     terms: tuple[Term, ...] = ()
 
@@ -68,7 +68,7 @@ EVERYTHING = Filter()
 
 
 def parse(words: Iterable[str], allowed_keys: Collection[str]) -> Filter:
-    """Raises BadRequest naming the allowed keys, or the status words."""
+    """Parse `key=value` words. Raises BadRequest, which names the allowed keys or status words."""
     found: dict[str, list[str]] = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""Containers that others run, told from what they leave to be read: names, states, and the end of one. Pure."""
+"""Containers that other engines run, identified from files and cgroups: names, states, and the end of one. Pure."""
 
 import json
 import re
@@ -15,12 +15,12 @@ _ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 class BadState(ValueError):
-    """A runtime's state file that says nothing of a process."""
+    """A runtime's state file that names no process."""
 
 
 def cgroup_of(text: str) -> str:
-    """The cgroup of /proc/PID/cgroup (cgroups(7)) that counts memory: v1's, else v2's. Empty: that is the top one,
-    where everybody is, or none that can be seen from here."""
+    """Return the cgroup that counts memory from the text of /proc/PID/cgroup (cgroups(7)): v1's, else v2's. Empty: the
+    root cgroup, or one outside of exitd's cgroup namespace."""
     by_controller: dict[str, str] = {}
     for line in text.splitlines():
         _, _, rest = line.partition(":")
@@ -33,25 +33,28 @@ def cgroup_of(text: str) -> str:
 
 
 def container_in(cgroup: str) -> str:
-    """The innermost id of 64 hexadecimal digits in a cgroup's path, whatever stands around it; empty: there is none."""
+    """Return the innermost id of 64 hexadecimal digits in a cgroup's path, whatever surrounds it; empty if there is
+    none."""
     found = _ID.findall(cgroup)
     return found[-1] if found else ""
 
 
 def process_found(pid: int, cgroup: str, command: str) -> FoundProcess:
-    """One that was pointed at by its pid: it has its container's id if its cgroup tells one."""
+    """Describe a process that the caller named by pid; its container's id comes from its cgroup, if it has one
+    there."""
     id = container_in(cgroup)
     return FoundProcess(f"{id or pid}{FOREIGN}pid", id[:12] or command, "pid", pid, None, str(pid))
 
 
 def task_found(socket: str, namespace: str, id: str, pid: int, writer: int = 0) -> FoundProcess:
-    """`writer`: whose the socket is."""
+    """Describe a task that containerd listed. `writer`: the uid that owns the socket."""
     container = f"{id}{FOREIGN}{socket}/{namespace}"
     return FoundProcess(container, id, f"containerd/{namespace}", pid, None, socket, writer)
 
 
 def state_found(root: str, id: str, text: str, writer: int = 0) -> FoundProcess:
-    """Of a state file of runc or crun, and of who could write it. Raises BadState."""
+    """Describe the process in a state file of runc or crun; `writer` is the uid that could write it. Raises BadState
+    when the file names no process."""
     try:
         state = json.loads(text)
         pid = state.get("init_process_pid", state.get("pid"))
@@ -64,12 +67,13 @@ def state_found(root: str, id: str, text: str, writer: int = 0) -> FoundProcess:
 
 
 def was_told(newest: Exit | None, process: Process, booted_ns: int) -> bool:
-    """The end of this very process is in the ledger: it was told in this boot, and is a zombie still."""
+    """Return whether the ledger already has the end of this very process: recorded in this boot, and still a zombie."""
     return newest is not None and newest.init == process and newest.at_ns >= booted_ns
 
 
 def exit_of(one: Observed, report: Report, kills: int) -> Exit:
-    """Nobody asks exitd for such an end. `kills`: the count of its cgroup at the end."""
+    """Build the ledger's row for a process that was only watched: no caller asked exitd for its end. `kills`: memory
+    kills of its cgroup at the end."""
     by_oom = kills > one.kills_outlived and report.status == Signaled(SIGKILL)
     own = Reason.SELF if is_own_doing(report.status) else Reason.UNKNOWN
     return Exit(
@@ -95,13 +99,13 @@ def event_of(one: Observed, type: str, time_ns: int, **attributes: str) -> Event
 
 
 def watch_event(one: Observed, now_ns: int) -> Event:
-    """It is watched from now on."""
+    """Return the event that says the process is watched from now on."""
     more = {name: value for name, value in (("cgroup", one.cgroup), ("unverified", one.doubt)) if value}
     return event_of(one, "watch", now_ns, pid=str(one.process.pid), **more)
 
 
 def end_of(one: Observed, report: Report, kills: int, now_ns: int) -> tuple[Exit, tuple[Event, ...]]:
-    """The row of the ledger and what is told: memory kills before the exit, if there were any that were not told."""
+    """Return the ledger's row and the events of an end: memory kills that were not reported yet, then the exit."""
     exit = exit_of(one, report, kills)
     doubt = {"unverified": one.doubt} if one.doubt else {}
     told = [replace(event_of(one, "exit", now_ns, **doubt), exit=exit)]
@@ -115,5 +119,5 @@ def oom_event(one: Observed, kills: int, now_ns: int, *, init: bool) -> Event:
 
 
 def target_event(target: Target, type: str, now_ns: int) -> Event:
-    """Of a watch itself."""
+    """Return an event about a watch itself."""
     return Event(type, f"{FOREIGN}{target.where}", "", str(target.kind), now_ns, attributes=(("watch", target.where),))

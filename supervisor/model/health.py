@@ -14,24 +14,24 @@ from dataclasses import dataclass, replace
 from supervisor.model.errors import WrongState
 from supervisor.model.values import Exited, ExitStatus, HealthSpec, HealthStatus, OnUnhealthy
 
-LOG_MAX = 5  # results that are kept, as docker does
-OUTPUT_MAX = 4096  # bytes of a probe's output that are kept
+LOG_MAX = 5  # results kept, as docker does
+OUTPUT_MAX = 4096  # bytes kept of a probe's output
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What came of one probe. The times are CLOCK_REALTIME."""
+    """The result of one probe. Times are CLOCK_REALTIME in ns."""
 
     start_ns: int
     end_ns: int
     status: ExitStatus
-    output: bytes = b""  # its beginning; a probe that could not be run: why
+    output: bytes = b""  # its beginning; or why the probe could not be run
     timed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The times are CLOCK_BOOTTIME."""
+    """The state of a run's health check. Times are CLOCK_BOOTTIME in ns."""
 
     spec: HealthSpec
     began_ns: int  # the run's start
@@ -50,24 +50,24 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The probe that was under way has come to this."""
+    """The probe under way has this result."""
 
     result: ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """It has come to nothing that would say anything about the container: the next one will."""
+    """The probe under way gave no result that says anything about the container; the next one may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Froze:
-    """The container is paused."""
+    """The container was paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thawed:
-    """It goes on."""
+    """The container was resumed."""
 
 
 Happening = Tick | Probed | Skipped | Froze | Thawed
@@ -75,12 +75,12 @@ Happening = Tick | Probed | Skipped | Froze | Thawed
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Begin a probe."""
+    """Effect: begin a probe."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropProbe:
-    """End the probe that is under way; its result counts for nothing."""
+    """Effect: end the probe under way; its result does not count."""
 
 
 Action = Probe | DropProbe | OnUnhealthy
@@ -93,12 +93,12 @@ class HealthStep:
 
 
 def begin(spec: HealthSpec, began_ns: int, now_ns: int, status: HealthStatus = HealthStatus.STARTING) -> Health:
-    """At a run's start; or later, by a daemon that finds it with this status."""
+    """Return the state at a run's start, or at a daemon's start which finds the run with this status."""
     return Health(spec, began_ns, now_ns + spec.interval_ns, status)
 
 
 def step(health: Health, happening: Happening, now_ns: int) -> HealthStep:
-    """The one table of what follows what."""
+    """Return what follows from an input; the one table of transitions. Raises WrongState."""
     match happening:
         case Tick():
             if health.paused or health.probing_since_ns is not None or now_ns < health.due_ns:

@@ -6,8 +6,8 @@
                                                                                       │        │           │
     creating ◀── Again (next run) ────────────────────────────────────────────────────┴────────┘       Removed
 
-What an event may not do in a phase raises WrongState. The effects of a step are performed in their order, after the
-container, its exit and its events are committed together: what a client is told is what is stored.
+What an event may not do in a phase raises WrongState. The container, its exit and its events are committed together;
+the effects of the step come after that, in their order. So clients only ever learn what is stored.
 """
 
 from dataclasses import dataclass, field, replace
@@ -44,13 +44,13 @@ from supervisor.model.values import (
     is_own_doing,
 )
 
-# -- what can happen, and what a step asks to be done
+# -- the inputs of a step, and its effects
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """`sandbox_run`: a member's, the run of the pause container that it has joined. `waits_in`: the program that init
-    is while it waits for its start."""
+    """The runtime has created the container. `sandbox_run`: for a pod's member, the run of the pause container that it
+    joined. `waits_in`: the program that init runs while it waits for its start (device and inode)."""
 
     init: Process
     shim: Process | None
@@ -66,13 +66,13 @@ class MakeFailed:
 @dataclass(frozen=True, slots=True)
 class StartAsked:
     by: By
-    key: str = ""  # of the request, where it may be sent again: see `taskfacts`
+    key: str = ""  # of the request, if its sender may repeat it: see `taskfacts`
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     boot_ns: int  # CLOCK_BOOTTIME
-    unseen: bool = False  # nobody has seen its program executed yet
+    unseen: bool = False  # its program has not been seen executed yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,16 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class EndAsked:
-    """Somebody wants the current run to end, or sent a signal that may end it."""
+    """A caller or a policy wants the current run to end, or sent a signal that may end it."""
 
     asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The evidence has spoken. `limit_bytes` is the container's memory limit, for the ledger. `sandbox_ended`: it lived
-    in the pid namespace of its pod's pause process, and that was ending. `left_behind`: how many processes of its
-    cgroup could not be killed."""
+    """The run has ended, as the evidence proves. `limit_bytes`: the container's memory limit, for the ledger.
+    `sandbox_ended`: it lived in the pid namespace of its pod's pause process, which was ending. `left_behind`: the
+    number of processes in its cgroup that could not be killed."""
 
     report: Report
     limit_bytes: int
@@ -112,8 +112,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class OomSeen:
-    """So many processes of this run were killed for memory, and init has outlived that; or nobody can see whether it
-    has (not `is_init_seen`)."""
+    """`kills` processes of this run were killed for memory so far, and init has survived; if not `is_init_seen`, it is
+    not known whether it has."""
 
     run: int
     kills: int
@@ -122,7 +122,7 @@ class OomSeen:
 
 @dataclass(frozen=True, slots=True)
 class HealthSeen:
-    """The check of this run says another thing than before."""
+    """The run's health check has a new status."""
 
     run: int
     status: HealthStatus
@@ -136,15 +136,14 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The next run begins: by its timer (`by` is None) or because somebody asked."""
+    """The next run begins: by its timer (`by` is None), or because a caller asked for it."""
 
     by: By | None
 
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """Somebody wants a container stopped that is not running: a restart that was planned is cancelled. `reason` is
-    STOP or KILL."""
+    """A caller stops a container that is not running, which cancels a planned restart. `reason` is STOP or KILL."""
 
     by: By
     reason: Reason = Reason.STOP
@@ -152,7 +151,7 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class Rebooted:
-    """The host was booted anew since this container was last looked at, and it was not running then."""
+    """The host was rebooted since this container was last examined, and it was not running then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class SandboxGone:
-    """A member that was to be started again has nothing to join."""
+    """The sandbox of a member that was to be restarted is gone, so the member has nothing to join."""
 
 
 Happening = (
@@ -195,14 +194,14 @@ Happening = (
 
 @dataclass(frozen=True, slots=True)
 class LogExit:
-    """After every client that waits for it has been woken."""
+    """Log the exit, after every client that waits for it has been woken."""
 
     exit: Exit
 
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """Shim gone, runtime state, cgroups and run directory removed; then Cleaned."""
+    """Remove shim, runtime state, cgroups and run directory; the next input is Cleaned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,7 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The container's files, then Removed."""
+    """Delete the container's files; the next input is Removed."""
 
 
 Effect = LogExit | CleanUp | ArmTimer | CancelTimer | Discard
@@ -234,7 +233,8 @@ ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When: wall time for people, boot time for whatever waits; and how long restarts wait at that time."""
+    """The time of a step: wall time for people, boot time for timers; and the back-off of restarts that holds at this
+    time."""
 
     now_ns: int
     boot: BootTime
@@ -243,9 +243,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`container` None: it is gone. Everything but the effects is one transaction.
+    """The result of one step. `container` is None when it has been removed. All but the effects is one transaction.
 
-    `ahead`: an intention, of which nobody hears before a later step; it must outlive exitd, not the host.
+    `ahead`: the step only records an intention, which no client learns of before a later step. It must survive a crash
+    of exitd, not one of the host, so it is not flushed.
     """
 
     container: Container | None
@@ -258,12 +259,12 @@ class Step:
 
 
 def born(container_id: str, spec: Spec, moment: Moment) -> Container:
-    """The first run begins with the container."""
+    """Return a new container, with its first run being created."""
     return Container(container_id, spec, Phase.CREATING, 1, moment.now_ns, clean=False, boot_id=moment.boot.boot_id)
 
 
 def step(c: Container, happening: Happening, moment: Moment) -> Step:
-    """The one table of transitions."""
+    """Return what follows from an input; the one table of transitions. Raises WrongState."""
     if isinstance(happening, StartAsked | Again):
         refuse_damaged(c)
     match c.phase, happening:
@@ -300,7 +301,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _cleaned(c)
         case Phase.RESTARTING, Again(by) if c.clean:
             return _again(c, by, moment)
-        case Phase.EXITED, Again(by) if c.clean and by is not None:  # a timer that a stop was quicker than has no say
+        case Phase.EXITED, Again(by) if c.clean and by is not None:  # with by None: a timer that fired after a stop
             return _again(c, by, moment)
         case Phase.RESTARTING, StopAsked(_, reason):
             stopped = replace(c, phase=Phase.EXITED, stopped_by_user=True, restart_at=None)
@@ -314,7 +315,8 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return Step(replace(c, stopped_by_user=True))
         case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key):
             removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key)
-            # What it has on the disk goes before anybody hears of it; what containerd asks for has nothing there.
+            # Its files are deleted before any client learns of the removal; a container of containerd's has no files
+            # there.
             effects = (CancelTimer(), *((Discard(),) if c.clean else ()))
             return Step(removing, effects=effects, ahead=c.spec.task is not None)
         case Phase.REMOVING, Removed():
@@ -324,19 +326,19 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
 
 
 def refuse_damaged(c: Container) -> None:
-    """What would act on a guess. WrongState."""
+    """Refuse an operation that would act on guessed values. Raises WrongState."""
     if c.damaged:
         raise WrongState(f"{c.spec.name} is damaged: {c.damaged}; `exitctl rm -f {c.id[:12]}` removes it", id=c.id)
 
 
 def _retained(c: Container, moment: Moment) -> tuple[Retained, ...]:
-    """Of what removed itself there is an exit to be found by name; what somebody removed is nobody's any more."""
+    """Keep the exit of a container that removed itself findable by name; one that a caller removed is not kept."""
     kept = c.spec.auto_remove and c.exit is not None
     return (Retained(c.id, c.spec.namespace, c.spec.name, moment.boot),) if kept else ()
 
 
 def _tombstones(c: Container, moment: Moment) -> tuple[Tombstone, ...]:
-    """Who asked for the removal may ask once more, if the answer got lost."""
+    """Keep the answer for the client that asked for the removal: it repeats the request if the answer was lost."""
     if not c.delete_key or c.exit is None:
         return ()
     at, pid = c.exit.at_ns, c.exit.init.pid if c.exit.init is not None else 0
@@ -345,7 +347,7 @@ def _tombstones(c: Container, moment: Moment) -> tuple[Tombstone, ...]:
 
 
 def events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
-    """The one event that tells this of the container."""
+    """Return the event of type `kind` about the container, as a tuple of one."""
     pod = c.id if c.spec.pod else c.spec.sandbox
     told = tuple(sorted(attributes.items()))
     task = notices.of_container(c, kind, attributes.get("exec_name", ""))
@@ -353,12 +355,14 @@ def events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[
 
 
 def _oom(c: Container, moment: Moment, kills: int, init: str) -> tuple[Event, ...]:
-    """Told once for each count; the last one is the exit's. `init`, whether it was killed: true | false | unknown."""
+    """Return the event for a new count of memory kills; the exit has the last count. `init`: true | false | unknown
+    (killed)."""
     return events(c, moment, "oom", kills=str(kills), init=init)
 
 
 def _make_failed(c: Container, error: str, moment: Moment) -> Step:
-    """The first run: the caller gets the error and nothing stays. A later one: it counts as a failure of the policy."""
+    """In the first run, report the error to the caller and keep nothing. In a later run, count a failure for the
+    policy."""
     failed = events(c, moment, "failed", error=error)
     if c.run == 1:
         gone = replace(c, phase=Phase.REMOVING, error=error)
@@ -377,12 +381,13 @@ def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
 
 
 def stops(spec: Spec, signal: int) -> bool:
-    """A user's signal after which the container is not to be restarted."""
+    """Return whether the container is not restarted after a user has sent this signal."""
     return signal in (SIGKILL, spec.stop_signal)
 
 
 def _weightier(c: Container, new: Asked) -> Asked:
-    """The first reason stays: SIGKILL after a stop's grace is still a stop. A mere signal gives way to what is more."""
+    """Keep the first reason: SIGKILL after a stop's grace period is still a stop. A signal that does not end gives
+    way."""
     old = c.asked
     if old is None or (old.reason is Reason.KILL and old.signal != SIGKILL and (_ends(c, new) or not _ends(c, old))):
         return new
@@ -394,9 +399,11 @@ def _ends(c: Container, asked: Asked) -> bool:
 
 
 def had_begun(c: Container, report: Report) -> bool:
-    """Whether an end that came before the start was confirmed is that of the container's program. A witness that does
-    not know is believed only of a program that its runtime does not execute, where it saw that; or where it is
-    another's shim, which knows what it has started."""
+    """Return whether an end that came before the start was confirmed is the end of the container's program.
+
+    A witness that does not know is believed in two cases: the runtime runs the program without executing it, and the
+    witness saw that; or the witness is a foreign shim, which knows what it started.
+    """
     if report.unseen:
         return False
     if report.began is None and report.source in OF_ANY_PROGRAM:
@@ -405,8 +412,11 @@ def had_begun(c: Container, report: Report) -> bool:
 
 
 def _without_start(c: Container, report: Report) -> Report:
-    """The report with no number that may be that of the runtime's init. Of a container that was made by hand exitd does
-    not know who else may start it; one that runs was seen to execute its program, unless `start_unseen`."""
+    """Return the report without a number that may be that of the runtime's init.
+
+    An adopted container may be started by other programs, which exitd does not notice. A running container was seen
+    executing its program, unless `start_unseen`.
+    """
     if isinstance(report.status, Unknown):
         return report
     is_ours = EXITDS_OWN_ID.fullmatch(c.id) and not c.spec.runtime_type
@@ -435,7 +445,7 @@ def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
 
 
 def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[restart.Decision, RestartRule | None]:
-    """What follows this end, and the rule that says so, if one does."""
+    """Return what follows this end, and the restart rule that decided, if any."""
     if exit_.reason is Reason.PAUSE_EXIT or (rebooted and c.spec.sandbox):
         return restart.no_more(c), None  # there is nothing to join; the next sandbox brings it back
     if rebooted:
@@ -450,9 +460,9 @@ def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[re
 
 
 def _rebooted(c: Container, moment: Moment) -> Step:
-    """A planned restart is planned anew; the policy may also bring back what somebody had stopped."""
+    """Plan a planned restart anew; the policy may also bring back a container that a user had stopped."""
     decision = restart.no_more(c) if c.spec.sandbox else restart.after_reboot(c, moment.boot, moment.backoff)
-    boot_id = moment.boot.boot_id if c.spec.task is None else c.boot_id  # a task runs once, and in this boot it has not
+    boot_id = moment.boot.boot_id if c.spec.task is None else c.boot_id  # a task runs once, and not in this boot
     after = replace(_decided(c, decision), boot_id=boot_id)
     return Step(after, effects=(CleanUp(),) if not after.clean else _cleaned(after).effects)
 
@@ -476,7 +486,7 @@ def _word(decision: restart.Decision) -> str:
 
 
 def asked_kill(asked: Asked | None) -> bool:
-    """Whether somebody had SIGKILL sent: then nothing else is looked for behind it."""
+    """Return whether a caller had SIGKILL sent: then no other cause is looked for."""
     return asked is not None and asked.signal == SIGKILL
 
 
@@ -505,14 +515,15 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
 
 
 def _may_be_sigkill(report: Report) -> bool:
-    """Its witness saw a number that SIGKILL has too. What a shim's `delete` prints is no witness's."""
+    """Return whether the witness saw a number that SIGKILL has, too. What a shim's `delete` prints is no
+    observation."""
     number = report.status.number if isinstance(report.status, Unknown) else None
     return number == 128 + SIGKILL and report.source is not Source.SHIMV2_DELETE
 
 
 def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
-    """Who asked for the end. A signal that somebody sent counts if it is the one that killed, or one meant to end. One
-    that nobody sent through us has a sender whom nobody saw."""
+    """Return who asked for the end. A signal that a caller sent counts if it is the one that killed, or one meant to
+    end. The sender of any other signal is unknown."""
     if by_oom:
         return Reason.OOM, By()
     if c.asked is not None and (_ends(c, c.asked) or is_death_by(c.asked.signal, report.status)):
@@ -532,7 +543,7 @@ def _cleaned(c: Container) -> Step:
 
 
 def _again(c: Container, by: By | None, moment: Moment) -> Step:
-    """A start by somebody clears what the policy had counted."""
+    """Begin the next run. A start by a caller clears the counts of the policy."""
     fresh = replace(
         c,
         phase=Phase.CREATING,

@@ -1,4 +1,7 @@
-"""Which events containerd is told of, and with what: pure. Nothing of a create that has failed, nor of a later run."""
+"""Which events containerd is sent, and with what content. Pure.
+
+Containerd gets no events of a create that failed, nor of runs after the first.
+"""
 
 from supervisor.model.taskfacts import CLEANED_UP, Notice
 from supervisor.model.values import Container, Process, fold
@@ -7,11 +10,12 @@ TOLD = frozenset({"create", "start", "oom", "pause", "resume", "exec_added", "ex
 
 
 def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
-    """`c` is as the event leaves it, but still has the process that the event is of."""
+    """Return what containerd is sent for an event of `kind`, or None. `c` is the container after the event, but still
+    with the process that the event is about."""
     task = c.spec.task
     if task is None:
         return None
-    if kind == "remove" and c.exit is not None:  # none: it was never made
+    if kind == "remove" and c.exit is not None:  # no exit: it was never made
         silent, pid = c.delete_key == CLEANED_UP, _pid(c.exit.init)
         status, at_ns = fold(c.exit.status), c.exit.at_ns
         return Notice(task.address, pid, status=status, at_ns=at_ns, silent=silent, courier=task.courier)
@@ -22,7 +26,8 @@ def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
 
 
 def of_exec(address: str, courier: str, name: str, init: Process | None) -> Notice | None:
-    """Of its start and its end. Without an address, or a name of containerd's: it is none of containerd's."""
+    """Return what containerd is sent for an exec's start or end. None for an exec that is not containerd's: it has no
+    address, or no name there."""
     return Notice(address, _pid(init), name, courier=courier) if address and name else None
 
 

@@ -1,7 +1,7 @@
-"""Pods as annotations tell them: who is a sandbox, who joins one, and which annotations a runtime gets to see.
+"""Pods as annotations describe them: which container is a sandbox, which joins one, and what a runtime gets to see.
 
-Three families of names say the same thing: isula's examples, CRI (which Kata reads too), and iSulad's CRI. A container
-may carry several as long as they agree.
+Three families of names mean the same: isula's examples, CRI (which Kata reads, too), and iSulad's CRI. A container may
+have annotations of several families if they agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from supervisor.model.values import Container, ExitPolicy, OnPauseExit, Phase
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family's keys, and its word for a pause container; a member is `container` in all of them."""
+    """The keys of one family, and its value for a pause container; a member is `container` in all of them."""
 
     type_key: str
     id_key: str
@@ -34,22 +34,22 @@ FAMILY_KEYS = frozenset(key for family in FAMILIES for key in (family.type_key, 
 
 
 class Role(StrEnum):
-    SINGLE = "single"  # its own sandbox, no pod
+    SINGLE = "single"  # its own sandbox, without a pod
     SANDBOX = "sandbox"  # the pause container of a pod
     MEMBER = "member"
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Where a container belongs. `sandbox` is a member's pod, as the annotation names it."""
+    """A container's place among pods. `sandbox` is a member's pod, as the annotation names it."""
 
     role: Role
     sandbox: str = ""
 
 
 def place(annotations: Mapping[str, str]) -> PodPlace:
-    """Raises BadRequest, naming the keys, for words that are none, for a member of nothing, and for families that
-    contradict each other."""
+    """Return the place that the annotations give. Raises BadRequest, naming the keys, for unknown values, for a member
+    without a sandbox, and for families that contradict each other."""
     found = [(family, _one(family, annotations)) for family in FAMILIES]
     told = [(family, each) for family, each in found if each is not None]
     if not told:
@@ -84,8 +84,8 @@ def _words(place: PodPlace) -> str:
 
 
 def shown(annotations: Mapping[str, str], allowed: Iterable[str]) -> dict[str, str]:
-    """What reaches the runtime's spec: what a glob of its allow-list matches, and the family keys, which tell a runtime
-    with sandboxes of its own where the container belongs."""
+    """Return the annotations for the runtime's spec: those that a glob of the allow-list matches, and the families'
+    keys, which runtimes with their own sandboxes need."""
     globs = tuple(allowed)
     return {
         key: value
@@ -95,9 +95,9 @@ def shown(annotations: Mapping[str, str], allowed: Iterable[str]) -> dict[str, s
 
 
 def seen_by_runtime(container: Container) -> dict[str, str]:
-    """The annotations in its configuration: what its runtime's allow-list lets through, and where it belongs. Who came
-    into a pod without annotations gets those of CRI, for runtimes with sandboxes of their own. A shim v2 goes by no
-    others: all of a pod get them."""
+    """Return the annotations in the container's configuration: those that the runtime's allow-list admits, and its
+    place in a pod. A pod made without annotations gets those of CRI, for runtimes with their own sandboxes; a shim v2
+    reads no others, so all of its pods get them."""
     spec = container.spec
     seen = shown(dict(spec.annotations), spec.annotation_globs)
     if not (spec.pod or spec.sandbox) or (FAMILY_KEYS & seen.keys() and not spec.runtime_type):
@@ -110,21 +110,21 @@ def seen_by_runtime(container: Container) -> dict[str, str]:
 
 
 class Duty(StrEnum):
-    """What a pod's policies ask for, for one of its containers."""
+    """What a pod's policies demand for one of its containers."""
 
     STOP = "stop"  # a member whose sandbox has ended, or the pause container after its last member
     CANCEL = "cancel"  # a member's planned restart: there is nothing to join
-    REVIVE = "revive"  # a member of the sandbox before this one, which its own policy would have restarted
-    REMOVE = "remove"  # a member that has ended, of a pod that is being removed
+    REVIVE = "revive"  # a member of the previous sandbox, which its own policy would have restarted
+    REMOVE = "remove"  # an ended member of a pod that is being removed
 
 
 def duties(pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
-    """What is to be done now. Asked again after every change of the pod, so it needs no memory."""
+    """Return what to do now. The function has no memory: it is called again after every change of the pod."""
     assert pause.spec.pod is not None
     told = [(_duty(pause, member), member) for member in members]
     kept = pause.spec.pod.on_pause_exit is OnPauseExit.KEEP and pause.phase is not Phase.REMOVING
     found = [(d, member) for d, member in told if d is Duty.REVIVE or (d is not None and not kept)]
-    # Of this sandbox one at least: a pod that is started again is not stopped before a member could be.
+    # At least one member of this sandbox: a pod that is started again is not stopped before its members could start.
     here = any(member.sandbox_run == pause.run for member in members)
     all_ended = here and all(member.phase is Phase.EXITED for member in members)
     if not found and all_ended and pause.phase is Phase.RUNNING and pause.spec.pod.exit_policy is ExitPolicy.STOP:
@@ -155,5 +155,5 @@ class PodState(StrEnum):
 
 
 def state(pause: Phase) -> PodState:
-    """A pod is as ready as its pause container is running."""
+    """Return the pod's state, which is that of its pause container."""
     return PodState.READY if pause in (Phase.RUNNING, Phase.PAUSED) else PodState.NOT_READY

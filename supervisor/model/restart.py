@@ -55,14 +55,15 @@ _RULE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay before a restart: DELAY_MIN_NS, doubled each time up to `max_ns`; from the beginning again after a run
-    of `reset_after_ns`."""
+    """The delay before a restart: DELAY_MIN_NS, doubled each time up to `max_ns`; reset by a run of at least
+    `reset_after_ns`."""
 
     max_ns: int = 60 * 10**9
     reset_after_ns: int = 10 * 10**9
 
     def after(self, used_ns: int, ran_ns: int | None) -> int:
-        """The next delay. `used_ns` is the last one; `ran_ns` the length of the run, None when not known."""
+        """Return the next delay in ns. `used_ns` is the previous one; `ran_ns` the length of the run, None if not
+        known."""
         if ran_ns is not None and ran_ns >= self.reset_after_ns:
             return min(DELAY_MIN_NS, self.max_ns)
         return min(max(used_ns * 2, DELAY_MIN_NS), self.max_ns)
@@ -73,17 +74,18 @@ DOCKERS = Backoff()
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Nothing follows until somebody asks."""
+    """Nothing follows before a caller asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveNow:
-    """The container was to be removed once it ends."""
+    """The container is removed now: it was to be removed at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """The next run begins at `at`, `delay_ns` from now; the two numbers go into the container for the next decision."""
+    """The next run begins at `at`, `delay_ns` from now. Both numbers are kept in the container for the next
+    decision."""
 
     at: BootTime
     delay_ns: int
@@ -96,15 +98,16 @@ Decision = RunEnded | RestartAt | RemoveNow
 def decide(
     container: Container, status: ExitStatus, now: BootTime, ran_ns: int | None, backoff: Backoff = DOCKERS
 ) -> Decision:
-    """What follows this end. `container` is as before the end; `ran_ns` is the run's length, None when not known."""
+    """Return what follows this end. `container` is as before the end; `ran_ns` is the run's length, None if not
+    known."""
     if container.stopped_by_user or not _wants(container, status):
         return no_more(container)
     return _restart(container, status, now, backoff.after(container.delay_ns, ran_ns))
 
 
 def by_health(container: Container, now: BootTime, ran_ns: int | None, backoff: Backoff = DOCKERS) -> Decision | None:
-    """What follows when its health check has ended it; None: what follows any end. Like a rule, it stands before the
-    policy, and takes no retry from it."""
+    """Return what follows when the health check has ended the run; None: the same as for any end. As a rule does, it
+    comes before the policy and uses no retry."""
     if container.stopped_by_user or not _restarts_by_health(container):
         return None
     delay_ns = backoff.after(container.delay_ns, ran_ns)
@@ -112,20 +115,20 @@ def by_health(container: Container, now: BootTime, ran_ns: int | None, backoff: 
 
 
 def after_reboot(container: Container, now: BootTime, backoff: Backoff = DOCKERS) -> Decision:
-    """What follows a reboot of the host, under which every run ended. Back-off begins anew, retries do not."""
+    """Return what follows a reboot of the host, which ends every run. Back-off begins anew, retries do not."""
     status = _status_over_reboot(container)
     if status is None or (container.stopped_by_user and container.spec.restart.policy is not Policy.ALWAYS):
         return no_more(container)
     if container.phase is not Phase.RESTARTING and not _wants(container, status):
         return no_more(container)
     delay_ns = backoff.after(0, None)
-    if container.phase is Phase.RESTARTING:  # decided and counted before the reboot; only the moment is new
+    if container.phase is Phase.RESTARTING:  # decided and counted before the reboot; only the time is new
         return RestartAt(now.later(delay_ns), delay_ns, container.failures)
     return _restart(container, status, now, delay_ns)
 
 
 def parse(text: str, *, auto_remove: bool = False) -> RestartPolicy:
-    """no | always | on-failure[:n] | unless-stopped; empty means no. Raises BadRequest."""
+    """Parse no | always | on-failure[:n] | unless-stopped; empty means no. Raises BadRequest."""
     word, colon, number = text.partition(":")
     try:
         policy = Policy(word or "no")
@@ -140,7 +143,7 @@ def parse(text: str, *, auto_remove: bool = False) -> RestartPolicy:
 
 
 def parse_rules(texts: Iterable[str], *, auto_remove: bool = False) -> tuple[RestartRule, ...]:
-    """Each `exit [not] in N[,N...] => no|restart`. Raises BadRequest."""
+    """Parse rules of the form `exit [not] in N[,N...] => no|restart`. Raises BadRequest."""
     rules = tuple(map(_rule, texts))
     if len(rules) > RULES_MAX:
         raise BadRequest(f"{len(rules)} restart rules; at most {RULES_MAX} are taken: put numbers into one rule")
@@ -150,7 +153,7 @@ def parse_rules(texts: Iterable[str], *, auto_remove: bool = False) -> tuple[Res
 
 
 def format_rule(rule: RestartRule) -> str:
-    """The text that `parse_rules` reads."""
+    """Return the text that `parse_rules` reads."""
     numbers = ",".join(map(str, rule.numbers))
     return f"exit {'not ' if rule.negated else ''}in {numbers} => {rule.action.value}"
 
@@ -166,7 +169,7 @@ def _rule(text: str) -> RestartRule:
 
 
 def format(policy: RestartPolicy) -> str:
-    """The text that `parse` reads."""
+    """Return the text that `parse` reads."""
     limited = policy.policy is Policy.ON_FAILURE and policy.max_retries > 0
     return f"{policy.policy.value}:{policy.max_retries}" if limited else policy.policy.value
 
@@ -176,12 +179,14 @@ def _restarts_by_health(container: Container) -> bool:
 
 
 def wants_revival(container: Container) -> bool:
-    """Whether rules and policy would have restarted a member that has ended, had its sandbox been there. What ended
-    with its sandbox has shown no code of its own and used up no retry: for that the kind of policy counts."""
+    """Return whether rules and policy would have restarted an ended member if its sandbox had still been there.
+
+    A member that ended with its sandbox has no exit code of its own and used no retry: only the kind of policy counts.
+    """
     last = container.exit
     if container.phase is not Phase.EXITED or container.stopped_by_user or last is None:
         return False
-    if container.run > last.key.run:  # the newest run could not even be made
+    if container.run > last.key.run:  # the newest run could not be made
         return _wants(container, Unknown(container.error))
     if last.started_ns is None and last.key.run == 1:  # made, and started by nobody; later runs are made to be started
         return False
@@ -194,7 +199,7 @@ def wants_revival(container: Container) -> bool:
 
 
 def rule_for(rules: Iterable[RestartRule], status: ExitStatus) -> RestartRule | None:
-    """The first rule that fits. Rules speak of numbers, so an unknown end fits none."""
+    """Return the first rule that fits. Rules are about numbers, so none fits an unknown end."""
     if isinstance(status, Unknown):
         return None
     return next((rule for rule in rules if (fold(status) in rule.numbers) is not rule.negated), None)
@@ -224,12 +229,12 @@ def _restart(container: Container, status: ExitStatus, now: BootTime, delay_ns: 
 
 
 def no_more(container: Container) -> Decision:
-    """No further run by itself."""
+    """Return the decision that no further run begins by itself."""
     return RemoveNow() if container.spec.auto_remove else RunEnded()
 
 
 def _status_over_reboot(container: Container) -> ExitStatus | None:
-    """How the newest run ended; None for a container that was made and never started, which a reboot does not start."""
+    """Return how the newest run ended; None for a container that was never started, which a reboot does not start."""
     if container.phase in LIVE and container.phase is not Phase.CREATED:
         return Unknown(REBOOTED)
     return container.exit.status if container.exit is not None else None

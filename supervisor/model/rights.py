@@ -1,4 +1,5 @@
-"""What a container's processes may do, and how many of them there may be: facts, and the names of rights and limits."""
+"""What a container's processes may do, and how many of them there may be: values, and the names of rights and
+limits."""
 
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ NAMES = tuple(
     MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
     """.split()  # noqa: SIM905 - a list of 41 lines
 )
-# docker's.
+# Docker's defaults.
 DEFAULT = (
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -53,20 +54,20 @@ class Ulimit:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What was asked for. Nothing: what exitd gave before it could be asked, and what a bundle says by itself."""
+    """The rights that were asked for. Without any: exitd's defaults, or what the bundle says."""
 
     privileged: bool = False
     cap_add: tuple[str, ...] = ()  # of NAMES, or EVERY
     cap_drop: tuple[str, ...] = ()
     ulimits: tuple[Ulimit, ...] = ()
     pids_limit: int = 0  # processes and threads; 0: no limit, or the bundle's own
-    groups: tuple[int, ...] = ()  # besides those of its user
-    not_root: bool = False  # it is not made when its user is root
+    groups: tuple[int, ...] = ()  # in addition to those of its user
+    not_root: bool = False  # of the image, those that list its user: ALWAYS, NEVER; "" as docker: unless one is named
     image_groups: str = ""  # those that list its user in the image: ALWAYS, NEVER; "" is docker's: unless one is named
 
 
 def capability(word: str) -> str | None:
-    """One of NAMES or EVERY, from any way to write it; None: there is no such one."""
+    """Return one of NAMES or EVERY for any spelling of it; None if there is no such capability."""
     name = word.upper()
     if name == EVERY:
         return name
@@ -75,7 +76,8 @@ def capability(word: str) -> str | None:
 
 
 def capabilities(rights: Rights, available: tuple[str, ...] = NAMES) -> tuple[str, ...]:
-    """The bounding set that was asked for, sorted. Who is both added and dropped is added; ALL means `available`."""
+    """Return the bounding set that was asked for, sorted. A capability both added and dropped is added; ALL means
+    `available`."""
     if rights.privileged:
         return tuple(sorted(available))
     if EVERY in rights.cap_add:

@@ -1,12 +1,12 @@
-"""What containerd's clients ask of a task, as it is stored. A task is a container of ours in containerd's namespace.
+"""What containerd's clients ask of a task, as it is stored. A task is a container of exitd's in containerd's namespace.
 
-The key of a request is `RELAY/CONNECTION/STREAM`: it tells whether a request that is sent again is the one that made,
-started or deleted something. Empty: nobody sends it again.
+The key of a request is `RELAY/CONNECTION/STREAM`. A repeated request has the same key, which shows that it is the one
+that made, started or deleted something. Empty: its sender does not repeat it.
 """
 
 from dataclasses import dataclass
 
-CLEANED_UP = "cleanup"  # the key of a deletion that no Delete asked for: containerd tells its clients of the end itself
+CLEANED_UP = "cleanup"  # the key of a deletion without a Delete: containerd reports that end to its clients itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class RootMount:
 
 @dataclass(frozen=True, slots=True)
 class Stdio:
-    """A client's words, as it gets them back."""
+    """The client's paths, returned to it unchanged."""
 
     stdin: str = ""
     stdout: str = ""
@@ -31,35 +31,36 @@ class Stdio:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Stored with the container's first commit, never changed. Its id is the container's name."""
+    """Stored with the container's first commit, and never changed. The task's id is the container's name."""
 
     bundle: str
     rootfs: tuple[RootMount, ...] = ()
     stdio: Stdio = Stdio()
-    relay: str = ""  # the relay process it was made through
-    address: str = ""  # where containerd takes its events, over ttrpc
+    relay: str = ""  # the relay process through which it was made
+    address: str = ""  # where containerd receives its events, over ttrpc
     create_key: str = ""
-    oom_score_adj: int = 0  # of that process: what init has unless its configuration says otherwise
-    courier: str = ""  # the process that brings its events to containerd, as PID/START; empty: exitd tells it itself
+    oom_score_adj: int = 0  # of the relay process: init's value unless its configuration sets one
+    courier: str = ""  # the process that sends its events to containerd, as PID/START; empty: exitd itself
 
 
 @dataclass(frozen=True, slots=True)
 class TaskExec:
-    """From Exec to Delete. `run_as` is the exec that the newest Start has begun; empty: none."""
+    """An exec of a task, from Exec to Delete. `run_as` is exitd's exec that the last Start began; empty if there was
+    none."""
 
     container: str
-    name: str  # containerd's id of it
+    name: str  # containerd's id of the exec
     process: str  # JSON of runtime-spec's process
     stdio: Stdio = Stdio()
     add_key: str = ""
     start_key: str = ""
     run_as: str = ""
-    error: str = ""  # why that has failed
+    error: str = ""  # why the start has failed
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What a Delete was answered, until its client has the answer. `made_boot_ns`: CLOCK_BOOTTIME."""
+    """The answer of a Delete, kept until its client has received it. `made_boot_ns`: CLOCK_BOOTTIME in ns."""
 
     namespace: str
     task: str
@@ -74,13 +75,14 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What an event is to containerd, beside what it is to everybody: where it is told, and what is told only there."""
+    """What containerd is sent for an event, beside what all clients get: the address, and the values that only it
+    receives."""
 
     address: str
     pid: int = 0
-    exec_name: str = ""  # containerd's id of the exec; empty: of the task itself
-    made: Task | None = None  # of its making
-    status: int = 0  # of its deletion, as `at_ns`
+    exec_name: str = ""  # containerd's id of the exec; empty: the event is about the task
+    made: Task | None = None  # for the event of its creation
+    status: int = 0  # for the event of its deletion, like `at_ns`
     at_ns: int = 0
-    silent: bool = False  # containerd tells it itself
-    courier: str = ""  # who brings it there
+    silent: bool = False  # containerd reports it itself
+    courier: str = ""  # the process that sends it

@@ -1,4 +1,4 @@
-"""The values exitd deals in, frozen, each meaning one thing. Not knowing is a value too."""
+"""The values that exitd works with, frozen, each with one meaning. "Not known" is a value, too."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,10 +21,10 @@ SHELL = ("/bin/sh", "-c")  # what runs a check that is a line of shell
 
 
 class OnUnhealthy(StrEnum):
-    """What becomes of a container that is unhealthy.
+    """What happens to a container that is unhealthy.
 
-    kill: SIGKILL, then the restart policy has its say. stop: as a user's stop, it stays stopped. restart: stop, then
-    the next run whatever the policy says, with the policy's back-off.
+    kill: SIGKILL, then the restart policy decides. stop: as if a user had stopped it; it stays stopped. restart: stop,
+    then the next run regardless of the policy, with the policy's back-off.
     """
 
     NONE = "none"
@@ -41,12 +41,12 @@ class HealthStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthSpec:
-    """In a request no args mean the image's check, one empty word no check at all, and 0 what the image says, or else
-    the default. In a container everything is filled in."""
+    """A health check. In a container every field has a value. In a request, no args mean the image's check, one empty
+    word no check at all, and 0 the image's value, or else the default."""
 
     args: tuple[str, ...] = ()
     interval_ns: int = 0  # from the container's start, or the end of a probe, to the next probe
-    timeout_ns: int = 0  # a probe that takes longer is ended and has failed
+    timeout_ns: int = 0  # a probe that takes longer is ended and counts as failed
     retries: int = 0  # this many failures in a row make it unhealthy
     start_period_ns: int = 0  # failures do not count before the first success, or until this long after the start
     on_failure: OnUnhealthy = OnUnhealthy.NONE
@@ -60,7 +60,7 @@ class HealthSpec:
 
 
 class LogDriver(StrEnum):
-    """What becomes of a container's output beside those who are attached."""
+    """Where a container's output goes, apart from the clients that are attached."""
 
     CRI = "cri"
     JSON_FILE = "json-file"
@@ -69,7 +69,7 @@ class LogDriver(StrEnum):
 
 
 class LogMode(StrEnum):
-    """What a sink that does not keep up does to the container: holds its output up, or misses a part of it."""
+    """What happens when a sink of the output is too slow: the container blocks, or the sink misses a part."""
 
     BLOCKING = "blocking"
     NON_BLOCKING = "non-blocking"
@@ -77,14 +77,14 @@ class LogMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogSpec:
-    """Where a container's output is kept. None, in a request only: as the daemon's configuration has it."""
+    """Where a container's output is kept. In a request, None means the daemon's configuration."""
 
     driver: LogDriver | None = LogDriver.CRI
-    path: str = ""  # of the file; empty: in the container's own directory. In a request, relative to the pod's
-    max_bytes: int | None = 0  # a file that would grow beyond is rotated first; 0: never
-    max_files: int = 0  # kept then, the current one included; 0, in a request: as the configuration has it
+    path: str = ""  # the file; empty: in the container's own directory. In a request, relative to the pod's directory
+    max_bytes: int | None = 0  # the file is rotated before it grows larger; 0: never
+    max_files: int = 0  # files kept when rotating, with the current one; in a request, 0: the daemon's configuration
     mode: LogMode = LogMode.BLOCKING
-    buffer_bytes: int = 0  # for each sink that does not keep up; 0: as the shim has it
+    buffer_bytes: int = 0  # for each sink that is too slow; 0: the shim's default
 
     @property
     def to_file(self) -> bool:
@@ -93,19 +93,20 @@ class LogSpec:
 
 @dataclass(frozen=True, slots=True)
 class ForeignStreams:
-    """Where a foreign client has a process's streams, beside the log and those who attach. The paths are the shim's to
-    open, whenever one begins: of a fifo both ends, of a file its end. Empty: there is no such client."""
+    """Where a foreign client has the streams of a process, beside the log and attached clients. The shim opens the
+    paths each time it begins: a fifo for reading and writing, a file for appending. All empty: there is no such client.
+    """
 
-    out: str = ""  # a fifo, or a file that is there
+    out: str = ""  # a fifo, or an existing file
     err: str = ""
     stdin: str = ""  # a fifo
-    logger: tuple[str, ...] = ()  # a program that gets the output, instead of `out` and `err`
-    logger_env: tuple[str, ...] = ()  # NAME=value, all that it gets
-    uid: int = 0  # whose the pipes are that the process writes to and reads from
+    logger: tuple[str, ...] = ()  # a program that receives the output, instead of `out` and `err`
+    logger_env: tuple[str, ...] = ()  # NAME=value, its whole environment
+    uid: int = 0  # the owner of the pipes that the process writes to and reads from
     gid: int = 0
 
 
-# -- what holds a container back, beside its capabilities
+# -- confinement, beside capabilities
 
 
 BUILTIN = "builtin"  # exitd's own seccomp profile
@@ -114,7 +115,7 @@ UNCONFINED = "unconfined"
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What was asked for. Nothing: what exitd gave before it could be asked, and what a bundle says by itself."""
+    """The confinement that was asked for. Without any: exitd's defaults, or what the bundle says."""
 
     seccomp: str = ""  # builtin | unconfined | a profile, JSON as docker reads it
     no_new_privileges: bool | None = None  # None: true, or as the bundle has it
@@ -125,16 +126,16 @@ class Security:
 # -- containers and their ends
 
 
-START_SECONDS = 10  # what a start may take at most
+START_SECONDS = 10  # the longest time that a start may take
 NEVER_STARTED = "never-started"  # the cause of an end whose program was never executed: no number is its code
-START_UNCONFIRMED = "start-unconfirmed"  # likewise, where nobody saw whether it was executed
-ROW_DAMAGED = "row-damaged"  # the cause of an end that only a row knew which cannot be read
-UNKNOWN_NUMBER = 255  # what foreign protocols get where they insist on a number and nobody knows one
+START_UNCONFIRMED = "start-unconfirmed"  # likewise, if it is not known whether it was executed
+ROW_DAMAGED = "row-damaged"  # the cause of an end that was only in a row which cannot be read
+UNKNOWN_NUMBER = 255  # the number for foreign protocols that demand one for an unknown end
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process by a name that cannot become another's: pid and start time (proc(5) stat field 22, clock ticks)."""
+    """A process by a name that no other process can get: pid and start time (proc(5) stat field 22, clock ticks)."""
 
     pid: int
     started_ticks: int
@@ -149,7 +150,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Signaled:
-    """A signal ended the process; `core` says that it dumped core."""
+    """A signal ended the process; `core` says whether it dumped core."""
 
     signal: int
     core: bool = False
@@ -157,7 +158,7 @@ class Signaled:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody observed how it ended. `number` is what was seen beside it and proves nothing."""
+    """No witness saw how it ended. `number` is a value that was seen but proves nothing."""
 
     cause: str
     number: int | None = None
@@ -167,7 +168,7 @@ ExitStatus = Exited | Signaled | Unknown
 
 
 def fold(status: ExitStatus) -> int:
-    """The one number foreign protocols demand: the code, 128 + signal, or 255 for unknown."""
+    """Return the one number that foreign protocols demand: the code, 128 + signal, or 255 for unknown."""
     match status:
         case Exited(code):
             return code
@@ -178,28 +179,29 @@ def fold(status: ExitStatus) -> int:
 
 
 def no_later_than(started_ns: int | None, end_ns: int) -> int | None:
-    """The start of what ended at `end_ns`. A start is noted when the runtime's start has returned; a quick init has
-    ended by then. One that was noted much later than the end is left alone: the clock was set back meanwhile."""
+    """Return the start, moved to `end_ns` if it is slightly later: the start is noted when the runtime's start has
+    returned, when a quick init has already ended. A start much later than the end is returned unchanged: the clock was
+    set back."""
     quick = started_ns is not None and 0 < started_ns - end_ns < START_SECONDS * 10**9
     return end_ns if quick else started_ns
 
 
-# What a program brings upon itself (signal(7)); other signals are sent by somebody.
+# Signals that a program causes itself (signal(7)); other processes send the rest.
 FAULTS = frozenset(map(int, (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGXCPU, SIGXFSZ)))
 
 
 def is_own_doing(status: ExitStatus) -> bool:
-    """The program ended by itself, as far as its status can tell."""
+    """Return whether the program ended by itself, as far as its status shows."""
     return isinstance(status, Exited) or (isinstance(status, Signaled) and status.signal in FAULTS)
 
 
 def is_death_by(signal: int, status: ExitStatus) -> bool:
-    """That signal ended it, with a core or without."""
+    """Return whether this signal ended it, with or without a core dump."""
     return isinstance(status, Signaled) and status.signal == signal
 
 
 class Source(StrEnum):
-    """Who observed the end, in order of trust."""
+    """The witness of the end, in order of trust."""
 
     RECORD = "record"
     FIFO = "fifo"
@@ -207,7 +209,7 @@ class Source(StrEnum):
     ZOMBIE = "zombie"
     PIDFD = "pidfd"
     PROCEVENTS = "procevents"
-    SHIMV2_WAIT = "shimv2-wait"  # a foreign shim's answer to Wait; the other two are its words, too
+    SHIMV2_WAIT = "shimv2-wait"  # a foreign shim's answer to Wait; the next two are from foreign shims as well
     SHIMV2_EVENT = "shimv2-event"
     SHIMV2_DELETE = "shimv2-delete"
     NONE = "none"
@@ -229,7 +231,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """The caller (uid and pid as the kernel told them) or the policy behind a request. All empty: not known."""
+    """The caller behind a request (uid and pid from the kernel), or the policy. All empty: not known."""
 
     uid: int | None = None
     pid: int | None = None
@@ -247,7 +249,7 @@ class Oom:
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """What every fact about an exit is keyed by. `exec_id` is empty for the container's init."""
+    """The key of every value about an exit. `exec_id` is empty for the container's init."""
 
     container: str
     run: int
@@ -256,22 +258,22 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the evidence says about one end, before anybody's intentions are weighed in."""
+    """What the evidence says about one end, before requests to end it are taken into account."""
 
     status: ExitStatus
     source: Source
     init: Process | None
-    at_ns: int  # CLOCK_REALTIME of the end, or of its discovery when nobody saw it
+    at_ns: int  # CLOCK_REALTIME of the end, or of its discovery if no witness saw it
     oom_kills: int = 0
-    at_is_found: bool = False  # at_ns is when it was found ended: it may have ended long before
-    counted: bool = True  # False: the counter may have been gone by then, and there may have been more
+    at_is_found: bool = False  # at_ns is the discovery: the process may have ended long before
+    counted: bool = True  # False: the counter may have been gone already, and the true count may be higher
     began: bool | None = None  # the program had been executed by then; None: no witness knows
-    unseen: bool = False  # nor did exitd see it, of a program that is executed: a number may be the runtime's init's
+    unseen: bool = False  # exitd did not see it executed either: the number may be that of the runtime's init
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One end of one run: a row of the ledger."""
+    """The end of one run: a row of the ledger."""
 
     key: RunKey
     name: str
@@ -285,10 +287,10 @@ class Exit:
     started_ns: int | None
     init: Process | None
     decision: str = ""  # ended | restart | remove
-    rule: str = ""  # the restart rule that decided, as it is written; empty: the policy did
-    at_is_found: bool = False  # as the report's
-    left_behind: int = 0  # processes in its cgroup that outlived init, and SIGKILL for half a second
-    doubt: str = ""  # of what was only watched: why it may be another process's end than the name says
+    rule: str = ""  # the text of the restart rule that decided; empty: the policy decided
+    at_is_found: bool = False  # as in Report
+    left_behind: int = 0  # processes in its cgroup that outlived init and half a second of SIGKILL
+    doubt: str = ""  # for a process that was only watched: why this may be the end of another one
 
 
 class Policy(StrEnum):
@@ -300,7 +302,7 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """docker's words; `max_retries` counts for on-failure only, 0 means no limit."""
+    """docker's words; `max_retries` is for on-failure only, 0 means no limit."""
 
     policy: Policy = Policy.NO
     max_retries: int = 0
@@ -313,7 +315,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestartRule:
-    """Stands before the restart policy: what follows an exit whose folded number is (not) among `numbers`."""
+    """Comes before the restart policy: what follows an exit whose folded number is (not) among `numbers`."""
 
     numbers: tuple[int, ...]
     action: Action
@@ -322,8 +324,8 @@ class RestartRule:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A bind mount. `empty_dir` instead of a source: a directory of this name that lives as long as the pod, of this
-    `group` if there is one."""
+    """A bind mount. With `empty_dir` instead of a source: a directory of this name that lives as long as the pod, owned
+    by `group` if set."""
 
     source: str
     destination: str
@@ -333,14 +335,14 @@ class Mount:
 
 
 class OnPauseExit(StrEnum):
-    """What becomes of the members when the pause container has ended."""
+    """What happens to the members when the pause container has ended."""
 
     STOP = "stop"
     KEEP = "keep"
 
 
 class ExitPolicy(StrEnum):
-    """What becomes of the pause container when the last member has ended for good."""
+    """What happens to the pause container when the last member has ended for good."""
 
     CONTINUE = "continue"
     STOP = "stop"
@@ -348,7 +350,7 @@ class ExitPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What makes a container the pause container of a pod; the words are those of CRI's PodSandboxMetadata."""
+    """The properties of a pod, kept in its pause container; the names are those of CRI's PodSandboxMetadata."""
 
     name: str = ""
     namespace: str = "default"
@@ -356,15 +358,15 @@ class Pod:
     attempt: int = 0
     on_pause_exit: OnPauseExit = OnPauseExit.STOP
     exit_policy: ExitPolicy = ExitPolicy.CONTINUE
-    memory_bytes: int = 0  # limit of all its containers together
+    memory_bytes: int = 0  # limit for all its containers together
     log_directory: str = ""
     pids_limit: int = 0  # processes and threads of all its containers together; 0: no limit
-    cpu_limit_milli: int = 0  # likewise of CPU time, thousandths of a CPU
+    cpu_limit_milli: int = 0  # limit of CPU time for all its containers together, thousandths of a CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the caller asked for; never changed after create. Exactly one of rootfs, bundle and image is set."""
+    """What the caller asked for; never changed after the creation. Exactly one of rootfs, bundle and image is set."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -386,16 +388,16 @@ class Spec:
     read_only: bool = False
     mounts: tuple[Mount, ...] = ()
     namespace: str = "default"
-    image: str = ""  # the word as it was asked for
-    image_id: str = ""  # what the store holds for this container; empty where there is nothing to hold
-    layers: tuple[str, ...] = ()  # overlay's lower directories, topmost first: what `image` was resolved to
-    annotation_globs: tuple[str, ...] = ()  # which annotations its runtime gets to see
-    runtime_path: str = ""  # what `runtime` was resolved to; empty: it is looked for whenever it is needed
-    runtime_options: tuple[str, ...] = ()  # its arguments before every command; a shim's: its configuration file
+    image: str = ""  # the image's name as the caller wrote it
+    image_id: str = ""  # the image that the store keeps for this container; empty: none
+    layers: tuple[str, ...] = ()  # overlay's lower directories of the image, topmost first
+    annotation_globs: tuple[str, ...] = ()  # which annotations the runtime gets to see
+    runtime_path: str = ""  # the program that `runtime` stands for; empty: it is looked up each time
+    runtime_options: tuple[str, ...] = ()  # arguments before each command; for a shim v2, its configuration file
     runtime_type: str = ""  # io.containerd.NAME.vN: `runtime_path` is a shim v2 binary; empty: an OCI runtime
-    systemd_cgroup: bool = False  # its cgroup is a scope of systemd's
+    systemd_cgroup: bool = False  # its cgroup is a systemd scope
     pod: Pod | None = None  # this is a pod's pause container
-    sandbox: str = ""  # this is a member: the id of its pod, which is the id of the pause container
+    sandbox: str = ""  # a member: the id of its pod, which is the id of the pause container
     pid: str = "own"  # pid namespace: own | pod | host
     restart_rules: tuple[RestartRule, ...] = ()
     tty: bool = False
@@ -403,14 +405,14 @@ class Spec:
     cpu_limit_milli: int = 0  # thousandths of a CPU; 0: no limit
     cpu_request_milli: int = 0  # weight among others under load; 0: the kernel's default
     rights: Rights = field(default_factory=Rights)
-    entrypoint: tuple[str, ...] = ()  # stands before args instead of the image's; empty once it has been put there
+    entrypoint: tuple[str, ...] = ()  # comes before args, instead of the image's; empty after it was put there
     log: LogSpec = field(default_factory=LogSpec)
     health: HealthSpec | None = None
     foreign: ForeignStreams = field(default_factory=ForeignStreams)
-    create_options: tuple[str, ...] = ()  # arguments of its runtime's create
-    runtime_root: str = ""  # where its runtime keeps its state, by the container's name; empty: in each run's directory
+    create_options: tuple[str, ...] = ()  # arguments for the create command of its runtime
+    runtime_root: str = ""  # where the runtime keeps its state; empty: in each run's directory
     shim_cgroup: str = ""  # below the cgroup hierarchies: where its shim and its relay belong; empty: where they are
-    task: Task | None = None  # containerd has asked for it
+    task: Task | None = None  # set if containerd created it
     security: Security = field(default_factory=Security)
 
 
@@ -425,12 +427,12 @@ class Phase(StrEnum):
     REMOVING = "removing"
 
 
-LIVE = frozenset({Phase.CREATED, Phase.STARTING, Phase.RUNNING, Phase.PAUSED})  # there is, or was a moment ago, an init
+LIVE = frozenset({Phase.CREATED, Phase.STARTING, Phase.RUNNING, Phase.PAUSED})  # an init exists, or did a moment ago
 
 
 @dataclass(frozen=True, slots=True)
 class BootTime:
-    """A moment that survives the daemon but not the host: boot id and CLOCK_BOOTTIME in ns. Never wall clock."""
+    """A time that survives the daemon but not the host: boot id and CLOCK_BOOTTIME in ns. Never wall clock."""
 
     boot_id: str
     ns: int
@@ -439,13 +441,13 @@ class BootTime:
         return BootTime(self.boot_id, self.ns + ns)
 
     def seconds_after(self, now: "BootTime") -> float:
-        """Until then; 0 when it has passed, or was in another boot."""
+        """Return the seconds from `now` to this time; 0 if it has passed or was in another boot."""
         return max(0.0, (self.ns - now.ns) / 1e9) if self.boot_id == now.boot_id else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody asked for the end of the current run: the reason the exit will carry."""
+    """A request to end the current run; the exit will carry its reason."""
 
     reason: Reason
     by: By
@@ -454,7 +456,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container as the store holds it; `lifecycle.step` makes the next one."""
+    """One container as the store holds it; `lifecycle.step` returns its successor."""
 
     id: str
     spec: Spec
@@ -464,30 +466,30 @@ class Container:
     init: Process | None = None
     shim: Process | None = None
     started_ns: int | None = None
-    started_boot_ns: int | None = None  # CLOCK_BOOTTIME at start: run lengths are measured with it
-    exit: Exit | None = None  # of the newest run that ended
+    started_boot_ns: int | None = None  # CLOCK_BOOTTIME of the start, to measure the length of the run
+    exit: Exit | None = None  # of the newest run that has ended
     asked: Asked | None = None
     stopped_by_user: bool = False
     restart_count: int = 0
     failures: int = 0  # consecutive, for on-failure:n
-    delay_ns: int = 0  # the back-off used last
+    delay_ns: int = 0  # the last back-off
     restart_at: BootTime | None = None
     clean: bool = True  # nothing of an earlier run is left on the machine
-    boot_id: str = ""  # the boot under which the current run began, or the policy last looked
+    boot_id: str = ""  # the boot in which the current run began, or in which the policy last examined it
     error: str = ""
-    waits_in: str = ""  # which program init was before its start: device and inode of /proc/PID/exe
-    sandbox_run: int = 0  # a member's: the run of the pause container whose namespaces the current run has joined
-    oom_told: int = 0  # memory kills of the current run that were told while init lived: it was none of their victims
+    waits_in: str = ""  # the program of init before its start: device and inode of /proc/PID/exe
+    sandbox_run: int = 0  # a member: the run of the pause container whose namespaces the current run has joined
+    oom_told: int = 0  # memory kills of the current run reported while init lived, so it was not among the victims
     health: HealthStatus | None = None  # of the newest run that was started with a check
-    start_key: str = ""  # a task's: the requests that have started and removed it
+    start_key: str = ""  # a task: the keys of the requests that started and removed it
     delete_key: str = ""
-    damaged: str = ""  # why its row could not be read: the rest is what `salvage` made of it
-    start_unseen: bool = False  # its start counted, and by then nobody had seen its program executed
+    damaged: str = ""  # why its row could not be read; the other fields are what `salvage` recovered
+    start_unseen: bool = False  # its program had not been seen executed when its start counted
 
 
 @dataclass(frozen=True, slots=True)
 class Winsize:
-    """Of a terminal, in characters."""
+    """The size of a terminal, in characters."""
 
     rows: int
     cols: int
@@ -495,20 +497,20 @@ class Winsize:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the current shim of a run has moved, in bytes."""
+    """The bytes that the current shim of a run has moved."""
 
     stdout_bytes: int
     stderr_bytes: int
     stdin_bytes: int
     lost_bytes: int  # of the log: could not be written
-    dropped_bytes: int  # not given to clients that were too slow
-    session_bytes: int = 0  # of the input that came over the connection that asks
-    missed_bytes: int = 0  # of the dropped ones, those that were for that connection
+    dropped_bytes: int  # not sent to clients that were too slow
+    session_bytes: int = 0  # input that came over the connection that asks
+    missed_bytes: int = 0  # the part of the dropped bytes that was for that connection
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """A container that removed itself: for a while late waiters find its exit by name, too."""
+    """A container that removed itself: for some time its exit can still be found by name."""
 
     container: str
     namespace: str
@@ -518,7 +520,7 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the event log. `seq` is 0 until the store has numbered it."""
+    """One row of the event log. `seq` is 0 until the store has assigned a number."""
 
     type: str
     id: str
@@ -529,5 +531,5 @@ class Event:
     attributes: tuple[tuple[str, str], ...] = ()
     pod_id: str = ""
     seq: int = 0
-    exec_id: str = ""  # empty: of the container itself
-    task: Notice | None = None  # of a task of containerd's, and containerd is told of it
+    exec_id: str = ""  # empty: about the container itself
+    task: Notice | None = None  # for an event of a containerd task that containerd receives

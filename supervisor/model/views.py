@@ -1,4 +1,4 @@
-"""What the node tells the API of itself and of a container, beyond what the store holds."""
+"""What the node tells the API about itself and about containers, beyond what the store holds."""
 
 from dataclasses import dataclass
 
@@ -10,23 +10,23 @@ from supervisor.model.values import Container, Counters, Pod, Process
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A container with what only the running daemon knows of it."""
+    """A container, with what only the running daemon knows about it."""
 
     container: Container
-    recovering: bool = False  # still being looked up after a daemon start: the rest may be out of date
-    monitored_by: str = ""  # shim | keeper | other | shim-v2 | unresponsive; empty: nobody, there is no run
+    recovering: bool = False  # still being examined after a daemon start: the rest may be out of date
+    monitored_by: str = ""  # shim | keeper | other | shim-v2 | unresponsive; empty: there is no run to monitor
     log_path: str = ""
     bundle_path: str = ""
     run_directory: str = ""
-    restart_at_ns: int | None = None  # CLOCK_REALTIME of the next run, computed from the boot clock when asked
-    streams: Counters | None = None  # only where they were asked for, and the shim told
-    health: Health | None = None  # the same: what this daemon has seen of its check
-    execs: tuple[Exec, ...] = ()  # that have not ended
+    restart_at_ns: int | None = None  # CLOCK_REALTIME of the next run, computed from the boot clock for each request
+    streams: Counters | None = None  # only if requested, and the shim has answered
+    health: Health | None = None  # only if requested: what this daemon has seen of its health check
+    execs: tuple[Exec, ...] = ()  # those that have not ended
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod: its pause container, and its members in the order of their creation."""
+    """A pod: its pause container, and its members in order of creation."""
 
     pod: Pod
     state: PodState
@@ -36,7 +36,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value that is in force. `origin`: default, flag, or the file and line it is from."""
+    """One configuration value in force. `origin`: default, flag, or its file and line."""
 
     name: str
     value: str
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """The daemon and the machine it stands on."""
+    """The daemon and the machine it runs on."""
 
     version: str
     root: str
@@ -53,13 +53,13 @@ class Info:
     boot_id: str
     default_runtime: str
     cgroup: str  # v1 | hybrid | v2
-    evidence: tuple[tuple[str, bool], ...]  # source, does it work here
+    evidence: tuple[tuple[str, bool], ...]  # each source, and whether it works on this machine
     containers: int
     running: int
     pid: int
     keeper: Process | None
     pending_commits: int
-    seq: int  # the newest event
+    seq: int  # of the newest event
     state_file_system: str
     settings: tuple[tuple[str, str], ...] = ()
     configuration: tuple[Setting, ...] = ()

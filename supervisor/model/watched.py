@@ -1,11 +1,11 @@
-"""What exitd watches and does not run: what somebody pointed at, and the processes that were found there."""
+"""What exitd watches but does not run: the targets that callers named, and the processes found there."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from supervisor.model.values import By, Process, RunKey
 
-FOREIGN = "@"  # in the id of every container that is not exitd's, and in no id of exitd's own
+FOREIGN = "@"  # in the id of every container of another engine, and in no id of exitd's own
 
 
 class Kind(StrEnum):
@@ -16,7 +16,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One watch, as it was asked for. `where`: a pid, a socket's path, a directory; no two watches have the same."""
+    """One watch, as the caller asked for it. `where`: a pid, a socket's path, or a directory; unique among the
+    watches."""
 
     kind: Kind
     where: str
@@ -26,7 +27,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class FoundProcess:
-    """A process that some engine calls a container. `started_ticks` is None where the engine does not know it."""
+    """A process that an engine calls a container. `started_ticks` is None if the engine does not know it."""
 
     container: str  # ID@WHERE
     name: str
@@ -34,7 +35,7 @@ class FoundProcess:
     pid: int
     started_ticks: int | None
     target: str
-    writer: int = 0  # the uid that has named this process, see `whose`; 0: root, or the kernel itself has
+    writer: int = 0  # the uid that named this process, see `whose`; 0: root or the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ class Observed:
     cgroup: str = ""  # as exitd sees it; empty: it has none of its own
     started_ns: int | None = None
     limit_bytes: int = 0
-    kills_before: int = 0  # when the watch began
-    kills_outlived: int = 0  # the process was none of these victims
-    doubt: str = ""  # why it may be another process than its name says; empty: it is not doubted
+    kills_before: int = 0  # at the beginning of the watch
+    kills_outlived: int = 0  # kills since then that the process has survived
+    doubt: str = ""  # why it may be another process than its name says; empty: no doubt
 
     @property
     def key(self) -> RunKey:
@@ -66,5 +67,5 @@ class WatchView:
 
     target: Target
     processes: int  # watched now
-    exits: int  # told since this exitd has started
-    trouble: str  # why it does not see all; empty when it does
+    exits: int  # reported since this exitd started
+    trouble: str  # why it does not see everything; empty if it does

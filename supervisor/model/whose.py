@@ -1,29 +1,29 @@
 """Whether a process is the container that a state file says it is. Pure.
 
-Who may write such a file can name any process in it. root may, for it can do anything. Of other writers it is believed
-where the process's own cgroup has the container's name, or where the process could be the writer's: it runs as that
-user, in a user namespace of that user's, or in a cgroup that was delegated to that user.
+The writer of such a file can name any process in it. root is believed, for it can do anything. Other writers are
+believed if the process's own cgroup has the container's name, or if the process could be the writer's: it runs as that
+user, in a user namespace of that user, or in a cgroup that was delegated to that user.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 ROOT, ANYBODY = 0, -1
-LEAST_NAME = 8  # characters of a name that a cgroup has by more than chance
+LEAST_NAME = 8  # characters of a name that a cgroup does not contain by chance
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Uids that the kernel names for a process; None where it cannot be asked."""
+    """The uids that the kernel names for a process; None if it could not be asked."""
 
-    uid: int | None = None  # its real one
-    namespace: int | None = None  # that of its user namespace's owner, ioctl_ns(2)
-    cgroup: int | None = None  # that of its cgroup's directory
+    uid: int | None = None  # the real uid
+    namespace: int | None = None  # the owner of its user namespace, ioctl_ns(2)
+    cgroup: int | None = None  # the owner of its cgroup's directory
 
 
 def writer_of(entries: Collection[tuple[int, int]]) -> int:
-    """Who can have written what a file says, of the owners and modes of the file and the directories above it: a uid,
-    or ANYBODY. In a directory that others may write in, anybody can put another file in its place."""
+    """Return who can have written the file: a uid, or ANYBODY. `entries`: uid and mode of the file and of each
+    directory above it. In a directory that others may write to, any user can put another file in its place."""
     if any(mode & 0o022 for _, mode in entries):
         return ANYBODY
     others = {uid for uid, _ in entries} - {ROOT}
@@ -31,8 +31,8 @@ def writer_of(entries: Collection[tuple[int, int]]) -> int:
 
 
 def doubt(id: str, writer: int, cgroup: str, owners: Owners) -> str:
-    """Why the process may be another's; empty where it is believed to be the container `id`. `cgroup`: the path of its
-    own, empty where it has none."""
+    """Return why the process may be another one; empty if it is believed to be the container `id`. `cgroup`: the path
+    of its own cgroup, empty if it has none."""
     if writer == ROOT or names(cgroup, id):
         return ""
     if writer == ANYBODY:
@@ -43,7 +43,8 @@ def doubt(id: str, writer: int, cgroup: str, owners: Owners) -> str:
 
 
 def names(cgroup: str, id: str) -> bool:
-    """Whether one of the two innermost parts of the path is the id, or ENGINE-ID.scope as systemd's drivers have it."""
+    """Return whether one of the two innermost parts of the path is the id, or ENGINE-ID.scope as systemd's drivers name
+    it."""
     parts = [part for part in cgroup.split("/") if part][-2:]
     return len(id) >= LEAST_NAME and any(_is_of(part, id) for part in parts)
 
