@@ -1,1 +1,2 @@
-"""How one end is seen: fifos, pidfds, run directories, shims, the keeper, and what the kernel says."""
+"""How the end of a process is observed: fifos, pidfds, run directories, shims, the keeper, and the kernel's own
+reports."""

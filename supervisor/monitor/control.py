@@ -1,4 +1,5 @@
-"""The line to a run's shim: a connection to the control socket in its run directory, requests in turn, each limited."""
+"""The connection to a run's shim, over the control socket in its run directory. One request at a time, each with a
+limit."""
 
 import asyncio
 import contextlib
@@ -16,11 +17,11 @@ from supervisor.model.values import Counters, Winsize
 from supervisor.system import room
 
 SOCKET_NAME = "control.sock"
-FOR_A_LINE = 2  # descriptors: the line's, and for a moment the directory's
+FOR_A_LINE = 2  # descriptors: one for the connection and, for a moment, one for the directory
 ANSWER_SECONDS = 5.0
-LOOK_SECONDS = 1.0  # for counters that are only shown
-QUEUE_SECONDS = 0.02  # between two looks at a full queue of connections
-WRONG = frozenset({errno.ENOTTY, errno.ENXIO, errno.EBADF})  # right request, other container
+LOOK_SECONDS = 1.0  # the limit for counters that are only displayed
+QUEUE_SECONDS = 0.02  # between two attempts while the queue of connections is full
+WRONG = frozenset({errno.ENOTTY, errno.ENXIO, errno.EBADF})  # the request is valid, but not for this container
 FULL = frozenset({errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EUSERS})
 
 
@@ -28,7 +29,7 @@ _KIND = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 
 class Control:
-    """One connection. What was attached over it stays so until it is closed; `lost` is set when the shim closes it.
+    """One connection. Streams attached over it stay attached until it is closed; `lost` is set when the shim closes it.
 
     Every request raises ShimFailed when the shim is gone, TimedOut when it does not answer, and WrongState or Busy when
     it refuses.
@@ -36,7 +37,7 @@ class Control:
 
     def __init__(self, connection: socket.socket) -> None:
         self.lost = asyncio.Event()
-        self.told: Counters | None = None  # the newest; a shim at its end tells them unasked
+        self.told: Counters | None = None  # the newest; a shim that ends sends them unasked
         self._socket = connection
         self._turn = asyncio.Lock()
         self._answer: asyncio.Future[fields.Message] | None = None
@@ -44,11 +45,11 @@ class Control:
 
     @classmethod
     async def open(cls, directory: str) -> Self:
-        """Connect to the shim whose run directory this is; descriptors are waited for.
+        """Connect to the shim of this run directory; waits for free descriptors.
 
         Raises:
             ShimFailed: no shim listens there.
-            Busy: that is not known, for want of memory or of descriptors.
+            Busy: it is not known whether one does, for lack of memory or descriptors.
         """
         try:
             async with _limited(ANSWER_SECONDS, "its queue of connections is full"):
@@ -61,8 +62,14 @@ class Control:
             raise _unsent(error, f"no shim listens in {directory}") from error
 
     async def attach(self, streams: Sequence[str], mode: str, descriptors: Sequence[int]) -> bool:
-        """`streams`: those of in, out, err that are wanted, in this order; `descriptors`: the shim's pipe end for each.
-        `mode`: lossless | drop. False: nothing is attached, because `in` is wanted and stdin is closed."""
+        """Attach to the container's streams. Return False, with nothing attached, if `in` is wanted and stdin is
+        closed.
+
+        Args:
+            streams: the wanted ones of in, out, err, in this order.
+            mode: lossless | drop.
+            descriptors: for each stream the end of a pipe that goes to the shim.
+        """
         pairs = [("streams", ",".join(streams)), ("mode", mode)]
         return (await self._ask("attach", pairs, descriptors, fine=errno.EPIPE)).kind != "exitd-refused"
 
@@ -70,19 +77,19 @@ class Control:
         await self._ask("resize", [("rows", size.rows), ("cols", size.cols)])
 
     async def close_stdin(self) -> None:
-        """Behind what has been sent over any attached pipe. One that is closed already is not an error."""
+        """Close stdin after everything that was sent over attached pipes. Does nothing if it is closed already."""
         await self._ask("close-stdin", fine=errno.EPIPE)
 
     async def reopen_log(self) -> None:
         await self._ask("reopen-log")
 
     async def end(self) -> None:
-        """To one that only moves another's streams: what moved them has ended. Repeatable."""
+        """Report to a shim that only moves a foreign process's streams that the process has ended. Repeatable."""
         await self._ask("end")
 
     async def register(self) -> bool:
-        """Ask the shim to register with the keeper that there is now, which gets copies of its descriptors. It does so
-        after its answer. False: a shim of an older version does not know how."""
+        """Ask the shim to register with the present keeper, which then gets copies of its descriptors. The shim does so
+        after its answer. Return False if the shim is of an older version that cannot do that."""
         return (await self._ask("register", fine=errno.ENOSYS)).kind != "exitd-refused"
 
     async def counters(self) -> Counters:
@@ -104,13 +111,13 @@ class Control:
     async def _ask(
         self, op: str, pairs: Sequence[tuple[str, str | int]] = (), descriptors: Sequence[int] = (), *, fine: int = -1
     ) -> fields.Message:
-        """`fine`: the errno of a refusal that is none to the caller."""
+        """Send a request and wait for its answer. A refusal with the errno `fine` is no error."""
         async with _limited(ANSWER_SECONDS, f"no answer to {op}"), self._turn:
             request = fields.encode("exitd-control", [("op", op), *pairs])
             try:
                 message = await self._answered(request, descriptors)
             except (asyncio.CancelledError, ExitdError):
-                self.close()  # an answer that comes yet would be taken for the next one's
+                self.close()  # else a late answer would be taken for that of the next request
                 raise
         if message.kind == "exitd-refused" and message.get("errno") != str(fine):
             raise _refusal(op, message)
@@ -132,7 +139,7 @@ class Control:
             self.close()
 
     def _read(self) -> bool:
-        """All that has come. False: no more will, or it is not understood."""
+        """Read everything that has arrived. Return False if no more will come, or if it cannot be decoded."""
         while True:
             try:
                 data, passed = launch.receive(self._socket)
@@ -143,7 +150,7 @@ class Control:
                     self.told = _counters(message)
             except BlockingIOError:
                 return True
-            except (OSError, fields.BadMessage):  # an empty message, its end, is among the bad ones
+            except (OSError, fields.BadMessage):  # an empty message, which marks the end, is a BadMessage, too
                 return False
             if self._answer is not None and not self._answer.done():
                 self._answer.set_result(message)
@@ -151,7 +158,7 @@ class Control:
 
 @contextlib.asynccontextmanager
 async def opened(directory: str) -> AsyncIterator[Control]:
-    """A connection for the length of the block."""
+    """Open a connection for the length of the block. Raises what `Control.open` does."""
     control = await Control.open(directory)
     try:
         yield control
@@ -160,7 +167,7 @@ async def opened(directory: str) -> AsyncIterator[Control]:
 
 
 async def counters_of(directory: str) -> Counters | None:
-    """None when there is no shim, or it is too busy to tell at once."""
+    """Return the shim's counters; None if there is no shim, or if it does not answer in time."""
     try:
         async with _limited(LOOK_SECONDS, "no counters"), opened(directory) as control:
             return await control.counters()
@@ -178,7 +185,7 @@ async def _limited(seconds: float, what: str) -> AsyncIterator[None]:
 
 
 async def _connect(connection: socket.socket, directory: str) -> None:
-    """By way of a descriptor: a run directory's path is nearly as long as a socket's may be."""
+    """Connect through a descriptor: a run directory's path is nearly as long as a socket's may be."""
     directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while True:
@@ -190,14 +197,14 @@ async def _connect(connection: socket.socket, directory: str) -> None:
 
 
 def _unsent(error: OSError, text: str) -> ExitdError:
-    """What has run out here says nothing about the shim."""
+    """Return the error for a failed send or connect. What this process lacks says nothing about the shim."""
     if error.errno in USED_UP:
         return Busy(f"{error.strerror}: this machine, or the daemon's limits on it, give no more; try again")
     return ShimFailed(f"{text}: {error.strerror}")
 
 
 def _counters(message: fields.Message) -> Counters:
-    """BadMessage."""
+    """Raises BadMessage."""
     keys = ("out", "err", "in", "lost", "dropped", "in_session", "missed_session")
     return Counters(*(message.number(key) for key in keys))
 

@@ -1,8 +1,8 @@
 """One epoll set for every exit fifo and pidfd, nested in the event loop as a single descriptor.
 
-Ten thousand descriptors cost the loop one; a burst is taken in slices, so that calls in between are served. Fifos are
-level-triggered, because what is not read now must wake us again. Pidfds are edge-triggered: a zombie's pidfd stays
-readable until somebody reaps it, and would spin.
+The loop watches one descriptor instead of ten thousand, and a burst is handled in slices, between which calls are
+served. Fifos are level-triggered, because unread bytes must wake the loop again. Pidfds are edge-triggered: the pidfd
+of a zombie stays readable until the zombie is reaped, and would keep the loop busy.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import structlog
 from shim import native
 from supervisor.model.errnos import NO_PROCESS
 
-SLICE = 256  # events taken in one loop turn
+SLICE = 256  # events handled in one turn of the loop
 
 log = structlog.get_logger(__name__)
 
@@ -33,13 +33,14 @@ class Monitor:
         asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._turn)
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
-        """`callback(events)` at each readiness. OSError when the kernel refuses; the descriptor is then not watched."""
+        """Call `callback(events)` each time the descriptor is ready. Raises OSError when the kernel refuses to watch
+        it."""
         self._epoll.register(fd, events)
         self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:
-        """Repeatable, and never an error: whoever ends a watch has something to tell. After this no callback for `fd`
-        comes, not even one of the slice being worked on."""
+        """Stop watching a descriptor. Repeatable, and never raises, so that the caller can always report its result. No
+        callback for `fd` comes after this, not even from the slice in progress."""
         if self._callbacks.pop(fd, None) is not None:
             with contextlib.suppress(OSError):
                 self._epoll.unregister(fd)
@@ -59,20 +60,21 @@ class Monitor:
                 continue
             try:
                 callback(events)
-            except Exception:  # one container's trouble must not cost the others their turn
+            except Exception:  # a failure with one container must not stop the callbacks of others
                 log.exception("watch callback failed", fd=fd, events=events)
 
 
 def read_ready(pidfd: int, wait_seconds: float = 0.0) -> bool:
-    """Has the process behind the pidfd ended, by then at the latest? (pidfd_open(2): readable then.) By poll: select
-    cannot name a descriptor beyond 1023."""
+    """Return whether the process behind the pidfd has ended within `wait_seconds` (pidfd_open(2): it is readable then).
+    Uses poll, since select cannot name descriptors beyond 1023."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(wait_seconds * 1000))
 
 
 def open_pid(pid: int) -> int | None:
-    """A pidfd for whoever has this pid, or None when it is no process's. The caller closes it."""
+    """Return a pidfd for the process that now has this pid, or None if there is none. The caller closes it. Raises
+    OSError."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:
@@ -82,12 +84,13 @@ def open_pid(pid: int) -> int | None:
 
 
 def open_process(pid: int, started_ticks: int) -> int | None:
-    """A pidfd for exactly this process, or None when it is gone. The caller closes it. OSError: neither can be said."""
+    """Return a pidfd for exactly this process, or None if it has ended. The caller closes it. Raises OSError when
+    neither is certain."""
     fd = open_pid(pid)
     if fd is None:
         return None
     try:
-        # Opened first, compared second: if the start time fits now, the descriptor cannot be a stranger's.
+        # Opened first, compared second: if the start time fits now, the descriptor cannot be another process's.
         if native.process_stat(pid)[2] == started_ticks:
             return fd
     except ProcessLookupError:

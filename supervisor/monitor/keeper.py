@@ -1,4 +1,4 @@
-"""The daemon's line to exitd-keeper: requests in turn, each with a limit, and news in between."""
+"""The daemon's connection to exitd-keeper: requests in turn, each with a limit, and news in between."""
 
 import asyncio
 import contextlib
@@ -20,25 +20,25 @@ from supervisor.model.values import Process
 from supervisor.system import room
 
 ANSWER_SECONDS = 2.0
-AT_ONCE = 32  # requests under way: more would overflow the socket, whose loss would look like the keeper's death
-REST_SECONDS = 5.0  # after a keeper did not answer, it is left alone for this long
+AT_ONCE = 32  # requests at once: more would overflow the socket, and the loss would look like the keeper's death
+REST_SECONDS = 5.0  # for this long no request is sent to a keeper that did not answer
 
 log = structlog.get_logger(__name__)
 
 
 class KeeperSilent(Exception):
-    """Gone, stopped, or not to be started: whoever asked goes on without this rung."""
+    """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness."""
 
 
 class JournalUnread(Exception):
-    """Whether the keeper has seen an end cannot be said now."""
+    """It is not known whether the keeper has seen an end, because a journal cannot be read."""
 
 
 Answer = tuple[fields.Message, list[int]]
 
 
 class Keeper:
-    """One connection at a time, opened when it is needed; a keeper is started when there is none."""
+    """One connection, opened when it is needed; if no keeper runs, one is started."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Keeper:
         may_start: bool = True,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """`may_start` False: the service manager starts keepers, and one of ours would be in the wrong cgroup.
-        `on_lost`: the connection broke, as when the keeper has died."""
+        """`may_start` False: the service manager starts keepers; one that exitd started would be in the wrong cgroup.
+        `on_lost` is called when the connection breaks, for instance because the keeper has died."""
         self.state = state
         self.program = program
         self.process: Process | None = None
@@ -70,8 +70,8 @@ class Keeper:
         return self._socket is not None
 
     async def ask(self, request: bytes, descriptors: Sequence[int] = ()) -> Answer:
-        """The keeper's answer and the descriptors with it, which the caller closes. KeeperSilent, or
-        launch.KeeperRefused when it says no."""
+        """Return the keeper's answer and the descriptors that came with it, which the caller closes. Raises
+        KeeperSilent, or launch.KeeperRefused when the keeper refuses."""
         await self._open()
         async with self._turns:
             future = self._send(request, descriptors)
@@ -93,7 +93,7 @@ class Keeper:
         try:
             socket.send_fds(self._socket, [request], list(descriptors))
         except OSError as error:
-            if error.errno in USED_UP:  # nothing was sent, and the keeper is as it was
+            if error.errno in USED_UP:  # nothing was sent, and the keeper is unaffected
                 raise launch.KeeperRefused("the request cannot be passed on now", error.errno or 0) from error
             self._drop(f"send: {error.strerror}")
             raise KeeperSilent(str(error)) from error
@@ -102,18 +102,19 @@ class Keeper:
         return future
 
     async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
-        """pid, start time and pidfd of a new shim; -1 for a pidfd that did not come through: there was no room for it
-        among this process's descriptors, and the shim has begun all the same. KeeperRefused: it has not."""
+        """Return pid, start time and pidfd of a new shim. The pidfd is -1 if this process had no room for a descriptor;
+        the shim has begun nevertheless. Raises KeeperRefused when it has not begun, KeeperSilent."""
         message, passed = await self.ask(request, descriptors)
         return message.number("pid"), message.number("started"), passed[0] if passed else -1
 
     async def acknowledge(self, container: str, run: int, exec_id: str = "") -> None:
-        """The exit is stored: the keeper may forget the run. A silent keeper is told again by the reconcile loop."""
+        """Report that the exit is stored, so that the keeper may forget the run. If the keeper is silent, the reconcile
+        loop repeats this."""
         with contextlib.suppress(KeeperSilent, launch.KeeperRefused):
             await self.ask(fields.encode("exitd-ack", launch.key(container, run, exec_id)))
 
     async def runs(self) -> list[fields.Message]:
-        """Every run the keeper knows."""
+        """Return every run that the keeper knows. Raises KeeperSilent."""
         found: list[fields.Message] = []
         while True:
             message, _ = await self.ask(fields.encode("exitd-list", [("at", len(found))]))
@@ -122,8 +123,8 @@ class Keeper:
             found.append(message)
 
     def entry(self, container: str, run: int, exec_id: str = "") -> Record | None:
-        """The exit of this run in any keeper's journal, a dead one's included. None: it is in none of them.
-        JournalUnread: it is in none of those that could be read."""
+        """Return the exit of this run from the journal of any keeper, dead ones included; None if it is in no journal.
+        Raises JournalUnread when it is in none of the readable ones, and others cannot be read."""
         found, unread = self.entries()
         entry = found.get((container, run, exec_id))
         if entry is None and unread:
@@ -131,13 +132,14 @@ class Keeper:
         return entry
 
     def entries(self) -> tuple[dict[tuple[str, int, str], Record], list[Path]]:
-        """All unacknowledged exits in all keepers' journals, dead ones' included, by (container, run, exec); and the
-        journals that cannot be read, in which there may be more. OSError: there is no room to look."""
+        """Return all unacknowledged exits from the journals of all keepers, dead ones included, by (container, run,
+        exec); and the journals that cannot be read and may have more. Raises OSError when there are no descriptors or
+        memory to look."""
         found: dict[tuple[str, int, str], Record] = {}
         unread: list[Path] = []
         try:
             paths = _journals(self.state)
-        except OSError as error:  # it may lie in there, and lastingly cannot be read
+        except OSError as error:  # the exit may be in there, and cannot be read even later
             if room.is_used_up(error):
                 raise
             paths, unread = [], [Path(self.state)]
@@ -154,7 +156,7 @@ class Keeper:
         return found, unread
 
     def _complain(self, path: Path, error: Exception) -> None:
-        """Once."""
+        """Log it once for each journal."""
         if path not in self._unread:
             log.warning("a keeper's journal cannot be read", path=str(path), why=str(error))
         self._unread.add(path)
@@ -181,14 +183,14 @@ class Keeper:
         except fields.BadMessage as error:
             self._drop(f"not understood: {error}")
             raise KeeperSilent(str(error)) from error
-        if self.connected:  # or lost again in this moment
+        if self.connected:  # it may be lost again by now
             self.process = process
 
     async def _greeting(self) -> fields.Message:
         return (await self.ask(fields.encode("exitd-hello", [])))[0]
 
     async def _renew(self) -> fields.Message:
-        """A keeper from before the seats had names: it executes the program that is installed now. Tried once."""
+        """Ask a keeper from before the slots had names to execute the program that is installed now. Tried once."""
         self._renewed = True
         log.warning("the keeper is of an older version, renewing it", state=self.state)
         await self.ask(fields.encode("exitd-upgrade", []))
@@ -202,7 +204,8 @@ class Keeper:
             return None
 
     async def _start(self) -> socket.socket:
-        """Its first process ends once it listens; exit status 4 means that another one was quicker."""
+        """Start a keeper. Its first process ends once it listens; exit status 4 means that another keeper was
+        quicker."""
         if not self._may_start:
             raise FileNotFoundError("exitd-keeper is not running, and starting it is not this daemon's")
         status = await asyncio.to_thread(_run_to_its_background, [self.program, "--state", self.state])
@@ -228,7 +231,7 @@ class Keeper:
                 return self._drop("it closed the connection")
             try:
                 self._dispatch(fields.decode(data), descriptors)
-            except fields.BadMessage as error:  # which answer belongs to whom is no longer known
+            except fields.BadMessage as error:  # it is no longer known which answer belongs to which request
                 _close_all(descriptors)
                 return self._drop(f"not understood: {error}")
 
@@ -239,7 +242,7 @@ class Keeper:
         if message.kind == "exitd-refused":
             refusal = launch.KeeperRefused(message.get("why"), message.number("errno"))
         future = self._waiting.popleft() if self._waiting else None
-        if future is None or future.done():  # its asker has given up; what came with the answer is nobody's
+        if future is None or future.done():  # the request was given up: close the descriptors of the answer
             _close_all(descriptors)
         elif refusal is not None:
             future.set_exception(refusal)
@@ -262,7 +265,8 @@ class Keeper:
 
 
 def _journals(state: str) -> list[Path]:
-    """Of all keepers there were. OSError: not that there is none, as a pattern would have it, but no room to look."""
+    """Return the journals of all keepers there were. Raises OSError for lack of descriptors, where glob would find
+    none."""
     try:
         names = os.listdir(state)
     except FileNotFoundError:
@@ -271,7 +275,7 @@ def _journals(state: str) -> list[Path]:
 
 
 def _journalled(path: Path) -> tuple[Record, ...]:
-    """The exits in a journal. One that has been removed, or has no header yet, has none. OSError, BadJournal."""
+    """Return the exits in a journal; none if it was removed or has no header yet. Raises OSError, BadJournal."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -280,7 +284,7 @@ def _journalled(path: Path) -> tuple[Record, ...]:
 
 
 def _disown(future: asyncio.Future[Answer]) -> None:
-    """Its asker is gone; the answer may have come in the same moment."""
+    """Give up a request, whose answer may have arrived at the same moment."""
     if not future.cancel() and not future.cancelled() and future.exception() is None:
         _close_all(future.result()[1])
 
@@ -291,7 +295,8 @@ def _close_all(descriptors: Sequence[int]) -> None:
 
 
 def _run_to_its_background(command: list[str]) -> int:
-    """Its exit status. In a thread: a keeper is no runtime command and must not die with whoever started it."""
+    """Return the exit status of a program that daemonizes. It is run in a thread: a keeper is no runtime command and
+    must not die with the process that started it."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -308,12 +313,13 @@ def _run_to_its_background(command: list[str]) -> int:
 
 
 def spawn_directly(program: str, container: str, directory: str, seats: Mapping[int, int], *, adopt: bool) -> int:
-    """The pid of a shim that is the daemon's own child, for when there is no keeper: that rung is then missing.
+    """Return the pid of a shim that is the daemon's own child, for when there is no keeper; that witness is then
+    missing.
 
-    `seats`: which descriptor comes to which seat; copies above the seats are their sources, so that none is
-    overwritten before its turn. posix_spawn cannot change directory. The daemon's own is / and nothing in it uses
-    relative paths, so it steps into the run directory for the length of the call. ShimFailed when the program or the
-    directory is gone, Busy when there is no room for the copies.
+    `seats` maps each slot to a descriptor. The sources are copies above the slots, so that none is overwritten before
+    its turn. posix_spawn cannot change the directory: the daemon, whose own is / and which uses no relative paths,
+    steps into the run directory for the length of the call. Raises ShimFailed when the program or the directory is
+    gone, Busy when there is no room for the copies.
     """
     argv = ["exitd-shim", container, *(["--adopt"] if adopt else [])]
     copies: list[int] = []

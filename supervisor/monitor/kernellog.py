@@ -1,13 +1,13 @@
-"""Who was killed for memory, as the kernel's log says: records of /dev/kmsg in, kills out. Pure.
+"""Which processes the kernel killed for memory, according to its log: records of /dev/kmsg in, kills out. Pure.
 
-The lines (mm/oom_kill.c), the first of them left out by the kernel when there are more than ten in five seconds:
+The lines (mm/oom_kill.c); the kernel omits the first when there are more than ten in five seconds:
 
     oom-kill:constraint=CONSTRAINT_MEMCG,...,task_memcg=/system.slice/x.scope,task=tail,pid=28900,uid=0
     Memory cgroup out of memory: Killed process 28900 (tail) total-vm:34520kB, ...
 
-One memory kill is written at a time, so a first line belongs to the next second one. Cgroups and programs have names of
-their owners' choosing: a line in which the words around the cgroup come twice names none. Anyone with the right to may
-write into the log, but not as the kernel.
+One memory kill is written at a time, so a first line belongs to the next second line. Users choose the names of cgroups
+and programs: a line in which the words around the cgroup occur twice names none. Privileged programs may write into the
+log, but not as the kernel.
 
 Source: Documentation/ABI/testing/dev-kmsg.
 """
@@ -19,9 +19,9 @@ from signal import SIGKILL
 
 from supervisor.model.values import Process, Report, Signaled
 
-KERNEL = 0  # the facility of what the kernel itself writes
-SURE_US = 1_000_000  # between the clock of the log and any other, at the time of a boot
-DRIFT = 0.001  # and for every second since: more than a clock is steered
+KERNEL = 0  # the facility of the kernel's own records
+SURE_US = 1_000_000  # possible difference between the log's clock and others at boot
+DRIFT = 0.001  # for every second since: more than a clock is ever adjusted by
 
 _CHOSEN = re.compile(rb"oom-kill:constraint=.*,task_memcg=(/.*),task=.*,pid=(\d{1,10}),uid=\d+", re.S)
 _KILLED = re.compile(
@@ -33,29 +33,29 @@ _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One process killed for memory. `cgroup`: its path from the hierarchy's top; empty where none is named."""
+    """One process killed for memory. `cgroup`: its path from the top of the hierarchy; empty if the log names none."""
 
     pid: int  # in the first pid namespace
-    at_us: int  # by the log's clock
+    at_us: int  # on the log's clock
     cgroup: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """When a run began by the log's clock, with which no other one agrees: at the earliest, and about when."""
+    """When a run began on the log's clock, with which no other clock agrees: the earliest time, and an estimate."""
 
     earliest_us: int
     about_us: int
 
 
 class Reader:
-    """Takes the log's records one by one, in their order."""
+    """Reads the log's records one by one, in order."""
 
     def __init__(self) -> None:
         self._chosen: Kill | None = None
 
     def read(self, record: bytes) -> Kill | None:
-        """The kill that this record completes. Anything else, whatever its bytes, is None."""
+        """Return the kill that this record completes; None for every other record, whatever its bytes."""
         head, _, rest = record.partition(b";")
         fields = head.split(b",")
         if len(fields) < 4 or not fields[0].isdigit() or not fields[2].isdigit() or int(fields[0]) >> 3 != KERNEL:
@@ -72,15 +72,15 @@ class Reader:
         return None
 
     def _killed(self, pid: int, at_us: int) -> Kill:
-        """The leader of the process is in the first line; the second may name another of its threads."""
+        """The first line names the leader of the process; the second may name another of its threads."""
         chosen, self._chosen = self._chosen, None
         return replace(chosen, at_us=at_us) if chosen is not None else Kill(pid, at_us)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownKills:
-    """What is known of memory kills before an end is weighed: `told` counts those that were reported while init lived,
-    `before` those of before the process began; `asked_kill`: a client asked for SIGKILL."""
+    """What is known of memory kills before an end is weighed. `told`: kills reported while init lived; `before`: kills
+    from before the process began; `asked_kill`: a client asked for SIGKILL."""
 
     told: int = 0
     before: int = 0
@@ -88,13 +88,13 @@ class KnownKills:
 
 
 def since(age_seconds: float, now_us: Iterable[int]) -> Since:
-    """Of a process of that age. `now_us`: the clocks that the log's may go by."""
+    """Return when a process of that age began. `now_us`: the clocks that the log may use."""
     age_us, clocks = round(age_seconds * 1e6), tuple(now_us)
     return Since(min(clocks) - age_us - SURE_US - round(age_us * DRIFT), max(clocks) - age_us)
 
 
 def is_wanted(report: Report, known: KnownKills) -> bool:
-    """Whether the count leaves something open: it was not read at the end, or does not explain a SIGKILL."""
+    """Return whether the count leaves a question: it was not read at the end, or does not explain a SIGKILL."""
     unexplained = report.status == Signaled(SIGKILL) and report.oom_kills <= known.told and not known.asked_kill
     return not report.counted or unexplained
 
@@ -102,10 +102,11 @@ def is_wanted(report: Report, known: KnownKills) -> bool:
 def with_kills(
     report: Report, kills: Iterable[Kill], init: Process, inner: str, known: KnownKills, began: Since
 ) -> Report:
-    """The report with what the log has of the run of `init` in the cgroup `inner`, a path without slashes around it.
+    """Return the report, completed by what the log says about the run of `init` in the cgroup `inner`, a path without
+    slashes at its ends.
 
-    Init was a victim if the log has its number, and no other cgroup beside it, in its time. Of other processes only
-    those count that the log has in this cgroup.
+    Init was a victim if the log has its pid within its lifetime, and names no other cgroup. Other processes count only
+    if the log names this cgroup.
     """
     theirs = [kill for kill in kills if kill.at_us >= began.about_us and is_within(kill.cgroup, inner)]
     counted = max(report.oom_kills, known.before + len(theirs) if theirs else 0)
@@ -119,5 +120,5 @@ def with_kills(
 
 
 def is_within(cgroup: str, inner: str) -> bool:
-    """Whether it is that cgroup or one below it."""
+    """Return whether the cgroup is `inner` or one below it."""
     return bool(inner) and f"{cgroup}/".startswith(f"/{inner}/")

@@ -1,10 +1,10 @@
-"""What the kernel itself says of a process's end: the one place that knows by which of its two ways it is asked.
+"""What the kernel itself reports about a process's end. Only this module knows which of the two ways is used.
 
-From Linux 6.15 on a pidfd keeps the wait status of a process that somebody else has reaped. On older kernels the
-process events connector reports ends while they happen, to who was listening (`procevents`). Neither needs to be the
-parent.
+From Linux 6.15 on, a pidfd keeps the wait status of a process that another process has reaped. On older kernels the
+process events connector reports ends to its listeners as they happen (`procevents`). For neither does exitd have to be
+the parent.
 
-The connector's events come from the kernel's own address: with CAP_NET_ADMIN anyone could send others.
+The connector's events come from the kernel's own address: otherwise any process with CAP_NET_ADMIN could send some.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from supervisor.monitor import epoll, procevents, procfs
 from supervisor.monitor.procevents import Answered, Lives, Standing, Threads
 from supervisor.system import room
 
-BUFFER_BYTES = 2 << 20  # some five thousand events
-ANSWER_SECONDS = 0.2  # the kernel answers before the request has returned, or never; the loop waits meanwhile
+BUFFER_BYTES = 2 << 20  # about five thousand events
+ANSWER_SECONDS = 0.2  # the kernel answers before the request returns, or never; the loop waits for it
 EVENTS_AT_ONCE = 1024
 MOST_DRAINS = 8  # as many events as the socket can hold
-REST_SECONDS = 0.05  # after a reading: a wake-up for each event would cost ten times what reading it does
+REST_SECONDS = 0.05  # after reading: waking up for each event would cost ten times as much as reading it
 SEEN_AT_ONCE = 100  # processes whose threads are read in one turn of the loop
-SEE_MORE_SECONDS = 0.01  # until the next of them
-SEE_AGAIN_SECONDS = 1.0  # between two looks at all that is held, after lost events
-MOST_THREADS = 1024  # of a process whose end is to be known
-COMPLAINT_SECONDS = 60.0  # between two lines about lost events
+SEE_MORE_SECONDS = 0.01  # until the next ones
+SEE_AGAIN_SECONDS = 1.0  # between two reads of all held processes, after lost events
+MOST_THREADS = 1024  # of a process whose end can be observed
+COMPLAINT_SECONDS = 60.0  # between two log lines about lost events
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
 
 log = structlog.get_logger(__name__)
@@ -45,8 +45,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KernelStatus:
-    """A wait status and whose it is. Without one: whether it may come yet. `executed`: the kernel has told that the
-    process executed a program since it was held."""
+    """A wait status and the process it is of. Without a status: whether it may still come. `executed`: the kernel has
+    reported that the process executed a program since it was held."""
 
     status: int | None = None
     source: Source = Source.NONE
@@ -58,7 +58,7 @@ NO_WORD = KernelStatus()
 
 
 class KernelWord:
-    """`trouble`: why the kernel is no witness here; empty where it is. Of this class itself it never is."""
+    """`trouble` says why the kernel is no witness here; empty if it is one. This base class never is."""
 
     witness = KernelWitness.NONE
 
@@ -66,13 +66,13 @@ class KernelWord:
         self.trouble = trouble
 
     def hold(self, process: Process, pidfd: int) -> None:
-        """Its end is to be known from now on. The descriptor stays the caller's, and open until `let_go`."""
+        """Observe the end of this process from now on. The descriptor stays the caller's, and open until `let_go`."""
 
     def let_go(self, process: Process, pidfd: int) -> None:
-        """Repeatable."""
+        """Stop observing the process. Repeatable."""
 
     def of(self, process: Process, pidfd: int) -> KernelStatus:
-        """Of a process that is dead, as its pidfd says, and that was held."""
+        """Return the status of a held process that is dead, as its pidfd shows."""
         return NO_WORD
 
     def close(self) -> None:
@@ -80,17 +80,17 @@ class KernelWord:
 
 
 class ByPidfd(KernelWord):
-    """Linux 6.15. It knows of reaped processes only. The status is that of the whole process, also where the first
-    thread had left alone and another went after it (kernel/exit.c: release_task). Where it leaves alone in the moment
-    in which another thread ends the whole process, and is the last to go, the status is its own: 0, unless it calls
-    exit(2) itself, past its C library."""
+    """By pidfd, from Linux 6.15. It knows reaped processes only. The status is that of the whole process, also if the
+    first thread had exited alone and another exited after it (kernel/exit.c: release_task). One exception: if the first
+    thread exits alone at the moment in which another thread ends the whole process, and is the last to go, the status
+    is its own: 0, unless it calls exit(2) itself, bypassing its C library."""
 
     witness = KernelWitness.PIDFD
 
     def of(self, process: Process, pidfd: int) -> KernelStatus:
         try:
             return KernelStatus(native.pidfd_exit_status(pidfd), Source.PIDFD)
-        except OSError:  # this kernel does not tell
+        except OSError:  # this kernel does not report it
             return NO_WORD
 
 
@@ -98,18 +98,18 @@ BY_PIDFD = ByPidfd()
 
 
 class ByEvents(KernelWord):
-    """The process events connector, listened to in the event loop. One per daemon."""
+    """By the process events connector, which the event loop listens to. One per daemon."""
 
     witness = KernelWitness.PROCEVENTS
 
     def __init__(self, watcher: epoll.Monitor, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """OSError: the connector cannot be listened to; its text says why."""
+        """Raises OSError, with a text that says why, when the connector cannot be listened to."""
         super().__init__()
         self._held: dict[Process, list[int]] = {}
         self._lives = Lives(self._threads_of)
-        self._is_behind = False  # somebody is to be seen alive, once the socket is empty
-        self._is_seeing = False  # some of them have been
-        self._see_at = 0.0  # loop time; not before
+        self._is_behind = False  # some held processes have to be checked for being alive once the socket is empty
+        self._is_seeing = False  # some of them have been checked
+        self._see_at = 0.0  # loop time of the next check at the earliest
         self._complained_at = -COMPLAINT_SECONDS
         self._accepts_all = False
         self._watcher = watcher
@@ -151,8 +151,8 @@ class ByEvents(KernelWord):
         return KernelStatus(executed=executed)
 
     def has_executed(self, process: Process) -> bool | None:
-        """A program, since it was held; None: nobody can tell. execve(2) itself sends the event: of one that has
-        answered, or ended, none is under way."""
+        """Return whether the process executed a program since it was held; None if that is not known. execve(2) itself
+        sends the event: of a call that has returned, or a process that has ended, no event is still to come."""
         is_all = any(self._drain() for _ in range(MOST_DRAINS))
         executed = self._lives.has_executed(process)
         return executed if executed or is_all else None
@@ -165,7 +165,8 @@ class ByEvents(KernelWord):
             stop_listening(self._socket)
 
     def _filter(self) -> None:
-        """Ends of strangers do not wake the daemon, unless there are too many that are its own. OSError."""
+        """Attach a filter: ends of other processes do not wake the daemon, unless it has too many of its own. Raises
+        OSError."""
         if len(self._held) <= procevents.MOST_EXACT:
             try:
                 attach(self._socket, procevents.accepts(self._lives.pids))
@@ -189,7 +190,7 @@ class ByEvents(KernelWord):
             self._drain()
 
     def _readable(self, _: int) -> None:
-        """Whatever threads are made and end, the loop has its time for others."""
+        """Read for a limited time, however many threads begin and end."""
         self._drain()
         self._rest()
 
@@ -199,7 +200,7 @@ class ByEvents(KernelWord):
             self._resting = asyncio.get_running_loop().call_later(seconds, self._watch)
 
     def _drain(self) -> bool:
-        """False: there may be more. After a loss the kernel sends nothing before everything has been read."""
+        """Return False if there may be more. After a loss the kernel sends nothing until all has been read."""
         for _ in range(EVENTS_AT_ONCE):
             try:
                 data, sender = self._socket.recvfrom(procevents.MESSAGE_BYTES)
@@ -215,7 +216,7 @@ class ByEvents(KernelWord):
         return False
 
     def _see_some(self) -> None:
-        """Look at some of the processes that are held. The socket is empty: what comes from now on is heard of."""
+        """Check some of the held processes. The socket is empty, so every later event will be received."""
         now = asyncio.get_running_loop().time()
         if not self._is_seeing:
             if now < self._see_at:
@@ -229,7 +230,7 @@ class ByEvents(KernelWord):
         log.debug("process events come again")
 
     def _lose(self, error: OSError) -> None:
-        """ENOBUFS, or whatever else it may be: what has come so far is no proof any more."""
+        """ENOBUFS or any other error: the events so far prove nothing any more."""
         self._is_behind, self._is_seeing = True, False
         self._lives.lose()
         now = asyncio.get_running_loop().time()
@@ -238,7 +239,7 @@ class ByEvents(KernelWord):
             log.warning("process events were lost; what lives is watched on", why=error.strerror)
 
     def _threads_of(self, process: Process) -> Threads | None:
-        """Alive before and after: so the number was not another's in between."""
+        """Check that the process is alive before and after reading, so that the pid was not another's in between."""
         pidfd = self._held[process][-1]
         if epoll.read_ready(pidfd):
             return None
@@ -253,39 +254,42 @@ class ByEvents(KernelWord):
 
 
 class Executions:
-    """Which of the processes that wait for their start have executed a program since: the process events say so, also
-    of one that its parent has reaped. One per daemon.
+    """Which processes that wait for their start have executed a program since, by the process events; also after the
+    parent has reaped them. One per daemon.
 
-    Where the kernel's word is not had by those events, they are listened to only while somebody is held here: the
-    kernel makes none for anybody who does not listen."""
+    If the kernel's reports do not come from these events, exitd listens to them only while a process is held here: the
+    kernel makes no events without a listener.
+    """
 
     def __init__(self, kernel: KernelWord, listening: Callable[[], ByEvents] | None = None) -> None:
-        """`kernel` holds everybody who is held here, too. `listening` begins to listen; OSError. None: it must not."""
+        """`kernel` also holds every process that is held here. `listening` begins to listen and raises OSError; None:
+        not wanted."""
         self._kernel = kernel if isinstance(kernel, ByEvents) else None
         self._listening = listening
         self._own: ByEvents | None = None
-        self._held: dict[Process, int] = {}  # and its pidfd
+        self._held: dict[Process, int] = {}  # with its pidfd
 
     def hold(self, process: Process, pidfd: int) -> None:
-        """One that has executed nothing yet. The descriptor stays the caller's, and open until `let_go`."""
+        """Watch a process that has executed nothing yet. The descriptor stays the caller's, and open until `let_go`."""
         if self._kernel is None and self._own is None and self._listening is not None:
             try:
                 self._own = self._listening()
             except OSError as error:
                 log.info("a program that the kernel refuses under another's shim is not seen", why=str(error))
-                if not room.is_used_up(error):  # else: the next one may have more luck
+                if not room.is_used_up(error):  # otherwise the next attempt may succeed
                     self._listening = None
         self._held[process] = pidfd
         if self._own is not None:
             self._own.hold(process, pidfd)
 
     def of(self, process: Process) -> bool | None:
-        """Whether it has executed a program since it was held. None: it is not held, or nobody can tell."""
+        """Return whether it has executed a program since it was held; None if it is not held, or if that is not
+        known."""
         events = self._kernel or self._own
         return events.has_executed(process) if events is not None and process in self._held else None
 
     def let_go(self, process: Process) -> None:
-        """Repeatable."""
+        """Stop watching the process. Repeatable."""
         pidfd = self._held.pop(process, None)
         if self._own is None or pidfd is None:
             return
@@ -301,7 +305,8 @@ class Executions:
 
 
 def chosen(wanted: KernelWitness, watcher: epoll.Monitor, pidfd_trouble: str) -> KernelWord:
-    """The best way that is there and wanted. `pidfd_trouble`: why pidfds tell nothing here; empty: they do."""
+    """Return the best available way that the configuration permits. `pidfd_trouble`: why pidfds keep no status here;
+    empty if they do."""
     trouble = [f"the configuration says kernel_witness = {wanted.value}"] if wanted is not KernelWitness.AUTO else []
     if wanted in (KernelWitness.AUTO, KernelWitness.PIDFD):
         if not pidfd_trouble:
@@ -318,7 +323,8 @@ def chosen(wanted: KernelWitness, watcher: epoll.Monitor, pidfd_trouble: str) ->
 
 
 def executions(wanted: KernelWitness, watcher: epoll.Monitor, kernel: KernelWord) -> Executions:
-    """`kernel`: what `chosen` has chosen. A configuration that names a way of hearing of ends names it for starts."""
+    """Return what observes starts. `kernel` is the result of `chosen`. A configuration that names a way to observe ends
+    names it for starts, too."""
     return Executions(kernel, functools.partial(ByEvents, watcher) if wanted is KernelWitness.AUTO else None)
 
 
@@ -326,8 +332,8 @@ def executions(wanted: KernelWitness, watcher: epoll.Monitor, kernel: KernelWord
 
 
 def listen(buffer_bytes: int = BUFFER_BYTES) -> socket.socket:
-    """A socket that gets no events before a filter that lets them through is attached; it does not block. OSError with
-    a text that says what is missing."""
+    """Return a non-blocking socket that gets no events before a filter that admits them is attached. Raises OSError
+    with a text that says what is missing."""
     try:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, procevents.PROTOCOL)
     except OSError as error:
@@ -367,7 +373,7 @@ def _ask_for_events(sock: socket.socket) -> None:
 
 
 def stop_listening(sock: socket.socket) -> None:
-    """A kernel before 6.6 would go on making events for who has closed without a word."""
+    """Unsubscribe: a kernel before 6.6 would go on making events for a socket that was merely closed."""
     try:
         sock.sendto(procevents.request(procevents.IGNORE, 0), (0, 0))
     except OSError as error:
@@ -376,7 +382,7 @@ def stop_listening(sock: socket.socket) -> None:
 
 
 def attach(sock: socket.socket, program: bytes) -> None:
-    """In the place of the filter before it. OSError."""
-    held = array("B", program)  # struct sock_fprog has its address
+    """Replace the socket's filter. Raises OSError."""
+    held = array("B", program)  # struct sock_fprog holds its address
     count = len(program) // procevents.INSTRUCTION_BYTES
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", count, held.buffer_info()[0]))

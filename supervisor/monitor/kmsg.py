@@ -1,4 +1,4 @@
-"""The kernel's log as it is read: on and on from one descriptor, in a thread of its own, never for long."""
+"""Reads the kernel's log: from one descriptor, in a separate thread, for a limited time."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ from supervisor.monitor import kernellog
 from supervisor.system import threads
 
 PATH = "/dev/kmsg"
-FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO: the log has the numbers of this one
-RECORD_BYTES = 8192  # the longest one; the kernel refuses less room than it needs
-RECORDS_MAX = 100_000  # in one look
+FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO: the log uses the pids of this namespace
+RECORD_BYTES = 8192  # the longest record; the kernel refuses a smaller buffer
+RECORDS_MAX = 100_000  # in one read of the log
 KILLS_MAX = 4096  # kept, the newest
 LIMIT_SECONDS = 2.0
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -24,12 +24,12 @@ log = structlog.get_logger(__name__)
 
 
 def has_the_logs_numbers() -> bool:
-    """Whether this process knows the processes in the log by the same numbers."""
+    """Return whether this process sees the same pids as the log."""
     return os.stat("/proc/self/ns/pid").st_ino == FIRST_PID_NAMESPACE
 
 
 def readable(path: str = PATH) -> bool:
-    """Whether this process may read the log, and knows the processes in it by the same numbers."""
+    """Return whether this process may read the log, and sees the same pids as the log."""
     if not has_the_logs_numbers():
         return False
     with contextlib.suppress(OSError):
@@ -39,7 +39,7 @@ def readable(path: str = PATH) -> bool:
 
 
 class KernelLog:
-    """One per daemon. It is opened at once and read when it is needed: a daemon short of descriptors has it, too."""
+    """The log, one per daemon. It is opened early and read on demand, so a later lack of descriptors does no harm."""
 
     def __init__(self, path: str = PATH) -> None:
         self._path = path
@@ -52,8 +52,8 @@ class KernelLog:
         self._thread = threads.pool(1, "kmsg")
 
     async def weigh(self, report: Report, inner: str, known: kernellog.KnownKills) -> Report:
-        """The report, with what the log adds to its count of memory kills. Without a log, or with one that is not read
-        in time, it stays as it is."""
+        """Return the report, with what the log adds to its count of memory kills. Without a log, or if reading takes
+        too long, the report is returned unchanged."""
         if report.init is None or not kernellog.is_wanted(report, known):
             return report
         try:
@@ -65,7 +65,7 @@ class KernelLog:
         return kernellog.with_kills(report, kills, report.init, inner, known, began(report.init))
 
     def read(self) -> tuple[kernellog.Kill, ...]:
-        """All kills that are known by now. Blocks for the length of a log at the first time."""
+        """Return all kills known by now. The first call blocks for the length of the log."""
         is_ours = self._fd >= 0 and has_the_logs_numbers()
         if not is_ours and not self._warned:
             self._warned = True
@@ -73,9 +73,9 @@ class KernelLog:
         for _ in range(RECORDS_MAX if is_ours else 0):
             try:
                 record = os.read(self._fd, RECORD_BYTES)
-            except BrokenPipeError:  # records were overwritten before they were read; the next one is there
+            except BrokenPipeError:  # records were overwritten before they were read; the next one exists
                 continue
-            except OSError:  # BlockingIOError: this was all
+            except OSError:  # BlockingIOError: there are no more records
                 break
             if not record:
                 break
@@ -91,7 +91,7 @@ class KernelLog:
 
 
 def began(process: Process) -> kernellog.Since:
-    """The log goes by the processor's own clock, or by a host's: of the kernel's two, one is near."""
+    """The log uses the processor's own clock, or a host's: one of the kernel's two clocks is close to it."""
     age_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started_ticks / TICKS
     clocks = (time.CLOCK_MONOTONIC, time.CLOCK_MONOTONIC_RAW)
     return kernellog.since(max(0.0, age_seconds), (time.clock_gettime_ns(clock) // 1000 for clock in clocks))

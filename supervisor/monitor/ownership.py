@@ -1,8 +1,9 @@
-"""Whose a cgroup or a state directory is: an exitd marks it with the instance of its root, and sweeps only its own.
+"""Which exitd a cgroup or a state directory belongs to. exitd marks them with the instance of its root and sweeps only
+its own.
 
-The instance is a random word in ROOT/instance, made at the first start. Beside it stand the state directories that
-exitds of this root have had: a run's directory is looked for in those, too, before it is called lost. STATE/instance
-has the instance of the exitd whose run directories are there, and its root. An earlier version has left none.
+The instance is a random word in ROOT/instance, made at the first start. The file also lists the state directories that
+exitds of this root have used: a run's directory is looked for in those, too, before it counts as lost. STATE/instance
+has the instance and the root of the exitd whose run directories are there; earlier versions wrote no such file.
 """
 
 import contextlib
@@ -25,34 +26,34 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """This exitd: its instance, and the state directories of earlier exitds of its root that are not its own."""
+    """This exitd: its instance, and the other state directories that earlier exitds of its root have used."""
 
     instance: str
     earlier_states: tuple[str, ...] = ()
 
     def earlier_state_of(self, container: str, run: int) -> str:
-        """The earlier state directory that has the run's directory; empty where none has."""
+        """Return the earlier state directory that has the run's directory; empty if none has."""
         found = (state for state in self.earlier_states if os.path.isdir(f"{state}/c/{container}/{run}"))
         return next(found, "")
 
     def mark(self, directories: tuple[str, ...]) -> None:
-        """Mark the directories of a cgroup as this exitd's. One that has gone is passed over, and so is an old kernel:
-        what has no mark is swept by no exitd."""
+        """Mark the directories of a cgroup as this exitd's. A directory that is gone is skipped; so is marking on an
+        old kernel, since no exitd sweeps what has no mark."""
         for path in directories:
             with contextlib.suppress(OSError):
                 os.setxattr(path, MARK, self.instance.encode())
 
     def owns(self, directory: str) -> bool:
-        """Whether a cgroup's directory has this exitd's mark."""
+        """Return whether a cgroup's directory has this exitd's mark."""
         return _mark_of(directory) == self.instance.encode()
 
     def is_anothers(self, directory: str) -> bool:
-        """Whether a cgroup's directory has the mark of an exitd with another root."""
+        """Return whether a cgroup's directory has the mark of an exitd with another root."""
         return _mark_of(directory) not in (b"", self.instance.encode())
 
 
 def _mark_of(directory: str) -> bytes:
-    """Empty: it has none, or has gone."""
+    """Return the mark; empty if there is none, or if the directory is gone."""
     try:
         return os.getxattr(directory, MARK)
     except OSError:
@@ -60,9 +61,9 @@ def _mark_of(directory: str) -> bytes:
 
 
 def owner(root: str, state: str) -> Owner:
-    """Read ROOT/instance, or make it, note `state` in it, and take the state directory.
+    """Read or make ROOT/instance, add `state` to it, and claim the state directory.
 
-    A root that was lost gets the instance back that its state directory has. Raises CannotStart when a file cannot be
+    If the root was lost, it gets the instance that its state directory has. Raises CannotStart when a file cannot be
     read, ROOT/instance cannot be written, or the state directory has run directories of another instance.
     """
     path, found = f"{root}/{FILE}", _lines(f"{state}/{FILE}")
@@ -74,7 +75,7 @@ def owner(root: str, state: str) -> Owner:
         raise CannotStart(_of_another(root, state, *found[1:2]))
     try:
         states = [each for each in states if each != state and os.path.isdir(f"{each}/c")]
-        if (lines := [instance, *states, state]) != before:  # a full disk keeps no exitd from its next start
+        if (lines := [instance, *states, state]) != before:  # a full disk must not keep exitd from starting again
             _write(path, lines)
     except OSError as error:
         raise CannotStart(f"{path}: {error.strerror}") from error
@@ -84,7 +85,7 @@ def owner(root: str, state: str) -> Owner:
 
 
 def _has_runs(state: str) -> bool:
-    """Raises CannotStart: nobody can tell."""
+    """Raises CannotStart when that cannot be read."""
     try:
         return bool(os.listdir(f"{state}/c"))
     except FileNotFoundError:
@@ -104,7 +105,7 @@ def _of_another(root: str, state: str, other: str = "another root") -> str:
 
 
 def _take(state: str, lines: list[str]) -> None:
-    """A state directory without room is nobody's new one: exitd can start nothing there, and has to run."""
+    """Ignore a full disk: exitd can start no containers there, but it has to run."""
     try:
         _write(f"{state}/{FILE}", lines)
     except OSError as error:
@@ -112,7 +113,8 @@ def _take(state: str, lines: list[str]) -> None:
 
 
 def _lines(path: str) -> list[str]:
-    """Of a file whose first line is an instance; none without a file. Raises CannotStart: it is no such file."""
+    """Return the lines of an instance file, none if it does not exist. Raises CannotStart when it is not such a
+    file."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read(MOST_BYTES).splitlines()

@@ -1,7 +1,7 @@
-"""Which rungs of the evidence ladder hold on this machine: each is tried out on a real child, or looked for.
+"""Which witnesses work on this machine: each is tried on a real child, or looked for.
 
-Children are started with Popen (vfork), never forked: the daemon asks too, beside gRPC's threads. Takes some tens of
-milliseconds; the daemon calls it outside of its loop.
+Children are started with Popen (vfork), never forked: the daemon, which also calls this, has gRPC's threads. It takes
+some tens of milliseconds, so the daemon calls it outside of its loop.
 """
 
 import errno
@@ -28,7 +28,7 @@ RECORD_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Whether it works here, what was seen, and what to do if it does not (empty when nothing is to do)."""
+    """Whether it works here, what was seen, and what to do if it does not (empty: nothing)."""
 
     works: bool
     detail: str
@@ -36,7 +36,7 @@ class Capability:
 
 
 def evidence(state: str) -> dict[Source, Capability]:
-    """Every source that can be tried, in order of trust. `state` is the state directory, or where it is going to be."""
+    """Try every source that can be tried, in order of trust. `state` is the state directory, or its future path."""
     place = existing_parent(state)
     return {
         Source.RECORD: record(place),
@@ -49,7 +49,7 @@ def evidence(state: str) -> dict[Source, Capability]:
 
 
 def existing_parent(path: str) -> str:
-    """The path itself, or the nearest directory above it that is there."""
+    """Return the path itself, or the nearest existing directory above it."""
     found = Path(path).absolute()
     while not found.is_dir() and found != found.parent:
         found = found.parent
@@ -57,7 +57,7 @@ def existing_parent(path: str) -> str:
 
 
 def record(place: str) -> Capability:
-    """A record's room can be set aside before the run begins, so that a full file system cannot take it."""
+    """Try to reserve a record's blocks before the run begins, so that a full file system cannot take them away."""
     cure = "choose a state directory on tmpfs, ext4, xfs or btrfs with free space (exitd --state)"
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".exitd-probe-") as file:
@@ -68,7 +68,7 @@ def record(place: str) -> Capability:
 
 
 def fifo(place: str) -> Capability:
-    """Four bytes go through a fifo there, opened as exitd and its shim open it."""
+    """Try to send four bytes through a fifo that is opened as exitd and its shim open it."""
     cure = "choose another state directory (exitd --state)"
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".exitd-probe-") as directory:
@@ -95,7 +95,7 @@ def _through(path: str) -> bytes:
 
 
 def keeper() -> Capability:
-    """exitd-keeper is there. What it needs of the kernel, PR_SET_CHILD_SUBREAPER, every kernel since 3.4 has."""
+    """Look for exitd-keeper. The kernel feature that it needs, PR_SET_CHILD_SUBREAPER, exists since Linux 3.4."""
     try:
         path = programs.find("exitd-keeper")
     except FileNotFoundError as error:
@@ -106,7 +106,7 @@ def keeper() -> Capability:
 
 
 def zombie() -> Capability:
-    """A real zombie's wait status reads 43 in /proc: it reads 0 without CAP_SYS_PTRACE."""
+    """Try to read the wait status of a real zombie in /proc: without CAP_SYS_PTRACE it reads as 0."""
     try:
         with _ending_child() as (pid, _):
             status = native.process_stat(pid)[3]
@@ -119,7 +119,7 @@ def zombie() -> Capability:
 
 
 def pidfd() -> Capability:
-    """The kernel tells the status of a reaped child through a pidfd that was held: Linux 6.15 and newer."""
+    """Try to read the status of a reaped child from a pidfd that was held: Linux 6.15 and newer."""
     try:
         with _ending_child() as (pid, fd):
             os.waitid(os.P_PID, pid, os.WEXITED)
@@ -136,7 +136,7 @@ def pidfd() -> Capability:
 
 
 def process_events() -> Capability:
-    """The process events connector reports the end of a child, to this process as to anyone who listens."""
+    """Try to receive the end of a child from the process events connector."""
     cure = "nothing is wrong: the other sources do. It matters on kernels before 6.15, where pidfds tell nothing"
     try:
         sock = kernelword.listen()
@@ -154,7 +154,7 @@ def process_events() -> Capability:
 
 
 def _status_by_event(sock: socket.socket, pid: int) -> int:
-    """OSError: none came in time, or some were lost."""
+    """Raises OSError when no event came in time, or some were lost."""
     sock.settimeout(LIMIT_SECONDS)
     while True:
         event = procevents.parse(sock.recv(procevents.MESSAGE_BYTES))
@@ -163,13 +163,13 @@ def _status_by_event(sock: socket.socket, pid: int) -> int:
 
 
 def kernel() -> tuple[int, int]:
-    """Major and minor release of the running kernel."""
+    """Return the major and minor release of the running kernel."""
     major, minor = os.uname().release.split(".")[:2]
     return int(major), int("".join(char for char in minor if char.isdigit()) or 0)
 
 
 def cgroup_version(root: str = "/sys/fs/cgroup") -> str:
-    """v2 | hybrid | v1, or an empty text when no cgroups are mounted."""
+    """Return v2 | hybrid | v1; empty if no cgroups are mounted."""
     if os.path.exists(f"{root}/cgroup.controllers"):
         return "v2"
     if not os.path.isdir(f"{root}/memory") and not os.path.isdir(f"{root}/pids"):
@@ -178,7 +178,7 @@ def cgroup_version(root: str = "/sys/fs/cgroup") -> str:
 
 
 def file_system(path: str, mountinfo: str | None = None) -> str:
-    """The type of the file system `path` is on, as mountinfo (proc(5)) names it."""
+    """Return the type of the file system that `path` is on, as mountinfo (proc(5)) names it."""
     text = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
     device = os.stat(path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
@@ -195,14 +195,15 @@ def file_system(path: str, mountinfo: str | None = None) -> str:
 
 @contextmanager
 def _ending_child() -> Iterator[tuple[int, int]]:
-    """A child that has exited with 43 and is not reaped yet: its pid and a pidfd. Reaped afterwards at the latest."""
+    """Yield pid and pidfd of a child that has exited with 43 and is not reaped. It is reaped after the block at the
+    latest."""
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"read line; exit {TEST_CODE}"],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert child.stdin is not None
     try:
-        fd = os.pidfd_open(child.pid)  # before it may end: afterwards the pid could be another's, were it reaped
+        fd = os.pidfd_open(child.pid)  # before it may end: a reaped child's pid could already be another's
         try:
             child.stdin.close()
             if not epoll.read_ready(fd, LIMIT_SECONDS):

@@ -1,18 +1,19 @@
-"""The kernel's process events connector: its messages, the filter that keeps strangers' out, and what they prove. Pure.
+"""The kernel's process events connector: its messages, the filter for other processes' events, and what they prove.
+Pure.
 
-The kernel sends one event for each thread that ends, with that thread's code. wait(2) reports the code of the group:
-the one that exit_group(2) or a fatal signal gave to every thread that was still running, which is the leader's too,
-unless the leader had left alone before. A thread that leaves alone does so with 0 in every C library and in Go. So a
-life here is a set of threads: nothing is concluded before the last of them has ended, a leader that leaves others
-behind is not the end, and where codes contradict each other there is none.
+The kernel sends one event for each thread that ends, with that thread's code. wait(2) reports the code of the group,
+which exit_group(2) or a fatal signal gives to every thread that still runs. The leader has it, too, unless it had
+exited alone before. A thread exits alone with 0 in every C library and in Go. So a life here is a set of threads:
+nothing is concluded before the last of them has ended, a leader that leaves others behind is not the end, and if codes
+contradict each other there is no verdict.
 
-One story cannot be told from an ordinary one: a thread ends with 0, then the leader, as the last, with 7. It is that
-of a program that has joined its only other thread and exits with 7, as many do: 7 is believed. A program whose leader
-calls exit(2) itself, with 7, while another thread calls exit_group(0), leaves the same events, and wait(2) says 0.
+One case cannot be recognised: a thread ends with 0, then the leader, as the last, with 7. Usually the program has
+joined its only other thread and exits with 7, so 7 is believed. A program whose leader calls exit(2) itself with 7,
+while another thread calls exit_group(0), leaves the same events, and wait(2) reports 0.
 
-An event comes after its process can be seen dead, and after its parent may have reaped it. What was sent to a full
-socket is lost, and the kernel says only that something was: then nothing is believed of a process that has not been
-seen alive since.
+An event may arrive after its process can be seen dead, and after its parent has reaped it. Events sent to a full socket
+are lost, and the kernel only says that some were: then nothing is believed about a process that has not been seen alive
+since.
 
 Source: drivers/connector/cn_proc.c, kernel/exit.c, Documentation/driver-api/connector.rst; for the filter, socket(7)
 and Documentation/networking/filter.rst.
@@ -30,11 +31,11 @@ from supervisor.model.values import Process
 PROTOCOL = 11  # NETLINK_CONNECTOR
 GROUP = CN_IDX_PROC = CN_VAL_PROC = 1
 LISTEN, IGNORE = 1, 2  # PROC_CN_MCAST_LISTEN, PROC_CN_MCAST_IGNORE
-MESSAGE_BYTES = 512  # more than any message of the connector has
-MOST_CODES = 16  # kept of one life; a longer story than that proves nothing
-MOST_LOOKS = 32  # at the threads of one process because of its events: no program can keep exitd busy with that
-MOST_EXACT = 300  # processes that a filter has by their numbers
-CORE = 0x80  # in a wait status: the process dumped core, and only the thread that did so says it
+MESSAGE_BYTES = 512  # more than any message of the connector needs
+MOST_CODES = 16  # codes kept for one life; with more, nothing is proven
+MOST_LOOKS = 32  # reads of one process's threads because of its events: no program can keep exitd busy with that
+MOST_EXACT = 300  # processes that a filter lists by pid
+CORE = 0x80  # in a wait status: the process dumped core; only the thread that did so has this bit
 
 _NONE, _FORK, _EXEC, _EXIT = 0, 0x1, 0x2, 0x80000000
 _NLMSG_DONE = 3
@@ -51,7 +52,7 @@ _BODY = _WHAT + _EVENT.size
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A new thread `tid` of the process `pid`; the process itself where the two are one."""
+    """A new thread `tid` of the process `pid`; a new process if the two are equal."""
 
     pid: int
     tid: int
@@ -59,14 +60,14 @@ class Forked:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """execve(2): from now on the process has one thread, whose number is the process's."""
+    """execve(2): from now on the process has one thread, with the process's own pid."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadEnded:
-    """One thread. `status` as wait(2) has it, of this thread alone."""
+    """A thread has ended. `status` is a wait status (wait(2)) of this thread alone."""
 
     pid: int
     tid: int
@@ -75,7 +76,7 @@ class ThreadEnded:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The kernel's answer to a request of whatever listener, by the request's number: an errno, or 0."""
+    """The kernel's answer to any listener's request, by the request's number: an errno, or 0."""
 
     number: int
     error: int
@@ -85,13 +86,13 @@ Message = Forked | Executed | ThreadEnded | Answered
 
 
 def request(operation: int, number: int) -> bytes:
-    """What a listener sends: LISTEN or IGNORE."""
+    """Return the message of a listener: LISTEN or IGNORE."""
     body = _CONNECTOR.pack(CN_IDX_PROC, CN_VAL_PROC, 0, number, 4, 0) + struct.pack("=I", operation)
     return _HEADER.pack(_HEADER.size + len(body), _NLMSG_DONE, 0, 0, 0) + body
 
 
 def parse(data: bytes) -> Message | None:
-    """One datagram. None: another kind of event, or nothing that the kernel sends."""
+    """Parse one datagram; None for other events and for anything that the kernel does not send."""
     if len(data) < _BODY + 4:
         return None
     group, kind, _, acknowledged, *_ = _CONNECTOR.unpack_from(data, _HEADER.size)
@@ -116,7 +117,7 @@ def parse(data: bytes) -> Message | None:
 # -- the filter
 
 _LOAD, _STORE_X, _EQUAL, _AT_LEAST, _SAME, _JUMP, _RETURN = 0x20, 0x07, 0x15, 0x35, 0x1D, 0x05, 0x06
-_LEAF = 4  # numbers that are compared one after the other
+_LEAF = 4  # numbers compared one after the other
 _KEEP, _DROP = 0xFFFFFFFF, 0
 _INSTRUCTION = struct.Struct("=HBBI")
 INSTRUCTION_BYTES = _INSTRUCTION.size
@@ -126,13 +127,13 @@ Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, co
 
 
 def accepts(pids: Collection[int]) -> bytes:
-    """A classic BPF program (struct sock_filter, one after the other) that lets through what concerns these processes,
-    and answers to requests."""
+    """Return a classic BPF program (a sequence of struct sock_filter) that admits events about these processes, and
+    answers to requests."""
     return _program(_search(sorted(_swapped(pid) for pid in pids)))
 
 
 def accepts_all() -> bytes:
-    """Likewise for every process: ends, execve(2) and new threads."""
+    """Return a BPF program that admits the ends, execve(2) calls and new threads of every process."""
     return _program([(_RETURN, 0, 0, _KEEP)])
 
 
@@ -158,7 +159,7 @@ def _program(search: Sequence[Instruction]) -> bytes:
 
 
 def _search(numbers: Sequence[int]) -> list[Instruction]:
-    """A binary search for what is in the accumulator. Conditional jumps reach 255 instructions, the other one any."""
+    """Search for the value of the accumulator. Conditional jumps reach 255 instructions, the unconditional one any."""
     if len(numbers) <= _LEAF:
         tests = [each for number in numbers for each in ((_EQUAL, 0, 1, number), (_RETURN, 0, 0, _KEEP))]
         return [*tests, (_RETURN, 0, 0, _DROP)]
@@ -168,7 +169,7 @@ def _search(numbers: Sequence[int]) -> list[Instruction]:
 
 
 def _swapped(number: int) -> int:
-    """A filter loads words in the network's order."""
+    """Swap the bytes: a filter loads words in network byte order."""
     return int.from_bytes(number.to_bytes(4, sys.byteorder), "big")
 
 
@@ -176,17 +177,17 @@ def _swapped(number: int) -> int:
 
 
 class Standing(Enum):
-    """How much is known of one life."""
+    """How much is known about one life."""
 
-    GOING_ON = "going on"  # or its last events have not come yet
+    GOING_ON = "going on"  # or its last events have not arrived yet
     ENDED = "ended"
-    LOST = "lost"  # events were lost, or contradict each other: nothing will be known
+    LOST = "lost"  # events were lost, or contradict each other: the end will not be known
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The threads of a process that was alive after they were read: those whose end is to come, and whether each of
-    them is on its way out, by itself or with the others."""
+    """The threads of a process that was still alive after they were read: those that have not ended, and whether each
+    of them is exiting, alone or with the others."""
 
     running: frozenset[int]
     all_ending: bool = False
@@ -198,26 +199,26 @@ class Life:
 
     process: Process
     threads: set[int] = field(default_factory=set)
-    codes: list[tuple[bool, int]] = field(default_factory=list)  # of the leader? its status; repetitions left out
-    leader_left: int | None = None  # the leader's own code, where it has left others behind
+    codes: list[tuple[bool, int]] = field(default_factory=list)  # (of the leader?, status), without repetitions
+    leader_left: int | None = None  # the leader's own code, if it has left others behind
     is_lost: bool = True  # until it has been seen alive
     looks: int = 0
-    going: int | None = None  # the status of the end that all threads were on their way to at the last look
-    executed: bool = False  # a program, since it was added; this stays true whatever is lost
-    missed: bool = False  # events were lost since it was added: one of them may have been its execve(2)
+    going: int | None = None  # the status of the end that all threads were approaching at the last look
+    executed: bool = False  # has executed a program since it was added; stays true whatever is lost
+    missed: bool = False  # events were lost since it was added, perhaps that of an execve(2)
 
 
 class Lives:
-    """The processes that are watched, and their events in the order in which they came.
+    """The watched processes, and their events in order of arrival.
 
-    `threads_of` reads the threads of a process now; None: it is dead, or they cannot be read. It is asked whenever an
-    event might be the end of the whole process, or the departure of one thread.
+    `threads_of` reads the present threads of a process; None: it is dead, or they cannot be read. It is called whenever
+    an event might be the end of the whole process, or the exit of one thread.
     """
 
     def __init__(self, threads_of: Callable[[Process], Threads | None]) -> None:
         self._threads_of = threads_of
         self._lives: dict[int, Life] = {}
-        self._unseen: dict[int, None] = {}  # whom to see once events come again, in this order
+        self._unseen: dict[int, None] = {}  # the processes to look at once events arrive again, in this order
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -227,40 +228,41 @@ class Lives:
         return self._lives.keys()
 
     def add(self, process: Process) -> None:
-        """Nothing is believed of it before `see`. One that is watched already is left as it is."""
+        """Add a process; nothing is believed about it before `see`. Has no effect if it is watched already."""
         life = self._lives.get(process.pid)
         if life is None or life.process != process:
             self._lives[process.pid] = Life(process)
             self._unseen[process.pid] = None
 
     def remove(self, process: Process) -> None:
-        """Repeatable; another process with its pid stays."""
+        """Remove a process, but not another one with its pid. Repeatable."""
         life = self._lives.get(process.pid)
         if life is not None and life.process == process:
             del self._lives[process.pid]
             self._unseen.pop(process.pid, None)
 
     def see(self, process: Process) -> None:
-        """Call it when all later events are certain to come. If the process is alive now, its end will be known."""
+        """Look at a process. Call this when all later events are certain to arrive: if it is alive, its end will be
+        known."""
         life = self._lives.get(process.pid)
         if life is not None and life.process == process and life.is_lost:
             self._see(life)
 
     def lose(self) -> None:
-        """Some events were lost. Follow it by `see_some` as soon as later ones come again."""
+        """Note that events were lost. Call `see_some` as soon as later ones arrive again."""
         for life in self._lives.values():
             life.is_lost = life.missed = True
         self._unseen = dict.fromkeys(self._lives)
 
     def miss(self, process: Process) -> None:
-        """Not all of its events are heard."""
+        """Note that not all events of the process are received."""
         life = self._lives.get(process.pid)
         if life is not None and life.process == process:
             life.missed = True
 
     def see_some(self, most: int) -> bool:
-        """Do as `see` for at most so many processes that are lost, or were added and not seen. Return whether that was
-        all of them; the end of a process is not believed before it is seen."""
+        """Do as `see` for at most `most` processes that were lost, or added and not seen. Return whether that was all
+        of them; the end of a process is not believed before it is seen."""
         for pid in tuple(islice(self._unseen, most)):
             del self._unseen[pid]
             if self._lives[pid].is_lost:
@@ -268,7 +270,7 @@ class Lives:
         return not self._unseen
 
     def take(self, message: Message | None) -> None:
-        """One event. That of a process that is not watched is none."""
+        """Take one event. Ignored if it is about a process that is not watched."""
         match message:
             case Forked(pid, tid) if pid in self._lives and tid != pid:
                 self._lives[pid].threads.add(tid)
@@ -280,8 +282,8 @@ class Lives:
                 self._ended(self._lives[pid], message)
 
     def standing(self, process: Process) -> tuple[Standing, int | None]:
-        """And the wait status, where it has ended. Ask it of a process that is dead: a leader that has left others
-        behind looks ended until it is known that they live."""
+        """Return what is known about a dead process, and its wait status if it has ended. Only ask about dead
+        processes: a leader that has left others behind looks ended until the others are seen alive."""
         life = self._lives.get(process.pid)
         if life is None or life.process != process or life.is_lost:
             return Standing.LOST, None
@@ -291,7 +293,8 @@ class Lives:
         return (Standing.LOST, None) if status is None else (Standing.ENDED, status)
 
     def has_executed(self, process: Process) -> bool | None:
-        """A program, since it was added. None: that cannot be known. All events that were sent have been taken."""
+        """Return whether it has executed a program since it was added; None if that cannot be known. Call this when all
+        events that were sent have been taken."""
         life = self._lives.get(process.pid)
         if life is None or life.process != process:
             return None
@@ -315,21 +318,21 @@ class Lives:
         if life.is_lost or not (is_leader or ended.status):
             return
         if life.going is not None and is_same(life.going, ended.status):
-            return  # one more of many threads that end together
+            return  # one of many threads that end together
         life.looks += 1
         if life.looks > MOST_LOOKS:
             life.is_lost = True
             return
         threads = self._threads_of(life.process)
         life.going = ended.status if threads is None or threads.all_ending else None
-        if threads is not None and not threads.all_ending:  # it left alone: that is nobody else's code
+        if threads is not None and not threads.all_ending:  # it exited alone: its code is not the process's
             life.threads, life.codes = set(threads.running), []
             if is_leader:
                 life.leader_left = None if ended.tid in threads.running else ended.status
 
 
 def _status(life: Life) -> int | None:
-    """The wait status of a process all of whose threads have ended; None: their codes contradict each other."""
+    """Return the wait status of a process whose threads have all ended; None if their codes contradict each other."""
     leaders = [index for index, (is_leader, _) in enumerate(life.codes) if is_leader]
     if not life.codes or (life.leader_left is None and not leaders):
         return None
@@ -345,5 +348,5 @@ def _status(life: Life) -> int | None:
 
 
 def is_same(one: int, other: int) -> bool:
-    """But for the core that one of the threads has dumped."""
+    """Compare two statuses, ignoring the core bit, which only one thread has."""
     return one == other or (bool(one & 0x7F) and one & ~CORE == other & ~CORE)

@@ -1,4 +1,4 @@
-"""What proc(5) says of processes beyond what shim/native.py needs: how one stands, and whom it has started."""
+"""What proc(5) says about processes, beyond what shim/native.py needs: the state of one, and its descendants."""
 
 import contextlib
 import errno
@@ -16,13 +16,14 @@ from supervisor.monitor import epoll
 
 
 SIGKILL_BIT = 1 << (9 - 1)  # in the masks of proc_pid_status(5)
-PF_EXITING = 0x4  # include/linux/sched.h; set at the beginning of do_exit, long before the pidfd tells
+PF_EXITING = 0x4  # include/linux/sched.h; set at the beginning of do_exit, long before the pidfd is readable
 STATE, FLAGS, THREADS, STARTED = 0, 6, 17, 19  # fields 3, 9, 20 and 22, counted from behind the name
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """`is_ending`: in the kernel's exit path, or about to be, as all are when the process is killed or exits."""
+    """`is_ending`: in the kernel's exit path or about to enter it, as all threads of a killed or exiting process
+    are."""
 
     tid: int
     is_dead: bool
@@ -30,8 +31,9 @@ class Thread:
 
 
 def is_ending(process: Process) -> bool:
-    """It is dead, or in the kernel's exit path: the first of a pid namespace is there until all others are reaped. One
-    whose first thread has ended, a zombie in proc(5), lives for as long as another thread does."""
+    """Return whether the process is dead, or in the kernel's exit path: the first process of a pid namespace remains
+    there until all others are reaped. A process whose first thread has ended, a zombie in proc(5), lives as long as
+    another thread does."""
     fields = _fields(process)
     if fields is None:
         return True
@@ -41,32 +43,33 @@ def is_ending(process: Process) -> bool:
 
 
 def is_gone(process: Process) -> bool:
-    """It is dead, and its children have another parent by now."""
+    """Return whether it is dead, so that its children already have another parent."""
     fields = _fields(process)
     return fields is None or fields[STATE] in "ZX"
 
 
 def is_stopped(process: Process) -> bool:
-    """Stopped by a signal or a tracer: it does nothing, reaping included, until somebody lets it."""
+    """Return whether a signal or a tracer has stopped it: until it is continued it does nothing, reaping included."""
     fields = _fields(process)
     return fields is not None and fields[STATE] in "Tt"
 
 
 def is_killed(process: Process) -> bool:
-    """SIGKILL is on its way to it, and nothing else can come of that; a frozen one may keep it waiting for long."""
+    """Return whether SIGKILL is pending for it, so that its end is certain; a frozen process may take long to end."""
     pending = _pending(f"/proc/{process.pid}/status", "SigPnd:", "ShdPnd:")
     return bool(pending & SIGKILL_BIT) and _fields(process) is not None
 
 
 def threads(pid: int, most: int) -> Iterator[Thread]:
-    """Those that are there, of whoever has that pid. OSError: they cannot be read; E2BIG: they are more than `most`."""
+    """Yield the present threads of the process that now has this pid. Raises OSError when they cannot be read, E2BIG
+    when there are more than `most`."""
     for tid, fields in _threads(pid, most):
         is_killed = bool(_pending(f"/proc/{pid}/task/{tid}/status", "SigPnd:") & SIGKILL_BIT)
         yield Thread(tid, fields[STATE] in "ZX", _is_exiting(fields) or is_killed)
 
 
 def process_of(thread: int) -> int:
-    """Return the pid of the process that a thread belongs to; 0 when it has ended."""
+    """Return the pid of the process that a thread belongs to; 0 if it has ended."""
     try:
         with open(f"/proc/{thread}/status", encoding="utf-8", errors="replace") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("Tgid:")), 0)
@@ -75,7 +78,7 @@ def process_of(thread: int) -> int:
 
 
 def program(process: Process) -> str:
-    """Which file it executes, as `DEVICE:INODE`; empty when it is gone. Changes with execve(2)."""
+    """Return the file that it executes, as `DEVICE:INODE`; empty if it has ended. Changes with execve(2)."""
     try:
         found = os.stat(f"/proc/{process.pid}/exe")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -84,7 +87,7 @@ def program(process: Process) -> str:
 
 
 def name(pid: int) -> str:
-    """Its comm; empty when it is gone."""
+    """Return its comm; empty if it has ended."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().rstrip("\n")
@@ -97,7 +100,7 @@ def _is_exiting(fields: list[str]) -> bool:
 
 
 def _threads(pid: int, most: int | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Of each thread that is there: its number, and the same fields as of the process."""
+    """Yield number and stat fields of each present thread."""
     try:
         names = os.listdir(f"/proc/{pid}/task")
     except (FileNotFoundError, ProcessLookupError):
@@ -111,7 +114,7 @@ def _threads(pid: int, most: int | None = None) -> Iterator[tuple[int, list[str]
 
 
 def _pending(path: str, *names: str) -> int:
-    """Signals that wait, by the masks of those names in proc_pid_status(5); 0 when there is nothing (any more)."""
+    """Return the pending signals, by the masks of these names in proc_pid_status(5); 0 if the file is gone."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             masks = [int(line.split()[1], 16) for line in file if line.startswith(names)]
@@ -121,13 +124,13 @@ def _pending(path: str, *names: str) -> int:
 
 
 def _fields(process: Process) -> list[str] | None:
-    """None when there is no such process any more; another with its pid is none."""
+    """Return None if the process has ended, or its pid is another's."""
     fields = _read(f"/proc/{process.pid}/stat")
     return fields if fields is not None and int(fields[STARTED]) == process.started_ticks else None
 
 
 def _read(path: str) -> list[str] | None:
-    """None when there is nothing (any more): ENOENT; ESRCH where it was open."""
+    """Return None if the process is gone: ENOENT, or ESRCH if the file was open."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()
@@ -136,11 +139,11 @@ def _read(path: str) -> list[str] | None:
 
 
 # -- its family
-#
-# A process and whoever it has started: its session and its descendants, found by the kernel's own words.
+
+# A process and what it started: its session and its descendants, as the kernel lists them.
 
 
-ROUNDS = 20  # of looking for those who were started meanwhile
+ROUNDS = 20  # of looking for processes that were started meanwhile
 PARENT, SESSION = 1, 3  # fields 4 and 6 of proc_pid_stat(5), counted from behind the name
 
 
@@ -152,8 +155,8 @@ class Kin:
 
 
 def family(table: Mapping[int, Kin], root: int) -> frozenset[int]:
-    """The root, its descendants, and who is in the session that it leads. One that leads none (its session is then
-    somebody else's) has descendants only."""
+    """Return the root, its descendants, and the members of the session that it leads. For a root that leads no session
+    (it is in another's) these are the descendants only."""
     leads = root not in table or table[root].session == root
     found = {root} & table.keys() | ({pid for pid, kin in table.items() if kin.session == root} if leads else set())
     while more := {pid for pid, kin in table.items() if kin.parent in found or pid == root} - found:
@@ -162,7 +165,7 @@ def family(table: Mapping[int, Kin], root: int) -> frozenset[int]:
 
 
 def look(pids: Iterable[int]) -> dict[int, Kin]:
-    """Those of them that there are."""
+    """Return the entries of those that exist."""
     table = {}
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -173,18 +176,19 @@ def look(pids: Iterable[int]) -> dict[int, Kin]:
 
 
 def signal_family(root: Process, number: int, candidates: Callable[[], Iterable[int]]) -> int:
-    """Signals the family among `candidates` (and the root); returns how many there were. Blocks for milliseconds.
+    """Signal the root and its family among `candidates`; return their number. Blocks for milliseconds.
 
-    Before SIGKILL all are stopped, and looked for again until nobody new is found: what is stopped starts nobody. One
-    has left its session and lost its parent is not found; it ends with its container. OSError: for want of descriptors
-    not all could be looked for; those who were found have been signalled, and none is left stopped.
+    For SIGKILL all are stopped first, and looked for again until no new one is found: a stopped process starts no
+    other. A process that has left the session and lost its parent is not found; it ends with its container. Raises
+    OSError when, for lack of descriptors, not all could be looked for; those found have been signalled, and none is
+    left stopped.
     """
     held: dict[int, int] = {}
     try:
         for _ in range(ROUNDS if number == signal.SIGKILL else 1):
             table = look({root.pid, *candidates()})
             if root.pid in table and table[root.pid].started_ticks != root.started_ticks:
-                return 0  # somebody else has its number, so nobody is left who knew it by that
+                return 0  # its pid is another's, so the family can no longer be found by it
             new = family(table, root.pid) - held.keys()
             for pid in new:
                 held[pid] = _open(pid, table[pid])
@@ -201,7 +205,7 @@ def signal_family(root: Process, number: int, candidates: Callable[[], Iterable[
 
 
 def _open(pid: int, kin: Kin) -> int:
-    """A pidfd, or -1: it has ended since."""
+    """Return a pidfd, or -1 if it has ended since."""
     fd = epoll.open_process(pid, kin.started_ticks)
     return -1 if fd is None else fd
 

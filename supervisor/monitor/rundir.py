@@ -1,6 +1,6 @@
-"""Run directories: `<state>/c/<id>/<run>`, what two processes share about one run. Made once, never reused.
+"""Run directories: `<state>/c/<id>/<run>`, the files that two processes share about one run. Made once, never reused.
 
-Those of its execs lie in it, `e/<exec>`, and are made the same way.
+The directories of a run's execs are in it, `e/<exec>`, and are made in the same way.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from supervisor.model.errors import ShimFailed
 from supervisor.model.values import Process
 from supervisor.system import room
 
-PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write into the logs
+PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write to the logs
 EXECS = "e"
 
 
 @dataclass(slots=True)
 class RunDirectory:
-    """A run's directory and what the daemon holds of it; -1 where there is nothing to hold (any more)."""
+    """A run's directory, and the descriptors that the daemon holds of it; -1 if there is none."""
 
     path: str
     fifo_fd: int = -1
@@ -44,10 +44,10 @@ def path_of(state: str, container: str, run: int, exec_id: str = "") -> str:
 
 
 def make(state: str, container: str, run: int, plan: bytes) -> RunDirectory:
-    """A run's directory, in one of its container's that is made if need be. ShimFailed as below."""
+    """Make a run's directory, and its container's if that is missing. Raises ShimFailed and Busy, see `make_in`."""
     path = path_of(state, container, run)
     try:
-        for above in (f"{state}/c", os.path.dirname(path)):  # makedirs' mode is the last one's
+        for above in (f"{state}/c", os.path.dirname(path)):  # the mode of makedirs is for the last directory only
             os.makedirs(above, mode=0o700, exist_ok=True)
     except OSError as error:
         raise ShimFailed(f"run directory {path}: {errnos.said(error)}") from error
@@ -55,11 +55,11 @@ def make(state: str, container: str, run: int, plan: bytes) -> RunDirectory:
 
 
 def make_in(path: str, plan: bytes) -> RunDirectory:
-    """Everything a shim will find. The record's blocks are allocated now, so that neither a full file system nor a
-    deleted directory takes it away later; the fifo has its reader before it can have a writer.
+    """Make the directory with all files that a shim needs. The record's blocks are allocated now, so that neither a
+    full file system nor a deleted directory takes them away later; the fifo has its reader before it can have a writer.
 
-    The directory of an exec needs its run's. ShimFailed when the directory exists (a run is made once) or there is no
-    room.
+    The directory of an exec needs its run's. Raises ShimFailed when the directory exists (a run is made once) or the
+    disk is full, Busy for lack of descriptors or memory.
     """
     directory = RunDirectory(path)
     try:
@@ -84,8 +84,8 @@ def make_in(path: str, plan: bytes) -> RunDirectory:
 
 
 def reopen(state: str, container: str, run: int, exec_id: str = "") -> RunDirectory:
-    """What is left of a run's directory, or of an exec's; nothing of it may be left. OSError: what is there cannot be
-    opened now, for want of descriptors or memory."""
+    """Open what is left of the directory of a run or an exec, which may be nothing. Raises OSError when it cannot be
+    opened now, for lack of descriptors or memory."""
     directory = RunDirectory(path_of(state, container, run, exec_id))
     with undone_on_failure(directory.close):
         directory.fifo_fd = _open_again(f"{directory.path}/{FIFO}", os.O_RDONLY | os.O_NONBLOCK)
@@ -94,7 +94,7 @@ def reopen(state: str, container: str, run: int, exec_id: str = "") -> RunDirect
 
 
 def _open_again(path: str, flags: int) -> int:
-    """-1: it is not there, or nobody will ever open it."""
+    """Return -1 if it does not exist, or can never be opened."""
     try:
         return os.open(path, flags)
     except OSError as error:
@@ -104,7 +104,7 @@ def _open_again(path: str, flags: int) -> int:
 
 
 def read_record(directory: RunDirectory) -> record.Record | None:
-    """The exit record, or None: not written, or not whole. OSError: it cannot be read."""
+    """Return the exit record; None if it was not written, or not whole. Raises OSError when it cannot be read."""
     if directory.record_fd < 0:
         return None
     try:
@@ -114,7 +114,7 @@ def read_record(directory: RunDirectory) -> record.Record | None:
 
 
 def read_fifo(directory: RunDirectory) -> int | None:
-    """The number in the fifo, or None: nothing was written, less than a number, or nothing that can be read."""
+    """Return the number in the fifo; None if there is none, only a part of one, or if it cannot be read."""
     if directory.fifo_fd < 0:
         return None
     try:
@@ -125,13 +125,13 @@ def read_fifo(directory: RunDirectory) -> int | None:
 
 
 def created(path: str) -> Process | None:
-    """Init, as the shim noted it in the directory. OSError: that cannot be read now."""
+    """Return init, as the shim noted it in the directory. Raises OSError when that cannot be read now."""
     return _process(f"{path}/{CREATED}", "exitd-created")
 
 
 def named(path: str) -> Process | None:
-    """Return init, as the shim noted it in the directory or, where there was no room for that, in the record of its
-    end. OSError: that cannot be read now."""
+    """Return init, as the shim noted it in the directory or, for lack of space, in the record of its end. Raises
+    OSError when that cannot be read now."""
     return created(path) or _recorded(path)
 
 
@@ -149,20 +149,20 @@ def _recorded(path: str) -> Process | None:
 
 
 def leave_created(path: str, init: Process) -> None:
-    """In the place of a shim that was killed before it could. Without room for it this daemon alone knows."""
+    """Note init for a shim that was killed before it could. Without space on the disk only this daemon knows it."""
     said = fields.encode("exitd-created", [("pid", init.pid), ("started", init.started_ticks)])
     with contextlib.suppress(OSError):
         prepare.write_new(f"{path}/{CREATED}", said)
 
 
 def lock_holder(path: str) -> Process | None:
-    """The shim that signed the lock last; it may be dead. OSError: that cannot be read now."""
+    """Return the shim that last signed the lock; it may be dead. Raises OSError when that cannot be read now."""
     return _process(f"{path}/{LOCK}", "exitd-lock")
 
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Holds the run's lock for the block; yields False when a shim has it. A directory that is gone has no shim."""
+    """Hold the run's lock for the block. Yields False if a shim holds it; a directory that is gone has no shim."""
     try:
         fd = os.open(f"{path}/{LOCK}", os.O_RDWR)
     except FileNotFoundError:
@@ -183,24 +183,24 @@ def _try_lock(fd: int) -> bool:
 
 
 def remove(path: str) -> None:
-    """The directory, and its parent if that was its last run, or its run's last exec. Repeatable."""
+    """Remove the directory, and its parent if it was the container's last run, or the run's last exec. Repeatable."""
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(path))
 
 
 def runs(state: str) -> list[tuple[str, int]]:
-    """Every run directory there is, as (container, run)."""
+    """Return every existing run directory, as (container, run)."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for container in os.listdir(f"{state}/c"):
-            with contextlib.suppress(OSError):  # one directory that cannot be read costs no other
+            with contextlib.suppress(OSError):  # one unreadable directory must not hide the others
                 found += [(container, int(run)) for run in os.listdir(f"{state}/c/{container}") if _is_run(run)]
     return found
 
 
 def execs(path: str) -> list[str]:
-    """The execs that have a directory in this run's."""
+    """Return the execs that have a directory in this run's."""
     try:
         return os.listdir(f"{path}/{EXECS}")
     except FileNotFoundError:
@@ -212,7 +212,7 @@ def _is_run(name: str) -> bool:
 
 
 def decode_process(kind: str, data: bytes) -> Process:
-    """BadMessage."""
+    """Raises BadMessage."""
     message = fields.decode(data, kind)
     return Process(message.number("pid"), message.number("started"))
 

@@ -1,4 +1,4 @@
-"""exitd-shim seen from the daemon: begun through the keeper, found again, told to leave."""
+"""exitd-shim as the daemon sees it: started through the keeper, found again, ended."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ from supervisor.monitor import epoll, keeper, procfs, rundir
 from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room
 
-LEAVES_SECONDS = 2.0  # after its record
-LOOK_SECONDS = 0.01  # between two looks at what a shim does that nobody watches
-DEATH_SECONDS = 5.0  # of anything, after SIGKILL
-ADOPT_SECONDS = 10.0  # until a replacement has said that it is there
+LEAVES_SECONDS = 2.0  # how long a shim may take to exit after its record
+LOOK_SECONDS = 0.01  # between two looks at a shim that is not watched
+DEATH_SECONDS = 5.0  # of any process, after SIGKILL
+ADOPT_SECONDS = 10.0  # until a replacement has reported that it runs
 ADOPT_REST_SECONDS = 1.0  # between two replacements for the same run
-ROOM_SECONDS = 30.0  # for a replacement, once the run has ended: the keeper lets go of its copies only afterwards
+ROOM_SECONDS = 30.0  # for a replacement, once the run has ended: the keeper drops its copies only then
 
 log = structlog.get_logger(__name__)
 
@@ -34,9 +34,10 @@ NO_FIFOS: Mapping[int, int] = {}
 
 
 class Shims:
-    """Starts shims, and ends the ones that do not end by themselves.
+    """Starts shims, and ends those that do not end by themselves.
 
-    `on_begun` gets the watch of each shim that was just started, a replacement's too, before the shim is waited for.
+    `on_begun` is called with the watch of each shim that was just started, replacements included, before exitd waits
+    for the shim's status.
     """
 
     def __init__(
@@ -62,28 +63,28 @@ class Shims:
         tty: bool = False,
         owner: tuple[int, int] = (0, 0),
     ) -> launch.Created | launch.Failed | None:
-        """A shim for the run and its word, None when it died without one.
+        """Start a shim for the run and return its status message, None if it died without one.
+
+        `joins`: descriptors of namespaces, one for each path of the plan's `join`, in that order. The caller owns them
+        and keeps them open until this returns. The same holds for `fifos`, by slot: exitd's ends of the fifos of a
+        foreign shim, used instead of pipes. `stdin`: the container's input is open. `tty`: the runtime makes a terminal
+        for input and output; otherwise they are pipes that belong to `owner` (uid, gid). A replacement (`adopt`) gets
+        the descriptors that the keeper has kept.
 
         Raises:
-            ShimFailed: none was begun.
-            Busy: likewise, for want of descriptors.
-            TimedOut: it was begun, and neither speaks nor dies.
-
-        `joins`: descriptors of namespaces, one for each path of the plan's `join`, in that order. They stay the
-        caller's, who keeps them open until this returns. So do `fifos`, by seat: our ends of what another's shim writes
-        to and reads from, in the place of pipes. `stdin`: the container's input is open. `tty`: its input and output
-        are a terminal's, which the runtime makes; else they are pipes, and `owner`'s. A replacement gets what the
-        keeper has kept of all that.
+            ShimFailed: no shim was started.
+            Busy: no shim was started, for lack of descriptors.
+            TimedOut: a shim was started, but neither reports nor dies.
         """
         wanted = _Wanted(not adopt, stdin, tty, {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}, owner, bool(fifos))
         with await _seated(watch, wanted) as seats:
             if await self._by_keeper(watch, seats, adopt=adopt):
                 return await self._word(watch, seats, limit_seconds)
-        # A stopped keeper's queue has copies of those ends, so that they would never be at their end: new ones.
+        # A stopped keeper's queue holds copies of those ends, which would keep them open forever: make new ones.
         with await _seated(watch, wanted) as seats:
             try:
                 self._directly(watch, seats, adopt=adopt)
-            except OSError as error:  # it was ended at once: it may have made something all the same, as one that died
+            except OSError as error:  # it was ended at once, but may have made something before
                 log.warning("shim ended, it cannot be watched", container=watch.key.container, why=str(error))
             return await self._word(watch, seats, limit_seconds)
 
@@ -95,8 +96,8 @@ class Shims:
         return await seats.status(limit_seconds)
 
     async def replace(self, watch: ShimWatch) -> bool:
-        """Another shim in the place of one that has gone before its time. False: none was begun, which costs output.
-        Without room for one that is tried for as long as the run lives, and ROOM_SECONDS after its end."""
+        """Start a replacement for a shim that was lost. Return False if none was started; output may then be lost. If
+        there is no room for one, this tries again for as long as the run lives, and ROOM_SECONDS after its end."""
         key, loop = watch.key, asyncio.get_running_loop()
         log.warning("shim lost, starting a replacement", container=key.container, run=key.run, exec=key.exec_id)
         status = None
@@ -122,7 +123,7 @@ class Shims:
         return True
 
     async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> bool:
-        """False when there is no keeper to ask. ShimFailed, Busy: it was not begun."""
+        """Return False if there is no keeper to ask. Raises ShimFailed or Busy when no shim was started."""
         key, path = watch.key, watch.directory.path
         request = launch.spawn_request(
             key.container, key.run, key.exec_id, path, self._program, adopt=adopt, seats=[*seats.all]
@@ -136,7 +137,7 @@ class Shims:
         except keeper.KeeperSilent as error:
             if room.is_used_up(error.__cause__):  # it cannot be asked; others may have room for a shim, and no witness
                 raise room.busy("a connection to the keeper", error) from error
-            if adopt:  # without the keeper there is nobody who held the output's other end
+            if adopt:  # without the keeper, no process held the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
             log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
             return False
@@ -144,7 +145,8 @@ class Shims:
         return True
 
     def _directly(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> None:
-        """ShimFailed, Busy: it was not begun. OSError: it was, and has been ended, since nobody could watch it."""
+        """Raises ShimFailed or Busy when no shim was started, OSError when one was, but had to be ended, since it
+        cannot be watched."""
         pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.all, adopt=adopt)
         with undone_on_failure(lambda: _end_child(pid)):
             shim_fd = os.pidfd_open(pid)
@@ -153,19 +155,19 @@ class Shims:
             watch.watch_shim(shim, shim_fd)
 
     def is_there(self, path: str) -> bool:
-        """Whether the shim that signed the lock of this run directory lives."""
+        """Return whether the shim that signed the lock of this run directory is alive."""
         shim = rundir.lock_holder(path)
         return shim is not None and not procfs.is_gone(shim)
 
     def find(self, watch: ShimWatch) -> None:
-        """The shim that signed the run's lock, if it lives. OSError: there is no room to look."""
+        """Watch the shim that signed the run's lock, if it is alive. Raises OSError when there is no room to look."""
         shim = rundir.lock_holder(watch.directory.path)
         shim_fd = epoll.open_process(shim.pid, shim.started_ticks) if shim is not None else None
         if shim is not None and shim_fd is not None:
             watch.watch_shim(shim, shim_fd)
 
     async def leave(self, watch: ShimWatch | None, limit_seconds: float = LEAVES_SECONDS) -> None:
-        """Nothing more is to be expected of the run's shim: it goes by itself, or is killed."""
+        """Wait for the run's shim to exit, and kill it after the limit. Its work is done."""
         if watch is None:
             return
         watch.give_up()
@@ -182,8 +184,8 @@ class Shims:
 
     @contextlib.asynccontextmanager
     async def locked(self, path: str, *, is_unmade: bool = False) -> AsyncIterator[None]:
-        """The run's lock, taken from whatever shim still has it. `is_unmade`: exitd knows of no container there, so
-        that none has run."""
+        """Hold the run's lock, taken from a shim that still has it. `is_unmade`: exitd knows of no container there, so
+        none has run. Raises ShimFailed when the shim does not release it."""
         with rundir.locked(path) as free:
             if free:
                 yield
@@ -195,8 +197,8 @@ class Shims:
             yield
 
     async def _kill_lock_holder(self, path: str, is_unmade: bool) -> None:
-        """A shim that nobody watches: of an earlier daemon, or a twin. It has time to write the end of the log; where
-        nothing has run, to make the container that it is about to make, which is then removed whole."""
+        """Kill a shim that is not watched: an earlier daemon's, or a second one. It gets time to write the end of the
+        log; if no container has run, to finish the one that it is creating, which is then removed as a whole."""
         holder = rundir.lock_holder(path)
         pidfd = epoll.open_process(holder.pid, holder.started_ticks) if holder is not None else None
         if pidfd is None:
@@ -215,7 +217,7 @@ class Shims:
             os.close(pidfd)
 
     def parent_of_init(self, watch: Watch | None) -> str:
-        """Whose child init is: its shim's, the keeper's, or another's; empty when there is no init."""
+        """Return which process is init's parent: "shim", "keeper" or "other"; empty if there is no init."""
         if watch is None or watch.init is None or watch.reported:
             return ""
         try:
@@ -233,12 +235,13 @@ class _Wanted:
     output: bool
     stdin: bool
     tty: bool
-    lent: Mapping[int, int]  # by seat; they stay the caller's
+    lent: Mapping[int, int]  # by slot; the caller owns them
     owner: tuple[int, int]
-    only_stage: bool  # the output and the input are among those
+    only_stage: bool  # output and input are among those
 
     def pipes(self) -> list[tuple[int, int]]:
-        """Where the two ends of each pipe sit. A tty is made by the runtime, and its master stands for three pipes."""
+        """Return the slots of both ends of each pipe. The runtime makes a tty, and its master takes the place of three
+        pipes."""
         if not self.output:
             return []
         own = not self.tty and not self.only_stage
@@ -250,11 +253,11 @@ class _Wanted:
 
 
 class _Seats:
-    """The descriptors one shim gets, and our end of its status socket; closed with the block, all but those lent. What
-    could fail, fails before there is a shim."""
+    """The descriptors of one shim, and exitd's end of its status socket. All are closed with the block, except the lent
+    ones. Everything that can fail does so before there is a shim."""
 
     def __init__(self, wanted: _Wanted) -> None:
-        """OSError: there is no room for them, and none is left open."""
+        """Raises OSError when there is no room for them; then none is left open."""
         self._wanted = wanted
         self._spoken = asyncio.Event()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
@@ -274,13 +277,13 @@ class _Seats:
         return self
 
     def _hear(self) -> None:
-        """Once: there is one message, or none."""
+        """Read the status message, if one has arrived. There is at most one."""
         asyncio.get_running_loop().remove_reader(self._ours.fileno())
         self._spoken.set()
 
     @property
     def all(self) -> dict[int, int]:
-        """Each descriptor by its seat (shim/slots.py), in the order of the seats."""
+        """Return each descriptor by its slot (shim/core/shim.h), in the order of the slots."""
         return dict(sorted({**self.theirs, **self._wanted.lent}.items()))
 
     def __exit__(self, *_: object) -> None:
@@ -294,8 +297,8 @@ class _Seats:
         self.theirs = {}
 
     async def status(self, limit_seconds: float) -> launch.Created | launch.Failed | None:
-        """The shim's one message. With our copies of its ends closed, its death is an end of file. TimedOut when it
-        neither speaks nor dies."""
+        """Return the shim's one message, None if it died without one: with exitd's copies of the shim's ends closed,
+        that is an end of file. Raises TimedOut when it neither reports nor dies."""
         self._close_theirs()
         try:
             async with asyncio.timeout(limit_seconds):
@@ -306,7 +309,7 @@ class _Seats:
 
 
 async def _seated(watch: ShimWatch, wanted: _Wanted) -> _Seats:
-    """ShimFailed, Busy: there are none."""
+    """Raises ShimFailed, Busy."""
     try:
         return await room.patiently(lambda: _Seats(wanted), f"the streams of {watch.directory.path}")
     except OSError as error:
@@ -314,7 +317,7 @@ async def _seated(watch: ShimWatch, wanted: _Wanted) -> _Seats:
 
 
 def _message(sock: socket.socket) -> launch.Created | launch.Failed | None:
-    """None when it died without one."""
+    """Return None if it died without a message."""
     try:
         data, descriptors = launch.receive(sock)
     except OSError as error:
@@ -329,13 +332,14 @@ def _message(sock: socket.socket) -> launch.Created | launch.Failed | None:
 
 
 def _end_child(pid: int) -> None:
-    """A shim of our own that nobody could watch is none: what it makes would be nobody's. Unreaped, the pid is its."""
+    """Kill a shim of exitd's own that could not be watched: what it makes would have no owner. Unreaped, it keeps its
+    pid."""
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED)
 
 
 async def _made(path: str, gone: asyncio.Event) -> None:
-    """Until the shim has made its container, or has died of it."""
+    """Wait until the shim has made its container, or has died."""
     while rundir.created(path) is None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):

@@ -1,4 +1,4 @@
-"""Run directories looked at before anybody trusts them: by descriptors, level by level, nothing followed."""
+"""Inspects run directories before they are trusted: by descriptors, level by level, without following links."""
 
 import contextlib
 import os
@@ -17,8 +17,8 @@ from supervisor.monitor import epoll
 from supervisor.monitor.rundir import decode_process
 
 T = TypeVar("T")
-MOST_BYTES = 65536  # of a file that is read here; the largest, a plan, has half of it
-MOST_ENTRIES = 1000  # of a run directory; the fullest has twelve
+MOST_BYTES = 65536  # of a file that is read here; the largest, a plan, has at most half of it
+MOST_ENTRIES = 1000  # of a run directory; a full one has twelve
 KINDS = {
     stat.S_IFDIR: EntryKind.DIRECTORY,
     stat.S_IFREG: EntryKind.FILE,
@@ -28,7 +28,7 @@ KINDS = {
 
 
 def ids(state: str) -> list[str]:
-    """Every name there is below `<state>/c`, whatever it is; bytes that are no UTF-8 kept by surrogates."""
+    """Return every name below `<state>/c`, whatever kind of file it is; bytes that are not UTF-8 become surrogates."""
     try:
         return os.listdir(f"{state}/c")
     except FileNotFoundError:
@@ -36,7 +36,8 @@ def ids(state: str) -> list[str]:
 
 
 def look(state: str, container_id: str) -> list[Foundling]:
-    """What is there under this id: one for each run, or one without a run. Empty when it is gone. OSError."""
+    """Return what exists under this id: one item for each run, or one without a run; none if it is gone. Raises
+    OSError."""
     with contextlib.ExitStack() as stack:
         try:
             top_fd = _open(stack, f"{state}/c", None)
@@ -50,7 +51,7 @@ def look(state: str, container_id: str) -> list[Foundling]:
             if not runs:
                 return [Foundling(container_id, "", way, quiet_seconds=_quiet(own_fd))]
             return [_run(own_fd, container_id, run, way) for run in runs]
-        except FileNotFoundError:  # it went while it was looked at
+        except FileNotFoundError:  # removed while it was inspected
             return []
 
 
@@ -83,7 +84,7 @@ def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, Directo
 
 
 class _Reader:
-    """The files of one run directory, each read as what it should be, or noted as unreadable."""
+    """The files of one run directory, each read as the kind it should be, or noted as unreadable."""
 
     def __init__(self, run_fd: int, entries: dict[str, DirectoryEntry]) -> None:
         self._fd = run_fd
@@ -91,7 +92,7 @@ class _Reader:
         self.unreadable: dict[str, str] = {}
 
     def read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
-        """None: there is nothing, nothing that may be read, or nothing that could be understood."""
+        """Return None if the file does not exist, must not be read, or cannot be decoded."""
         entry = self._entries.get(name)
         if entry is None or entry.kind is not EntryKind.FILE:
             return None
@@ -119,7 +120,7 @@ def _open(stack: contextlib.ExitStack, name: str, dir_fd: int | None) -> int:
 
 
 def _names(fd: int) -> list[str]:
-    """At most MOST_ENTRIES: whoever makes more of them has something else in mind."""
+    """At most MOST_ENTRIES: a directory with more was not made for a run."""
     with os.scandir(fd) as found:
         return [entry.name for entry, _ in zip(found, range(MOST_ENTRIES), strict=False)]
 
@@ -130,13 +131,13 @@ def _entry(name: str, dir_fd: int) -> DirectoryEntry:
 
 
 def _owner(found: os.stat_result) -> tuple[int, bool]:
-    """A link's mode means nothing."""
+    """The mode of a link has no meaning."""
     writable = not stat.S_ISLNK(found.st_mode) and bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     return found.st_uid, writable
 
 
 def _quiet(fd: int) -> float:
-    """Never less than nothing, whatever the clock did."""
+    """At least 0, whatever happened to the clock."""
     return max(0.0, time.time() - os.fstat(fd).st_mtime)
 
 

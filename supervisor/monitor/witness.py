@@ -1,6 +1,6 @@
-"""The daemon's eyes on one run: its fifo, its record, and the pidfds of init and shim, in the monitor's epoll set.
+"""Watches one run: its fifo, its record, and the pidfds of init and shim, in the monitor's epoll set.
 
-Of a shim that only moves another's streams there is nothing to see but the shim itself: `ShimWatch` alone.
+A shim that only moves a foreign process's streams has nothing else to watch: `ShimWatch` alone.
 """
 
 import asyncio
@@ -26,63 +26,63 @@ from supervisor.system import room
 log = structlog.get_logger(__name__)
 
 BEGINS_SECONDS = 5.0  # from the runtime's start to the program's execve(2), generously
-LOOK_SECONDS, MOST_LOOK_SECONDS = 0.001, 0.05  # between two looks for that
-BLIND_SECONDS = 0.25  # until the next look, when one could not be made
-SHIM_TELLS_SECONDS = 0.02  # from init's end to the fifo, generously; then everybody is asked
+LOOK_SECONDS, MOST_LOOK_SECONDS = 0.001, 0.05  # between two checks for it
+BLIND_SECONDS = 0.25  # until the next look, if one failed
+SHIM_TELLS_SECONDS = 0.02  # from init's end to the byte in the fifo, generously; after it all witnesses are asked
 
 
 class Beginning(Enum):
-    """What came of the start of a program."""
+    """The result of a start."""
 
-    SEEN = "seen"  # it was executed; or it is none that its runtime executes, which is believed
-    NEVER = "never"  # init has ended without
-    UNSEEN = "unseen"  # init has ended, and nobody saw whether it was
-    LATE = "late"  # neither yet
+    SEEN = "seen"  # the program was executed, or its runtime does not execute it, and is believed
+    NEVER = "never"  # init has ended without executing it
+    UNSEEN = "unseen"  # init has ended, and no witness saw whether it was executed
+    LATE = "late"  # none of these yet
 
 
 @dataclass(frozen=True, slots=True)
 class ShimSenses:
-    """What a watch of a shim needs of its owner."""
+    """What the watch of a shim needs from its owner."""
 
     monitor: epoll.Monitor
-    on_shim_lost: Callable[[RunKey], None]  # what it is there for goes on without it
+    on_shim_lost: Callable[[RunKey], None]  # its purpose is lost, but the run goes on without it
 
 
 @dataclass(frozen=True, slots=True)
 class Senses(ShimSenses):
-    """And what one of a run needs."""
+    """What the watch of a run needs, too."""
 
-    zombie_readable: bool  # the self-test's word: /proc/PID/stat field 52 tells the truth here
+    zombie_readable: bool  # the self-test's result: field 52 of /proc/PID/stat can be read here
     kernel: KernelWord
     now_ns: Callable[[], int]
-    entry: Callable[[RunKey], Record | None]  # the keeper's journal; raises JournalUnread
+    entry: Callable[[RunKey], Record | None]  # from the keeper's journal; raises JournalUnread
     oom_kills: Callable[[RunKey], int]
     on_exit: Callable[[RunKey, Report], None]
     on_begin: Callable[[RunKey], None]  # from now on there is an init to watch
-    on_over: Callable[[RunKey], None]  # and now no longer; may come again
+    on_over: Callable[[RunKey], None]  # init is no longer watched; may be called again
 
 
 @dataclass(slots=True)
 class ShimWatch:
-    """The shim of one run, and whichever comes in its place."""
+    """Watches the shim of one run, and its replacements."""
 
     key: RunKey
     directory: rundir.RunDirectory
     senses: ShimSenses
     shim: Process | None = None
     shim_fd: int = -1
-    shim_is_unheld: bool = False  # it has begun, and there was no room yet to watch it
+    shim_is_unheld: bool = False  # it has begun, but there was no room yet to watch it
     shim_timer: asyncio.TimerHandle | None = None  # for the next try
     closed: bool = False
-    shim_is_stuck: bool = False  # it let its zombie lie: nothing more is to be expected of it
+    shim_is_stuck: bool = False  # it has not reaped its zombie, and is not expected to
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
-    replaced_at: float | None = None  # loop time of the last replacement shim
+    replaced_at: float | None = None  # loop time of the last replacement
     no_room_since: float | None = None  # loop time since which there is none for a replacement, after the end
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
-        """The first shim, the same one found again, or a replacement. Takes the descriptor over. With -1 there was no
-        room for one: it is opened as soon as there is."""
-        if self.closed:  # a replacement that came when all was over; the run's lock is its end
+        """Watch the first shim, the same one found again, or a replacement. Takes ownership of `shim_fd`, its pidfd; if
+        that is -1, there was no room for one, and it is opened as soon as there is."""
+        if self.closed:  # a replacement that came after the end: the run's lock ends it
             if shim_fd >= 0:
                 os.close(shim_fd)
             return
@@ -94,7 +94,7 @@ class ShimWatch:
             self._hold_shim_later(0.0)
 
     def _hold_shim(self, shim_fd: int) -> None:
-        """A shim that has begun is none to be given up, whatever the kernel has no room for."""
+        """A shim that has begun must be watched, so this is repeated until the kernel has room."""
         try:
             self.senses.monitor.watch(shim_fd, epoll.PIDFD, self._shim_ready)
         except OSError as error:
@@ -119,11 +119,11 @@ class ShimWatch:
         self.shim_left()
 
     def has_no_shim(self) -> bool:
-        """As far as is known: one that there was no room to hold is one."""
+        """Return whether the run is known to have no shim; one that could not be opened counts as a shim."""
         return self.shim_fd < 0 and not self.shim_is_unheld
 
     def kill_stopped_shim(self) -> bool:
-        """Its zombies go to the keeper, which reaps and tells. False: there is no shim that is stopped."""
+        """Kill a stopped shim: the keeper then reaps its zombies and reports. Return False if no shim is stopped."""
         if self.shim is None or self.shim_fd < 0 or not procfs.is_stopped(self.shim):
             return False
         log.warning("killing a stopped shim that does not reap", container=self.key.container, run=self.key.run)
@@ -132,7 +132,7 @@ class ShimWatch:
         return True
 
     async def rest(self, seconds: float) -> None:
-        """Between two replacements: a program that ends at once must not keep the daemon busy."""
+        """Wait between two replacements: a program that ends at once must not keep the daemon busy."""
         loop = asyncio.get_running_loop()
         if self.replaced_at is not None and loop.time() < self.replaced_at + seconds:
             await asyncio.sleep(self.replaced_at + seconds - loop.time())
@@ -149,19 +149,19 @@ class ShimWatch:
         self.shim_gone.set()
 
     def give_up(self) -> None:
-        """No replacement for its shim is wanted any more."""
+        """No longer replace its shim."""
         raise NotImplementedError
 
     def has_ended(self) -> bool:
-        """The end of what it watches is reported: a shim would only write what output is left."""
+        """Return whether the end is reported: a shim would only write the remaining output."""
         return False
 
     def shim_left(self) -> None:
-        """The shim is dead, and may be missed."""
+        """Called when the shim has died."""
         raise NotImplementedError
 
     def _shim_ready(self, _: int) -> None:
-        """If it was the daemon's own child (there was no keeper), it is reaped here."""
+        """Reap the shim if it was the daemon's own child (there was no keeper)."""
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, self.shim_fd, os.WEXITED | os.WNOHANG)
         self.drop_shim()
@@ -170,9 +170,9 @@ class ShimWatch:
 
 @dataclass(slots=True)
 class Watch(ShimWatch):
-    """One run, watched from `begin` until its end is reported; then only its descriptors are kept, until `close`.
+    """Watches one run from `begin` until its end is reported. After that its descriptors are kept until `close`.
 
-    `output_over`: its shim has left, and has moved all output into the log, or nobody can move what is left.
+    `output_over`: its shim has left and has moved all output into the log, or no process can move what is left.
     """
 
     senses: Senses
@@ -181,20 +181,20 @@ class Watch(ShimWatch):
     is_unheld: bool = False  # there was no room yet to watch fifo and init
     fifo_is_watched: bool = False
     reported: bool = False
-    blind: bool = False  # the last look at it could not be made
-    record_unread: bool = False  # said once
+    blind: bool = False  # the last look failed
+    record_unread: bool = False  # logged already
     dead_at: float | None = None  # loop time at which init's pidfd was first seen readable
-    found_dead: bool = False  # when that was the first look at it
+    found_dead: bool = False  # already at the first look
     fifo_number: int | None = None
     executes: bool = True  # the runtime's init executes the program; see `bundle.executes`
-    executed: bool = False  # and was seen to have done so
-    verdict: Report | None = None  # once it is reported
+    executed: bool = False  # exitd has seen it executed
+    verdict: Report | None = None  # set once it is reported
     output_over: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Starts watching fifo and init. While the kernel has no room for that (a descriptor, a place in an epoll set),
-        it is tried again, and record and fifo are read meanwhile: they are open since before there was an init."""
+        """Start to watch fifo and init. While the kernel has no room for that (a descriptor, a place in an epoll set),
+        it is tried again, and record and fifo are read meanwhile: they were opened before there was an init."""
         self._hold()
         if self.has_no_shim():
             self.drop_shim()
@@ -212,7 +212,7 @@ class Watch(ShimWatch):
             self.is_unheld = False
 
     def _hold_all(self) -> None:
-        """Repeatable after OSError."""
+        """May be repeated after an OSError."""
         if self.directory.fifo_fd >= 0 and not self.fifo_is_watched:
             self.senses.monitor.watch(self.directory.fifo_fd, epoll.FIFO, self._fifo_ready)
             self.fifo_is_watched = True
@@ -224,28 +224,28 @@ class Watch(ShimWatch):
             self.found_dead = epoll.read_ready(self.init_fd)
             self.senses.monitor.watch(self.init_fd, epoll.PIDFD, self._init_ready)
         else:
-            self.found_dead = True  # it had gone before it could be held
+            self.found_dead = True  # it had ended before it could be opened
 
     def record(self) -> Record | None:
-        """What the shim has recorded of init's end, as far as that can be read."""
+        """Return what the shim has recorded about init's end, if that can be read."""
         return self._record()[0]
 
     def lives(self) -> bool:
-        """Init is neither dead nor dying."""
+        """Return whether init is neither dead nor dying."""
         init = self.init
         if init is None or self.reported:
             return False
         return not procfs.is_ending(init) and not procfs.is_killed(init)
 
     def look(self) -> None:
-        """Asks every witness; reports the end once. Nothing to ask before there is an init: it has no end yet."""
+        """Ask every witness, and report the end once. Does nothing before there is an init, which has no end yet."""
         if self.reported or self.init is None:
             return
         if self.is_unheld:
             self._hold()
         try:
             seen = self._look()
-        except OSError as error:  # no descriptor, or no memory, to look with: it says nothing about init
+        except OSError as error:  # no descriptor or no memory for the look: this says nothing about init
             if not self.blind:
                 log.warning("an end cannot be looked at now", container=self.key.container, why=str(error))
             self.blind = True
@@ -253,7 +253,7 @@ class Watch(ShimWatch):
         self.blind = False
         verdict = evidence.judge(seen)
         if isinstance(verdict, Pending):
-            if seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:  # and what it left cannot be read here
+            if seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:  # and its zombie cannot be read here
                 self.kill_stopped_shim()
             self._look_again(room.AGAIN_SECONDS if self.is_unheld else verdict.seconds)
             return
@@ -263,7 +263,8 @@ class Watch(ShimWatch):
         self.senses.on_exit(self.key, verdict)
 
     async def beginning(self, *, patient: bool = True) -> Beginning:
-        """Whether init has executed the program. Patient: waits until it has, or has ended, BEGINS_SECONDS at most."""
+        """Return whether init has executed the program. `patient`: wait until it has, or has ended, for BEGINS_SECONDS
+        at most."""
         loop, rest = asyncio.get_running_loop(), LOOK_SECONDS
         end = loop.time() + (BEGINS_SECONDS if patient else 0)
         while not self._is_settled() and loop.time() < end:
@@ -282,22 +283,23 @@ class Watch(ShimWatch):
         return self.reported
 
     def is_seen_begun(self) -> bool:
-        """The program was executed, as exitd or a witness has seen; or it is none that its runtime executes."""
+        """Return whether exitd or a witness has seen the program executed, or its runtime does not execute it."""
         told = self.verdict is not None and self.verdict.began is True
         return told or not self.executes or self._sees_executed()
 
     async def see_begin(self) -> None:
-        """Look until init has executed the program or has ended: where its shim is dead, and who else might be its
-        parent knows nothing, this is the only eye on a program that is over when the runtime's start has returned."""
+        """Look until init has executed the program or has ended. This matters if its shim is dead and its present
+        parent records nothing: then exitd alone sees a program that ends before the runtime's start has returned."""
         while not self.reported and not self.is_seen_begun():  # noqa: ASYNC110 - nothing notifies of an execve(2)
             await asyncio.sleep(LOOK_SECONDS)
 
     def has_output_left(self) -> bool:
-        """Its shim was killed before it had written all there is into the log: else it takes its socket with it."""
+        """Return whether the shim was killed before it had written all output into the log: otherwise it removes its
+        socket."""
         return self.has_no_shim() and os.path.lexists(f"{self.directory.path}/{control.SOCKET_NAME}")
 
     def settle_output(self) -> None:
-        """Nobody will write more of it."""
+        """Note that no process will write the rest of the output."""
         if self.has_no_shim():
             self.output_over.set()
 
@@ -307,7 +309,7 @@ class Watch(ShimWatch):
             self.output_over.set()
 
     def give_up(self) -> None:
-        """Whatever becomes of init now is no news, and no replacement for its shim is wanted."""
+        """Stop reporting: the end of init is no longer of interest, and its shim is not replaced."""
         self.reported = True
         self._stop_watching_init()
 
@@ -315,7 +317,7 @@ class Watch(ShimWatch):
         return self.reported
 
     def close(self) -> None:
-        """Repeatable. The descriptors are closed, nothing calls back any more."""
+        """Close the descriptors and stop all callbacks. Repeatable."""
         self.closed = True
         self._stop_watching_init()
         self.drop_shim()
@@ -325,9 +327,9 @@ class Watch(ShimWatch):
         self.directory.close()
 
     def _look(self) -> Look:
-        """init first: what its witnesses wrote, they wrote before they reaped it."""
+        """Look at init first: its witnesses write before they reap it."""
         record, _ = self._record()
-        if record is not None and evidence.fits(record, self.init):  # the usual end: nobody else need be asked
+        if record is not None and evidence.fits(record, self.init):  # the usual end: no other witness need be asked
             uncounted = self._oom_kills() if record.oom_kills < 0 else 0
             seen = self.executed
             return Look(Init.ZOMBIE, self.init, record, oom_kills=uncounted, executes=self.executes, executed=seen)
@@ -363,7 +365,7 @@ class Watch(ShimWatch):
         )
 
     def _record(self) -> tuple[Record | None, bool]:
-        """The shim's word, and whether it may have said something that cannot be read."""
+        """Return the shim's record, and whether it may have one that cannot be read."""
         try:
             return rundir.read_record(self.directory), False
         except OSError as error:
@@ -373,14 +375,14 @@ class Watch(ShimWatch):
             return None, True
 
     def _entry(self) -> tuple[Record | None, bool]:
-        """The keeper's word, and whether it may have said something that cannot be read."""
+        """Return the keeper's entry, and whether it may have one that cannot be read."""
         try:
             return self.senses.entry(self.key), False
         except keeper.JournalUnread:
             return None, True
 
     def _oom_kills(self) -> int:
-        """As counted by now; 0 where that cannot be read. OSError: there is no room to look."""
+        """Return the count up to now; 0 if it cannot be read. Raises OSError when there is no room to look."""
         try:
             return self.senses.oom_kills(self.key)
         except OSError as error:
@@ -390,7 +392,7 @@ class Watch(ShimWatch):
             return 0
 
     def _init_state(self) -> tuple[Init, int | None]:
-        """State Z alone is not dead: the other threads of a dead leader live. The pidfd knows."""
+        """State Z alone does not mean dead: other threads of a dead leader may live. The pidfd shows it."""
         assert self.init is not None
         if self.init_fd >= 0 and not epoll.read_ready(self.init_fd):
             return Init.ALIVE, None
@@ -408,7 +410,7 @@ class Watch(ShimWatch):
         return native.has_executed(self.init.pid, self.init.started_ticks) if self.init is not None else None
 
     def _sees_executed(self) -> bool:
-        """Remembered: a dead process that has been reaped says it no more."""
+        """The answer is remembered: a dead process that has been reaped no longer shows it."""
         self.executed = self.executed or bool(self._has_executed())
         return self.executed
 
@@ -418,8 +420,8 @@ class Watch(ShimWatch):
         return self.senses.kernel.of(self.init, self.init_fd)
 
     def _init_ready(self, _: int) -> None:
-        """Init is dead, or now reaped. A living shim was woken by the same and tells within moments: a look at all the
-        other witnesses would keep the loop from hearing it, so they have to wait that long."""
+        """Init is dead or has been reaped. A living shim is woken by the same event and reports within moments. Looking
+        at the other witnesses now would keep the loop from reading that, so they wait for SHIM_TELLS_SECONDS."""
         if self.has_no_shim() or self.record() is not None:
             return self.look()
         if self.dead_at is None:
@@ -429,12 +431,12 @@ class Watch(ShimWatch):
     def _fifo_ready(self, events: int) -> None:
         if events & select.EPOLLIN:
             self.fifo_number = rundir.read_fifo(self.directory)
-        else:  # HUP only: no writer is left, and a level-triggered HUP would not let us sleep
+        else:  # HUP only: there is no writer left, and a level-triggered HUP would not let the loop sleep
             self.senses.monitor.unwatch(self.directory.fifo_fd)
         self.look()
 
     def shim_left(self) -> None:
-        if self.init is None:  # it is still creating, or has failed to; its status socket tells that
+        if self.init is None:  # it is still creating, or has failed to; its status socket reports that
             return
         self.look()
         if not self.reported and self.init_fd >= 0 and not epoll.read_ready(self.init_fd):
