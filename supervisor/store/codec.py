@@ -1,7 +1,8 @@
-"""Values to database rows and back. What is queried is a column; the whole value is one JSON text beside it.
+"""Encodes values as database rows, and decodes them. What is queried has a column; the whole value is JSON text beside
+it.
 
-The JSON follows the dataclasses by itself: a field that an older exitd did not write takes its default, a field that
-only a newer one knows is skipped, and a word that only a newer one knows becomes the honest "don't know" of its kind.
+The JSON follows the dataclasses: a field that an older exitd did not write gets its default, a field that only a newer
+one knows is skipped, and an enum value that only a newer one knows becomes the "not known" value of its enum.
 """
 
 import json
@@ -37,13 +38,13 @@ from supervisor.model.values import (
 from supervisor.model.watched import Observed, Target
 
 T = TypeVar("T")
-MOST = 2**63  # of a number in a column, and of a time in ns
-MOST_REASON = 200  # characters of why a field cannot be read
+MOST = 2**63  # limit of a number in a column, and of a time in ns
+MOST_REASON = 200  # characters of the reason why a field cannot be read
 Reader = Callable[[object], object]
 
 KINDS: dict[str, type] = {"exited": Exited, "signaled": Signaled, "unknown": Unknown}
 KIND_OF = {cls: kind for kind, cls in KINDS.items()}
-# A phase has no such word: guessing one would start or remove something.
+# A phase has no such value: guessing one would start or remove a container.
 STRANGERS: dict[type[StrEnum], StrEnum] = {
     Source: Source.NONE,
     Reason: Reason.UNKNOWN,
@@ -56,13 +57,13 @@ STRANGERS: dict[type[StrEnum], StrEnum] = {
 
 
 class BadRow(ValueError):
-    """A row that is not what any exitd wrote: damage, or a newer exitd whose schema number did not change."""
+    """A row that no exitd wrote like this: damage, or a newer exitd whose schema number did not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A row that cannot be decoded: its key columns, its body as it is stored, and why. `run` and `exec_id` are
-    of an exec's."""
+    """A row that cannot be decoded: its key columns, its body as stored, and why. `run` and `exec_id` are set for an
+    exec's."""
 
     id: str
     namespace: str = ""
@@ -76,11 +77,12 @@ class Damaged:
 ContainerRow = tuple[str, str, str, str]  # id, namespace, name, body
 ExitRow = tuple[str, int, str, int, bool, str]  # container, run, exec, at_ns, unknown, body
 ExecRow = tuple[str, int, str, str]  # container, run, exec, body
-EventRow = tuple[int, str]  # time_ns, body; the number is the row's own
+EventRow = tuple[int, str]  # time_ns, body; SQLite assigns the number
 
 
 def container_row(container: Container) -> ContainerRow:
-    """A name is taken once in a namespace: containerd's namespaces are others than ours of the same name."""
+    """Return the row of a container. A name is unique in a namespace; containerd's namespaces get a prefix, since they
+    are not exitd's namespaces of the same name."""
     spec = container.spec
     namespace = spec.namespace if spec.task is None else f"containerd/{spec.namespace}"
     return container.id, namespace, spec.name, encode(container)
@@ -112,8 +114,8 @@ def exec_from(body: str | bytes) -> Exec:
 
 
 def container_of(id: str, namespace: str, name: str, body: str | bytes) -> Container:
-    """The container of the row with these columns. Raises BadRow, also for numbers that no container has, and for
-    names that no column takes."""
+    """Decode the container of the row with these columns. Raises BadRow, also for impossible numbers, and for names
+    that no column can hold."""
     container = container_from(body)
     _check(container_row(container)[:3] == (id, namespace, name), "the row is another container's")
     _check(all(map(is_text, (id, namespace, name))), "a name")
@@ -124,7 +126,7 @@ def container_of(id: str, namespace: str, name: str, body: str | bytes) -> Conta
 
 
 def exec_of(key: RunKey, body: str | bytes) -> Exec:
-    """The exec of the row with this key. Raises BadRow, as `container_of` does."""
+    """Decode the exec of the row with this key. Raises BadRow, as `container_of` does."""
     e = exec_from(body)
     _check(e.key == key, "the row is another exec's")
     _check(is_process(e.init) and is_process(e.shim), "a process")
@@ -132,7 +134,7 @@ def exec_of(key: RunKey, body: str | bytes) -> Exec:
 
 
 def exit_of(key: RunKey, at_ns: int, body: str | bytes) -> Exit:
-    """The end of the row with this key and time. Raises BadRow, as `container_of` does."""
+    """Decode the exit of the row with this key and time. Raises BadRow, as `container_of` does."""
     exit = exit_from(body)
     _check(exit.key == key and exit.at_ns == at_ns, "the row is another end's")
     return exit
@@ -143,23 +145,23 @@ def event_from(seq: int, body: str | bytes) -> Event:
 
 
 def damaged_exit(key: RunKey, at_ns: int) -> Exit:
-    """What the columns of a line of the ledger say whose body cannot be read."""
+    """Return what the columns of a ledger row say whose body cannot be read."""
     status, source = Unknown(ROW_DAMAGED), Source.NONE
     return Exit(key, "", "", status, source, Reason.UNKNOWN, By(), Oom(), at_ns, None, None, at_is_found=True)
 
 
 def damaged_event(seq: int, time_ns: int, why: str) -> Event:
-    """Stands in the event log for one that cannot be read: numbers have no holes."""
+    """Return the event that replaces one which cannot be read: the numbers have no gaps."""
     return Event("unreadable", "", "", "", time_ns, attributes=(("why", why),), seq=seq)
 
 
 def is_process(process: Process | None) -> bool:
-    """Whether it can be asked for: pid_t is an int, start times are counted in unsigned long long (proc(5))."""
+    """Return whether such a process can exist: pid_t is an int, start times are unsigned long long (proc(5))."""
     return process is None or (0 <= process.pid < 2**31 and 0 <= process.started_ticks < 2**64)
 
 
 def is_text(text: str) -> bool:
-    """Whether a column takes it: half of a surrogate pair stands for a byte that was no UTF-8."""
+    """Return whether a column can hold the text: half of a surrogate pair stands for a byte that was not UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -169,12 +171,12 @@ def _check(right: bool, what: str) -> None:
 
 
 def encode(fact: object) -> str:
-    """One fact as compact ASCII JSON; undecodable bytes of arguments (surrogates) survive as escapes."""
+    """Encode a value as compact ASCII JSON; undecodable bytes of arguments (surrogates) survive as escapes."""
     return ENCODER.encode(fact)
 
 
 def decode(cls: type[T], text: str | bytes) -> T:
-    """The fact of class `cls` that `encode` wrote. Raises BadRow."""
+    """Decode the value of class `cls` that `encode` wrote. Raises BadRow."""
     try:
         return cast(T, _reader(cast(Hashable, cls))(json.loads(text)))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -182,10 +184,11 @@ def decode(cls: type[T], text: str | bytes) -> T:
 
 
 def readable(cls: type, value: object) -> tuple[dict[str, object], dict[str, str]]:
-    """Of a damaged row: the fields of class `cls` that can be read each by itself, and why each of the others cannot.
+    """Decode the fields of class `cls` in a damaged row one by one. Return those that can be read, and for each of the
+    others the reason, by name.
 
-    `value`: the stored text, or the part of it, taken from JSON, that holds a fact within the fact. A text that is no
-    JSON object has no fields; the reason stands under the empty name.
+    `value`: the stored text, or a part of its JSON that holds a nested value. A text that is not a JSON object has no
+    fields; its reason has the empty name.
     """
     try:
         body = _mapping(json.loads(value) if isinstance(value, str | bytes) else value)
@@ -203,7 +206,7 @@ def readable(cls: type, value: object) -> tuple[dict[str, object], dict[str, str
 
 
 def part(value: object, name: str) -> object:
-    """A field of a damaged row as JSON has it; None where there is none."""
+    """Return a field of a damaged row as JSON has it; None if there is none."""
     try:
         return _mapping(json.loads(value) if isinstance(value, str | bytes) else value).get(name)
     except (ValueError, TypeError, RecursionError):
@@ -211,12 +214,12 @@ def part(value: object, name: str) -> object:
 
 
 def _short(error: Exception) -> str:
-    """A reason quotes what is stored, which may have any length and any characters."""
+    """Shorten a reason, which quotes stored text of any length and with any characters."""
     return ascii(str(error) or repr(error))[1:-1][:MOST_REASON]
 
 
 def _plain(fact: Any) -> dict[str, object]:
-    """What json asks for each dataclass. Enums and tuples need no help: they are strings and sequences already."""
+    """Called by json for each dataclass. Enums and tuples are strings and sequences already."""
     if not is_dataclass(fact):
         raise TypeError(f"{type(fact).__name__} is not a fact")
     cls: Any = type(fact)
@@ -235,7 +238,7 @@ def _names(cls: Any) -> tuple[str, ...]:
 
 @cache
 def _reader(hint: Any) -> Reader:
-    """How a value of this type comes back from JSON."""
+    """Return the function that decodes values of this type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
         return _union_reader(arguments)
@@ -317,14 +320,14 @@ def _sequence(value: object) -> list[object]:
 
 
 # -- tasks
-#
+
 # The statements that change them, for the store's writer.
 
 
-KEPT_NS = 3600 * 10**9  # of a tombstone whose client has never said that it has the answer
+KEPT_NS = 3600 * 10**9  # of a tombstone whose client has not confirmed the answer
 EXPIRED = "boot_id <> ? OR boot_ns < ?"
 
-# Of which namespace, task and exec. json_extract of what is no JSON would be an error of the whole query.
+# Of this namespace, task and exec. json_extract of text that is not JSON would fail the whole query.
 TOMBSTONE_OF = " AND ".join(
     f"CASE WHEN json_valid(body) THEN json_extract(body, '$.{field}') END = ?"
     for field in ("namespace", "task", "exec")
@@ -348,19 +351,19 @@ def statements(
 
 
 def key_parts(key: str) -> tuple[str, int, int]:
-    """Of a request's key; what is none has no connection and no stream."""
+    """Split a request's key into relay, connection and stream; 0 for connection and stream if it is not such a key."""
     relay, _, rest = key.partition("/")
     connection, _, stream = rest.partition("/")
     return relay, int(connection or 0), int(stream or 0)
 
 
 # -- watches
-#
+
 # The statements that change them, for the store's writer.
 
 
 def begun(targets: Iterable[Target] = (), observed: Iterable[Observed] = ()) -> Iterator[Statement]:
-    """Or changed."""
+    """Return the statements for watches that have begun or changed."""
     for target in targets:
         yield "INSERT OR REPLACE INTO watches VALUES (?, ?)", (target.where, encode(target))
     for one in observed:

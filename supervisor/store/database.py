@@ -1,7 +1,7 @@
-"""What exitd must not forget: containers, the ledger of exits, and the numbered event log, in one SQLite database.
+"""Stores containers, the ledger of exits, and the numbered event log, in one SQLite database.
 
-"Exactly once" is a constraint here: an exit is stored under (container, run, exec) together with its event and the
-decision about what follows, or none of the three is.
+"Exactly once" is a constraint here: an exit is stored under (container, run, exec), in one transaction with its event
+and the decision about what follows.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from supervisor.system import threads
 
 T = TypeVar("T")
 PAGE = 1000
-CHUNK = 1000  # rows deleted, or pages given back, per transaction of a compaction: commits get in between
+CHUNK = 1000  # rows deleted, or pages returned, in one transaction of a compaction, so that commits get in between
 DAY_NS = 24 * 3600 * 10**9
-EXIT = "container, run, exec, at_ns, body"  # the columns of a line of the ledger
-DAMAGED = "damaged/"  # in `meta`, before a container's id: its row as it was before it was made readable again
+EXIT = "container, run, exec, at_ns, body"  # the columns of a ledger row
+DAMAGED = "damaged/"  # in `meta`, before a container's id: its unreadable row, as it was before it was replaced
 
 log = structlog.get_logger(__name__)
 
 
 class AlreadyStored(Exception):
-    """This end of this run is in the ledger already: another witness was first. Nothing of the change was stored."""
+    """The ledger already has this end of this run: another witness was first. Nothing of the transaction was stored."""
 
     def __init__(self, exit: Exit) -> None:
         super().__init__(f"{exit.key} is stored already")
@@ -46,10 +46,10 @@ class AlreadyStored(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is stored together or not at all. Removals come first, so a name can pass on within one change.
+    """What is stored together or not at all. Removals come first, so that a name can be reused within one transaction.
 
-    `ahead`: written for the next exitd before something is done of which nobody has been told; kept when exitd is
-    killed, and need not outlive the host.
+    `ahead`: an intention, written before work begins that no client knows of. It survives a kill of exitd, but need not
+    survive a crash of the host, so it is not flushed.
     """
 
     containers: tuple[Container, ...] = ()
@@ -63,13 +63,13 @@ class Transaction:
     ended_task_execs: tuple[TaskExec, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
     watching: tuple[codec.Statement, ...] = ()  # of `codec`
-    kept_aside: tuple[str, ...] = ()  # ids of containers whose rows are replaced: they are kept as they were
+    kept_aside: tuple[str, ...] = ()  # ids of containers whose rows are replaced: the old rows are kept
     ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much compaction leaves: what is within both the number and the age."""
+    """What a compaction keeps: the rows within both the number and the age."""
 
     events: int = 50_000
     events_age_ns: int = 7 * DAY_NS
@@ -78,11 +78,11 @@ class Keep:
 
 
 class Store:
-    """The database at `path`. Raises CannotStart, the file untouched, when it is damaged or of a newer version.
+    """The database at `path`. Raises CannotStart, with the file untouched, when it is damaged or of a newer version.
 
-    Belongs to one event loop and never blocks it: changes go to the writer thread, questions to a reading one.
-    Reads see every commit that has been acknowledged. A disk that does not answer within `limit_seconds`: StoreFailed.
-    `room_bytes`: of a log that does not grow with each commit, see Writer.
+    A store belongs to one event loop and never blocks it: writes go to the writer thread, reads to a reading thread.
+    Reads see every acknowledged commit. Every call raises StoreFailed if the disk does not answer within
+    `limit_seconds`. `room_bytes`: size of a write-ahead log that need not grow with each commit, see Writer.
     """
 
     def __init__(self, path: Path, *, lock_seconds: float = 2, limit_seconds: float = 30, room_bytes: int = 0) -> None:
@@ -96,11 +96,11 @@ class Store:
 
     @property
     def flush_seconds(self) -> float:
-        """How long the newest flush to the disk took."""
+        """How long the last flush to the disk took."""
         return self._writer.flush_seconds
 
     def oldest_seq(self) -> int:
-        """The number of the oldest event that is kept; last_seq() + 1 when there is none."""
+        """The number of the oldest stored event; last_seq() + 1 if there is none."""
         return self._oldest
 
     def last_seq(self) -> int:
@@ -108,18 +108,20 @@ class Store:
         return self._last
 
     async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:
-        """Stores the change; returns its events, numbered, once they are durable (but for `ahead`).
+        """Store the transaction. Return its events, numbered, once they are durable (except for `ahead`).
 
-        `patient`: waits as long as the disk takes; for whoever tries again what was not stored.
+        `patient`: wait as long as the disk takes, for callers that would try again anyway.
 
-        Raises NameTaken, AlreadyStored (then nothing of this change is stored, others are not disturbed) or StoreFailed
-        (nothing is stored; but unless `patient`, a disk that was only slow may store it yet).
+        Raises NameTaken or AlreadyStored when the transaction conflicts (others in the same flush are stored),
+        StoreFailed when the disk does. After an error nothing is stored; only a slow disk may still store it later,
+        unless `patient`.
         """
         future = self.commit_soon(change)
         return await (future if patient else self._within_limit(future))
 
     def commit_soon(self, change: Transaction) -> asyncio.Future[tuple[Event, ...]]:
-        """`commit` without its limit. Changes are stored, and their futures resolved, in the order of the calls."""
+        """As `commit`, without the time limit. Transactions are stored, and futures resolved, in the order of the
+        calls."""
         return self._writer.submit(partial(_apply, change), self._note_events, flush=not change.ahead)
 
     async def set_meta(self, key: str, value: str) -> None:
@@ -131,11 +133,11 @@ class Store:
         return str(found[0][0]) if found else None
 
     async def load(self) -> tuple[Container, ...]:
-        """Every container whose row can be read, oldest first by row."""
+        """Return every container whose row can be read, oldest first."""
         return (await self.load_containers())[0]
 
     async def load_containers(self) -> tuple[tuple[Container, ...], tuple[Damaged, ...]]:
-        """Every container, oldest first by row; and the rows that this exitd cannot read."""
+        """Return every container, oldest first, and the rows that this exitd cannot read."""
         whole, damaged = list[Container](), list[Damaged]()
         columns = "id, namespace, name, body"
         for id, namespace, name, body in await self._rows(f"SELECT {columns} FROM containers ORDER BY rowid"):
@@ -146,7 +148,8 @@ class Store:
         return tuple(whole), tuple(damaged)
 
     async def load_execs(self) -> tuple[tuple[Exec, ...], tuple[Damaged, ...]]:
-        """Those whose end is not stored, of containers that may be gone; and the rows that this exitd cannot read."""
+        """Return the execs whose end is not stored, also of removed containers, and the rows that this exitd cannot
+        read."""
         whole, damaged = list[Exec](), list[Damaged]()
         for container, run, exec_id, body in await self._rows("SELECT container, run, exec, body FROM execs"):
             try:
@@ -157,17 +160,17 @@ class Store:
         return tuple(whole), tuple(damaged)
 
     async def load_task_execs(self) -> tuple[TaskExec, ...]:
-        """As `load_all`."""
+        """Return the execs of tasks. Unreadable rows are logged and left alone."""
         return await self.load_all(TaskExec, "task_execs")
 
     async def load_all(self, cls: type[T], table: str) -> tuple[T, ...]:
-        """Every row of a table of such facts that can be read. The others are logged, and left as they are."""
+        """Return every row of a table that can be read. The others are logged and left alone."""
         found = [self._read_or_log(cls, body) for (body,) in await self._rows(f"SELECT body FROM {table}")]
         return tuple(each for each in found if each is not None)
 
     async def newest_run_told(self, container: str) -> int:
-        """The newest run that an event of this container is of; 0 where the log has none. Reads the whole event log:
-        for a container of which nothing else says it."""
+        """Return the newest run of this container in the event log; 0 if there is none. Reads the whole log: it is
+        meant for a container about which nothing else is known."""
         query = "SELECT seq, body FROM events WHERE instr(body, ?)"
         runs = [0]
         for seq, body in await self._rows(query, container):
@@ -178,7 +181,7 @@ class Store:
         return max(runs)
 
     async def tombstones(self, words: str, *values: object) -> list[Tombstone]:
-        """Those for which the SQL expression holds, newest first; one that cannot be read is logged."""
+        """Return those for which the SQL expression holds, newest first; unreadable ones are logged."""
         found = await self._rows(f"SELECT body FROM tombstones WHERE {words} ORDER BY boot_ns DESC", *values)
         read = [self._read_or_log(Tombstone, body) for (body,) in found]
         return [each for each in read if each is not None]
@@ -196,7 +199,7 @@ class Store:
         after: Exit | None = None,
         limit: int = PAGE,
     ) -> list[Exit]:
-        """One page of the ledger by time of the end; the next one begins `after` the last exit of this one."""
+        """Return one page of the ledger, by time of the end; the next page begins `after` the last exit of this one."""
         where, values = ["1"], list[object]()
         if since_ns is not None:
             where, values = [*where, "at_ns >= ?"], [*values, since_ns]
@@ -214,62 +217,65 @@ class Store:
     async def exit_pages(
         self, since_ns: int | None = None, unknown: bool = False, id: str | None = None
     ) -> AsyncIterator[list[Exit]]:
-        """The whole ledger, a page at a time."""
+        """Yield the whole ledger, page by page."""
         page = await self.exits(since_ns, unknown, id)
         while page:
             yield page
             page = await self.exits(since_ns, unknown, id, after=page[-1])
 
     async def last_exit(self, container: str, run: int, exec_id: str = "") -> Exit | None:
-        """The stored end of this run; None: it has none, or the ledger no longer reaches back that far."""
+        """Return the stored end of this run; None if there is none, or it is no longer kept."""
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND run = ? AND exec = ?"
         found = await self._rows(query, container, run, exec_id)
         return _exit(found[0]) if found else None
 
     async def exec_exit(self, container: str, exec_id: str) -> Exit | None:
-        """The stored end of this exec, in whichever run it was; None as above."""
+        """Return the stored end of this exec, in whichever run it was; None if there is none, or it is no longer
+        kept."""
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = ? ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container, exec_id)
         return _exit(found[0]) if found else None
 
     async def newest_exit(self, container: str) -> Exit | None:
-        """The stored end of its newest run that has one; None: the ledger knows no such container."""
+        """Return the stored end of the newest run that has one; None if the ledger has no such container."""
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container)
         return _exit(found[0]) if found else None
 
     async def retained(self, reference: str, since: BootTime) -> list[Retained]:
-        """Containers that removed themselves since then, in this boot, newest first: whose id begins so, or who had the
-        name in the default namespace."""
+        """Return containers that removed themselves since then in this boot, newest first: those whose id begins with
+        the reference, or that had this name in the default namespace."""
         query = (
             "SELECT container, namespace, name, boot_ns FROM retained WHERE boot_id = ? AND boot_ns >= ? AND "
             "((namespace = 'default' AND name = ?) OR (container >= ? AND container < ?)) ORDER BY boot_ns DESC"
         )
-        span = (reference, reference + chr(sys.maxunicode))  # a range has an index, the beginning of a text has none
+        span = (reference, reference + chr(sys.maxunicode))  # a range can use the index, a prefix match cannot
         found = await self._rows(query, since.boot_id, since.ns, reference, *span)
         return [Retained(id, namespace, name, BootTime(since.boot_id, ns)) for id, namespace, name, ns in found]
 
     async def forget_retained(self, before: BootTime) -> None:
-        """Those of other boots too. Their exits stay, by their full ids."""
+        """Forget those removed before then or in other boots. Their exits stay, under their full ids."""
         statement, values = "DELETE FROM retained WHERE boot_id <> ? OR boot_ns < ?", (before.boot_id, before.ns)
         await self._write(lambda connection: connection.execute(statement, values).rowcount)
 
     async def events_after(self, seq: int, limit: int) -> list[Event]:
-        """At most `limit` kept events with numbers above `seq`, in order."""
+        """Return at most `limit` stored events with numbers above `seq`, in order."""
         found = await self._rows("SELECT seq, time_ns, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
         return [_event(row) for row in found]
 
     async def first_seq_since(self, time_ns: int) -> int | None:
-        """The number of the first kept event that is not older than this wall time."""
+        """Return the number of the first stored event that is not older than this wall time in ns; None if there is
+        none."""
         found = await self._rows("SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1", time_ns)
         return int(found[0][0]) if found else None
 
     async def compact(self, keep: Keep, now_ns: int) -> None:
-        """Deletes events and exits beyond `keep` and gives the space back, in steps that let commits pass.
+        """Delete events and exits beyond `keep` and return the space to the file system, in steps that let commits
+        pass.
 
-        The newest event stays whatever its age: it carries the numbering. Exits of existing containers stay too:
-        without them a late witness could report a run a second time. So do those that are found by name. An exec's
-        go: a container has any number of them, and what has no row is not watched.
+        The newest event stays whatever its age, since it carries the numbering. Exits of existing containers stay, too:
+        without them a late witness could report a run a second time. So do exits that can still be found by name. Exits
+        of execs are deleted: a container may have any number, and what has no row is not watched.
         """
         while await self._write(partial(_delete_events, keep, now_ns), self._note_oldest) == CHUNK:
             pass
@@ -279,9 +285,11 @@ class Store:
             pass
 
     async def close(self, limit_seconds: float = 5.0) -> bool:
-        """Stores what is queued, then lets go. False: the disk did not answer within the limit, once for each half.
+        """Store what is queued and close the database. Return False if the disk did not answer within the limit, which
+        applies to writer and reader separately.
 
-        The reader goes first: the last connection to go merges the log into the database, and only a writing one can.
+        The reader closes first: the last connection to close merges the log into the database, which needs a writing
+        one.
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
@@ -303,7 +311,7 @@ class Store:
             self._last = events[-1].seq
 
     def _note_oldest(self, deleted: int) -> None:
-        self._oldest += deleted  # the numbers have no holes
+        self._oldest += deleted  # the numbers have no gaps
 
     async def _write(
         self,
@@ -330,7 +338,7 @@ class Store:
         return await self._within_limit(future)
 
     def _ask(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """In the reading thread."""
+        """Query in the reading thread. Raises StoreFailed."""
         try:
             if self._reader is None:
                 self._reader = schema.connect_for_reading(self.path, self._lock_seconds)
@@ -355,12 +363,12 @@ class Store:
 
 
 def _text(data: bytes) -> str:
-    """A text that is no UTF-8 must not make its whole table unreadable."""
+    """Decode leniently: text that is not UTF-8 must not make its whole table unreadable."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _exit(row: tuple[Any, ...]) -> Exit:
-    """Of a line of the ledger, as far as it can be read. Its key is that of the columns: pages go by it."""
+    """Decode a ledger row as far as possible. Its key comes from the columns, since pages are ordered by it."""
     container, run, exec_id, at_ns, body = row
     key = RunKey(container, run, exec_id)
     try:
@@ -370,7 +378,7 @@ def _exit(row: tuple[Any, ...]) -> Exit:
 
 
 def _event(row: tuple[Any, ...]) -> Event:
-    """Of a line of the event log, likewise."""
+    """Decode an event row as far as possible."""
     seq, time_ns, body = row
     try:
         return codec.event_from(seq, body)
@@ -379,7 +387,7 @@ def _event(row: tuple[Any, ...]) -> Event:
 
 
 def _apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, ...]:
-    """In the writer thread, inside the change's savepoint."""
+    """Runs in the writer thread, inside the transaction's savepoint."""
     for id in change.removed:
         connection.execute("DELETE FROM containers WHERE id = ?", (id,))
         connection.execute("DELETE FROM task_execs WHERE container = ?", (id,))
@@ -405,7 +413,7 @@ def _apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, 
 
 
 def _put_container(connection: sqlite3.Connection, container: Container) -> None:
-    """Only the name can collide: a known id is an update."""
+    """Only the name can conflict: for a known id this is an update."""
     statement = (
         "INSERT INTO containers (id, namespace, name, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE "
         "SET namespace = excluded.namespace, name = excluded.name, body = excluded.body"
@@ -431,13 +439,14 @@ def _put_retained(connection: sqlite3.Connection, one: Retained) -> None:
 
 
 def _put_event(connection: sqlite3.Connection, event: Event) -> Event:
-    """SQLite numbers by highest + 1, inside the transaction: what is rolled back leaves no gap."""
+    """SQLite assigns highest + 1 inside the transaction, so a rollback leaves no gap."""
     row = connection.execute("INSERT INTO events (time_ns, body) VALUES (?, ?)", codec.event_row(event))
     return replace(event, seq=row.lastrowid or 0)
 
 
 def _delete_events(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:
-    """Deletes a chunk from the old end, never from the middle, whatever the wall clock did. Returns how many went."""
+    """Delete a chunk at the old end, never in the middle, whatever the wall clock did. Return the number of deleted
+    rows."""
     oldest, last = connection.execute("SELECT min(seq), max(seq) FROM events").fetchone()
     if oldest is None:
         return 0
@@ -462,7 +471,7 @@ def _delete_exits(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> in
 
 
 def _give_back_pages(connection: sqlite3.Connection) -> bool:
-    """Returns free pages to the file system; True while there are more."""
+    """Return free pages to the file system. Return True while there are more."""
     (before,) = connection.execute("PRAGMA freelist_count").fetchone()
     connection.execute(f"PRAGMA incremental_vacuum({CHUNK})").fetchall()
     (after,) = connection.execute("PRAGMA freelist_count").fetchone()

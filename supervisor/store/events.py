@@ -1,12 +1,12 @@
-"""The event log as its readers see it: numbered, without gaps, and never silently short.
+"""The event log as its readers see it: numbered, without gaps, and never silently incomplete.
 
-A subscriber is a cursor, not a queue: it holds the number of the last event it was shown and nothing else. What it
-reads next comes from the ring of the newest events, or from the store when it is further behind. So a subscriber that
-does not read costs no memory, and what compaction took from under it is told as `Lost`.
+A subscriber is a cursor, not a queue: all it holds is the number of the last event that it received. It reads from the
+ring of the newest events, or from the store when it is further behind. So a subscriber that does not read costs no
+memory, and if compaction deletes events that it has not read, it receives a `Lost`.
 
-Publication is strictly by number. Commits are acknowledged in the order of their numbers, but the tasks that waited for
-them run in any order, and a task that was cancelled never comes: `publish` holds back what is early, and a hole that
-stays for `gap_seconds` is filled from the store, where everything that has a number is.
+Events are published strictly by number. Commits are acknowledged in the order of their numbers, but the tasks that
+waited for them run in any order, and a cancelled task never publishes. So `publish` holds back early events, and a gap
+that stays for `gap_seconds` is filled from the store, which has every numbered event.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from supervisor.store.database import Store
 from supervisor.system.clock import Clock
 
 BATCH = 500  # events read at a time
-BOOKMARK_EVERY = 1000  # events filtered out before a bookmark says how far the reading is
+BOOKMARK_EVERY = 1000  # events filtered out before a bookmark reports the position
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Nothing up to and including `seq` was withheld, except by the filter."""
+    """Every event up to and including `seq` that passes the filter has been delivered."""
 
     seq: int
 
@@ -44,7 +44,7 @@ Item = Event | Bookmark | Lost
 
 @dataclass(frozen=True, slots=True)
 class WantedEvents:
-    """What a subscriber asked for. Times are wall time, both ends included; `follow=False` ends at `end`."""
+    """What a subscriber asked for. Times are wall time in ns, both ends included; `follow=False` ends at `end`."""
 
     filter: Filter = EVERYTHING
     since_ns: int | None = None
@@ -61,14 +61,14 @@ class WantedEvents:
 
 @dataclass(slots=True)
 class _Cursor:
-    """One subscriber's place: all events up to `seq` are dealt with, and it was told so up to `told`."""
+    """A subscriber's position: events up to `seq` are dealt with, and the subscriber knows it up to `told`."""
 
     seq: int
     told: int
 
 
 class EventLog:
-    """The ring of the newest `ring` events before the store. Belongs to one event loop; make it inside that loop."""
+    """The newest `ring` events, and the store behind them. Belongs to one event loop; make it inside that loop."""
 
     def __init__(
         self, store: Store, clock: Clock, *, ring: int = 4096, idle_seconds: float = 30.0, gap_seconds: float = 1.0
@@ -76,7 +76,7 @@ class EventLog:
         self._store = store
         self._clock = clock
         self._ring: list[Event | None] = [None] * ring
-        self._ring_first = self._last = store.last_seq()  # the ring holds what is above _ring_first
+        self._ring_first = self._last = store.last_seq()  # the ring holds the events above _ring_first
         self._held: dict[int, Event] = {}
         self._idle_seconds = idle_seconds
         self._gap_seconds = gap_seconds
@@ -93,7 +93,7 @@ class EventLog:
 
     @property
     def oldest_seq(self) -> int:
-        """The number of the oldest event that is kept."""
+        """The number of the oldest stored event."""
         return self._store.oldest_seq()
 
     @property
@@ -101,7 +101,7 @@ class EventLog:
         return len(self._wakes)
 
     def publish(self, events: Iterable[Event]) -> None:
-        """Shows numbered events, as `Store.commit` returned them, to everybody. Early and repeated ones are no harm."""
+        """Publish numbered events, as `Store.commit` returned them. They may come early or repeatedly."""
         self._held.update((event.seq, event) for event in events if event.seq > self._last)
         before = self._last
         while (event := self._held.pop(self._last + 1, None)) is not None:
@@ -122,10 +122,11 @@ class EventLog:
         until_ns: int | None = None,
         follow: bool = True,
     ) -> AsyncGenerator[Item, None]:
-        """Events from `from_seq` on (0: the oldest kept), or from the time `since_ns`, or from now on.
+        """Yield events from `from_seq` on (0: the oldest one stored), or from the time `since_ns` on, or from now on.
 
-        Without `follow` it ends at the newest event of this moment, and begins at the oldest if no beginning was given.
-        With `until_ns` it ends at that wall time. Raises Compacted (metadata oldest, newest) and BadRequest.
+        Without `follow` it ends at the newest event of this moment, and begins at the oldest unless a beginning is
+        given. With `until_ns` it ends at that wall time. Raises Compacted (metadata: oldest, newest) when the events
+        are no longer stored, BadRequest.
         """
         newest = self._last
         cursor = await self._beginning(from_seq, since_ns, newest if follow else self._store.oldest_seq() - 1)
@@ -133,7 +134,7 @@ class EventLog:
         return self._read(_Cursor(cursor, cursor), wanted)
 
     def close(self) -> None:
-        """Ends every subscription once it has been shown what is published."""
+        """End every subscription once it has received what is published."""
         self._closed = True
         if self._gap_filler is not None:
             self._gap_filler.cancel()
@@ -142,7 +143,7 @@ class EventLog:
         self._wake_all()
 
     async def _beginning(self, from_seq: int | None, since_ns: int | None, default: int) -> int:
-        """The number of the last event before the first one wanted."""
+        """Return the number of the last event before the first wanted one."""
         oldest, newest = self._store.oldest_seq(), self._store.last_seq()
         if from_seq is None:
             if since_ns is None:
@@ -175,7 +176,7 @@ class EventLog:
                 at_end = wanted.end is not None and cursor.seq >= wanted.end
                 if over or at_end:
                     break
-                if ticks != self._ticks:  # a whole interval without a word
+                if ticks != self._ticks:  # a whole interval without an item
                     ticks, cursor.told = self._ticks, cursor.seq
                     yield Bookmark(cursor.seq)
                 await wake.wait()
@@ -187,7 +188,7 @@ class EventLog:
             self._wakes.discard(wake)
 
     async def _catch_up(self, cursor: _Cursor, wanted: WantedEvents) -> AsyncGenerator[Item, None]:
-        """What is published beyond the cursor. The cursor moves before the item is shown."""
+        """Yield the published events beyond the cursor. The cursor moves before the item is yielded."""
         while cursor.seq < (goal := self._last if wanted.end is None else min(wanted.end, self._last)):
             batch = await self._next_batch(cursor.seq, goal)
             beyond = batch[0].seq if batch else goal + 1
@@ -205,7 +206,8 @@ class EventLog:
                     yield Bookmark(cursor.seq)
 
     async def _next_batch(self, seq: int, goal: int) -> list[Event]:
-        """At most BATCH published events above `seq`, up to `goal`; none: all of them have been deleted meanwhile."""
+        """Return at most BATCH published events above `seq`, up to `goal`; none if all of them have been deleted
+        since."""
         last = min(goal, seq + BATCH)
         if seq >= self._ring_first:
             ring = (self._ring[number % len(self._ring)] for number in range(seq + 1, last + 1))
@@ -217,7 +219,7 @@ class EventLog:
             self._gap_filler = asyncio.get_running_loop().create_task(self._fill_gap())
 
     async def _fill_gap(self) -> None:
-        """Whoever should have published the next event was cancelled, or takes too long."""
+        """The task that should have published the next event was cancelled, or takes too long."""
         while self._held or self._store.last_seq() > self._last:
             stuck_at = self._last
             await asyncio.sleep(self._gap_seconds)
@@ -232,7 +234,7 @@ class EventLog:
             self._ticker = asyncio.get_running_loop().call_later(self._idle_seconds, self._tick)
 
     def _tick(self) -> None:
-        """One timer for all: a timer for each would cost every subscriber something at every event."""
+        """One timer for all: with timers of their own, every subscriber would cost something at every event."""
         self._ticks += 1
         self._watch_gap()
         self._wake_all()

@@ -1,6 +1,6 @@
-"""One thread that owns the writing connection: whatever waits is committed together, with one flush for all.
+"""One thread owns the writing connection and commits all waiting changes together, with a single flush.
 
-A change that nobody has been told of need not be flushed: SQLite's log keeps it when exitd is killed, though not when
+A change that no client has learned of need not be flushed: SQLite's log keeps it when exitd is killed, though not when
 the host loses power (sqlite.org/pragma.html#pragma_synchronous, NORMAL with a write-ahead log).
 """
 
@@ -26,21 +26,21 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 BATCH = 2000  # changes per flush; beyond that the flush no longer dominates
-CHECKPOINT_ROWS = 500  # written since the last one: some 3 MB of log when each came alone. Taken when nobody waits
-CHECKPOINT_ROWS_MAX = 20 * CHECKPOINT_ROWS  # taken even when somebody waits: the log must not grow for ever
+CHECKPOINT_ROWS = 500  # written since the last one: some 3 MB of log if each came alone. Taken when no job waits
+CHECKPOINT_ROWS_MAX = 20 * CHECKPOINT_ROWS  # taken even when jobs wait: the log must not grow forever
 
-ROOM_BYTES = 4 << 20  # of log that is there from the beginning: more than what one checkpoint leaves to the next
-ROOM_SHARE = 16  # of what is free on the disk
+ROOM_BYTES = 4 << 20  # of log that exists from the beginning: more than one checkpoint leaves to the next
+ROOM_SHARE = 16  # of the free space on the disk
 PAGE_BYTES = 4096
 FILLER = "INSERT INTO meta VALUES ('log-room', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
-# The fault of the change itself, not of the disk: its neighbours in the batch go on.
+# The change itself is at fault, not the disk: the others in the batch go on.
 OWN_FAULT = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
 
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[T]):
-    """`work` runs in the writer thread inside a savepoint; `stored` follows there, once its result is on the disk."""
+    """`work` runs in the writer thread inside a savepoint; `stored` is called there once its result is on the disk."""
 
     work: Callable[[sqlite3.Connection], T]
     stored: Callable[[T], None]
@@ -52,8 +52,8 @@ class Writer:
     """The writer thread. All jobs come from one event loop, and their futures are resolved there in order."""
 
     def __init__(self, path: Path, lock_seconds: float, room_bytes: int = 0) -> None:
-        """`room_bytes`: how much of a log is made before the first job, where the disk has plenty."""
-        self.flush_seconds = 0.0  # how long the last COMMIT took: log write and fsync
+        """`room_bytes`: size of the log that is made before the first job, if the disk has much space."""
+        self.flush_seconds = 0.0  # duration of the last COMMIT: log write and fsync
         self._path = path
         self._lock_seconds = lock_seconds
         self._connection: sqlite3.Connection | None = schema.open_database(path, lock_seconds)
@@ -61,16 +61,17 @@ class Writer:
         self._room_bytes = room_bytes
         self._closed = False
         self._flushing = True  # as schema.connect leaves it
-        self._merged = 0  # of the rows this connection wrote, those a checkpoint has covered
+        self._merged = 0  # how many of the rows that this connection wrote are merged by a checkpoint
         self._thread = threading.Thread(target=self._run, name="exitd-store", daemon=True)
         threads.start(self._thread)
 
     def submit(
         self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None], *, flush: bool = True
     ) -> asyncio.Future[T]:
-        """Queues the work; the future resolves once it is durable. Cancelling the future does not undo the work.
+        """Queue the work. The future resolves once the result is durable; cancelling it does not undo the work.
 
-        Without `flush` that means: for every exitd after this one, until the host goes down."""
+        Without `flush`, durable means: for all later exitds, until the host goes down.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(StoreFailed(f"{self._path}: closed; nothing more is stored"))
@@ -79,13 +80,14 @@ class Writer:
         return future
 
     def stop(self) -> None:
-        """The last job is the newest one queued. To be called where `submit` is: nothing can slip in behind the end."""
+        """End after the jobs queued so far. Call it in the loop that calls `submit`, so that no job comes later."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
 
     def wait_ended(self, limit_seconds: float) -> bool:
-        """After `stop`: blocks until everything queued is settled. False: the disk did not answer within the limit."""
+        """Block, after `stop`, until all queued jobs are done. Return False if the disk did not answer within the
+        limit."""
         self._thread.join(limit_seconds)
         return not self._thread.is_alive()
 
@@ -100,8 +102,8 @@ class Writer:
         self._drop_connection()
 
     def _make_room(self) -> None:
-        """The log gets its length, and is begun anew. A flush of what makes a file longer takes the file system's own
-        journal with it: twice as long as a rule, and now and then ten times that."""
+        """Give the log its length, and begin it anew. Flushing a write that makes a file longer includes the file
+        system's own journal: that usually takes twice as long, and sometimes ten times."""
         connection = self._connection
         assert connection is not None
         try:
@@ -111,10 +113,10 @@ class Writer:
             connection.execute("PRAGMA synchronous=OFF")
             for number in range(self._room_bytes // PAGE_BYTES):
                 connection.execute(FILLER, (str(number),))
-            connection.execute("PRAGMA synchronous=FULL")  # before the log is written over, it is merged and flushed
+            connection.execute("PRAGMA synchronous=FULL")  # before the log is overwritten, it is merged and flushed
             connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
             self._merged = connection.total_changes
-        except (OSError, sqlite3.Error) as error:  # whatever it is, the next commit tells of it
+        except (OSError, sqlite3.Error) as error:  # whatever it is, the next commit will report it
             log.warning("no room was made for the database's log", file=str(self._path), why=str(error))
             self._drop_connection()
 
@@ -137,15 +139,15 @@ class Writer:
         except sqlite3.Error as error:
             self._drop_connection()
             outcomes = [self._failure(error) for _ in batch]
-        except Exception as error:  # one loop turn: a bug must not leave the callers waiting for ever
+        except Exception as error:  # one loop turn: after a bug the callers must not wait forever
             self._drop_connection()
             outcomes = [error for _ in batch]
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is left
             batch[0].future.get_loop().call_soon_threadsafe(_resolve, batch, outcomes)
         self._maybe_checkpoint()
 
     def _transact(self, batch: list[Job[Any]]) -> list[object]:
-        """All of the batch in one transaction. Raises sqlite3.Error: then nothing of it is stored."""
+        """Commit the batch in one transaction. Raises sqlite3.Error; then nothing of it is stored."""
         connection = self._connection
         if connection is None:
             connection = self._connection = schema.connect(self._path, self._lock_seconds)
@@ -169,7 +171,7 @@ class Writer:
             self._flushing = flushing
 
     def _drop_connection(self) -> None:
-        """Closing rolls back. A fresh connection holds no opinion from before the disk failed."""
+        """Closing rolls back. A new connection has no state from before the disk failed."""
         connection, self._connection, self._merged, self._flushing = self._connection, None, 0, True
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -195,11 +197,12 @@ class Writer:
 
 
 def _attempt(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
-    """The work's result, or its own error with nothing of it stored. Raises sqlite3.Error when the disk is at fault."""
+    """Return the work's result, or its own error with nothing of it stored. Raises sqlite3.Error when the disk
+    fails."""
     connection.execute("SAVEPOINT change")
     try:
         result = work(connection)
-    except Exception as error:  # told to the one caller it belongs to
+    except Exception as error:  # returned to the one caller that it belongs to
         if isinstance(error, sqlite3.Error) and not isinstance(error, OWN_FAULT):
             raise
         connection.execute("ROLLBACK TO change")
@@ -209,7 +212,8 @@ def _attempt(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection]
 
 
 def _attempt_alone(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
-    """The same without neighbours: the whole transaction goes, and most commits save two statements."""
+    """As `_attempt`, for a batch of one: an error rolls back the transaction, which saves most commits two
+    statements."""
     try:
         return work(connection)
     except Exception as error:
@@ -221,7 +225,7 @@ def _attempt_alone(connection: sqlite3.Connection, work: Callable[[sqlite3.Conne
 
 def _resolve(batch: list[Job[Any]], outcomes: list[object]) -> None:
     for job, outcome in zip(batch, outcomes, strict=True):
-        if job.future.done():  # its caller was cancelled meanwhile; stored is stored
+        if job.future.done():  # its caller was cancelled meanwhile; the change is stored all the same
             continue
         if isinstance(outcome, Exception):
             job.future.set_exception(outcome)

@@ -1,8 +1,8 @@
-"""What is made of a container's or an exec's row that cannot be decoded. Pure.
+"""Recovers what it can from a container's or an exec's row that cannot be decoded. Pure.
 
-Each field that can be read by itself is taken; what the columns, the ledger, the run directory and the event log say
-stands in for the rest. The outcome is an ordinary container, marked as damaged: it is watched, told of and removed like
-the others, is never started again, and nothing of it is ended before somebody asks for that.
+Each field that can be read by itself is kept; the rest comes from the columns, the ledger, the run directory and the
+event log. The result is an ordinary container, marked as damaged: it is watched, reported and removed like others, but
+it is never started again, and none of its processes is ended before a caller asks for that.
 """
 
 import re
@@ -16,8 +16,8 @@ from supervisor.store import codec
 from supervisor.store.codec import Damaged
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
-TASKS = "containerd/"  # what stands before the namespace of a task of containerd's
-NEVER_TAKEN = ("restart", "auto_remove", "restart_rules", "health")  # of a spec: what would act on a guess
+TASKS = "containerd/"  # comes before the namespace of a containerd task
+NEVER_TAKEN = ("restart", "auto_remove", "restart_rules", "health")  # fields of a spec that would act on a guess
 OF_A_RUN = ("init", "started_ns", "sandbox_run", "waits_in")
 MOST_REASONS = 3
 SHIM_PROGRAM = re.compile(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")
@@ -25,10 +25,11 @@ SHIM_PROGRAM = re.compile(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What is left of it beside its row. Runs are numbers, 0 where there is none.
+    """What exists of the container beside its row. Runs are numbers, 0 if there is none.
 
-    `init` and `shim_program` (empty: exitd's own) are of the run of the newest run directory. `run_told` is the newest
-    one in the event log, `last` the newest end of its own in the ledger, `is_pod` says that there are members of it.
+    `init` and `shim_program` (empty: exitd's own) belong to the run of the newest run directory. `run_told` is the
+    newest run in the event log, `last` the newest exit of the container itself in the ledger; `is_pod`: other
+    containers are members of it.
     """
 
     run_directory: int = 0
@@ -40,26 +41,26 @@ class Remains:
 
 
 def is_possible(row: Damaged) -> bool:
-    """Whether its id can be a container's: a path is made of it."""
+    """Return whether its id can be a container's, since a path is made of it."""
     return ID.fullmatch(row.id) is not None
 
 
 def is_possible_exec(row: Damaged) -> bool:
-    """Likewise of an exec's row: its run's number and its own id are parts of a path."""
+    """Return whether an exec's row can be one: its run's number and its own id are parts of a path."""
     return 0 < row.run < codec.MOST and ID.fullmatch(row.exec_id) is not None
 
 
 def container(row: Damaged, remains: Remains, boot_id: str) -> Container:
-    """The container that the row most probably was. `boot_id` is that of this boot."""
+    """Return the container that the row most probably was. `boot_id` is the present boot's."""
     row = replace(row, namespace=_text(row.namespace), name=_text(row.name))
     found, why = _readable(row)
     spec, why_spec = _spec(row, remains, found)
     if why_spec:
-        why.pop("spec", None)  # said field by field
+        why.pop("spec", None)  # reported field by field
     run = _run(found, remains)
     phase = _phase(found, run, remains)
     init = remains.init if remains.run_directory == run else None
-    if found.get("run", run) != run:  # the rest of the row is of an earlier run than the directory
+    if found.get("run", run) != run:  # the rest of the row is from an earlier run than the directory
         found = {name: value for name, value in found.items() if name not in OF_A_RUN}
     known: dict[str, Any] = {name: found[name] for name in ("started_ns", "sandbox_run", "waits_in") if name in found}
     return Container(
@@ -79,7 +80,7 @@ def container(row: Damaged, remains: Remains, boot_id: str) -> Container:
 
 
 def exec_(row: Damaged, init: Process | None, owner: Container, boot_id: str) -> Exec:
-    """The exec that the row most probably was. `init` is the process that its directory names."""
+    """Return the exec that the row most probably was. `init` is the process that its directory names."""
     found, why = codec.readable(Exec, row.body)
     spec = found.get("spec")
     key = RunKey(row.id, row.run, row.exec_id)
@@ -97,7 +98,7 @@ def exec_(row: Damaged, init: Process | None, owner: Container, boot_id: str) ->
 
 
 def _readable(row: Damaged) -> tuple[dict[str, object], dict[str, str]]:
-    """The fields, without the numbers that nothing can have."""
+    """Return the readable fields, without impossible numbers."""
     found, why = codec.readable(Container, row.body)
     for name, least in (("run", 1), ("created_ns", 0), ("started_ns", 0), ("sandbox_run", 0)):
         value = found.get(name)
@@ -129,20 +130,20 @@ def _spec(row: Damaged, remains: Remains, found: Mapping[str, object]) -> tuple[
 
 
 def _type_of(program: str) -> str:
-    """io.containerd.NAME.vN of containerd-shim-NAME-vN (containerd, runtime/v2/README.md)."""
+    """Return io.containerd.NAME.vN for containerd-shim-NAME-vN (containerd, runtime/v2/README.md)."""
     found = SHIM_PROGRAM.fullmatch(program.rpartition("/")[2])
     return f"io.containerd.{found[1]}.{found[2]}" if found else "io.containerd.unknown.v2"
 
 
 def _run(found: Mapping[str, object], remains: Remains) -> int:
-    """The row's word stands, unless there is a directory of a later run: that was made after something was stored."""
+    """Return the row's run, unless there is a directory of a later one, which was made after something was stored."""
     run = found.get("run")
     told = run if isinstance(run, int) else max(remains.run_told, remains.last.key.run if remains.last else 0, 1)
     return max(told, remains.run_directory)
 
 
 def _phase(found: Mapping[str, object], run: int, remains: Remains) -> Phase:
-    """Whether the run has ended, the ledger says. One that was never told of and has left nothing has not begun."""
+    """Return the phase. The ledger says whether the run has ended. A run with no event and no files has not begun."""
     phase = found.get("phase")
     if phase is Phase.REMOVING:
         return Phase.REMOVING
@@ -166,7 +167,7 @@ def _process(found: Mapping[str, object], name: str) -> Process | None:
 
 
 def _text(name: str) -> str:
-    """As it can be stored: damage may have made of it what is no UTF-8."""
+    """Return the text in a form that can be stored: after damage it may not be UTF-8."""
     return name if codec.is_text(name) else ascii(name)[1:-1]
 
 
@@ -177,7 +178,7 @@ def _words(row: Damaged, why: Mapping[str, str]) -> str:
 
 
 def pods(containers: Collection[Container], damaged: Collection[Damaged]) -> frozenset[str]:
-    """The ids that others name as their pod, damaged ones included."""
+    """Return the ids that others, damaged ones included, name as their pod."""
     whole = {c.spec.sandbox for c in containers}
     parts = {str(codec.part(codec.part(row.body, "spec"), "sandbox") or "") for row in damaged}
     return frozenset(whole | parts) - {""}

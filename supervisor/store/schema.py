@@ -1,4 +1,4 @@
-"""The database file: its tables, its version, and the refusal to touch what this exitd does not understand."""
+"""The database file: its tables, its version, and the refusal to touch files that this exitd does not understand."""
 
 import contextlib
 import os
@@ -10,10 +10,10 @@ import structlog
 from shim.undo import undone_on_failure
 from supervisor.model.errors import CannotStart
 
-APPLICATION_ID = 0x65786974  # "exit", in the file's header: tells exitd's file from any other SQLite database
+APPLICATION_ID = 0x65786974  # "exit", in the file's header: identifies exitd's file among SQLite databases
 
-# MIGRATIONS[n] makes version n + 1 out of version n. Only ever append; also an empty one, when rows get fields that an
-# exitd without them must not lose.
+# MIGRATIONS[n] makes version n + 1 out of version n. Only ever append. Append an empty one, too, when rows get fields
+# which an older exitd must not drop.
 MIGRATIONS = (
     """
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -56,11 +56,11 @@ MIGRATIONS = (
         container TEXT NOT NULL, run INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (container, run)
     ) WITHOUT ROWID;
     """,
-    # The same tables. An exitd of schema 5 would read the rows and, when it writes them back, drop what it does not
-    # know: a container's rights and seccomp profile, its runtime's root, and that an end was found late.
+    # The same tables. An exitd of schema 5 would read the rows and, when it writes them back, drop fields that it does
+    # not know: a container's rights and seccomp profile, its runtime's root, and that an end was found late.
     "",
     # The same tables. An exitd of schema 6 would drop a pod's limit of CPU time, whether a container has the groups
-    # that its image gives its user, and whether anybody saw a program executed when its start counted.
+    # that its image gives its user, and whether its program had been seen executed when its start counted.
     "",
 )
 VERSION = len(MIGRATIONS)
@@ -71,9 +71,9 @@ WAL_BYTES = 16 << 20  # the write-ahead log is cut back to this after a checkpoi
 
 
 def open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
-    """Opens or makes the database, migrates it, and returns the writing connection.
+    """Open or make the database, migrate it, and return the writing connection.
 
-    Raises CannotStart, the file unchanged, when it is damaged, not exitd's, or of a newer version.
+    Raises CannotStart, with the file unchanged, when it is damaged, not exitd's, or of a newer version.
     """
     try:
         version = _inspect(path)
@@ -92,12 +92,12 @@ def open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
 
 
 def connect(path: Path, lock_seconds: float) -> sqlite3.Connection:
-    """The writing connection to an existing file. Raises sqlite3.Error.
+    """Return the writing connection to an existing file. Raises sqlite3.Error.
 
-    FULL: a commit returns only after the log is on the disk. Checkpoints are the writer's, taken when it is idle:
-    left to SQLite they happen inside some unlucky commit.
+    FULL: a commit returns only after the log is on the disk. The writer takes checkpoints when it is idle; left to
+    SQLite, they would happen inside some commit and delay it.
     """
-    uri = f"{path.absolute().as_uri()}?mode=rw"  # never made here: a deleted database must not come back empty
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # without creating it: a deleted database must not come back empty
     connection = sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
     with undone_on_failure(connection.close):
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # has effect only before the first table, and before WAL
@@ -109,19 +109,19 @@ def connect(path: Path, lock_seconds: float) -> sqlite3.Connection:
 
 
 def connect_for_reading(path: Path, lock_seconds: float) -> sqlite3.Connection:
-    """A connection that cannot write, not even by mistake. Raises sqlite3.Error."""
+    """Return a connection that cannot write, not even by mistake. Raises sqlite3.Error."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
 
 
 def describe(error: sqlite3.Error) -> str:
-    """SQLite's symbolic name of the error, SQLITE_FULL for one; errors of the binding itself have none."""
+    """Return SQLite's symbolic name of the error, such as SQLITE_FULL, or the text of an error that has none."""
     name = getattr(error, "sqlite_errorname", None)
     return f"{name}: {error}" if name else str(error)
 
 
-# Rows of the ledger whose key has another type, and events whose number leaves none for a later or an earlier event. A
-# column of SQLite keeps a value that cannot become of the column's type as it is.
+# Ledger rows whose key has another type, and events whose number leaves none for a later or an earlier event. An SQLite
+# column keeps a value that cannot be converted to its type as it is.
 IMPOSSIBLE = {
     "exits": (
         "container, run, exec, at_ns, unknown, body",
@@ -133,7 +133,7 @@ IMPOSSIBLE = {
 
 
 def _put_aside(connection: sqlite3.Connection) -> None:
-    """Move such rows to `meta` as they are, where they stop no list and no count. Raises sqlite3.Error."""
+    """Move such rows unchanged to `meta`, where they are in no list and no count. Raises sqlite3.Error."""
     for table, (columns, which) in IMPOSSIBLE.items():
         found = connection.execute(f"SELECT {columns} FROM {table} {which} LIMIT 1").fetchone()
         if found is None:
@@ -149,9 +149,9 @@ MOVE_AWAY = "Containers were not touched. Restore a backup, or move the file awa
 
 
 def _inspect(path: Path) -> int:
-    """The schema version of the file, 0 when there is none. Looks through a read-only connection.
+    """Return the schema version of the file, 0 if there is none. Raises CannotStart.
 
-    A writing one would replay and truncate the log of a file that is perhaps not ours to change.
+    It uses a read-only connection: a writing one would replay and truncate the log of a file that may not be exitd's.
     """
     if not path.exists() or path.stat().st_size == 0:
         return 0
@@ -174,7 +174,7 @@ def _inspect(path: Path) -> int:
 
 
 def _next_step(error: sqlite3.Error) -> str:
-    """By code, without the extension in the upper bits (sqlite.org/rescode.html)."""
+    """Choose by code, without the extension in the upper bits (sqlite.org/rescode.html)."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return f"it is damaged. {MOVE_AWAY}."
@@ -186,7 +186,8 @@ def _next_step(error: sqlite3.Error) -> str:
 
 
 def _make_file(path: Path) -> None:
-    """For root's eyes alone: specs carry environments, and environments carry secrets. The -wal file inherits this."""
+    """Make it readable for root only: specs contain environments, and those contain secrets. The -wal file inherits
+    this."""
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
