@@ -1,4 +1,4 @@
-"""One client attached to a run's standard streams: pipes between it and the shim, each side held up by the other."""
+"""One client attached to a run's standard streams: pipes between it and the shim. Each side waits for the other."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ CHUNK_BYTES = 64 * 1024  # as much as a pipe holds
 
 
 class Tap:
-    """What several pipes have, in the order in which it is read. Once `limit_bytes` wait to be taken, the rest stays in
-    the pipes and holds up who writes. Belongs to the running event loop."""
+    """The data of several pipes, in the order in which it was read. Once `limit_bytes` wait to be taken, the rest stays
+    in the pipes, where it holds up the writer. Belongs to the running event loop."""
 
     def __init__(self) -> None:
         self._limit_bytes = 1
-        self._names: dict[int, str] = {}  # by read end, of those that are not at their end
+        self._names: dict[int, str] = {}  # by read end, without those that have reached their end
         self._watched: set[int] = set()
         self._queue: deque[tuple[str, bytes]] = deque()
         self._size_bytes = 0
@@ -38,14 +38,15 @@ class Tap:
         self._news = asyncio.Event()
 
     def add(self, name: str) -> int:
-        """A new pipe's write end, which the caller closes."""
+        """Add a pipe and return its write end, which the caller closes."""
         ours, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._names[ours] = name
         self._look()
         return theirs
 
     async def get(self) -> tuple[str, bytes] | None:
-        """The next data with its pipe's name; None when all pipes are at their end. Raises what `fail` was given."""
+        """Return the next data with its pipe's name; None when all pipes have ended. Raises what was passed to
+        `fail`."""
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -60,29 +61,29 @@ class Tap:
             await self._news.wait()
 
     def fail(self, error: BaseException) -> None:
-        """The next `get`, or the one that waits, raises this."""
+        """Let the next `get`, or the waiting one, raise this."""
         self._failure = error
         self._news.set()
 
     async def failure(self) -> None:
-        """Raises what `fail` is given; waits for it. For when there is nothing to get."""
+        """Wait for a `fail`, and raise what was passed to it: for when there is nothing to get."""
         while self._failure is None:
             self._news.clear()
             await self._news.wait()
         raise self._failure
 
     def widen(self, limit_bytes: int) -> None:
-        """That much may wait from now on: who writes will not wait any more."""
+        """Raise the limit, so that a writer no longer waits."""
         self._limit_bytes = limit_bytes
         self._look()
 
     def drop(self) -> None:
-        """The pipes are closed; what was read from them can still be taken."""
+        """Close the pipes; what was read from them can still be taken."""
         for fd in list(self._names):
             self._end(fd)
 
     def _look(self) -> None:
-        """The loop looks at the pipes only while there is room for what it would find."""
+        """The loop watches the pipes only while there is room for their data."""
         loop, wanted = asyncio.get_running_loop(), set(self._names if self._size_bytes < self._limit_bytes else ())
         for fd in self._watched - wanted:
             loop.remove_reader(fd)
@@ -112,24 +113,24 @@ class Tap:
 
 
 # -- one client
-#
-# The shim has the other ends for as long as the control connection lives, and closes those of the output at its end. A
-# shim that is killed is replaced; the replacement gets the same input pipe, with whatever is in it.
+
+# The shim holds the other ends as long as the control connection lives, and closes those of the output when it ends. A
+# shim that is killed is replaced; the replacement gets the same input pipe, with its contents.
 
 
-LAST_BYTES = 4 << 20  # of a run that is over, whose shim does not wait: more than it holds back for a slow client
-BEGIN_SECONDS = 5.0  # for a shim that is there to be attached to
-REPLACED_SECONDS = 15.0  # for the next one, when this one was killed
-LOOK_SECONDS = 0.05  # between two tries
-COUNT_SECONDS = 0.5  # between two looks at what was dropped
-SETTLE_SECONDS = 1.0  # for a container that does not read what a client has left behind
+LAST_BYTES = 4 << 20  # of an ended run, whose shim does not wait: more than it holds back for a slow client
+BEGIN_SECONDS = 5.0  # how long an existing shim may take to accept the client
+REPLACED_SECONDS = 15.0  # how long its replacement may take, if it was killed
+LOOK_SECONDS = 0.05  # between two attempts
+COUNT_SECONDS = 0.5  # between two checks for dropped bytes
+SETTLE_SECONDS = 1.0  # how long a container may take to read what a client has left in its input
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Who does what is asked of a terminal or of stdin: exitd-shim, or the other's shim whose streams it moves."""
+    """Who resizes a terminal or closes stdin: exitd-shim, or the foreign shim whose streams it moves."""
 
     resize: Callable[[Control, Winsize], Awaitable[None]] = Control.resize
     close_stdin: Callable[[Control], Awaitable[None]] = Control.close_stdin
@@ -140,7 +141,7 @@ class AttachTarget:
     """Whose streams: a container's run, or an exec in it. `over` returns once its end is stored."""
 
     name: str
-    directory: str  # where its shim's control socket is
+    directory: str  # with the shim's control socket
     tty: bool
     stdin: bool
     over: Callable[[], Awaitable[object]]
@@ -149,7 +150,7 @@ class AttachTarget:
 
 @dataclass(frozen=True, slots=True)
 class WantedStreams:
-    """What a client asks for. `lossless` False: what it does not read in time is dropped by the shim, and counted."""
+    """What a client asks for. If not `lossless`, the shim drops and counts what the client does not read in time."""
 
     stdin: bool = True
     stdout: bool = True
@@ -166,7 +167,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """In total so far."""
+    """The total so far."""
 
     size_bytes: int
 
@@ -175,7 +176,8 @@ Item = Output | Dropped
 
 
 class AttachSession:
-    """Attached for the length of an `async with`. One task reads `items`, another one may give input meanwhile."""
+    """A client, attached for the length of an `async with`. One task reads `items`, another may give input
+    meanwhile."""
 
     def __init__(self, target: AttachTarget, wanted: WantedStreams) -> None:
         self.tty = target.tty
@@ -192,10 +194,10 @@ class AttachSession:
         self._tap = Tap()
         self._control: Control | None = None
         self._over: asyncio.Future[object] | None = None
-        self._dropped = self._dropped_before = self._told = 0  # by all shims, by those before this one; what was said
+        self._dropped = self._dropped_before = self._told = 0  # by all shims; by earlier shims; reported to the client
 
     async def __aenter__(self) -> Self:
-        """WrongState when it has ended, ShimFailed when no shim is there; Busy."""
+        """Attach. Raises WrongState when it has ended, ShimFailed when no shim is there, Busy."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._close)
             if self.stdin:
@@ -215,7 +217,8 @@ class AttachSession:
     # -- output
 
     async def items(self) -> AsyncGenerator[Item, None]:
-        """Until the output's end, or the run's. Nothing is read before it is asked for. ShimFailed, TimedOut."""
+        """Yield output and losses until the end of the output or of the run. Nothing is read before it is asked for.
+        Raises ShimFailed, TimedOut."""
         while True:
             async for item in self._of_this_shim():
                 yield item
@@ -228,7 +231,7 @@ class AttachSession:
             log.debug("attached shim gone, waiting for the next", target=self._target.name)
             if not await self._attach_within(REPLACED_SECONDS):
                 break
-        self._drop_shim()  # with its last word
+        self._drop_shim()  # with its last message
         if self._dropped > self._told:
             yield Dropped(self._dropped)
 
@@ -247,8 +250,8 @@ class AttachSession:
                     yield Dropped(self._told)
 
     async def _ended(self) -> bool:
-        """Whether the shim has closed the output because it is at its end. One that still answers has; one that does
-        not was killed, unless the run is over."""
+        """Return whether the shim has closed the output because it has ended. A shim that still answers has; one that
+        does not was killed, unless the run has ended."""
         assert self._over is not None
         answer = asyncio.ensure_future(self._shim_answers())
         try:
@@ -267,7 +270,7 @@ class AttachSession:
         return True
 
     async def _until_lost_or_over(self) -> None:
-        """For a client that gives input only."""
+        """Wait, for a client that only gives input."""
         assert self._control is not None and self._over is not None
         lost, failed = (asyncio.ensure_future(each) for each in (self._control.lost.wait(), self._tap.failure()))
         try:
@@ -287,7 +290,7 @@ class AttachSession:
     # -- input
 
     async def write(self, data: bytes) -> None:
-        """Waits while the container does not read. Without input there is nobody to give it to."""
+        """Write input; waits while the container does not read. Does nothing if stdin is closed."""
         rest = memoryview(data)
         while self.stdin and rest:
             try:
@@ -296,7 +299,8 @@ class AttachSession:
                 await self._writable(self._input[1])
 
     async def resize(self, size: Winsize) -> None:
-        """WrongState without a terminal. Between two shims: the next one is told."""
+        """Set the terminal's size; between two shims, the next one gets it. Raises WrongState if there is no
+        terminal."""
         if not self.tty:
             raise WrongState(f"{self._target.name} has no terminal to resize")
         self._size = size
@@ -305,7 +309,7 @@ class AttachSession:
             await self._target.orders.resize(self._control, size)
 
     async def close_stdin(self) -> None:
-        """Behind what was written so far. WrongState with a terminal."""
+        """Close stdin after everything written so far. Raises WrongState if there is a terminal."""
         if self.tty:
             raise WrongState(f"{self._target.name} has a terminal, whose input is not closed; send ctrl-d")
         self._closing_stdin = True
@@ -314,14 +318,14 @@ class AttachSession:
             await self._target.orders.close_stdin(self._control)
 
     def end_input(self) -> None:
-        """The client will send no more. Only its own input ends with that."""
+        """End this client's input; the container's stdin stays open."""
         if self._input[1] >= 0:
             os.close(self._input[1])
             self._input = (self._input[0], -1)
         self.stdin = False
 
     async def settle(self) -> None:
-        """Returns once the shim has taken all input, or does not for a while."""
+        """Wait until the shim has taken all input, for SETTLE_SECONDS at most."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SETTLE_SECONDS
         while self._input[0] >= 0 and _filled(self._input[0]) and loop.time() < deadline:
@@ -329,14 +333,14 @@ class AttachSession:
             await asyncio.wait((self._over,), timeout=LOOK_SECONDS)
 
     def input_over(self, feeding: asyncio.Task[None]) -> None:
-        """Whoever gave the input has come to an end. What has gone wrong there is raised by `items`."""
+        """Note that the task which gave the input has ended. `items` raises its error, if any."""
         if not feeding.cancelled() and (error := feeding.exception()) is not None:
             self._tap.fail(error)
 
     # -- shims
 
     async def _attach_within(self, seconds: float) -> bool:
-        """False: the run is over, no shim will come."""
+        """Return False if the run has ended, so that no shim will come."""
         assert self._over is not None
         deadline = asyncio.get_running_loop().time() + seconds
         while not self._over.done():
@@ -376,7 +380,7 @@ class AttachSession:
             await self._target.orders.close_stdin(control)
 
     def _give_up_input(self) -> None:
-        """The container's stdin is closed. Who waits for room in the pipe gets it."""
+        """The container's stdin is closed: wake a writer that waits for room in the pipe."""
         self.stdin = False
         with contextlib.suppress(BlockingIOError):
             while self._input[0] >= 0 and os.read(self._input[0], CHUNK_BYTES):
@@ -412,5 +416,5 @@ class AttachSession:
 
 
 def _filled(fd: int) -> bool:
-    """Whether there is something in that pipe."""
+    """Return whether there is data in the pipe."""
     return bool(int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder))

@@ -1,9 +1,9 @@
-"""The files of one log as one: the current one, and those it was before. Read in order while they are rotated.
+"""The files of one log as one: the current one and the rotated ones, read in order even while they are rotated.
 
 PATH.2, PATH.1, PATH                  exitd-shim's rotation: each moves up by one, then PATH is made anew
 PATH.20261121-230000, PATH            the kubelet's: PATH gets the time as its ending, and is reopened later
 
-A file is known by its inode, whatever it is called meanwhile, and is held open until it has been read.
+A file is identified by its inode, whatever its name becomes, and is held open until it has been read.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from shim.undo import undone_on_failure
 from supervisor.model.errors import WrongState
 from supervisor.streams.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
 
-CHUNK_BYTES = 64 * 1024  # read at once: bounds what a fast writer makes us hold
-TURN_LINES = 512  # looked at before others have their turn
-HEAD_BYTES = 4096  # of a file's first line: by that it is known again
+CHUNK_BYTES = 64 * 1024  # read at once: bounds the memory that a fast writer can take
+TURN_LINES = 512  # handled before the event loop continues
+HEAD_BYTES = 4096  # of a file's first line, which identifies it
 
 _OLDER = re.compile(r"\.(?:([1-9][0-9]{0,2})|([0-9]{8}-[0-9]{6}))")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -52,8 +52,9 @@ class LogFile:
 
 
 def open_all(path: str) -> list[LogFile]:
-    """Every file there is, the oldest first. Opened the other way round: what is renamed meanwhile is found twice and
-    never missed. Raises OSError for what cannot be read, WrongState for a current file that is a link."""
+    """Open every file of the log, oldest first. They are opened in the opposite order, so that a file renamed meanwhile
+    is found twice rather than missed. Raises OSError when one cannot be read, WrongState when the current file is a
+    link."""
     found: dict[tuple[int, int], LogFile] = {}
 
     def close() -> None:
@@ -70,7 +71,7 @@ def open_all(path: str) -> list[LogFile]:
 
 
 def _opened(path: str) -> Iterator[LogFile]:
-    """The newest first, some of them twice. The directory is read only when the current file is open."""
+    """Yield the newest first, some twice. The directory is read only after the current file is open."""
     if file := _open(path, Named.CURRENT):
         yield file
     most, times = _older(path)
@@ -86,7 +87,7 @@ def _opened(path: str) -> Iterator[LogFile]:
 
 
 def _older(path: str) -> tuple[int, list[str]]:
-    """The highest number there is, and the times, the newest first."""
+    """Return the highest number, and the times, newest first."""
     folder, name = os.path.split(path)
     try:
         matches = [_OLDER.fullmatch(each, len(name)) for each in os.listdir(folder or ".") if each.startswith(name)]
@@ -97,7 +98,7 @@ def _older(path: str) -> tuple[int, list[str]]:
 
 
 def _open(path: str, named: Named) -> LogFile | None:
-    """None for what is not there or no plain file. WrongState where the current one is a link."""
+    """Return None if it does not exist or is no regular file. Raises WrongState when the current one is a link."""
     try:
         fd = os.open(path, _FLAGS)
     except FileNotFoundError:
@@ -116,7 +117,7 @@ def _open(path: str, named: Named) -> LogFile | None:
 
 
 class Chain:
-    """A log as far as it has been read. Follows its path: rotated, replaced, cut short, gone and back."""
+    """A log as far as it has been read. Follows its path through rotation, replacement, truncation, and recreation."""
 
     def __init__(self, path: str, read: Read) -> None:
         self._path = path
@@ -126,11 +127,11 @@ class Chain:
 
     def _begin(self) -> None:
         self._parser = Parser(self._read)
-        self._sealed = False  # the first file is complete: its successor has been written to
+        self._sealed = False  # the first file is complete: its successor has data
         self._head = b""
 
     async def skip_to(self, tail: Tail) -> None:
-        """What is read next is the tail's first line."""
+        """Continue at the tail's first line."""
         index, offset = len(self._files) - 1, self._size(-1)
         for count, (at_index, at, line) in enumerate(lines_backwards([file.fd for file in self._files])):
             wanted = tail.wants(self._read(line))
@@ -150,7 +151,8 @@ class Chain:
         return os.fstat(self._files[index].fd).st_size if self._files else 0
 
     def read(self) -> tuple[bool, list[Item]]:
-        """The next portion: whether there was any, and its entries. The end of the log is the end for now."""
+        """Read the next portion. Return whether there was any, and its entries. At the end of the log there is none for
+        now."""
         data = os.read(self._files[0].fd, CHUNK_BYTES) if self._files else b""
         if data:
             self._remember()
@@ -162,7 +164,7 @@ class Chain:
             self._head = _head(self._files[0].fd)
 
     def _moved_on(self) -> bool:
-        """At the end of the first file: is there now something else to read?"""
+        """At the end of the first file: return whether there is now something else to read."""
         if not self._files:
             self._files = open_all(self._path)
             self._begin()
@@ -179,8 +181,9 @@ class Chain:
         return True
 
     def _begins_anew(self) -> bool:
-        """It was cut short and something else written. The same first line means that a replacement shim has taken
-        back what the one before it had not finished: it comes again, byte for byte, and we wait where we are."""
+        """Return whether the file was truncated and rewritten with other contents. The same first line means that a
+        replacement shim repeats, byte for byte, what its predecessor had not finished; then reading waits at the
+        present position."""
         fd = self._files[0].fd
         if self._size(0) >= os.lseek(fd, 0, os.SEEK_CUR):
             return False
@@ -191,7 +194,7 @@ class Chain:
         return True
 
     def _newer(self) -> list[LogFile]:
-        """The files that came after those we have."""
+        """Return the files that are newer than those already open."""
         here = self._files[-1]
         try:
             there = os.stat(self._path, follow_symlinks=False)
@@ -204,7 +207,7 @@ class Chain:
         inodes = [file.inode for file in found]
         if here.inode in inodes:
             old = found[: inodes.index(here.inode) + 1]
-        else:  # it was removed, as the oldest or by hand
+        else:  # it was removed, by rotation or by hand
             old = [file for file in found if file.last_written_ns() < here.last_written_ns()]
         held = {file.inode for file in (*old, *self._files)}
         newer = [file for file in found if file.inode not in held]
@@ -219,23 +222,23 @@ class Chain:
 
 
 def _head(fd: int) -> bytes:
-    """The first line, or the beginning of a long one."""
+    """Return the first line, or the beginning of a long one."""
     line, newline, _ = os.pread(fd, HEAD_BYTES, 0).partition(b"\n")
     return line + newline
 
 
 def lines_backwards(log_fds: Sequence[int]) -> Iterator[tuple[int, int, bytes]]:
-    """Complete lines from the last to the first: in which file each is, where it begins, and its bytes without the
-    newline. No more is read than is asked for. Ends at a line that has no end."""
+    """Yield complete lines from the last to the first: the index of the file, the line's offset, and its bytes without
+    the newline. Reads no more than is asked for, and ends at a line that is too long."""
     for index in reversed(range(len(log_fds))):
         if not (yield from _backwards_in(index, log_fds[index])):
             return
 
 
 def _backwards_in(index: int, log_fd: int) -> Generator[tuple[int, int, bytes], None, bool]:
-    """Returns whether it came to the file's beginning."""
+    """Return whether it reached the beginning of the file."""
     end = os.fstat(log_fd).st_size
-    rest = b""  # the beginning of a later block: the end of the line this block ends with
+    rest = b""  # the beginning of the block read before: the end of this block's last line
     torn = True  # what follows the file's last newline is no complete line
     while end > 0:
         start = max(0, end - CHUNK_BYTES)

@@ -1,9 +1,9 @@
-"""The lines of a container's log as bytes: the CRI's format and that of json-file, parsed and chosen by time. Pure.
+"""The lines of a container's log as bytes: CRI's format and json-file, parsed and selected by time. Pure.
 
-CRI: `<RFC3339Nano> <stdout|stderr> <P|F> <payload>`. F stands for a line with its newline, P for bytes without one.
-json-file: `{"log":"<payload>","stream":"stdout","time":"<RFC3339Nano>"}`, the newline being part of the payload.
-Either way, joining the entries' data gives the container's output back byte for byte; but JSON holds characters: with
-json-file, what was no UTF-8 comes back as U+FFFD. Source: the CRI logging proposal of Kubernetes; docker's json-file.
+CRI: `<RFC3339Nano> <stdout|stderr> <P|F> <payload>`. F marks a line with its newline, P bytes without one. json-file:
+`{"log":"<payload>","stream":"stdout","time":"<RFC3339Nano>"}`; the newline is part of the payload. Joining the data of
+the entries gives the container's output byte for byte. But JSON holds characters: in json-file, bytes that are not
+UTF-8 become U+FFFD. Source: the CRI logging proposal of Kubernetes; docker's json-file.
 """
 
 import json
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from supervisor.model.values import LogDriver
 
-# Of one log line; what follows in it is skipped. A piece of 64 KiB takes 6 times that in JSON.
+# Of one log line; the rest of a longer one is skipped. A piece of 64 KiB takes up to 6 times that in JSON.
 MAX_LINE_BYTES = 512 * 1024
 
 _DATE = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)"
@@ -38,7 +38,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A line that is not of the format. `line` is its beginning, without the newline."""
+    """A line that does not have the format. `line` is its beginning, without the newline."""
 
     line: bytes
 
@@ -77,9 +77,9 @@ def _ns(seconds: int, fraction: bytes | None) -> int:
     return seconds * 1_000_000_000 + int((fraction or b"").ljust(9, b"0"))
 
 
-@lru_cache(maxsize=64)  # most lines share their second with the one before
+@lru_cache(maxsize=64)  # most lines are of the same second as the one before
 def _seconds(date: bytes, zone: bytes) -> int | None:
-    """Seconds since the epoch; None for a date that does not exist."""
+    """Return seconds since the epoch; None for a date that does not exist."""
     try:
         return int(datetime.fromisoformat((date + zone.replace(b"Z", b"+00:00")).decode()).timestamp())
     except ValueError:
@@ -87,7 +87,7 @@ def _seconds(date: bytes, zone: bytes) -> int | None:
 
 
 class Parser:
-    """Bytes of a log in any portions in, entries out. An unfinished last line waits for its rest."""
+    """Takes the bytes of a log in portions, returns entries. An unfinished last line waits for the rest."""
 
     def __init__(self, read: Read = cri, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._read = read
@@ -113,12 +113,12 @@ class Parser:
 
 
 class Window:
-    """Chooses the lines that begin at `since_ns` or later and before `until_ns`; the pieces of a line go together."""
+    """Selects the lines that begin at `since_ns` or later and before `until_ns`; the pieces of a line stay together."""
 
     def __init__(self, since_ns: int | None = None, until_ns: int | None = None) -> None:
         self._since_ns = since_ns
         self._until_ns = until_ns
-        self._taken: dict[str, bool] = {}  # by stream: whether the line that has begun and not ended is one of them
+        self._taken: dict[str, bool] = {}  # by stream: whether the line that has begun but not ended is selected
 
     def take(self, items: Iterable[Item]) -> list[Item]:
         return [item for item in items if isinstance(item, Malformed) or self._takes(item)]
@@ -139,10 +139,10 @@ class Window:
 
 
 class Stamps:
-    """Puts its time before each line, not before the further pieces of one."""
+    """Puts the time before each line, but not before further pieces of it."""
 
     def __init__(self) -> None:
-        self._begun: set[str] = set()  # streams in whose line we are
+        self._begun: set[str] = set()  # streams that are in the middle of a line
 
     def put(self, items: Iterable[Item]) -> list[Item]:
         return [item if isinstance(item, Malformed) else self._put(item) for item in items]
@@ -154,7 +154,7 @@ class Stamps:
 
 
 def stamp(time_ns: int) -> bytes:
-    """RFC 3339 in UTC, to the nanosecond."""
+    """Return the time in RFC 3339, UTC, to the nanosecond."""
     seconds, nanos = divmod(time_ns, 1_000_000_000)
     return b"%s.%09dZ" % (_date(seconds), nanos)
 
@@ -165,10 +165,10 @@ def _date(seconds: int) -> bytes:
 
 
 class Tail:
-    """Told a log's entries from the last to the first, finds where its last `lines` lines within `window` begin.
+    """Takes a log's entries from the last to the first and finds where its last `lines` lines within `window` begin.
 
-    A line that several entries make up counts once, and so does an unfinished one at the end. Where both streams write
-    pieces of lines in turn, the first line may miss its beginning.
+    A line of several entries counts once, and so does an unfinished one at the end. If both streams write pieces of
+    lines in turn, the first line may lack its beginning.
     """
 
     def __init__(self, lines: int, window: Window) -> None:
@@ -177,7 +177,7 @@ class Tail:
         self._seen = False
 
     def wants(self, item: Item) -> bool | None:
-        """Whether the part begins at this item or before it; None: this item does not matter."""
+        """Return whether the tail begins at this item or before it; None if this item does not matter."""
         if isinstance(item, Malformed) or self._window.is_after(item):
             return None
         if self._window.is_before(item):

@@ -1,4 +1,4 @@
-"""Reads a container's log: cut to its last lines, to a span of time, and followed while it grows and is rotated."""
+"""Reads a container's log: its last lines, a span of time, and new lines while it grows and is rotated."""
 
 import asyncio
 import os
@@ -16,12 +16,12 @@ from supervisor.system import inotify
 
 @dataclass(frozen=True, slots=True)
 class WantedLog:
-    """Which log, and what of it. None: everything."""
+    """Which log, and which part of it. None: everything."""
 
-    path: str  # of its current file
-    driver: LogDriver = LogDriver.CRI  # one of those that write files
+    path: str  # of the current file
+    driver: LogDriver = LogDriver.CRI  # one that writes files
     tail_lines: int | None = None
-    since_ns: int | None = None  # CLOCK_REALTIME, of the beginning of a line
+    since_ns: int | None = None  # CLOCK_REALTIME of a line's beginning
     until_ns: int | None = None
     timestamps: bool = False  # before each line
 
@@ -30,7 +30,7 @@ class WantedLog:
         return Window(self.since_ns, self.until_ns)
 
     def chooser(self) -> Callable[[list[Item]], list[Item]]:
-        """Told a log's entries in their order, gives those that are wanted, as they are wanted."""
+        """Return a function that takes a log's entries in order and returns the wanted ones in the wanted form."""
         window, stamps = self.window, Stamps() if self.timestamps else None
         return lambda items: stamps.put(window.take(items)) if stamps else window.take(items)
 
@@ -44,7 +44,7 @@ async def _opened(wanted: WantedLog) -> Chain:
 
 
 async def read(wanted: WantedLog) -> AsyncGenerator[list[Item], None]:
-    """What is in the log now, in portions; a missing file is an empty one. Raises OSError."""
+    """Yield what is in the log now, in portions; a missing file counts as empty. Raises OSError."""
     log, choose = await _opened(wanted), wanted.chooser()
     try:
         more = True
@@ -60,11 +60,11 @@ async def read(wanted: WantedLog) -> AsyncGenerator[list[Item], None]:
 async def follow(
     wanted: WantedLog, until_complete: Awaitable[object], changes: inotify.Inotify
 ) -> AsyncGenerator[list[Item], None]:
-    """Like `read`, and then what is added, until `until_complete` is done and the log has been read to its end.
+    """As `read`, and then yield what is added, until `until_complete` is done and the log has been read to its end.
 
-    A log that does not exist yet is waited for; one that was deleted is read to its end, and a new one of that name is
-    then read from its beginning. `until_complete` is cancelled when the reader goes away first; what it raises is
-    raised here. Raises OSError when the log cannot be read or watched.
+    It waits for a log that does not exist yet. A deleted log is read to its end; a new one with its name is then read
+    from the beginning. `until_complete` is cancelled if the reader ends first; its error is raised here. Raises OSError
+    when the log cannot be read or watched.
     """
     complete = asyncio.ensure_future(until_complete)
     try:
@@ -83,7 +83,7 @@ async def follow(
 
 
 async def by_then(complete: Awaitable[object], until_ns: int | None) -> None:
-    """Done when `complete` is, or at that time; what `complete` raises is raised."""
+    """Return when `complete` is done, or at that time. Raises what `complete` raises."""
     limit = asyncio.timeout(None if until_ns is None else max(0.0, (until_ns - time.time_ns()) / 1e9))
     try:
         async with limit:
@@ -109,7 +109,7 @@ async def _until(log: Chain, alarm: "_Alarm", complete: "asyncio.Future[object]"
 
 
 class _Alarm:
-    """Rings when the log may have more: it was written to, replaced, or made at last."""
+    """Rings when the log may have more: it was written to, replaced, or has been made."""
 
     _FILE = inotify.IN_MODIFY | inotify.IN_ATTRIB | inotify.IN_MOVE_SELF | inotify.IN_DELETE_SELF
     _FOLDER = inotify.IN_CREATE | inotify.IN_MOVED_TO
@@ -126,7 +126,7 @@ class _Alarm:
         try:
             folder = self._changes.watch(os.path.dirname(self._path) or ".", self._FOLDER, self._in_folder)
         except FileNotFoundError:
-            return self  # the container's directory has gone, or was never made: nothing will be written any more
+            return self  # the container's directory is gone or was never made: nothing more will be written
         self._watches.callback(folder.close)
         self._watch_file()
         return self
@@ -139,7 +139,7 @@ class _Alarm:
         try:
             self._file = self._changes.watch(self._path, self._FILE, self._changed)
         except FileNotFoundError:
-            self._file = None  # the folder will tell
+            self._file = None  # a change of the directory will ring
 
     def _forget_file(self) -> None:
         if self._file is not None:
