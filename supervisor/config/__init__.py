@@ -1,1 +1,1 @@
-"""The configuration: its file, what is in force, and how that changes."""
+"""The configuration: its file, the values in force, and how they change."""

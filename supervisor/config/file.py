@@ -1,4 +1,5 @@
-"""What a configuration file may say, and what one says: text to values with their lines. Pure but for `read_file`."""
+"""What a configuration file may contain, and what one contains: text to values with their lines. Pure but for
+`read_file`."""
 
 import difflib
 import json
@@ -18,18 +19,18 @@ from supervisor.model.values import LogDriver
 
 FILE = "/etc/exitd/config.toml"
 MOST_BYTES = 1 << 20
-MOST_SHOWN = 60  # characters of a value that is not right
+MOST_SHOWN = 60  # characters of an invalid value
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 _GLOBS = "annotations' names, in which * and ? stand for what may vary"
 _ANY = r"[^\0]+"
 _ANY_RUNTIME = ("runtimes", "*")
 
-Reader = Callable[[object], object]  # takes a value as TOML has it; raises Wrong
+Reader = Callable[[object], object]  # takes a value as TOML has it; raises WrongValue
 
 
 class WrongValue(ValueError):
-    """What a value must be."""
+    """Says what a value must be."""
 
 
 def _number(low: float, high: float) -> Reader:
@@ -84,7 +85,7 @@ def _word_of(kind: type[StrEnum]) -> Reader:
 
 
 def _size(least: int) -> Reader:
-    """Bytes, 0 or at least so many."""
+    """Bytes: 0, or at least `least`."""
 
     def read(value: object) -> int:
         try:
@@ -107,7 +108,7 @@ def _strings(what: str, pattern: str) -> Reader:
     return read
 
 
-# Each key by the table it is in; `*` stands for any runtime's name.
+# Each key with its table; `*` stands for the name of any runtime.
 KEYS: dict[str, Reader] = {
     "root": _directory,
     "state": _directory,
@@ -146,8 +147,8 @@ _TABLES: frozenset[Path] = frozenset({("runtimes",), *(path[:-1] for path in _RE
 
 
 def read_file(path: str) -> bytes | None:
-    """None where there is no such file. Raises BadConfig for one that cannot be read or that others may write: whoever
-    can, chooses what exitd runs as root."""
+    """Return the file's content, None if there is no such file. Raises BadConfig when it cannot be read, or when other
+    users may write to it: they would choose what exitd runs as root."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             found = os.fstat(file.fileno())
@@ -166,12 +167,12 @@ def read_file(path: str) -> bytes | None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A fifo that nobody writes to would hold the open up for ever."""
+    """Open without waiting: a fifo without a writer would block forever."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse(data: bytes, file: str) -> Values:
-    """What the file gives. Raises BadConfig with all that is wrong, each with its line."""
+    """Return the values in the file. Raises BadConfig, which lists every mistake with its line."""
     try:
         document = tomllines.parse(data)
     except tomllines.NotToml as error:
@@ -185,7 +186,7 @@ def parse(data: bytes, file: str) -> Values:
 
 
 class _Reading:
-    """One file being read: what is right in it, and what is not."""
+    """One file being read: its valid values, and its mistakes."""
 
     def __init__(self, document: tomllines.Document, file: str) -> None:
         self._lines = document.lines
@@ -236,7 +237,7 @@ def _pattern(path: Path) -> Path:
 
 
 def _nearest(path: Path) -> str:
-    """What may have been meant: that name elsewhere, a similar one beside it or elsewhere; else what there is."""
+    """Suggest a key: that name in another table, a similar name here or elsewhere; else list the keys of this table."""
     known = sorted({*_READERS, *_TABLES} - {(), _ANY_RUNTIME})
     table = _pattern(path)[:-1]
     beside = [each[-1] for each in known if each[:-1] == table]

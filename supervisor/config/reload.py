@@ -1,4 +1,4 @@
-"""The configuration of the moment: read at the start, and again at SIGHUP and whenever its file changes."""
+"""The present configuration: read at the start, at SIGHUP, and whenever its file changes."""
 
 import asyncio
 import signal
@@ -21,11 +21,11 @@ log = structlog.get_logger(__name__)
 
 
 class Configuration:
-    """What is in force. A file that cannot be used changes nothing."""
+    """The values in force. An invalid file changes nothing."""
 
     def __init__(self, path: str, *, required: bool, given: Values) -> None:
-        """`given`, flags and variables, goes before what the file says. Raises BadConfig; also for a file that is
-        required and not there."""
+        """`given`: flags and variables, which override the file. Raises BadConfig, also when the file is required but
+        missing."""
         self.path = path
         self._given = given
         data = file.read_file(path)
@@ -33,7 +33,7 @@ class Configuration:
             raise BadConfig(f"{path}: no such file; without --config exitd reads {file.FILE}, if that is there")
         self.values = config.in_force(given, file.parse(data or b"", path))
         self._config = config.config_of(self.values)
-        self.seen: bytes | str | None = data  # what the file held, or why it could not be read
+        self.seen: bytes | str | None = data  # what the file contained, or why it could not be read
         self._is_of_file = data is not None
 
     def now(self) -> Config:
@@ -43,8 +43,8 @@ class Configuration:
         return config.settings(self.values)
 
     def take(self, data: bytes | None) -> tuple[list[str], tuple[str, ...]]:
-        """Puts the file's new content in force. Returns the names of what changed, and a sentence for each value that
-        cannot change now. BadConfig, and all stays as it is."""
+        """Put the file's new content in force. Return the names of the changed values, and a sentence for each value
+        that cannot change now. Raises BadConfig; then nothing changes."""
         if data is None and not self._is_of_file:
             return [], ()
         if data is None:
@@ -57,7 +57,7 @@ class Configuration:
 
 
 class Reloads:
-    """Follows the file from its construction on; SIGHUP is no end of the process from then on, but a request."""
+    """Follows the file once it is made. From then on SIGHUP does not end the process, but asks for a reload."""
 
     def __init__(self, configuration: Configuration, inotify: Inotify) -> None:
         self._configuration = configuration
@@ -72,7 +72,7 @@ class Reloads:
         self._woken.set()
 
     async def forever(self) -> None:
-        """The first look comes before any change is told: the file may have changed since it was read."""
+        """Look once before waiting for changes: the file may have changed since it was read."""
         try:
             while True:
                 self._woken.clear()
@@ -93,7 +93,7 @@ class Reloads:
             self._blind = True
 
     async def look(self, *, asked: bool) -> None:
-        """One reading. Without being asked, a content that has been seen before is none."""
+        """Read the file once. Unless `asked`, content that has been seen before is ignored."""
         if asked:
             await _tell(systemd.reloading)
         found = await self._read()
@@ -116,7 +116,7 @@ class Reloads:
             return f"{path}: its file system gave no answer in {READ_SECONDS:g} s"
 
     def _put_in_force(self, found: bytes | str | None) -> str:
-        """Returns one line for the service manager."""
+        """Return one line for the service manager."""
         try:
             if isinstance(found, str):
                 raise BadConfig(found)
@@ -133,5 +133,5 @@ class Reloads:
 
 
 async def _tell(what: Callable[[], bool]) -> None:
-    """In a thread: a service manager that does not read holds up nobody else."""
+    """Notify in a thread, so that a service manager which does not read holds up nothing else."""
     await asyncio.to_thread(what)

@@ -1,7 +1,7 @@
-"""The configuration in force, and where each value of it is from. Pure.
+"""The configuration in force, and where each value comes from. Pure.
 
-The origin of a value is a flag, a variable, a line of the file, or none: then it is the default. A flag goes before a
-variable, that before the file.
+A value comes from a flag, a variable, or a line of the file; without any of them it is the default. A flag overrides a
+variable, which overrides the file.
 """
 
 import json
@@ -19,7 +19,7 @@ DEFAULT, FLAG = "default", "flag"
 SHIM_V2_PROGRAM = re.compile(r"containerd-shim-(?P<name>[A-Za-z0-9_-]+)-(?P<version>v[0-9]+)")
 SHIM_V2 = re.compile(r"io\.containerd\.[a-z0-9-]+\.v[0-9]+")
 
-_CREATE_FACTOR = 4  # a create may have a virtual machine to boot
+_CREATE_FACTOR = 4  # a create may boot a virtual machine
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -30,7 +30,7 @@ class CgroupDriver(StrEnum):
 
 
 class KernelWitness(StrEnum):
-    """How the kernel is asked for an end that nobody else has seen."""
+    """Which way the kernel reports an end that no other witness has seen."""
 
     AUTO = "auto"
     PIDFD = "pidfd"
@@ -40,62 +40,62 @@ class KernelWitness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What things may take."""
+    """Limits of time and size."""
 
     runtime_seconds: float = 30.0  # a runtime command
-    create_seconds: float = 120.0  # a runtime's create; four times runtime_seconds where only that is set
+    create_seconds: float = 120.0  # a runtime's create; default: four times runtime_seconds
     reconcile_seconds: float = 30.0  # between two rounds
-    restart_max_seconds: float = 60.0  # before a restart; the wait begins with 0.1 and doubles each time
+    restart_max_seconds: float = 60.0  # before a restart; the delay begins with 0.1 and doubles each time
     restart_reset_seconds: float = 10.0  # after a run of this length it begins anew
-    scratch_mib: int = 512  # what one container may write over its image
+    scratch_mib: int = 512  # what one container may write on top of its image
     scratch_files: int = 262_144
-    image_gib: int = 64  # what one image may unpack to
+    image_gib: int = 64  # unpacked size of one image
     image_files: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept: within both the number and the age."""
+    """What is kept: the rows within both the number and the age."""
 
     events: int = 50_000
     events_days: float = 7.0
     exits: int = 100_000
     exits_days: float = 90.0
-    exit_seconds: float = 300.0  # how long the exit of a container that removed itself is still found by its name
+    exit_seconds: float = 300.0  # how long the exit of a container that removed itself can be found by name
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeEntry:
-    """A runtime by name. Without a path it is looked for on PATH; with a runtime_type it is a shim v2 binary's."""
+    """A runtime by name. Without a path it is searched on PATH; with a runtime_type it is a shim v2 binary."""
 
     name: str
     path: str = ""
     runtime_type: str = ""
     options: tuple[str, ...] = ()  # arguments before the runtime's command
-    pod_annotations: tuple[str, ...] = ()  # globs: what it gets to see of a pause container's and of members'
-    container_annotations: tuple[str, ...] = ()  # likewise of members' and single containers'
+    pod_annotations: tuple[str, ...] = ()  # globs: which annotations of pause containers and members it gets
+    container_annotations: tuple[str, ...] = ()  # globs: which annotations of members and single containers it gets
     handlers: tuple[str, ...] = ()  # other names for it
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything in force."""
+    """Every value in force."""
 
     root: str = "/var/lib/exitd"
     state: str = "/run/exitd"
     default_runtime: str = "runc"
     cgroup_driver: CgroupDriver = CgroupDriver.AUTO
     kernel_witness: KernelWitness = KernelWitness.AUTO
-    log_driver: LogDriver = LogDriver.CRI  # of containers that name none; so with the two below
-    log_max_size: int = 0  # bytes; a log file that would grow beyond is rotated first; 0: never
-    log_max_files: int = 5  # kept then, the current one included
+    log_driver: LogDriver = LogDriver.CRI  # for containers that name none; so are the next two
+    log_max_size: int = 0  # bytes; a log file is rotated before it grows larger; 0: never
+    log_max_files: int = 5  # kept when rotating, with the current one
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     runtimes: tuple[RuntimeEntry, ...] = ()
 
     def runtime(self, name: str) -> RuntimeEntry:
-        """By its name or one of its handlers; the default one for an empty name. A name that has no entry is a plain
-        runtime of that name, or at that path."""
+        """Return the runtime with this name or handler; the default one for an empty name. A name without an entry is a
+        plain runtime of that name, or at that path."""
         wanted = name or self.default_runtime
         for each in self.runtimes:
             if wanted == each.name or wanted in each.handlers:
@@ -106,19 +106,19 @@ class Config:
 
 
 def _type_by(name: str) -> str:
-    """A name of this form is a type by itself."""
+    """A name of this form is a type itself."""
     return name if SHIM_V2.fullmatch(name) else ""
 
 
 def type_at(path: str) -> str:
-    """The type of the shim v2 binary at a path, by its file's name; empty for an OCI runtime."""
+    """Return the type of the shim v2 binary at a path, by its file name; empty for an OCI runtime."""
     found = SHIM_V2_PROGRAM.fullmatch(path.rpartition("/")[2])
     return f"io.containerd.{found['name']}.{found['version']}" if found is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value and where it is from: `flag`, `default`, a variable's name, or file:line."""
+    """One value and its origin: `flag`, `default`, a variable's name, or file:line."""
 
     value: object
     origin: str
@@ -131,16 +131,16 @@ PLAIN: tuple[Path, ...] = (  # everything but the runtimes
     *((each.name,) for each in fields(Config) if each.name not in (*TABLES, "runtimes")),
     *((table, each.name) for table, kind in TABLES.items() for each in fields(kind)),
 )
-FIXED = frozenset(  # while exitd runs
+FIXED = frozenset(  # cannot change while exitd runs
     {("root",), ("state",), ("kernel_witness",), ("limits", "image_gib"), ("limits", "image_files")}
 )
 
 
-# -- from values to what is in force
+# -- from values to the configuration in force
 
 
 def in_force(*layers: Mapping[Path, Given]) -> Values:
-    """Of each key the first layer's that gives it, else its default."""
+    """Return for each key the value of the first layer that has one, else its default."""
     found: Values = {}
     for layer in layers:
         for path, given in layer.items():
@@ -162,7 +162,8 @@ def default_of(path: Path) -> object:
 
 
 def held(running: Values, new: Values) -> tuple[Values, tuple[str, ...]]:
-    """The new values but for those that cannot change while exitd runs, and a sentence for each that would have."""
+    """Return the new values, with those unchanged that cannot change while exitd runs, and a sentence for each of
+    these."""
     kept, words = dict(new), []
     for path in (path for path in PLAIN if path in FIXED):
         if new[path].value != running[path].value:
@@ -175,7 +176,7 @@ def held(running: Values, new: Values) -> tuple[Values, tuple[str, ...]]:
 
 
 def config_of(values: Values) -> Config:
-    """`values` has every key, as `in_force` gives them."""
+    """Build the configuration. `values` has every key, as `in_force` returns them."""
     plain = {path: values[path].value for path in PLAIN}
     top: dict[str, Any] = {path[0]: value for path, value in plain.items() if len(path) == 1}
     return Config(
@@ -198,7 +199,7 @@ def _runtimes(values: Values) -> Iterator[RuntimeEntry]:
 
 
 def settings(values: Values) -> tuple[Setting, ...]:
-    """For people: plain keys in the order of the table above, then the runtimes'."""
+    """Return the settings for display: plain keys in the order of the table above, then the runtimes'."""
     runtimes = sorted(path for path in values if path[0] == "runtimes")
     return tuple(_setting(path, values[path]) for path in (*PLAIN, *runtimes))
 
@@ -214,12 +215,12 @@ def shown(value: object) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """As TOML writes it."""
+    """Return the key as TOML writes it."""
     return ".".join(part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in path)
 
 
 def changed(before: Values, after: Values) -> list[str]:
-    """The names of the keys whose values differ."""
+    """Return the names of the keys whose values differ."""
     paths = [*before, *(path for path in after if path not in before)]
     return [shown_path(path) for path in paths if _value(before, path) != _value(after, path)]
 

@@ -1,7 +1,7 @@
-"""TOML with its lines: what a text says, and in which line it says it. Pure.
+"""TOML with line numbers: what a text says, and on which line. Pure.
 
-tomllib tells no lines. A statement of TOML (a header, a key with its value) is whole as soon as tomllib takes it alone,
-so it is tomllib itself that finds where the statements are. https://toml.io/en/v1.0.0
+tomllib gives no line numbers. A statement of TOML (a header, or a key with its value) is complete as soon as tomllib
+accepts it alone, so tomllib itself is used to find the statements. https://toml.io/en/v1.0.0
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import cast
 Path = tuple[str, ...]  # from the outermost table inwards
 Table = dict[str, object]
 
-_CLOSING = ("]", "}", '"""', "'''")  # one of them is in the last line of whatever has several lines
+_CLOSING = ("]", "}", '"""', "'''")  # the last line of a statement with several lines has one of them
 _POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -27,7 +27,7 @@ class NotToml(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`lines`: where each table and each key is mentioned first."""
+    """`lines`: the first line that mentions each table and each key."""
 
     values: Table
     lines: dict[Path, int]
@@ -40,7 +40,7 @@ def parse(data: bytes) -> Document:
         values = cast(Table, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(error, text) from error
-    except (ValueError, RecursionError) as error:  # a number beyond Python's limit; lists in lists in lists
+    except (ValueError, RecursionError) as error:  # a number beyond Python's limit; too deeply nested lists
         raise NotToml(str(error), _line_that_fails(text)) from error
     return Document(values, _lines(text))
 
@@ -53,7 +53,8 @@ def _decoded(data: bytes) -> str:
 
 
 def _not_toml(error: tomllib.TOMLDecodeError, text: str) -> NotToml:
-    """Up to Python 3.13 the position is in tomllib's words alone; where it is not, the end of the text is meant."""
+    """Return the error with its line. Up to Python 3.13 the position is only in tomllib's message; without one, the end
+    of the text is meant."""
     words = str(error)
     found = _POSITION.search(words)
     line = int(found[1]) if found and found[1] else text.rstrip("\n").count("\n") + 1
@@ -85,7 +86,7 @@ def _lines(text: str) -> dict[Path, int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int, Table]]:
-    """The line each begins in, how many lines it has, and what it says by itself; for a text that is TOML."""
+    """Yield the first line of each statement, its number of lines, and its content. The text must be TOML."""
     lines = text.split("\n")
     at = 0
     while at < len(lines):
@@ -99,7 +100,7 @@ def _statements(text: str) -> Iterator[tuple[int, int, Table]]:
 
 
 def _alone(statement: str, *, is_last: bool) -> Table | None:
-    """None for one that is not whole yet."""
+    """Return None if the statement is not complete yet."""
     try:
         return cast(Table, tomllib.loads(statement))
     except tomllib.TOMLDecodeError:
@@ -109,7 +110,7 @@ def _alone(statement: str, *, is_last: bool) -> Table | None:
 
 
 def _paths(table: Table, above: Path) -> Iterator[Path]:
-    """Everything in it, tables before what is in them. Of a list only the list itself."""
+    """Yield every path in the table, tables before their contents. Of a list only the list itself."""
     for name, value in table.items():
         yield (*above, name)
         if isinstance(value, dict):
