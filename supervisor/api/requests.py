@@ -35,14 +35,14 @@ _USER = re.compile(r"[^:\s/]+(:[^:\s/]+)?")
 
 
 def spec_of(message: pb.ContainerSpec) -> Spec:
-    """The checked spec. An empty name and an empty runtime stay empty: the node gives them; so do, with an image, cwd
-    and stop signal (0), which are the image's then. Raises BadRequest."""
+    """The checked spec. What `engine/admission.py` settles stays open: name, runtime, network, cwd and stop signal (0)
+    are empty unless they are given. Raises BadRequest."""
     refuse_nul(message)
     return Spec(
         name=matching("name", message.name, _NAME, _NAME.pattern),
         args=_args(message),
         env=env_of(message.env),
-        cwd=absolute("cwd", message.cwd) or ("" if message.image else "/"),
+        cwd=absolute("cwd", message.cwd),
         user=user_of(message.user),
         rootfs=_one_root(message).rootfs,
         bundle=message.bundle,
@@ -51,7 +51,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         annotations=_pairs("annotations", message.annotations),
         restart=restart.parse(message.restart, auto_remove=message.auto_remove),
         auto_remove=message.auto_remove,
-        stop_signal=_stop_signal(message),
+        stop_signal=signal_of(message.stop_signal, "stop_signal") if message.stop_signal else 0,
         stop_timeout_seconds=message.stop_timeout_seconds if message.HasField("stop_timeout_seconds") else 10,
         network=one_of("network", message.network, _NETWORKS),
         labels=_pairs("labels", message.labels),
@@ -208,13 +208,6 @@ def within(field: str, size_bytes: int, most_bytes: int) -> None:
     """Raises BadRequest for more."""
     if size_bytes > most_bytes:
         raise BadRequest(f"{field}: {size_bytes} bytes: at most {most_bytes} are allowed", field=field)
-
-
-def _stop_signal(message: pb.ContainerSpec) -> int:
-    """0: what the image says."""
-    if message.image and not message.stop_signal:
-        return 0
-    return signal_of(message.stop_signal or "SIGTERM", "stop_signal")
 
 
 def env_of(env: Sequence[str]) -> tuple[str, ...]:

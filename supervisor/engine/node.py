@@ -450,6 +450,8 @@ class Node:
         with contextlib.suppress(WrongState):
             await self.manager.of(container).kill_process(container, lifecycle.SIGKILL)
 
+    # -- the end of a run
+
     def hold(self, container_id: str) -> None:
         """Exits of this container wait until `release`."""
         self._held.setdefault(container_id, asyncio.get_running_loop().create_future())
@@ -484,14 +486,6 @@ class Node:
     def memory_kills_seen(self, key: RunKey, kills: int) -> None:
         self.spawn(self._tell_oom(key, kills))
 
-    def silence_seen(self, key: RunKey, silent: bool) -> None:
-        """The event is stored, however long the store refuses."""
-        container = self.containers.get(key.container)
-        if container is not None and container.run == key.run:
-            kind = "unresponsive" if silent else "responsive"
-            (event,) = lifecycle.events(container, self.moment(), kind, run=str(key.run))
-            self.spawn(insist(lambda: self.note(event), "an event", key.container))
-
     async def _tell_oom(self, key: RunKey, kills: int) -> None:
         """What cannot be stored now is told by the next round of the reconcile loop, or with the exit."""
         container = self.containers.get(key.container)
@@ -499,6 +493,14 @@ class Node:
             with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
                 seen = lifecycle.OomSeen(key.run, kills, is_init_seen=self.manager.of(container).sees_init(container))
                 await self.apply(key.container, seen, patient=True)
+
+    def silence_seen(self, key: RunKey, silent: bool) -> None:
+        """The event is stored, however long the store refuses."""
+        container = self.containers.get(key.container)
+        if container is not None and container.run == key.run:
+            kind = "unresponsive" if silent else "responsive"
+            (event,) = lifecycle.events(container, self.moment(), kind, run=str(key.run))
+            self.spawn(insist(lambda: self.note(event), "an event", key.container))
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
         """Stores an end, however long the store refuses; nobody is told before. A second witness of it is no news."""

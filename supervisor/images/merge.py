@@ -29,7 +29,12 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
     """
     if found is None:
         return replace(
-            spec, args=ImageDefaults().args(spec.args, spec.entrypoint), entrypoint=(), health=_health(spec, None)
+            spec,
+            args=ImageDefaults().args(spec.args, spec.entrypoint),
+            entrypoint=(),
+            cwd=spec.cwd or "/",
+            stop_signal=spec.stop_signal or DEFAULT_STOP_SIGNAL,
+            health=_health(spec, None),
         )
     config = found.config
     args = config.args(spec.args, spec.entrypoint)

@@ -1,4 +1,4 @@
-"""What a request leaves to its image stays open; without an image it has the usual values."""
+"""What a request leaves to its image stays open."""
 
 import pytest
 
@@ -17,11 +17,6 @@ def test_with_an_image_what_is_not_said_is_left_to_it() -> None:
 def test_what_is_said_counts_even_if_it_is_the_usual_value() -> None:
     spec = spec_of(pb.ContainerSpec(image="busybox", cwd="/", stop_signal="SIGTERM", entrypoint=["sh", "-c"]))
     assert (spec.cwd, spec.stop_signal, spec.entrypoint) == ("/", 15, ("sh", "-c"))
-
-
-def test_without_an_image_nothing_stays_open() -> None:
-    spec = spec_of(pb.ContainerSpec(rootfs="/", args=["true"]))
-    assert (spec.cwd, spec.stop_signal) == ("/", 15)
 
 
 @pytest.mark.parametrize(

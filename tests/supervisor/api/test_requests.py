@@ -23,8 +23,9 @@ def spec(**fields: object) -> pb.ContainerSpec:
     return pb.ContainerSpec(**(given | fields))  # type: ignore[arg-type]  # any field, that is the point
 
 
-def test_a_small_spec_gets_the_defaults() -> None:
-    small = Spec(name="web", args=("sleep", "1"), rootfs="/", runtime="", network="", log=LEFT_OPEN)
+def test_a_small_spec_gets_the_defaults_that_need_nothing_but_the_request() -> None:
+    left_open = {"runtime": "", "network": "", "cwd": "", "stop_signal": 0}
+    small = Spec(name="web", args=("sleep", "1"), rootfs="/", log=LEFT_OPEN, **left_open)  # type: ignore[arg-type]
     assert requests.spec_of(spec()) == replace(
         small, security=Security(seccomp="builtin"), rights=Rights(pids_limit=2048)
     )

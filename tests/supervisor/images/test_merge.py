@@ -48,6 +48,13 @@ def test_without_an_image_the_callers_entrypoint_stands_before_the_command() -> 
     assert complete(Spec("n", args=("a",), entrypoint=("",), rootfs="/")).args == ("a",)
 
 
+def test_without_an_image_what_was_left_open_is_as_usual_and_what_was_given_stays() -> None:
+    spec = complete(Spec("n", args=("a",), rootfs="/", cwd="", stop_signal=0))
+    assert (spec.cwd, spec.stop_signal) == ("/", 15)
+    spec = complete(Spec("n", args=("a",), rootfs="/", cwd="/w", stop_signal=2))
+    assert (spec.cwd, spec.stop_signal) == ("/w", 2)
+
+
 @pytest.mark.parametrize(
     "config", [ImageDefaults(), ImageDefaults(cmd=("",)), ImageDefaults(entrypoint=("",), cmd=("a",))]
 )
