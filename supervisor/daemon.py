@@ -36,19 +36,14 @@ from supervisor.containerd import adapter
 from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd
-from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
-from supervisor.engine.execops import ExecOperations
 from supervisor.engine.foundlings import Foundlings
-from supervisor.engine.health_checks import Prober, Probing
 from supervisor.engine.imagedesk import ImageDesk, pause_root
-from supervisor.engine.ledger import Ledger
 from supervisor.engine.node import Node
-from supervisor.engine.operations import Operations, Settings
-from supervisor.engine.pods import PodKeeper, PodOperations
+from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
+from supervisor.engine.services import services_over
 from supervisor.engine.streamdesk import StreamDesk
-from supervisor.engine.views import Views
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
@@ -271,18 +266,12 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(desk.close)
         about = partial(_info, configuration, node, keeper, evidence, kernel)
         admission = Admission(node.containers, desk, settings.now)
-        ending = Ending(node, manager, execs)
-        prober = Prober(node, Probing(node, execs).run, ending.by_policy)
-        stack.callback(prober.close)
-        views = Views(node, manager, execs, settings.root, settings.state)
-        ledger = Ledger(store, clock, lambda: settings.now().retention)
-        operations = Operations(node, manager, admission, ending, prober, views, ledger, about)
-        pods = PodOperations(node, operations, views, ledger)
-        exec_calls = ExecOperations(node.containers, store, execs, ledger)
-        pod_keeper = PodKeeper(node, operations, ending)
+        services = services_over(node, manager, execs, admission, settings, about)
+        stack.callback(services.prober.close)
         asides = adapter.Asides()
-        task_execs = TaskExecs(node, exec_calls, execs, asides)
-        node.join(adapter.Tasks(node, task_execs, settings.state, asides), execs, pod_keeper, prober, desk)
+        task_execs = TaskExecs(node, services.execs, execs, asides)
+        tasks = adapter.Tasks(node, task_execs, settings.state, asides)
+        node.join(tasks, execs, services.pod_keeper, services.prober, desk)
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
         await execs.load(settings.state)
@@ -293,24 +282,23 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
         )
         reloads = Reloads(configuration, inotify)
-        streams = StreamDesk(node, settings.state, exec_calls.target, manager.orders)
+        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders)
         watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
         methods = methods_of(
-            ContainerDoors(operations, pods, exec_calls, streams),
-            RecordDoors(operations, inotify),
-            PodDoors(pods),
+            ContainerDoors(services.containers, services.pods, services.execs, streams),
+            RecordDoors(services.containers, inotify),
+            PodDoors(services.pods),
             ImageDoors(desk),
             StreamDoors(streams),
             WatchDoors(watches),
         )
-        engine = (node, manager, operations, ending, execs)
-        parts = adapter.AdapterParts(*engine, task_execs, streams, settings.state, asides)
+        parts = adapter.AdapterParts(node, manager, services, execs, task_execs, streams, settings.state, asides)
         await adapter.serve(stack, parts, inotify)
         await _serve_api(stack, settings, node, methods, health, ttrpc=passed.get("ttrpc"))
-        pod_keeper.look_at_all()
-        node.spawn(pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
+        services.pod_keeper.look_at_all()
+        node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(node, settings.state)

@@ -14,10 +14,9 @@ from supervisor.containerd.callers import Caller
 from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.tasks import STOPPED, Op, TaskLook, check, look
 from supervisor.engine.containers import exit_of, is_over
-from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
 from supervisor.engine.node import GONE_SECONDS, Node
-from supervisor.engine.operations import Operations
+from supervisor.engine.services import EngineServices
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
@@ -37,8 +36,7 @@ class AdapterParts:
 
     node: Node
     manager: ContainerRuntimes
-    operations: Operations
-    ending: Ending
+    services: EngineServices
     execs: Execs
     task_execs: TaskExecs
     streams: StreamDesk
@@ -52,8 +50,8 @@ class TaskService:
     def __init__(self, parts: AdapterParts) -> None:
         self._node = parts.node
         self._manager = parts.manager
-        self._operations = parts.operations
-        self._ending = parts.ending
+        self._operations = parts.services.containers
+        self._ending = parts.services.ending
         self._live = parts.execs
         self._streams = parts.streams
         self._state = parts.state

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.engine import ending
+from supervisor.engine.services import EngineServices
 from supervisor.model.errors import NoSuchContainer, NoSuchExec, WrongState
 from supervisor.model.lifecycle import StartAsked, Started
 from supervisor.model.values import Exited, Phase, Reason, RunKey, Signaled
-from tests.supervisor.engine.callers import Calls, calls_of
+from tests.supervisor.engine.callers import services_of
 from tests.supervisor.engine.test_operations import Admits
 from tests.supervisor.exec_fakes import SPEC, WEB, ExecWorld, at_once, exec_world, settled
 from tests.supervisor.fakes import hasty, in_loop, until
@@ -21,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("at_once")
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[tuple[ExecWorld, Calls]]:
+async def serving(directory: Path) -> AsyncIterator[tuple[ExecWorld, EngineServices]]:
     async with exec_world(directory) as x:
-        o = calls_of(x.w, Admits(), x.execs)
+        o = services_of(x.w, Admits(), x.execs)
         x.id = await x.w.running(WEB)
         yield x, o
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.config.settings import Config, Retention
 from supervisor.model.errors import AmbiguousId, NoSuchContainer
 from supervisor.model.values import Exit, Exited, Spec
-from tests.supervisor.engine.callers import Times, calls_of
+from tests.supervisor.engine.callers import services_of
 from tests.supervisor.engine.test_operations import Admits
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
@@ -26,8 +27,11 @@ class Serving:
 
     def __init__(self, w: World) -> None:
         self.world = w
-        self.times = Times()
-        self.ask = calls_of(w, Admits(), times=self.times).containers
+        self.seconds = 300.0
+        self.ask = services_of(w, Admits(), config=self._config).containers
+
+    def _config(self) -> Config:
+        return Config(retention=Retention(exit_seconds=self.seconds))
 
     async def gone(self, code: int, spec: Spec = SHORT, id: str = "") -> str:
         """A container that ran, ended and is no more."""
@@ -91,7 +95,7 @@ async def test_the_next_holder_of_the_name_is_meant_as_soon_as_there_is_one(tmp_
 async def test_after_the_retention_only_the_full_id_is_left(tmp_path: Path) -> None:
     async with serving(tmp_path) as s:
         id = await s.gone(7)
-        s.times.exit_seconds = 0.0
+        s.seconds = 0.0
         for reference in ("web", id[:12]):
             with pytest.raises(NoSuchContainer, match=reference):
                 await s.code(reference)

@@ -14,7 +14,7 @@ from supervisor.model.errors import NoSuchContainer, RuntimeFailed, TimedOut, Wr
 from supervisor.model.restart import Backoff
 from supervisor.model.values import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
 from supervisor.store.events import Bookmark
-from tests.supervisor.engine.callers import calls_of
+from tests.supervisor.engine.callers import services_of
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import USER
 
@@ -35,7 +35,7 @@ class Admits:
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, Operations]]:
     async with world(directory) as w:
-        yield w, calls_of(w, Admits()).containers
+        yield w, services_of(w, Admits()).containers
 
 
 def obeys(w: World, *signals: int) -> None:

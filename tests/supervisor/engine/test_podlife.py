@@ -14,6 +14,7 @@ from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine import node
 from supervisor.engine.admission import Admission
 from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.services import EngineServices
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.model.pods import PodState
 from supervisor.model.values import (
@@ -33,7 +34,7 @@ from supervisor.model.values import (
     Source,
     Spec,
 )
-from tests.supervisor.engine.callers import Calls, calls_of
+from tests.supervisor.engine.callers import services_of
 from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world
 from tests.supervisor.happenings import USER
 
@@ -66,25 +67,25 @@ class NoImages:
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[tuple[World, Calls]]:
+async def serving(directory: Path) -> AsyncIterator[tuple[World, EngineServices]]:
     async with world(directory) as w:
         admission = Admission(w.node.containers, cast(ImageDesk, NoImages()), lambda: RUNTIMES)
-        calls = calls_of(w, admission)
-        w.node.join(calls.keeper)
+        services = services_of(w, admission)
+        w.node.join(services.pod_keeper)
         obeys(w)
-        yield w, calls
+        yield w, services
 
 
 def obeys(w: World) -> None:
     w.manager.on_kill = lambda container, signal: w.manager.ends(container.id, container.run, Signaled(signal))
 
 
-async def pod(o: Calls, **fields: object) -> Container:
+async def pod(o: EngineServices, **fields: object) -> Container:
     spec = replace(PAUSE, **fields)  # type: ignore[arg-type]
     return (await o.pods.run_pod(spec, USER)).pause.container
 
 
-async def member(o: Calls, pause: Container, **fields: object) -> Container:
+async def member(o: EngineServices, pause: Container, **fields: object) -> Container:
     made = await o.containers.create(replace(MEMBER, sandbox=pause.id, **fields), USER)  # type: ignore[arg-type]
     return await o.containers.start(made.id, USER)
 
@@ -192,7 +193,7 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
         assert len(await members_left(o)) == 2
 
 
-async def members_left(o: Calls) -> list[str]:
+async def members_left(o: EngineServices) -> list[str]:
     views, _ = o.containers.listing(True, ())
     return [view.container.id for view in views]
 
@@ -331,7 +332,7 @@ async def test_a_duty_that_fails_is_found_again_at_the_next_look(tmp_path: Path)
         w.manager.ends(pause.id)
         await until(lambda: not w.manager.fails["kill"] and now(w, pause).clean)
         assert now(w, joined).phase is Phase.RUNNING
-        o.keeper.look_at_all()  # as the slow loop does
+        o.pod_keeper.look_at_all()  # as the slow loop does
         await until(lambda: now(w, joined).phase is Phase.EXITED)
 
 

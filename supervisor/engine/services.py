@@ -1,0 +1,53 @@
+"""The services over the node, put together: what callers and policies ask for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supervisor.engine.admission import Admission
+from supervisor.engine.ending import Ending
+from supervisor.engine.execlife import Execs
+from supervisor.engine.execops import ExecOperations
+from supervisor.engine.health_checks import Prober, Probing
+from supervisor.engine.ledger import Ledger
+from supervisor.engine.node import Node
+from supervisor.engine.operations import Operations, Settings
+from supervisor.engine.pods import PodKeeper, PodOperations
+from supervisor.engine.views import Views
+from supervisor.model.views import Info
+from supervisor.runtime.managers import ContainerRuntimes
+
+
+@dataclass(frozen=True, slots=True)
+class EngineServices:
+    """One of each. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` is to be closed."""
+
+    ending: Ending
+    prober: Prober
+    containers: Operations
+    pods: PodOperations
+    execs: ExecOperations
+    pod_keeper: PodKeeper
+
+
+def services_over(
+    node: Node,
+    manager: ContainerRuntimes,
+    execs: Execs,
+    admission: Admission,
+    settings: Settings,
+    info: Callable[[], Info],
+) -> EngineServices:
+    """`execs` are the node's; `info` is what callers are told of the daemon itself."""
+    ending = Ending(node, manager, execs)
+    prober = Prober(node, Probing(node, execs).run, ending.by_policy)
+    views = Views(node, manager, execs, settings.root, settings.state)
+    ledger = Ledger(node.store, node.clock, lambda: settings.now().retention)
+    containers = Operations(node, manager, admission, ending, prober, views, ledger, info)
+    return EngineServices(
+        ending,
+        prober,
+        containers,
+        PodOperations(node, containers, views, ledger),
+        ExecOperations(node.containers, node.store, execs, ledger),
+        PodKeeper(node, containers, ending),
+    )
