@@ -37,11 +37,13 @@ from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.execlife import Execs
+from supervisor.engine.exits import Exits
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_root
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
+from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.external.containerdtasks import ContainerdTasks
@@ -233,19 +235,19 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         keeper = Keeper(
             settings.state,
             str(programs.find("exitd-keeper")),
-            lambda: runs.news(),
+            lambda: watching.news(),
             may_start=settings.starts_keeper,
-            on_lost=lambda: runs.keeper_lost(),
+            on_lost=lambda: watching.keeper_lost(),
         )
         stack.callback(keeper.close)
         place = Place(settings.root, settings.state, lambda: settings.now().limits)
-        runs = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel)
-        stack.callback(runs.close)
+        watching = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel)
+        stack.callback(watching.close)
         pumps = Pumps(settings.state, monitor, keeper)
         stack.callback(pumps.close)
         hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel, executions=executions)
         stack.push_async_callback(hub.close)
-        native = NativeContainers(place, runs, ownership.owner(settings.root, settings.state))
+        native = NativeContainers(place, watching, ownership.owner(settings.root, settings.state))
         manager = ContainerRuntimes(native, ShimV2Containers(place, hub, native.prepared))
         kernel_log = KernelLog()
         stack.callback(kernel_log.close)
@@ -257,25 +259,26 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             clock,
             report_health=health.set,
             backoff=lambda: _backoff(settings.now().limits),
-            second_witness=partial(_second_witness, kernel_log, manager),
         )
-        execs = Execs(node, ExecRuntimes(NativeExecs(place, runs), ShimV2Execs(place, hub)))
+        second_witness = partial(_second_witness, kernel_log, manager)
+        runs = Runs(node, Exits(node, second_witness))
+        execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
         images = await asyncio.to_thread(_open_images, settings)
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
         about = partial(_info, configuration, node, keeper, evidence, kernel)
         admission = Admission(node.containers, desk, settings.now)
-        services = services_over(node, manager, execs, admission, settings, about)
+        services = services_over(runs, manager, execs, admission, settings, about)
         stack.callback(services.prober.close)
         asides = adapter.Asides()
         task_execs = TaskExecs(node, services.execs, execs, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides)
-        node.join(tasks, execs, services.pod_keeper, services.prober, desk)
+        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
         await execs.load(settings.state)
-        recovery.look_up(node, damaged)
+        recovery.look_up(runs, damaged)
         await execs.find_rest()
         desk.hold_only(
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
@@ -294,16 +297,16 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             StreamDoors(streams),
             WatchDoors(watches),
         )
-        parts = adapter.AdapterParts(node, manager, services, execs, task_execs, streams, settings.state, asides)
+        parts = adapter.AdapterParts(runs, manager, services, execs, task_execs, streams, settings.state, asides)
         await adapter.serve(stack, parts, inotify)
         await _serve_api(stack, settings, node, methods, health, ttrpc=passed.get("ttrpc"))
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
-        foundlings = Foundlings(node, settings.state)
+        foundlings = Foundlings(runs, settings.state)
         foundlings.begin(inotify)
-        node.spawn(reconcile.forever(ReconcileParts(node, manager, settings, foundlings, execs.keys)))
+        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         await _until_told_to_stop()
         systemd.stopping()

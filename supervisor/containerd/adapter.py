@@ -54,11 +54,11 @@ class Tasks(Participant):
 async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, inotify: Inotify) -> None:
     """CannotStart. When the containers are listed; ends with the stack. containerd is told of its tasks from when it is
     known which of them it has given up."""
-    publisher = Publisher(parts.node.events, parts.state, parts.node.clock.boot_id())
+    publisher = Publisher(parts.runs.node.events, parts.state, parts.runs.node.clock.boot_id())
     stack.push_async_callback(publisher.close)
     turns, service = Turns(), TaskService(parts)
-    ends = Ends(parts.node, service, turns, publisher, parts.state, parts.asides)
-    door = Door(parts.node, service, ends, turns, publisher, parts.state)
+    ends = Ends(parts.runs.node, service, turns, publisher, parts.state, parts.asides)
+    door = Door(parts.runs.node, service, ends, turns, publisher, parts.state)
     await parts.task_execs.load()
     await door.start(inotify)
     stack.push_async_callback(door.stop)

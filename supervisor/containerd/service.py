@@ -15,7 +15,8 @@ from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.tasks import STOPPED, Op, TaskLook, check, look
 from supervisor.engine.containers import exit_of, is_over
 from supervisor.engine.execlife import Execs
-from supervisor.engine.node import GONE_SECONDS, Node
+from supervisor.engine.node import GONE_SECONDS
+from supervisor.engine.runs import Runs
 from supervisor.engine.services import EngineServices
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
@@ -34,7 +35,7 @@ MOST_SIGNAL = 64
 class AdapterParts:
     """What a task is made of here."""
 
-    node: Node
+    runs: Runs
     manager: ContainerRuntimes
     services: EngineServices
     execs: Execs
@@ -48,7 +49,8 @@ class TaskService:
     """One for all relays; belongs to the node's event loop. Its methods raise CallFailed and ExitdError."""
 
     def __init__(self, parts: AdapterParts) -> None:
-        self._node = parts.node
+        self._runs = parts.runs
+        self._node = parts.runs.node
         self._manager = parts.manager
         self._operations = parts.services.containers
         self._ending = parts.services.ending
@@ -142,7 +144,7 @@ class TaskService:
             return pb.StartResponse(pid=await self.execs.start(c, request.exec_id, caller))
         if not (caller.key and c.start_key == caller.key):
             with self._allowed(Op.START, c):
-                await self._node.launch(c.id, key=caller.key)
+                await self._runs.launch(c.id, key=caller.key)
         elif c.started_ns is None and c.error:  # it failed, and its caller has not heard of it
             raise RuntimeFailed(c.error)
         return pb.StartResponse(pid=look(self._node.containers.get(c.id, c)).pid)

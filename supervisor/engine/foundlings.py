@@ -11,7 +11,7 @@ import structlog
 
 from shim.mark import EXITDS_OWN_ID, RUN
 from supervisor.engine import recovery
-from supervisor.engine.node import Node
+from supervisor.engine.runs import Runs
 from supervisor.model import adoption
 from supervisor.model.adoption import Adopt, Foundling, KnownRuns, Leave, Refuse, Remove, Verdict
 from supervisor.model.errors import ExitdError
@@ -40,8 +40,9 @@ log = structlog.get_logger(__name__)
 class Foundlings:
     """Belongs to the node's event loop. `begin` makes it quick; without it `look_at_all` finds the same, later."""
 
-    def __init__(self, node: Node, state: str) -> None:
-        self._node = node
+    def __init__(self, runs: Runs, state: str) -> None:
+        self._runs = runs
+        self._node = runs.node
         self._state = state
         self._inotify: Inotify | None = None
         self._top: InotifyWatch | None = None
@@ -162,7 +163,7 @@ class Foundlings:
         # A record is the truth about its end, whenever that was; without one nothing of another boot is known.
         rebooted = container.boot_id != self._node.clock.boot_id() and not found.recorded
         events = adoption.events_of(container, self._node.moment())
-        await recovery.take_in(self._node, container, events, rebooted=rebooted)
+        await recovery.take_in(self._runs, container, events, rebooted=rebooted)
         log.info("adopted", container=found.id, name=name, phase=container.phase.value, bundle=adopt.mark.bundle)
 
     async def _word(self, container: Container) -> str:

@@ -4,39 +4,28 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from supervisor.engine.containers import Containers, is_ended, is_over
+from supervisor.engine.containers import Containers
 from supervisor.engine.participants import Participant, Participants
 from supervisor.model import lifecycle
-from supervisor.model.errors import Busy, ExitdError, NameTaken, NoSuchContainer, StoreFailed, TimedOut, WrongState
+from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, StoreFailed, WrongState
 from supervisor.model.lifecycle import Happening, Moment, Step
 from supervisor.model.restart import Backoff
 from supervisor.model.values import (
-    LIVE,
-    NEVER_STARTED,
-    Asked,
     BootTime,
-    By,
     Container,
     Event,
     Exit,
     Phase,
-    Reason,
-    Report,
     RunKey,
-    Signaled,
     Spec,
-    Unknown,
 )
-from supervisor.monitor.kernellog import KnownKills
 from supervisor.runtime.sandbox import ContainerManagers
 from supervisor.store.database import AlreadyStored, Store, Transaction
 from supervisor.store.events import EventLog
-from supervisor.system import room
 from supervisor.system.background import Background, insist
 from supervisor.system.clock import Clock, boot_now
 
@@ -112,12 +101,7 @@ async def in_turn(turn: asyncio.Lock, of: str, *, patient: bool) -> AsyncIterato
 
 
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
-TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
-START_FAILED = By(policy="start-failed")
-
-# Of memory kills in the container's cgroup: the report, with what else can be found out about them.
-SecondWitness = Callable[[Container, Report, KnownKills], Awaitable[Report]]
 
 
 class Node:
@@ -136,10 +120,8 @@ class Node:
         *,
         report_health: Callable[[bool], None],
         backoff: Callable[[], Backoff] = Backoff,
-        second_witness: SecondWitness | None = None,
     ) -> None:
-        """`report_health`: see Storing. `backoff`: between two runs, as the configuration of the moment has it.
-        `second_witness`: who counts memory kills besides the runtime family."""
+        """`report_health`: see Storing. `backoff`: between two runs, as the configuration of the moment has it."""
         self.containers = Containers()
         self.store = store
         self.events = events
@@ -149,13 +131,10 @@ class Node:
         self.storing = Storing(report_health)
         self.backoff = backoff
         self.others = Participants()
-        self.second_witness = second_witness or _nothing_to_add
         self.closing = False
         self._turns: dict[str, asyncio.Lock] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._held: dict[str, asyncio.Future[Report]] = {}  # by container while its start is under way
         self.background = Background()
-        manager.listen(self)
 
     def join(self, *parts: Participant) -> None:
         """Who else has a share in what happens to containers, in this order. Once, before anything happens to one."""
@@ -301,18 +280,18 @@ class Node:
         await insist(lambda: self.manager.of(container).settle(container), "settling", container_id)
         await insist(lambda: self.others.before_clean_up(container_id), "clean-up of execs", container_id)
         await insist(lambda: self.manager.of(container).delete_process(container), "clean-up", container_id)
-        await self._surely(container_id, lifecycle.Cleaned())
+        await self.surely(container_id, lifecycle.Cleaned())
 
     async def _remove_files(self, container_id: str) -> None:
         await insist(lambda: self.others.removing(container_id), "removal of what stands on it", container_id)
         await self._discard(container_id)
-        await self._surely(container_id, lifecycle.Removed())
+        await self.surely(container_id, lifecycle.Removed())
 
     async def _discard(self, container_id: str) -> None:
         await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
         await insist(lambda: self.others.discarded(container_id), "what others held of it", container_id)
 
-    async def _surely(self, container_id: str, happening: Happening) -> bool:
+    async def surely(self, container_id: str, happening: Happening) -> bool:
         """A step that no caller can repeat: tried until it is stored, nobody is told before. False: it was refused."""
         try:
             await self.storing.surely(container_id, lambda: self.apply(container_id, happening, patient=True))
@@ -325,231 +304,20 @@ class Node:
         self._cancel_timer(container_id)
         seconds = at.seconds_after(boot_now(self.clock))
         loop = asyncio.get_running_loop()
-        self._timers[container_id] = loop.call_later(seconds, lambda: self.spawn(self._run_again(container_id)))
+        self._timers[container_id] = loop.call_later(seconds, lambda: self.spawn(self._due(container_id)))
 
     def _cancel_timer(self, container_id: str) -> None:
         timer = self._timers.pop(container_id, None)
         if timer is not None:
             timer.cancel()
 
-    async def _run_again(self, container_id: str) -> None:
+    async def _due(self, container_id: str) -> None:
         self._timers.pop(container_id, None)
-        if self.closing or not await self._surely(container_id, lifecycle.Again(None)):
-            return
-        try:
-            await self.make(container_id)
-            await self.launch(container_id, surely=True)
-        except Exception as error:  # stored as a failed create or start; nobody else is there to hear of it
-            log.warning("restart failed", container=container_id, why=str(error) or repr(error))
-
-    # -- a run
-
-    async def make(self, container_id: str) -> None:
-        """The runtime's create. The error is the caller's; the step is stored either way."""
-        self.hold(container_id)  # an exit that is quicker than the commit of its init
-        try:
-            container = await self._joining(self.containers.known(container_id))
-            await room.wait_for(room.FOR_ONE, f"a run of {container.spec.name or container_id}")
-            await self.others.before_make(container_id)
-            made = await self.manager.of(container).create_container(container)
-            await self._surely(container_id, lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in))
-        except Exception as error:  # whatever it was: nothing may stay in this phase for ever
-            await self._surely(container_id, lifecycle.MakeFailed(str(error) or repr(error)))
-            raise
-        finally:
-            self.release(container_id)
-
-    async def _joining(self, container: Container) -> Container:
-        """A member joins the sandbox that its pod has now. WrongState when there is none."""
-        if not container.spec.sandbox:
-            return container
-        pause = self.containers.get(container.spec.sandbox)
-        if pause is not None:  # after a daemon start: not before it has been looked up
-            pause = await self.containers.find(pause.id)
-        if pause is None or pause.phase not in (Phase.RUNNING, Phase.PAUSED):
-            name = pause.spec.name if pause is not None else container.spec.sandbox[:12]
-            raise WrongState(f"the pod {name} is NotReady, there is nothing to join", id=container.id)
-        return replace(container, sandbox_run=pause.run)
-
-    async def launch(self, container_id: str, *, surely: bool = False, key: str = "") -> None:
-        """The runtime's start. An exit seen meanwhile waits, so that started comes before exited. `surely`: nobody is
-        there to ask again when the store refuses."""
-        if container_id in self._held:
-            raise WrongState(f"{container_id[:12]} is being started", id=container_id)
-        self.hold(container_id)
-        try:
-            asked = lifecycle.StartAsked(By(), key)
-            if not surely:
-                await self.apply(container_id, asked)
-            elif not await self._surely(container_id, asked):
-                return
-            await self.start_made(self.containers.known(container_id))
-        finally:
-            self.release(container_id)
-
-    async def start_made(self, container: Container) -> None:
-        try:
-            await self.manager.of(container).start_process(container)
-        except (ExitdError, OSError) as error:
-            if not await self._began(container):
-                await self.give_up_start(container, str(error))
-                raise
-        await self._surely(container.id, self.started(container))
-
-    def started(self, container: Container) -> Happening:
-        """Its start counts now."""
-        return lifecycle.Started(self.clock.boottime_ns(), self.manager.of(container).is_unseen(container))
-
-    async def give_up_start(self, container: Container, why: str) -> None:
-        """Init waits for a start that does not come: stored as failed, and init is killed, unless it has ended."""
-        await self._surely(container.id, lifecycle.StartFailed(why))
-        if not self.held(container.id):
-            await self._end_unstarted(container)
-
-    async def _began(self, container: Container) -> bool:
-        """A start that failed, or was killed, may have done its work all the same: the runtime's state says. So may one
-        whose container was over, its shim's delete and all, before start had returned: then how it ended says it.
-        """
-        with contextlib.suppress(Busy):
-            if await room.patiently(
-                lambda: self.manager.of(container).has_begun(container), f"a look at {container.spec.name}"
-            ):
-                return True
-        if not self.held(container.id):
-            try:
-                word = await self.manager.of(container).state_process(container)
-            except (ExitdError, OSError):
-                return False
-            if word == "running":
-                return True
-            if word in ("stopped", "absent") and not is_ended(self.containers.get(container.id)):
-                await asyncio.wait([self._held[container.id]], timeout=END_SEEN_SECONDS)
-        return self.ended_begun(container)
-
-    def ended_begun(self, container: Container) -> bool:
-        """Its end is known, waits to be stored, and is that of its program."""
-        return self.held(container.id) and lifecycle.had_begun(container, self._held[container.id].result())
-
-    async def _end_unstarted(self, container: Container) -> None:
-        asked = Asked(Reason.KILL, START_FAILED, lifecycle.SIGKILL)
-        try:
-            await self.apply(container.id, lifecycle.EndAsked(asked))
-        except ExitdError:
-            return
-        try:
-            await self._kill_unstarted(container)
-        except (ExitdError, OSError):  # no room to signal it: no caller asks again
-            again = insist(lambda: self._kill_unstarted(container), "kill after a failed start", container.id)
-            self.spawn(again)
-
-    async def _kill_unstarted(self, container: Container) -> None:
-        """Nothing when that run is over by now, or has no process."""
-        now = self.containers.get(container.id)
-        if now is None or now.run != container.run or is_ended(now):
-            return
-        with contextlib.suppress(WrongState):
-            await self.manager.of(container).kill_process(container, lifecycle.SIGKILL)
-
-    # -- the end of a run
-
-    def hold(self, container_id: str) -> None:
-        """Exits of this container wait until `release`."""
-        self._held.setdefault(container_id, asyncio.get_running_loop().create_future())
-
-    def held(self, container_id: str) -> bool:
-        report = self._held.get(container_id)
-        return report is not None and report.done()
-
-    def release(self, container_id: str) -> None:
-        report = self._held.pop(container_id, None)
-        container = self.containers.get(container_id)
-        if report is not None and report.done() and container is not None and not self.closing:
-            self._end_soon(RunKey(container_id, container.run), report.result())
-
-    def exit_seen(self, key: RunKey, report: Report) -> None:
-        held = self._held.get(key.container)
-        if key.exec_id:
-            self.others.exec_ended(key, report)
-        elif held is None:
-            self._end_soon(key, report)
-        elif not held.done():
-            held.set_result(report)
-
-    def _end_soon(self, key: RunKey, report: Report) -> None:
-        self.pending.add(key)  # at once: whoever looks meanwhile sees that its phase is not the last word
-        self.spawn(self.end(key, report))
+        await self.others.due(container_id)
 
     def is_ending(self, container: Container) -> bool:
         """Its run has ended, whether or not that is stored, or is about to."""
         return RunKey(container.id, container.run) in self.pending or self.manager.of(container).is_ending(container)
-
-    def memory_kills_seen(self, key: RunKey, kills: int) -> None:
-        self.spawn(self._tell_oom(key, kills))
-
-    async def _tell_oom(self, key: RunKey, kills: int) -> None:
-        """What cannot be stored now is told by the next round of the reconcile loop, or with the exit."""
-        container = self.containers.get(key.container)
-        if container is not None and container.run == key.run and kills > container.oom_told:
-            with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
-                seen = lifecycle.OomSeen(key.run, kills, is_init_seen=self.manager.of(container).sees_init(container))
-                await self.apply(key.container, seen, patient=True)
-
-    def silence_seen(self, key: RunKey, silent: bool) -> None:
-        """The event is stored, however long the store refuses."""
-        container = self.containers.get(key.container)
-        if container is not None and container.run == key.run:
-            kind = "unresponsive" if silent else "responsive"
-            (event,) = lifecycle.events(container, self.moment(), kind, run=str(key.run))
-            self.spawn(insist(lambda: self.note(event), "an event", key.container))
-
-    async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
-        """Stores an end, however long the store refuses; nobody is told before. A second witness of it is no news."""
-        container = self.containers.get(key.container)
-        if container is None or container.run != key.run:
-            self.pending.discard(key)
-            return
-        self.pending.add(key)
-        left_behind = 0 if rebooted else await self._end_rest(container)
-        await self.others.before_end(key.container)
-        with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
-        known = KnownKills(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
-        seen = report
-        report = await room.surely(lambda: self.second_witness(container, seen, known))
-        limit_bytes = self._memory_limit(container)
-        happening = lifecycle.Ended(report, limit_bytes, rebooted, sandbox_ended=with_sandbox, left_behind=left_behind)
-        await self._surely(key.container, happening)
-        self.pending.discard(key)
-
-    async def _end_rest(self, container: Container) -> int:
-        """Its end is stored whatever becomes of them. How many are known to live on."""
-        try:
-            return await self.manager.of(container).end_rest(container)
-        except (ExitdError, OSError) as error:
-            log.warning("whoever init has left behind may live on", container=container.id, why=str(error))
-            return 0
-
-    def _memory_limit(self, container: Container) -> int:
-        """The tightest one on it, its pod's included; 0: none."""
-        pause = self.containers.get(container.spec.sandbox or container.id)
-        of_pod = pause.spec.pod.memory_bytes if pause is not None and pause.spec.pod is not None else 0
-        return min((each for each in (container.spec.memory_bytes, of_pod) if each), default=0)
-
-    async def _ended_with_sandbox(self, member: Container, report: Report) -> bool:
-        """Whether the end of its pod's pause process has ended this one: the kernel kills whoever is in its pid
-        namespace, and has it die after them. So it is waited for, and the two times are compared."""
-        is_killed = report.status in (Signaled(lifecycle.SIGKILL), Unknown(NEVER_STARTED))
-        if member.spec.pid != "pod" or not is_killed or member.asked is not None:
-            return False
-        pause, run = self.containers.get(member.spec.sandbox), member.sandbox_run
-        if pause is not None and pause.phase in LIVE and pause.run == run:
-            if not self.manager.of(pause).is_ending(pause):
-                return False
-            with contextlib.suppress(TimedOut):
-                pause = await self.containers.until(pause.id, is_over(run), END_SEEN_SECONDS, "the end of its pod")
-        exit_ = pause.exit if pause is not None else None
-        if exit_ is None or exit_.key.run != run:  # it is ending still, or it has gone
-            return True
-        return abs(exit_.at_ns - report.at_ns) <= TOGETHER_SECONDS * 1e9
 
     async def close(self) -> None:
         """Containers live on; what was begun here is broken off."""
@@ -572,11 +340,6 @@ async def _settled(work: Coroutine[Any, Any, None], outcome: asyncio.Future[None
         log.warning("failed, and nobody waits any more", why=str(error) or repr(error))
     if not outcome.done():
         outcome.set_result(None)
-
-
-async def _nothing_to_add(container: Container, report: Report, known: KnownKills) -> Report:
-    """Where nobody else counts memory kills."""
-    return report
 
 
 def _log_exit(exit: Exit) -> None:

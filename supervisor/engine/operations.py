@@ -15,7 +15,8 @@ from supervisor.engine.containers import Containers, exit_of, is_over
 from supervisor.engine.ending import Ending, made
 from supervisor.engine.health_checks import Prober
 from supervisor.engine.ledger import Ledger
-from supervisor.engine.node import GONE_SECONDS, Node
+from supervisor.engine.node import GONE_SECONDS
+from supervisor.engine.runs import Runs
 from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, TimedOut, WrongState
@@ -46,7 +47,7 @@ class Operations:
 
     def __init__(
         self,
-        node: Node,
+        runs: Runs,
         manager: ContainerRuntimes,
         admission: Admission,
         ending: Ending,
@@ -55,8 +56,9 @@ class Operations:
         ledger: Ledger,
         info: Callable[[], Info],
     ) -> None:
-        self._node = node
-        self._containers = node.containers
+        self._runs = runs
+        self._node = runs.node
+        self._containers = runs.node.containers
         self._manager = manager
         self._admission = admission
         self._ending = ending
@@ -75,7 +77,7 @@ class Operations:
             await self._node.others.discarded(container_id)
             raise
         try:
-            await self._node.make(container.id)
+            await self._runs.make(container.id)
         except (ExitdError, OSError):
             # The name must be free when the caller hears of it: the next try may use it at once.
             with contextlib.suppress(TimedOut):
@@ -89,7 +91,7 @@ class Operations:
             return container
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
             await self._again(container, by)
-        await self._node.launch(container.id)
+        await self._runs.launch(container.id)
         return self._containers.get(container.id, container)
 
     async def _again(self, container: Container, by: By) -> None:
@@ -99,7 +101,7 @@ class Operations:
             container.id, lambda c: c is None or c.clean, GONE_SECONDS, "the end of the last run"
         )
         await self._node.apply(container.id, lifecycle.Again(by))
-        await self._node.make(container.id)
+        await self._runs.make(container.id)
 
     async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
         container = await made(self._containers, await self._containers.find(id))
@@ -142,11 +144,8 @@ class Operations:
         await self._node.whole(self._resume(container))
 
     async def _resume(self, container: Container) -> None:
-        self._node.hold(container.id)  # what ends as soon as it is thawed has gone on before
-        try:
+        with self._runs.exits.held_back(container.id):  # what ends as soon as it is thawed has gone on before
             await self._freeze(self._manager.of(container).resume_container, container, lifecycle.Resumed())
-        finally:
-            self._node.release(container.id)
 
     async def _freeze(
         self, work: Callable[[Container], Awaitable[None]], container: Container, done: lifecycle.Happening

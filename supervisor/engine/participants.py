@@ -16,6 +16,9 @@ class Participant:
     def changed(self, container: Container) -> None:
         """A step was stored, and is shown; or a container has been looked up."""
 
+    async def due(self, container_id: str) -> None:
+        """The container's restart policy has its next run begin now."""
+
     def exec_ended(self, key: RunKey, report: Report) -> None:
         """The end of an exec is known, and not stored."""
 
@@ -49,6 +52,10 @@ class Participants(Participant):
     def changed(self, container: Container) -> None:
         for part in self._parts:
             part.changed(container)
+
+    async def due(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.due(container_id)
 
     def exec_ended(self, key: RunKey, report: Report) -> None:
         for part in self._parts:

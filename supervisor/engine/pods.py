@@ -10,9 +10,10 @@ import structlog
 from supervisor.engine.containers import is_over
 from supervisor.engine.ending import DEATH_SECONDS, Ending
 from supervisor.engine.ledger import Ledger
-from supervisor.engine.node import GONE_SECONDS, START_FAILED, Node
+from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.engine.operations import Operations, each_member
 from supervisor.engine.participants import Participant
+from supervisor.engine.runs import START_FAILED, Runs
 from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, WrongState
@@ -118,9 +119,10 @@ class PodKeeper(Participant):
 class PodOperations:
     """Implements `supervisor.api.doors.Pods`."""
 
-    def __init__(self, node: Node, operations: Operations, views: Views, ledger: Ledger) -> None:
+    def __init__(self, runs: Runs, operations: Operations, views: Views, ledger: Ledger) -> None:
         """`operations`: what is asked of a pod's containers."""
-        self._node = node
+        self._runs = runs
+        self._node = runs.node
         self._operations = operations
         self._views = views
         self._ledger = ledger
@@ -141,7 +143,7 @@ class PodOperations:
         """Running. RuntimeFailed when it has ended by now, whether that is stored already or not."""
         failure: ExitdError | None = None
         try:
-            await self._node.launch(pause.id)
+            await self._runs.launch(pause.id)
         except (WrongState, RuntimeFailed) as error:  # because it had ended before it could be started?
             failure = error
         if RunKey(pause.id, pause.run) in self._node.pending:

@@ -17,6 +17,7 @@ from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.ledger import retained_since
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
+from supervisor.engine.runs import Runs
 from supervisor.model.errors import ExitdError
 from supervisor.model.values import LIVE, Phase, RunKey
 from supervisor.monitor import epoll, survey
@@ -31,11 +32,15 @@ log = structlog.get_logger(__name__)
 class ReconcileParts:
     """What is compared."""
 
-    node: Node
+    runs: Runs
     manager: ContainerRuntimes
     settings: Settings
     foundlings: Foundlings
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
+
+    @property
+    def node(self) -> Node:
+        return self.runs.node
 
 
 async def forever(parts: ReconcileParts) -> None:
@@ -73,7 +78,7 @@ async def _look(parts: ReconcileParts) -> None:
 
 
 async def _unwatched(parts: ReconcileParts) -> None:
-    await recovery.look_at_unwatched(parts.node)
+    await recovery.look_at_unwatched(parts.runs)
 
 
 async def _memory(parts: ReconcileParts) -> None:

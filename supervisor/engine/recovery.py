@@ -11,6 +11,7 @@ import structlog
 from shim.undo import undone_on_failure
 from supervisor.engine import remains
 from supervisor.engine.node import Node
+from supervisor.engine.runs import Runs
 from supervisor.model import evidence, lifecycle
 from supervisor.model.errors import ExitdError, StoreFailed
 from supervisor.model.values import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
@@ -24,9 +25,9 @@ AGAIN_SECONDS = (1.0, 5.0, 30.0)  # until the next one, when one has failed
 log = structlog.get_logger(__name__)
 
 
-async def recover(node: Node, state: str) -> None:
+async def recover(runs: Runs, state: str) -> None:
     """`load`, and `look_up`."""
-    look_up(node, await load(node, state))
+    look_up(runs, await load(runs.node, state))
 
 
 async def load(node: Node, state: str) -> tuple[Damaged, ...]:
@@ -57,34 +58,36 @@ async def _remains(node: Node, state: str, row: Damaged) -> salvage.Remains:
     return replace(found, last=last, run_told=await node.store.newest_run_told(row.id))
 
 
-def look_up(node: Node, damaged: Collection[Damaged] = ()) -> None:
+def look_up(runs: Runs, damaged: Collection[Damaged] = ()) -> None:
     """Begin the look-ups of what `load` has listed. `damaged`: what it has returned."""
+    node = runs.node
     unread, boot_id = {row.id for row in damaged}, node.clock.boot_id()
     for container_id in list(node.containers.recovering):
         container = node.containers[container_id]
         rebooted = container.boot_id != boot_id
-        node.spawn(_find(node, container, rebooted=rebooted, is_stored=container_id not in unread))
+        node.spawn(_find(runs, container, rebooted=rebooted, is_stored=container_id not in unread))
 
 
-async def take_in(node: Node, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
+async def take_in(runs: Runs, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
     """One that no daemon has known: stored, then looked up like the others. StoreFailed, NameTaken."""
+    node = runs.node
     node.containers.recovering[container.id] = asyncio.Event()
     with undone_on_failure(lambda: node.containers.recovering.pop(container.id).set()):
         await node.adopt(container, events)
-    node.spawn(_find(node, container, rebooted=rebooted))
+    node.spawn(_find(runs, container, rebooted=rebooted))
 
 
-async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: bool = True) -> None:
+async def _find(runs: Runs, container: Container, *, rebooted: bool, is_stored: bool = True) -> None:
     """Until it is found: a container that could not be looked up is shown as `recovering`, never as something else.
     Not `is_stored`: its row cannot be read, and is replaced."""
-    attempts = 0
+    node, attempts = runs.node, 0
     while True:
         try:
             if not is_stored:
                 await node.replace_damaged(container)
                 is_stored = True
             await node.others.before_find(container.id)
-            await (_after_reboot(node, container) if rebooted else _again(node, container))
+            await (_after_reboot(runs, container) if rebooted else _again(runs, container))
             break
         except TimeoutError:
             log.error("container not found in time", container=container.id, limit_seconds=FIND_SECONDS)
@@ -99,11 +102,12 @@ async def _find(node: Node, container: Container, *, rebooted: bool, is_stored: 
         node.others.changed(now)
 
 
-async def _after_reboot(node: Node, container: Container) -> None:
+async def _after_reboot(runs: Runs, container: Container) -> None:
     """Whatever ran has ended with the host, and nobody saw how."""
+    node = runs.node
     if container.phase in LIVE:
         report = evidence.rebooted(container.init, node.clock.now_ns())
-        await node.end(RunKey(container.id, container.run), report, rebooted=True)
+        await runs.exits.end(RunKey(container.id, container.run), report, rebooted=True)
     elif container.phase is Phase.CREATING:
         await node.apply(container.id, lifecycle.MakeFailed("the host was rebooted during create"), patient=True)
     elif container.phase in (Phase.EXITED, Phase.RESTARTING):
@@ -112,25 +116,23 @@ async def _after_reboot(node: Node, container: Container) -> None:
         node.resume_effects(container)
 
 
-async def _again(node: Node, container: Container) -> None:
+async def _again(runs: Runs, container: Container) -> None:
+    node = runs.node
     if container.phase is Phase.CREATING:
         await node.apply(container.id, lifecycle.MakeFailed("the daemon ended during create"), patient=True)
     elif container.phase in LIVE:
-        await _connect(node, container)
+        await _connect(runs, container)
     else:
         node.resume_effects(container)
 
 
-async def _connect(node: Node, container: Container) -> None:
-    if container.phase is Phase.STARTING:
-        node.hold(container.id)
-    try:
+async def _connect(runs: Runs, container: Container) -> None:
+    node, is_starting = runs.node, container.phase is Phase.STARTING
+    with runs.exits.held_back(container.id) if is_starting else contextlib.nullcontext():
         async with asyncio.timeout(FIND_SECONDS):
             found, _ = await node.manager.of(container).connect_container(container)
-        if container.phase is Phase.STARTING and found in (Found.LIVE, Found.ENDED):
-            await _settle_start(node, container, found)
-    finally:
-        node.release(container.id)
+        if is_starting and found in (Found.LIVE, Found.ENDED):
+            await _settle_start(runs, container, found)
     if found is Found.UNWATCHED:
         node.containers.unwatched.add(RunKey(container.id, container.run))
         log.error("it may run, and nothing names its process; `exitctl rm -f` ends it", container=container.id)
@@ -139,17 +141,18 @@ async def _connect(node: Node, container: Container) -> None:
         cause = ROW_DAMAGED if container.damaged else cause
         at_is_found = found is Found.NOTHING  # what was lost ended just now, by exitd
         report = Report(Unknown(cause), Source.NONE, container.init, node.clock.now_ns(), at_is_found=at_is_found)
-        await node.end(RunKey(container.id, container.run), report)
+        await runs.exits.end(RunKey(container.id, container.run), report)
     elif container.phase in (Phase.RUNNING, Phase.PAUSED) and found is Found.LIVE:
         await _settle_pause(node, container)
     elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
         with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did
-            await node.launch(container.id, surely=True)
+            await runs.launch(container.id, surely=True)
 
 
-async def look_at_unwatched(node: Node) -> None:
+async def look_at_unwatched(runs: Runs) -> None:
     """Of a damaged container without an init nothing reports the end but this look. For the reconcile loop; one that
     cannot be looked at now is looked at the next time."""
+    node = runs.node
     for key in tuple(node.containers.unwatched):
         if not _may_run(node, key):
             node.containers.unwatched.discard(key)
@@ -167,7 +170,7 @@ async def look_at_unwatched(node: Node) -> None:
         if found is Found.NOTHING and _may_run(node, key):
             now_ns = node.clock.now_ns()
             report = Report(Unknown(ROW_DAMAGED), Source.NONE, container.init, now_ns, at_is_found=True)
-            node.spawn(node.end(key, report))
+            node.spawn(runs.exits.end(key, report))
 
 
 def _may_run(node: Node, key: RunKey) -> bool:
@@ -185,18 +188,20 @@ async def _settle_pause(node: Node, container: Container) -> None:
         log.warning("whether it is paused cannot be told", container=container.id, why=str(error))
 
 
-async def _settle_start(node: Node, container: Container, found: Found) -> None:
+async def _settle_start(runs: Runs, container: Container, found: Found) -> None:
     """The start died with the daemon; whether it had done its work, the runtime's state says, or how init has ended
     meanwhile."""
-    if found is Found.ENDED and node.held(container.id) and not node.ended_begun(container):
+    node = runs.node
+    is_known = runs.exits.known(container.id) is not None
+    if found is Found.ENDED and is_known and not runs.ended_begun(container):
         failed = lifecycle.StartFailed("the daemon ended during its start, and it never began")
         await node.apply(container.id, failed, patient=True)
         return
     begun = found is Found.ENDED or node.manager.of(container).has_begun(container)
     if begun or await node.manager.of(container).state_process(container) == "running":
-        await node.apply(container.id, node.started(container), patient=True)
+        await node.apply(container.id, runs.started(container), patient=True)
     elif node.manager.of(container).may_start_again(container):
         with contextlib.suppress(ExitdError):  # stored as a failed start, whose init is killed
-            await node.start_made(container)
+            await runs.start_made(container)
     else:
-        await node.give_up_start(container, "exitd ended during the start, and this shim is not asked for it twice")
+        await runs.give_up_start(container, "exitd ended during the start, and this shim is not asked for it twice")

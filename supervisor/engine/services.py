@@ -9,9 +9,9 @@ from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.health_checks import Prober, Probing
 from supervisor.engine.ledger import Ledger
-from supervisor.engine.node import Node
 from supervisor.engine.operations import Operations, Settings
 from supervisor.engine.pods import PodKeeper, PodOperations
+from supervisor.engine.runs import Runs
 from supervisor.engine.views import Views
 from supervisor.model.views import Info
 from supervisor.runtime.managers import ContainerRuntimes
@@ -30,7 +30,7 @@ class EngineServices:
 
 
 def services_over(
-    node: Node,
+    runs: Runs,
     manager: ContainerRuntimes,
     execs: Execs,
     admission: Admission,
@@ -38,16 +38,17 @@ def services_over(
     info: Callable[[], Info],
 ) -> EngineServices:
     """`execs` are the node's; `info` is what callers are told of the daemon itself."""
+    node = runs.node
     ending = Ending(node, manager, execs)
     prober = Prober(node, Probing(node, execs).run, ending.by_policy)
     views = Views(node, manager, execs, settings.root, settings.state)
     ledger = Ledger(node.store, node.clock, lambda: settings.now().retention)
-    containers = Operations(node, manager, admission, ending, prober, views, ledger, info)
+    containers = Operations(runs, manager, admission, ending, prober, views, ledger, info)
     return EngineServices(
         ending,
         prober,
         containers,
-        PodOperations(node, containers, views, ledger),
+        PodOperations(runs, containers, views, ledger),
         ExecOperations(node.containers, node.store, execs, ledger),
         PodKeeper(node, containers, ending),
     )

@@ -99,7 +99,7 @@ class ExecWorld:
         self.w = w
         self.manager = FakeExecManager()
         self.execs = Execs(w.node, self.manager)
-        w.node.join(self.execs)
+        w.join(self.execs)
         self.id = ""
 
     @property
@@ -154,7 +154,7 @@ def at_once(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
 async def looked_up(made: ExecWorld) -> None:
     damaged = await recovery.load(made.w.node, "")
     await made.execs.load()
-    recovery.look_up(made.w.node, damaged)
+    recovery.look_up(made.w.runs, damaged)
     await made.execs.find_rest()
     (made.id,) = made.w.node.containers
 

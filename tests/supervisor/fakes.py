@@ -12,9 +12,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from supervisor.engine import node
-from supervisor.engine import node as node_module
+from supervisor.engine import exits, node, runs
+from supervisor.engine.exits import Exits
 from supervisor.engine.node import Node
+from supervisor.engine.participants import Participant
+from supervisor.engine.runs import Runs
 from supervisor.model.errors import StoreFailed
 from supervisor.model.values import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
 from supervisor.runtime.sandbox import Found, Made, RunListener
@@ -221,12 +223,19 @@ class World:
         self.manager = FakeManager()
         self.health: list[bool] = []
         self.node = Node(self.store, self.events, self.manager, self.clock, report_health=self.health.append)
+        self.exits = Exits(self.node)
+        self.runs = Runs(self.node, self.exits)
+        self.join()
+
+    def join(self, *parts: Participant) -> None:
+        """As the daemon does, with these parts beside the node's own."""
+        self.node.join(self.runs, *parts)
 
     async def running(self, spec: Spec) -> str:
         """The id of a container that was added, made and launched."""
         container = await self.node.add(spec)
-        await self.node.make(container.id)
-        await self.node.launch(container.id)
+        await self.runs.make(container.id)
+        await self.runs.launch(container.id)
         return container.id
 
     async def event_types(self) -> list[str]:
@@ -253,7 +262,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries come at once."""
     monkeypatch.setattr(node, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(background, "RETRY_SECONDS", (0.01,))
-    monkeypatch.setattr(node_module, "END_SEEN_SECONDS", 0.05)
+    for each in (exits, runs):
+        monkeypatch.setattr(each, "END_SEEN_SECONDS", 0.05)
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -81,7 +81,7 @@ async def test_a_task_that_had_ended_before_a_reboot_is_removed_after_it_and_its
         await ended(w, tmp_path, "web")
         assert await removed(w, tmp_path) == []
     async with world(tmp_path, boot="two") as w:
-        await recover(w.node, "")
+        await recover(w.runs, "")
         assert await removed(w, tmp_path) == ["web"]
         await until(lambda: w.node.containers == {})
         await ended(w, tmp_path, "web")
@@ -131,11 +131,11 @@ async def test_exitd_may_be_started_twice_after_the_reboot_before_it_removes_the
     async with world(tmp_path, boot="one") as w:
         await ended(w, tmp_path, "web")
     async with world(tmp_path, boot="two") as w:
-        await recover(w.node, "")
+        await recover(w.runs, "")
         await w.node.background.settled()
         assert [c.phase for c in w.node.containers.values()] == [Phase.EXITED]
     async with world(tmp_path, boot="two") as w:
-        await recover(w.node, "")
+        await recover(w.runs, "")
         assert await removed(w, tmp_path) == ["web"]
 
 
@@ -152,11 +152,11 @@ async def test_a_task_stamped_with_the_new_boot_by_an_earlier_exitd_goes_once_it
     async with world(tmp_path, boot="one") as w:
         await stamped(w, await ended(w, tmp_path, "web"), "two")
     async with world(tmp_path, boot="two") as w:
-        await recover(w.node, "")
+        await recover(w.runs, "")
         assert await removed(w, tmp_path) == []  # containerd may still ask for it
     shutil.rmtree(tmp_path / "b-web")
     async with world(tmp_path, boot="two") as w:
-        await recover(w.node, "")
+        await recover(w.runs, "")
         assert await removed(w, tmp_path) == ["web"]
 
 

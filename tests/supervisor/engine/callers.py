@@ -25,4 +25,4 @@ def services_of(
     manager = cast(ContainerRuntimes, w.manager)  # only what the seam has, and two questions more
     execs = execs or Execs(w.node, FakeExecManager())
     settings = Settings("/root", "/state", now=config)
-    return services_over(w.node, manager, execs, cast(Admission, admission), settings, no_info)
+    return services_over(w.runs, manager, execs, cast(Admission, admission), settings, no_info)

@@ -34,7 +34,7 @@ class Watched:
 
     def __init__(self, w: World, state: Path, logged: Sequence[MutableMapping[str, Any]]) -> None:
         self.world, self.node, self.state = w, w.node, state
-        self.foundlings = Foundlings(w.node, str(state))
+        self.foundlings = Foundlings(w.runs, str(state))
         self.inotify = Inotify()
         self.logged = logged
 
@@ -119,7 +119,7 @@ def test_one_that_nobody_started_is_adopted_by_time_as_created_and_can_be_starte
             await until(lambda: "box" in t.node.containers and not t.node.containers.recovering, "adoption")
             assert [c.phase for c in t.node.containers.values()] == [Phase.CREATED]
             assert await t.world.event_types() == ["create"]
-            await t.node.launch("box")
+            await t.world.runs.launch("box")
             assert [c.phase for c in t.node.containers.values()] == [Phase.RUNNING]
 
     with_foundlings(tmp_path, test)

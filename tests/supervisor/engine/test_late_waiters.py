@@ -37,8 +37,8 @@ class Serving:
         """A container that ran, ended and is no more."""
         if id:
             await self.world.node.add(spec, id)
-            await self.world.node.make(id)
-            await self.world.node.launch(id)
+            await self.world.runs.make(id)
+            await self.world.runs.launch(id)
         else:
             id = await self.world.running(spec)
         self.world.manager.ends(id, status=Exited(code))

@@ -118,7 +118,7 @@ def test_an_exit_that_is_quicker_than_the_commit_of_its_create_is_not_lost(tmp_p
         async with world(tmp_path) as w:
             container = await w.node.add(WEB)
             w.manager.gates["create"] = asyncio.Event()
-            making = asyncio.create_task(w.node.make(container.id))
+            making = asyncio.create_task(w.runs.make(container.id))
             await until(lambda: w.manager.count("create"))
             w.manager.ends(container.id, status=Signaled(9))
             w.store.refusals = 3
@@ -135,13 +135,13 @@ def test_a_second_start_is_refused_and_takes_nothing_from_the_first(tmp_path: Pa
     async def main() -> None:
         async with world(tmp_path) as w:
             container = await w.node.add(WEB)
-            await w.node.make(container.id)
+            await w.runs.make(container.id)
             w.manager.gates["start"] = asyncio.Event()
-            first = asyncio.create_task(w.node.launch(container.id))
+            first = asyncio.create_task(w.runs.launch(container.id))
             await until(lambda: w.manager.count("start"))
             w.manager.ends(container.id)
             with pytest.raises(WrongState):
-                await w.node.launch(container.id)
+                await w.runs.launch(container.id)
             w.manager.gates["start"].set()
             await first
             await until(lambda: phase(w, container.id) is Phase.EXITED)
@@ -154,10 +154,10 @@ def test_a_start_that_fails_ends_the_init_that_waits_for_it(tmp_path: Path) -> N
     async def main() -> None:
         async with world(tmp_path) as w:
             container = await w.node.add(ALWAYS)
-            await w.node.make(container.id)
+            await w.runs.make(container.id)
             w.manager.fails["start"] = [RuntimeFailed("seccomp")]
             with pytest.raises(RuntimeFailed):
-                await w.node.launch(container.id)
+                await w.runs.launch(container.id)
             assert w.manager.count("kill") == 1
             w.manager.ends(container.id, status=Signaled(9))
             await until(lambda: phase(w, container.id) is Phase.EXITED)
@@ -173,12 +173,12 @@ def test_a_start_that_failed_and_worked_all_the_same_is_a_start(tmp_path: Path, 
     async def main() -> None:
         async with world(tmp_path) as w:
             container = await w.node.add(WEB)
-            await w.node.make(container.id)
+            await w.runs.make(container.id)
             w.manager.fails["start"] = [RuntimeFailed("container is not created")]
             w.manager.states[container.id] = word
             if word == "stopped":
                 w.manager.on_start = lambda c: w.manager.ends(c.id, status=Exited(5))
-            await w.node.launch(container.id)
+            await w.runs.launch(container.id)
             await until(lambda: phase(w, container.id) is (Phase.EXITED if word == "stopped" else Phase.RUNNING))
             assert (await w.event_types())[:2] == ["create", "start"]
             assert w.manager.count("kill") == 0
@@ -295,7 +295,7 @@ def test_a_timer_that_a_stop_was_quicker_than_begins_nothing(tmp_path: Path) -> 
         async with world(tmp_path) as w:
             id = await waiting_for_its_timer(w)
             # The timer fires while the stop is being stored.
-            await asyncio.gather(w.node.apply(id, lifecycle.StopAsked(USER)), w.node._run_again(id))
+            await asyncio.gather(w.node.apply(id, lifecycle.StopAsked(USER)), w.node._due(id))
             assert phase(w, id) is Phase.EXITED
             assert w.node._timers == {}
             assert w.manager.count("create") == 1
@@ -308,7 +308,7 @@ def test_a_restart_that_the_store_refuses_is_begun_all_the_same(tmp_path: Path) 
         async with world(tmp_path) as w:
             id = await waiting_for_its_timer(w)
             w.store.refusals = 2
-            w.node.spawn(w.node._run_again(id))
+            w.node.spawn(w.node._due(id))
             await until(lambda: w.manager.count("create") == 2)
             w.store.refusals = 2
             await until(lambda: phase(w, id) is Phase.RUNNING)
@@ -392,8 +392,8 @@ def test_closing_in_the_middle_of_everything_leaves_no_task(tmp_path: Path) -> N
             id = await w.running(ALWAYS)
             w.manager.gates["start"] = asyncio.Event()
             other = await w.node.add(Spec(name="other"))
-            await w.node.make(other.id)
-            w.node.spawn(w.node.launch(other.id))
+            await w.runs.make(other.id)
+            w.node.spawn(w.runs.launch(other.id))
             await until(lambda: w.manager.count("start") == 2)
             w.manager.ends(other.id)  # held
             w.manager.gates["delete"] = asyncio.Event()
@@ -414,7 +414,7 @@ def test_what_a_slow_disk_takes_long_to_store_is_told_once(tmp_path: Path, monke
         async with world(tmp_path) as w:
             container = await w.node.add(WEB)
             with w.store.slow():
-                made = asyncio.ensure_future(w.node.make(container.id))
+                made = asyncio.ensure_future(w.runs.make(container.id))
                 await until(lambda: w.health, "the word of health")
             await made
             await until(lambda: w.node.containers[container.id].phase is Phase.CREATED, "its create")
@@ -458,12 +458,12 @@ def test_an_init_whose_start_failed_is_killed_as_soon_as_there_is_room_for_that(
     async def main() -> None:
         async with world(tmp_path) as w:
             container = await w.node.add(Spec(name="web"))
-            await w.node.make(container.id)
+            await w.runs.make(container.id)
             w.manager.fails["start"] = [RuntimeFailed("seccomp")]
             w.manager.fails["kill"] = [Busy("full"), OSError(errno.EMFILE, "full")]
             w.manager.on_kill = lambda c, number: w.manager.ends(c.id, status=Signaled(number))
             with pytest.raises(RuntimeFailed, match="seccomp"):
-                await w.node.launch(container.id)
+                await w.runs.launch(container.id)
             await until(lambda: is_ended(w.node.containers.get(container.id)))
             assert w.manager.count("kill") == 3
 

@@ -56,7 +56,7 @@ async def test_a_whole_life_brings_each_of_its_moments(tmp_path: Path) -> None:
             phases.append(container.phase)
 
     async with world(tmp_path) as w:
-        w.node.join(recorder("one", heard), Listener())
+        w.join(recorder("one", heard), Listener())
         id = await w.running(Spec(name="one"))
         w.manager.ends(id)
         await until(lambda: w.node.containers[id].clean)

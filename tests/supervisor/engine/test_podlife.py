@@ -71,7 +71,7 @@ async def serving(directory: Path) -> AsyncIterator[tuple[World, EngineServices]
     async with world(directory) as w:
         admission = Admission(w.node.containers, cast(ImageDesk, NoImages()), lambda: RUNTIMES)
         services = services_of(w, admission)
-        w.node.join(services.pod_keeper)
+        w.join(services.pod_keeper)
         obeys(w)
         yield w, services
 
@@ -265,7 +265,7 @@ async def test_an_end_long_before_that_of_the_pause_process_is_none_of_its_doing
         w.manager.ending.add(made.id)
         long_ago = time.time_ns() - 31 * 10**9
         ended = Report(Signaled(9), Source.RECORD, Process(40, 4), long_ago)
-        w.node.spawn(w.node.end(RunKey(shares.id, 1), ended))
+        w.node.spawn(w.exits.end(RunKey(shares.id, 1), ended))
         await asyncio.sleep(0)
         w.manager.ends(made.id, status=Signaled(9))
         await until(lambda: (e := now(w, shares).exit) and e.reason is Reason.UNKNOWN)

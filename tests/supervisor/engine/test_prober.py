@@ -104,7 +104,7 @@ async def rig(directory: Path) -> AsyncIterator[Rig]:
     async with world(directory) as w:
         probes = Probes()
         made = Rig(w, probes, Prober(w.node, probes.run, lambda *asked: made.end(*asked)), [])
-        w.node.join(made.prober)
+        w.join(made.prober)
         try:
             yield made
         finally:

@@ -40,7 +40,7 @@ class Machine:
         self.fails: list[Exception] = []
         self.world = w
         self.parts = ReconcileParts(
-            w.node, cast(ContainerRuntimes, self), self.settings, Foundlings(w.node, self.settings.state)
+            w.runs, cast(ContainerRuntimes, self), self.settings, Foundlings(w.runs, self.settings.state)
         )
 
     async def look_at_memory(self) -> None:

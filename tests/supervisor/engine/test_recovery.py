@@ -24,7 +24,7 @@ def at_once(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def recovered(w: World, *stored: Container) -> None:
     await w.store.commit(Transaction(tuple(stored)))
-    await recover(w.node, "")
+    await recover(w.runs, "")
     assert set(w.node.containers) == {each.id for each in stored}
     await until(lambda: not w.node.containers.recovering and not w.node.background, "the look-up")
 
@@ -47,7 +47,7 @@ def test_what_lives_goes_on(tmp_path: Path, phase: Phase) -> None:
             assert w.node.containers["c1"].phase is going_on
             assert calls(w) == (["connect", "state", "start"] if phase is Phase.STARTING else ["connect"])
             assert await w.store.exits() == []
-            assert w.node._held == {}
+            assert w.exits._held == {}
 
     asyncio.run(main())
 
@@ -106,7 +106,7 @@ def test_whoever_follows_changes_is_told_once_a_container_has_been_looked_up(tmp
                 def changed(self, container: Container) -> None:
                     told.append((container.id, container.id in w.node.containers.recovering))
 
-            w.node.join(Listener())
+            w.join(Listener())
             await recovered(w, container())
             assert told == [("c1", False)]
 
@@ -214,7 +214,7 @@ def test_after_a_reboot_the_policy_looks_at_ended_containers_once(
             assert (w.node.containers["c1"].phase is not Phase.EXITED) is comes_back
         if not comes_back:
             async with world(tmp_path, boot="new") as w:
-                await recover(w.node, "")
+                await recover(w.runs, "")
                 assert not w.node.containers.recovering
 
     asyncio.run(main())
@@ -237,7 +237,7 @@ def test_a_start_that_fails_in_recovery_kills_the_init(tmp_path: Path) -> None:
             w.manager.fails["start"] = [RuntimeFailed("broken")]
             await recovered(w, container(Phase.STARTING))
             assert calls(w) == ["connect", "state", "start", "state", "kill"]
-            assert w.node._held == {}
+            assert w.exits._held == {}
             w.manager.ends("c1")
             await until(lambda: w.node.containers["c1"].phase is Phase.EXITED)
 
@@ -253,7 +253,7 @@ def test_a_look_up_that_fails_is_tried_again_and_the_container_shown_as_recoveri
             w.manager.fails["connect"] = [OSError(24, "no descriptors"), ShimFailed("silent")]
             w.manager.gates["connect"] = asyncio.Event()
             await w.store.commit(Transaction((container(phase),)))
-            await recover(w.node, "")
+            await recover(w.runs, "")
             await until(lambda: w.manager.count("connect"))
             assert "c1" in w.node.containers.recovering
             w.manager.gates["connect"].set()
@@ -272,7 +272,7 @@ def test_one_silent_look_up_holds_up_nobody_else_and_has_a_limit(
             w.manager.gates["connect"] = asyncio.Event()
             monkeypatch.setattr(recovery, "FIND_SECONDS", 0.05)
             await w.store.commit(Transaction((silent, replace(container(Phase.EXITED), clean=False))))
-            await recover(w.node, "")
+            await recover(w.runs, "")
             await until(lambda: set(w.node.containers.recovering) == {"silent"})
             await until(lambda: w.manager.count("connect") >= 3)  # given up and begun again
             w.manager.gates["connect"].set()
@@ -289,7 +289,7 @@ def test_an_end_found_in_recovery_waits_for_the_disk_however_long(
             monkeypatch.setattr(recovery, "FIND_SECONDS", 0.01)
             await w.store.commit(Transaction((container(),)))
             w.store.refusals = 10
-            await recover(w.node, "")
+            await recover(w.runs, "")
             await until(lambda: w.health == [False, True])
             assert len(await w.store.exits()) == 1
 
@@ -303,7 +303,7 @@ def test_two_hundred_containers_are_looked_up_at_once(tmp_path: Path) -> None:
             many = [replace(one, id=f"c{n}", spec=replace(one.spec, name=f"c{n}")) for n in range(200)]
             w.manager.gates["connect"] = asyncio.Event()
             await w.store.commit(Transaction(tuple(many)))
-            await recover(w.node, "")
+            await recover(w.runs, "")
             await until(lambda: w.manager.count("connect") == 200)
             w.manager.gates["connect"].set()
             await until(lambda: not w.node.containers.recovering)
@@ -316,14 +316,14 @@ def test_what_nothing_watches_is_looked_at_until_it_has_gone(tmp_path: Path) -> 
         async with world(tmp_path) as w:
             w.manager.found["c1"] = Found.UNWATCHED
             await recovered(w, replace(container(), damaged="its row cannot be read"))
-            await recovery.look_at_unwatched(w.node)
+            await recovery.look_at_unwatched(w.runs)
             w.manager.fails["connect"] = [ShimFailed("no keeper"), OSError("no descriptors")]
             for _ in range(2):
-                await recovery.look_at_unwatched(w.node)
+                await recovery.look_at_unwatched(w.runs)
             assert w.node.containers["c1"].phase is Phase.RUNNING
             w.manager.found["c1"] = Found.NOTHING
             for _ in range(2):
-                await recovery.look_at_unwatched(w.node)
+                await recovery.look_at_unwatched(w.runs)
             await until(lambda: not w.node.background, "the end")
             (exit,) = await w.store.exits()
             assert (exit.status, exit.source, exit.at_is_found) == (Unknown("row-damaged"), Source.NONE, True)
@@ -344,7 +344,7 @@ def test_what_has_ended_otherwise_is_not_looked_at_any_more(tmp_path: Path, how:
             else:
                 w.node.containers["c1"] = replace(now, phase=Phase.EXITED) if how == "ended" else replace(now, run=2)
             w.manager.found["c1"] = Found.NOTHING
-            await recovery.look_at_unwatched(w.node)
+            await recovery.look_at_unwatched(w.runs)
             assert (calls(w), w.node.containers.unwatched, await w.store.exits()) == (["connect"], set(), [])
 
     asyncio.run(main())

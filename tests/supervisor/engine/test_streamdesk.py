@@ -37,11 +37,11 @@ def directory(state: Path, container: str, run: int = 1) -> Path:
 async def test_a_created_container_is_attached_to_and_its_end_ends_it(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         container = await made.node.add(INTERACTIVE)
-        await made.node.make(container.id)
+        await made.runs.make(container.id)
         with shim(directory(tmp_path, container.id)) as fake:
             async with await desk_of(made, tmp_path).attach("interactive", "", WantedStreams()) as session:
                 assert (session.tty, session.stdin) == (False, True)
-                await made.node.launch(container.id)
+                await made.runs.launch(container.id)
                 fake.die()
                 made.manager.ends(container.id)
                 assert [item async for item in session.items()] == []

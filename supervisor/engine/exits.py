@@ -1,0 +1,173 @@
+"""The way of an exit, from the byte in its fifo to the answer of a Wait. To be read from top to bottom:
+
+    monitor/epoll.py        Monitor._turn           the byte makes the fifo of one run readable
+    monitor/witness.py      Watch.look              reads what every witness of that run says
+    model/evidence.py       judge                   believes the first that knows: a Report
+    here                    Exits.exit_seen         notes that an exit is known; holds it while the start is not stored
+    here                    Exits.end               finds out what else is to be stored with it
+    model/lifecycle.py      step                    Ended: the Exit, its events, and what follows it
+    engine/node.py          Node.apply              one transaction of all that; then it is shown
+    engine/containers.py    Changes.tell            wakes each Wait
+    engine/operations.py    Operations.wait         and there is the answer
+
+The same transaction is what the event log waits for (`store/events.py`), from which subscribers and containerd read.
+The effects of the step follow it: the clean-up of the run, and the timer of the next one. The end of an exec goes the
+same way through `execlife.py`. What another's shim reports arrives in `exit_seen`, too.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+
+import structlog
+
+from supervisor.engine.containers import is_over
+from supervisor.engine.node import END_SEEN_SECONDS, Node
+from supervisor.model import lifecycle
+from supervisor.model.errors import ExitdError, NoSuchContainer, StoreFailed, TimedOut, WrongState
+from supervisor.model.values import LIVE, NEVER_STARTED, Container, Report, RunKey, Signaled, Unknown
+from supervisor.monitor.kernellog import KnownKills
+from supervisor.system import room
+from supervisor.system.background import insist
+
+TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
+
+# Of memory kills in the container's cgroup: the report, with what else can be found out about them.
+SecondWitness = Callable[[Container, Report, KnownKills], Awaitable[Report]]
+
+log = structlog.get_logger(__name__)
+
+
+async def nothing_to_add(container: Container, report: Report, known: KnownKills) -> Report:
+    """The second witness where only the runtime family counts memory kills."""
+    return report
+
+
+class Exits:
+    """Stores the ends of runs. Listens to the runtime families; belongs to the node's event loop."""
+
+    def __init__(self, node: Node, second_witness: SecondWitness = nothing_to_add) -> None:
+        """`second_witness`: who counts memory kills besides the runtime family."""
+        self._node = node
+        self._second_witness = second_witness
+        self._held: dict[str, asyncio.Future[Report]] = {}  # by container
+        node.manager.listen(self)
+
+    # -- an exit is known
+
+    def exit_seen(self, key: RunKey, report: Report) -> None:
+        """Take what `judge` has believed. One daemon does so once for each end; the store makes that once for ever."""
+        held = self._held.get(key.container)
+        if key.exec_id:
+            self._node.others.exec_ended(key, report)
+        elif held is None:
+            self._end_soon(key, report)
+        elif not held.done():
+            held.set_result(report)
+
+    def _end_soon(self, key: RunKey, report: Report) -> None:
+        self._node.pending.add(key)  # at once: whoever looks meanwhile sees that its phase is not the last word
+        self._node.spawn(self.end(key, report))
+
+    # -- it waits for what has to be stored before it
+
+    @contextlib.contextmanager
+    def held_back(self, container_id: str) -> Iterator[None]:
+        """For the length of the block: an exit of the container that is seen meanwhile is stored after it, or by the
+        next daemon where this one is closing. Of two blocks for one container the first that ends counts."""
+        self._held.setdefault(container_id, asyncio.get_running_loop().create_future())
+        try:
+            yield
+        finally:
+            held, container = self._held.pop(container_id, None), self._node.containers.get(container_id)
+            if held is not None and held.done() and container is not None and not self._node.closing:
+                self._end_soon(RunKey(container_id, container.run), held.result())
+
+    def is_held_back(self, container_id: str) -> bool:
+        """Whether such a block is running, with or without an exit that waits for its end."""
+        return container_id in self._held
+
+    def known(self, container_id: str) -> Report | None:
+        """The exit that waits for the end of such a block."""
+        held = self._held.get(container_id)
+        return held.result() if held is not None and held.done() else None
+
+    async def seen_within(self, container_id: str, seconds: float) -> Report | None:
+        """The same, waited for. KeyError outside of such a block."""
+        await asyncio.wait([self._held[container_id]], timeout=seconds)
+        return self.known(container_id)
+
+    # -- it is stored
+
+    async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
+        """Store an end, however long the store refuses. No client hears of it before. A second one of the same run is
+        passed over."""
+        container = self._node.containers.get(key.container)
+        if container is None or container.run != key.run:
+            self._node.pending.discard(key)
+            return
+        self._node.pending.add(key)
+        left_behind = 0 if rebooted else await self._end_rest(container)
+        await self._node.others.before_end(key.container)
+        with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
+        known = KnownKills(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
+        weighed = await room.surely(lambda: self._second_witness(container, report, known))
+        limit_bytes = self._memory_limit(container)
+        ended = lifecycle.Ended(weighed, limit_bytes, rebooted, sandbox_ended=with_sandbox, left_behind=left_behind)
+        await self._node.surely(key.container, ended)
+        self._node.pending.discard(key)
+
+    async def _end_rest(self, container: Container) -> int:
+        """Kill what init has left in its cgroup. Its end is stored whatever becomes of that. Return how many processes
+        are known to live on."""
+        try:
+            return await self._node.manager.of(container).end_rest(container)
+        except (ExitdError, OSError) as error:
+            log.warning("whoever init has left behind may live on", container=container.id, why=str(error))
+            return 0
+
+    async def _ended_with_sandbox(self, member: Container, report: Report) -> bool:
+        """Whether the end of its pod's pause process has ended this one: the kernel kills whoever is in its pid
+        namespace, and has it die after them. So it is waited for, and the two times are compared."""
+        is_killed = report.status in (Signaled(lifecycle.SIGKILL), Unknown(NEVER_STARTED))
+        if member.spec.pid != "pod" or not is_killed or member.asked is not None:
+            return False
+        containers, run = self._node.containers, member.sandbox_run
+        pause = containers.get(member.spec.sandbox)
+        if pause is not None and pause.phase in LIVE and pause.run == run:
+            if not self._node.manager.of(pause).is_ending(pause):
+                return False
+            with contextlib.suppress(TimedOut):
+                pause = await containers.until(pause.id, is_over(run), END_SEEN_SECONDS, "the end of its pod")
+        exit_ = pause.exit if pause is not None else None
+        if exit_ is None or exit_.key.run != run:  # it is ending still, or it has gone
+            return True
+        return abs(exit_.at_ns - report.at_ns) <= TOGETHER_SECONDS * 1e9
+
+    def _memory_limit(self, container: Container) -> int:
+        """The tightest one on it in bytes, its pod's included; 0: none."""
+        pause = self._node.containers.get(container.spec.sandbox or container.id)
+        of_pod = pause.spec.pod.memory_bytes if pause is not None and pause.spec.pod is not None else 0
+        return min((each for each in (container.spec.memory_bytes, of_pod) if each), default=0)
+
+    # -- what else the families report of a run
+
+    def memory_kills_seen(self, key: RunKey, kills: int) -> None:
+        """The event is stored if init has outlived more of them than were reported."""
+        self._node.spawn(self._note_memory_kills(key, kills))
+
+    async def _note_memory_kills(self, key: RunKey, kills: int) -> None:
+        """What cannot be stored now is stored in the next round of the reconcile loop, or with the exit."""
+        node, container = self._node, self._node.containers.get(key.container)
+        if container is not None and container.run == key.run and kills > container.oom_told:
+            with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
+                seen = lifecycle.OomSeen(key.run, kills, is_init_seen=node.manager.of(container).sees_init(container))
+                await node.apply(key.container, seen, patient=True)
+
+    def silence_seen(self, key: RunKey, silent: bool) -> None:
+        """The event is stored, however long the store refuses."""
+        node, container = self._node, self._node.containers.get(key.container)
+        if container is not None and container.run == key.run:
+            kind = "unresponsive" if silent else "responsive"
+            (event,) = lifecycle.events(container, node.moment(), kind, run=str(key.run))
+            node.spawn(insist(lambda: node.note(event), "an event", key.container))

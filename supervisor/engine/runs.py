@@ -1,0 +1,153 @@
+"""How a run begins: made by the runtime, started, and given up where it does not start."""
+
+import contextlib
+from dataclasses import replace
+
+import structlog
+
+from supervisor.engine.containers import is_ended
+from supervisor.engine.exits import Exits
+from supervisor.engine.node import END_SEEN_SECONDS, Node
+from supervisor.engine.participants import Participant
+from supervisor.model import lifecycle
+from supervisor.model.errors import Busy, ExitdError, WrongState
+from supervisor.model.lifecycle import Happening
+from supervisor.model.values import Asked, By, Container, Phase, Reason
+from supervisor.system import room
+from supervisor.system.background import insist
+
+START_FAILED = By(policy="start-failed")
+
+log = structlog.get_logger(__name__)
+
+
+class Runs(Participant):
+    """Begins runs, for callers and for restart policies. Belongs to the node's event loop."""
+
+    def __init__(self, node: Node, exits: Exits) -> None:
+        self.node = node
+        self.exits = exits
+        self._containers = node.containers
+
+    # -- made
+
+    async def make(self, container_id: str) -> None:
+        """Have the runtime create the run. Raises what that raises; the step is stored either way."""
+        with self.exits.held_back(container_id):  # an exit that is quicker than the commit of its init
+            try:
+                container = await self._joining(self._containers.known(container_id))
+                await room.wait_for(room.FOR_ONE, f"a run of {container.spec.name or container_id}")
+                await self.node.others.before_make(container_id)
+                made = await self.node.manager.of(container).create_container(container)
+                step = lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in)
+                await self.node.surely(container_id, step)
+            except Exception as error:  # whatever it was: nothing may stay in this phase for ever
+                await self.node.surely(container_id, lifecycle.MakeFailed(str(error) or repr(error)))
+                raise
+
+    async def _joining(self, container: Container) -> Container:
+        """A member joins the sandbox that its pod has now. Raises WrongState when there is none."""
+        if not container.spec.sandbox:
+            return container
+        pause = self._containers.get(container.spec.sandbox)
+        if pause is not None:  # after a daemon start: not before it has been looked up
+            pause = await self._containers.find(pause.id)
+        if pause is None or pause.phase not in (Phase.RUNNING, Phase.PAUSED):
+            name = pause.spec.name if pause is not None else container.spec.sandbox[:12]
+            raise WrongState(f"the pod {name} is NotReady, there is nothing to join", id=container.id)
+        return replace(container, sandbox_run=pause.run)
+
+    # -- started
+
+    async def launch(self, container_id: str, *, surely: bool = False, key: str = "") -> None:
+        """Have the runtime start the run. An exit seen meanwhile is held back, so that started comes before exited.
+
+        `surely`: no caller asks again when the store refuses. `key`: of containerd's request, which may be sent again.
+        """
+        if self.exits.is_held_back(container_id):
+            raise WrongState(f"{container_id[:12]} is being started", id=container_id)
+        with self.exits.held_back(container_id):
+            asked = lifecycle.StartAsked(By(), key)
+            if not surely:
+                await self.node.apply(container_id, asked)
+            elif not await self.node.surely(container_id, asked):
+                return
+            await self.start_made(self._containers.known(container_id))
+
+    async def start_made(self, container: Container) -> None:
+        """The same for one whose start is stored as asked for. Its exits are held back by the caller."""
+        try:
+            await self.node.manager.of(container).start_process(container)
+        except (ExitdError, OSError) as error:
+            if not await self._began(container):
+                await self.give_up_start(container, str(error))
+                raise
+        await self.node.surely(container.id, self.started(container))
+
+    def started(self, container: Container) -> Happening:
+        """Its start counts now."""
+        return lifecycle.Started(self.node.clock.boottime_ns(), self.node.manager.of(container).is_unseen(container))
+
+    async def _began(self, container: Container) -> bool:
+        """A start that failed, or was killed, may have done its work all the same: the runtime's state says. So may one
+        whose container was over, its shim's delete and all, before start had returned: then how it ended says it.
+        """
+        family = self.node.manager.of(container)
+        with contextlib.suppress(Busy):
+            if await room.patiently(lambda: family.has_begun(container), f"a look at {container.spec.name}"):
+                return True
+        if self.exits.known(container.id) is None:
+            try:
+                word = await family.state_process(container)
+            except (ExitdError, OSError):
+                return False
+            if word == "running":
+                return True
+            if word in ("stopped", "absent") and not is_ended(self._containers.get(container.id)):
+                await self.exits.seen_within(container.id, END_SEEN_SECONDS)
+        return self.ended_begun(container)
+
+    def ended_begun(self, container: Container) -> bool:
+        """Its end is known, waits to be stored, and is that of its program."""
+        report = self.exits.known(container.id)
+        return report is not None and lifecycle.had_begun(container, report)
+
+    # -- given up
+
+    async def give_up_start(self, container: Container, why: str) -> None:
+        """Init waits for a start that does not come: stored as failed, and init is killed, unless it has ended."""
+        await self.node.surely(container.id, lifecycle.StartFailed(why))
+        if self.exits.known(container.id) is None:
+            await self._end_unstarted(container)
+
+    async def _end_unstarted(self, container: Container) -> None:
+        asked = Asked(Reason.KILL, START_FAILED, lifecycle.SIGKILL)
+        try:
+            await self.node.apply(container.id, lifecycle.EndAsked(asked))
+        except ExitdError:
+            return
+        try:
+            await self._kill_unstarted(container)
+        except (ExitdError, OSError):  # no room to signal it: no caller asks again
+            again = insist(lambda: self._kill_unstarted(container), "kill after a failed start", container.id)
+            self.node.spawn(again)
+
+    async def _kill_unstarted(self, container: Container) -> None:
+        """Nothing when that run is over by now, or has no process."""
+        now = self._containers.get(container.id)
+        if now is None or now.run != container.run or is_ended(now):
+            return
+        with contextlib.suppress(WrongState):
+            await self.node.manager.of(container).kill_process(container, lifecycle.SIGKILL)
+
+    # -- begun again
+
+    async def due(self, container_id: str) -> None:
+        """The restart policy's next run. What fails is stored as a failed create or start; no caller hears of it."""
+        if self.node.closing or not await self.node.surely(container_id, lifecycle.Again(None)):
+            return
+        try:
+            await self.make(container_id)
+            await self.launch(container_id, surely=True)
+        except Exception as error:
+            log.warning("restart failed", container=container_id, why=str(error) or repr(error))
