@@ -19,7 +19,7 @@ from setuptools.command.build import build
 
 ROOT = pathlib.Path(__file__).resolve().parent
 
-KEEPER_CORE = ("fields", "message", "pidfd", "procfs", "record", "registration")
+KEEPER_CORE = ("fields", "message", "pidfd", "procfs", "record", "registration", "wait")
 # The C programs and what each is made of. Test drivers and the extension's own file belong to none of them.
 PROGRAMS = {
     "exitd-shim": ["shim/core/*.c"],

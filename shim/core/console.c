@@ -32,21 +32,16 @@ int console_begin(struct shim *shim)
 /* The one descriptor of a message, or -errno. */
 static int receive(int fd)
 {
-	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control;
+	struct passed passed;
 	char text[512];
-	struct iovec data = { .iov_base = text, .iov_len = sizeof text };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
-				  .msg_controllen = sizeof control.space };
-	struct cmsghdr *c;
-	int master_fd;
+	ssize_t got = message_receive(fd, text, sizeof text, 1, 0, &passed);
 
-	if (recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
-		return -errno;
-	c = CMSG_FIRSTHDR(&message);
-	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int)))
-		return -ENOMSG;
-	memcpy(&master_fd, CMSG_DATA(c), sizeof master_fd);
-	return master_fd;
+	if (got < 0)
+		return (int)got;
+	if (passed.count == 1 && !passed.error)
+		return passed.fds[0];
+	message_close(&passed);
+	return -ENOMSG;
 }
 
 int console_resize(int master_fd, uint64_t rows, uint64_t cols)

@@ -16,8 +16,7 @@ enum { IN = 1, OUT = 2, ERR = 4, FDS_MAX = 3, REQUEST_MAX = 512 };
 struct request {
 	char text[REQUEST_MAX];
 	size_t size;
-	int fds[FDS_MAX];
-	int fd_count;
+	struct passed passed;
 };
 
 void control_begin(struct shim *shim)
@@ -78,9 +77,10 @@ static int check_attach(const struct streams *s, const struct request *r, int na
 	if (named < 0 || (strcmp(mode, "lossless") && strcmp(mode, "drop")))
 		return -EINVAL;
 	for (int bit = IN; bit <= ERR; bit <<= 1)
-		if (named & bit && (at == r->fd_count || !is_pipe_end(r->fds[at++], bit == IN ? O_RDONLY : O_WRONLY)))
+		if (named & bit &&
+		    (at == r->passed.count || !is_pipe_end(r->passed.fds[at++], bit == IN ? O_RDONLY : O_WRONLY)))
 			return -EINVAL;
-	if (at != r->fd_count)
+	if (at != r->passed.count)
 		return -EINVAL;
 	if (clients_attached(s) == ATTACHED_MAX)
 		return -EUSERS;
@@ -100,14 +100,14 @@ static int on_attach(struct shim *shim, struct client *client, struct request *r
 		return error;
 	client->attached = 1;
 	if (named & IN)
-		client->in.fd = r->fds[at++];
+		client->in.fd = r->passed.fds[at++];
 	for (int i = 0; i < 2; i++) {
 		if (!(named & OUT << i))
 			continue;
-		client->sink[i] = (struct sink){ .fd = r->fds[at++], .drop = !strcmp(mode, "drop") };
+		client->sink[i] = (struct sink){ .fd = r->passed.fds[at++], .drop = !strcmp(mode, "drop") };
 		fcntl(client->sink[i].fd, F_SETFL, O_NONBLOCK);
 	}
-	r->fd_count = 0;
+	r->passed.count = 0;
 	s->hold_until_ns = 0;
 	return 0;
 }
@@ -239,38 +239,22 @@ static void answer(struct shim *shim, int index, struct request *r)
 		clients_drop(shim, index);
 }
 
-static void take_fds(struct request *r, struct msghdr *message)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (c->cmsg_type != SCM_RIGHTS || c->cmsg_level != SOL_SOCKET || count > FDS_MAX)
-			continue;
-		memcpy(r->fds, CMSG_DATA(c), count * sizeof(int));
-		r->fd_count = (int)count;
-	}
-}
-
 void control_serve(struct shim *shim, int index)
 {
 	struct client *client = &shim->streams.client[index];
-	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * FDS_MAX)]; } control;
-	struct request r = { .fd_count = 0 };
-	struct iovec data = { .iov_base = r.text, .iov_len = sizeof r.text };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
-				  .msg_controllen = sizeof control.space };
-	ssize_t got = client->fd < 0 ? 0 : recvmsg(client->fd, &message, MSG_CMSG_CLOEXEC);
+	struct request r = { .size = 0 };
+	ssize_t got = client->fd < 0 ? 0 : message_receive(client->fd, r.text, sizeof r.text, FDS_MAX, 0, &r.passed);
 
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+	if (got == -EAGAIN || got == -EINTR)
 		return;
 	if (got <= 0)
 		return clients_drop(shim, index);
 	r.size = (size_t)got;
-	take_fds(&r, &message);
-	/* Cut short it is no whole message, and no request. */
+	/* Not all of them came, or too many: no request has that many. A text that was cut short is no whole message. */
+	if (r.passed.error)
+		message_close(&r.passed);
 	answer(shim, index, &r);
-	for (int i = 0; i < r.fd_count; i++)
-		close(r.fds[i]);
+	message_close(&r.passed);
 }
 
 /* With the last of the output delivered: no client is attached any more, and none can come. */

@@ -2,9 +2,12 @@
 #ifndef EXITD_CORE_H
 #define EXITD_CORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 
 /* cffi: begin */
 enum {
@@ -207,8 +210,24 @@ enum {
 int64_t oom_read(const char *path);
 void boot_id_read(char out[BOOT_ID_SIZE]);
 int64_t now_ns(int clock);
+
+/* wait.c */
+bool wait_look(siginfo_t *info, struct rusage *usage);
+void wait_facts(struct exit_facts *facts, const siginfo_t *info, const struct rusage *usage);
+
+/* registration.c */
+int slot_parse(const char *text);
+
+/* message.c */
+struct passed {			/* the descriptors that came with a message */
+	int fds[SLOT_COUNT];
+	int count;
+	int error;		/* -EMSGSIZE: text or descriptors were cut off; -EMFILE: there was no descriptor left for them */
+};
 int message_listen(const char *path, int type, int backlog);
 int message_send(int to, const char *text, int size, int fd, int flags);
 int message_send_all(int to, const char *text, int size, const int *fds, int count, int flags);
+ssize_t message_receive(int from, char *text, size_t size, int most_fds, int lowest_fd, struct passed *out);
+void message_close(struct passed *passed);
 
 #endif

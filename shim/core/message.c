@@ -1,5 +1,6 @@
 /* Messages between two processes: a socket to listen at, and one message with the descriptors that go with it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -53,4 +54,55 @@ int message_send_all(int to, const char *text, int size, const int *fds, int cou
 int message_send(int to, const char *text, int size, int fd, int flags)
 {
 	return message_send_all(to, text, size, &fd, fd >= 0, flags);
+}
+
+/* Takes one descriptor, moved to `lowest_fd` or above where that is not 0. */
+static void take(struct passed *out, int most_fds, int lowest_fd, int fd)
+{
+	int moved = lowest_fd ? fcntl(fd, F_DUPFD_CLOEXEC, lowest_fd) : fd;
+
+	if (lowest_fd)
+		close(fd);
+	if (moved < 0 || out->count == most_fds)
+		out->error = moved < 0 ? -EMFILE : -EMSGSIZE;
+	if (moved >= 0 && out->count < most_fds)
+		out->fds[out->count++] = moved;
+	else if (moved >= 0)
+		close(moved);
+}
+
+/* Receives one message, and the descriptors with it: `most_fds` of them, SLOT_COUNT at most, which are the caller's also when
+ * `out->error` says that not all came through. They are closed by an exec, and lie at `lowest_fd` or above (0: anywhere). Never
+ * waits. Returns the text's size, 0 when the peer has gone, or -errno. */
+ssize_t message_receive(int from, char *text, size_t size, int most_fds, int lowest_fd, struct passed *out)
+{
+	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * SLOT_COUNT)]; } control;
+	struct iovec data = { .iov_base = text, .iov_len = size };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
+				  .msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)most_fds) };
+	ssize_t got = recvmsg(from, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int fd;
+
+	out->count = out->error = 0;
+	if (got <= 0)
+		return got < 0 ? -errno : 0;
+	if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+		out->error = -EMSGSIZE;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
+		for (size_t at = CMSG_LEN(0); c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && at < c->cmsg_len;
+		     at += sizeof fd) {
+			memcpy(&fd, (char *)c + at, sizeof fd);
+			take(out, most_fds, lowest_fd, fd);
+		}
+	/* Fewer came than there was room for: the message was not too long, this process has no descriptor left. */
+	if (out->error && !(message.msg_flags & MSG_TRUNC) && out->count < most_fds)
+		out->error = -EMFILE;
+	return got;
+}
+
+void message_close(struct passed *passed)
+{
+	for (int i = 0; i < passed->count; i++)
+		close(passed->fds[i]);
+	passed->count = 0;
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -15,13 +14,6 @@
 enum { REST_DIES_MS = 500, BEGUN_TRIES = 20, BEGUN_REST_MS = 10 };
 
 static char record[RECORD_SIZE];
-
-/* waitid with the rusage argument that libc's wrapper hides: 1 and `info` for a child that has ended, else 0. */
-static int look(siginfo_t *info, struct rusage *usage)
-{
-	memset(info, 0, sizeof *info);
-	return !syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT, usage) && info->si_pid > 0;
-}
 
 /* By the counter; where that is gone and init was killed, by the kernel's log. -1: not known. */
 static int64_t memory_kills(struct shim *shim, const siginfo_t *info)
@@ -43,19 +35,13 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 		.run = shim->plan.run,
 		.pid = shim->init_pid,
 		.started = shim->init_started,
-		.signaled = info->si_code != CLD_EXITED,
-		.value = info->si_status,
-		.core = info->si_code == CLD_DUMPED,
 		.began = began,
 		.realtime_ns = now_ns(CLOCK_REALTIME),
 		.boottime_ns = now_ns(CLOCK_BOOTTIME),
-		.oom_kills = -1,
-		.user_us = (int64_t)usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec,
-		.system_us = (int64_t)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec,
-		.max_rss_kb = usage->ru_maxrss,
 	};
 	ssize_t put;
 
+	wait_facts(&facts, info, usage);
 	facts.oom_kills = memory_kills(shim, info);
 	if (record_format(record, sizeof record, &facts) < 0)
 		return 0;
@@ -113,7 +99,7 @@ void reap(struct shim *shim)
 	struct rusage usage;
 	siginfo_t info, gone;
 
-	while (!shim->unsafe && look(&info, &usage)) {
+	while (!shim->unsafe && wait_look(&info, &usage)) {
 		int is_init = info.si_pid == shim->init_pid && !shim->adopted && !shim->ended;
 		int safe = !is_init || init_ended(shim, &info, &usage);
 

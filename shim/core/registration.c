@@ -47,8 +47,8 @@ static int read_process(const char *data, size_t size, const char *pid_key, cons
 	return 0;
 }
 
-/* A small number, or -EINVAL. */
-static int read_slot(const char *text)
+/* The number in a `seat` key, or -EINVAL; whether there is such a slot the caller knows. */
+int slot_parse(const char *text)
 {
 	int number = 0, digits = 0;
 
@@ -77,7 +77,7 @@ int registration_read(struct registration *r, const char *data, size_t size)
 		return -EINVAL;
 	r->slot_count = fields_list(data, size, "seat", slots, (int)(sizeof slots / sizeof *slots));
 	for (int i = 0; i < r->slot_count; i++) {
-		r->slots[i] = read_slot(slots[i]);
+		r->slots[i] = slot_parse(slots[i]);
 		if (r->slots[i] < 0)
 			return -EINVAL;
 	}

@@ -10,12 +10,6 @@
 #include "../core/kernel.h"
 #include "keeper.h"
 
-static int look(siginfo_t *info, struct rusage *usage)
-{
-	memset(info, 0, sizeof *info);
-	return !syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT, usage) && info->si_pid > 0;
-}
-
 void spare_take(struct keeper *k)
 {
 	close(k->spare_fd);
@@ -108,11 +102,6 @@ static int whose(struct keeper *k, int pid, struct proc_stat *stat, struct run *
 	return *run ? 0 : run_of_stray(k, pid, stat, run);
 }
 
-static int64_t micros(struct timeval t)
-{
-	return (int64_t)t.tv_sec * 1000000 + t.tv_usec;
-}
-
 /* What is the same in every entry of this run, and now, or when this was first tried; then the entry. 0, or -errno: nothing
  * is written. */
 int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts)
@@ -145,16 +134,9 @@ int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts)
 static int journal_zombie(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage,
 			  int began)
 {
-	struct exit_facts facts = {
-		.signaled = info->si_code != CLD_EXITED,
-		.value = info->si_status,
-		.core = info->si_code == CLD_DUMPED,
-		.began = began,
-		.user_us = micros(usage->ru_utime),
-		.system_us = micros(usage->ru_stime),
-		.max_rss_kb = usage->ru_maxrss,
-	};
+	struct exit_facts facts = { .began = began };
 
+	wait_facts(&facts, info, usage);
 	return journal_exit(k, run, &facts);
 }
 
@@ -180,7 +162,7 @@ int children_reap(struct keeper *k)
 
 	spare_take(k);
 	k->unsettled = 0;
-	while (look(&info, &usage)) {
+	while (wait_look(&info, &usage)) {
 		/* What cannot be read, or written down, is not reaped: the zombie keeps it, and soon it is tried again. */
 		k->unsettled = whose(k, info.si_pid, &stat, &run) ||
 			       (run && journal_zombie(k, run, &info, &usage, stat.began));

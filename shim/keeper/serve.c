@@ -1,7 +1,6 @@
 /* The socket: one request, one answer, both one SEQPACKET message. Sends never block; a client that does not read its
  * answers is dropped, and so are the queued requests of one that has gone. */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,9 +9,7 @@
 struct request {
 	char text[MESSAGE_MAX];
 	size_t size;
-	int fds[SLOT_COUNT];
-	int fd_count;
-	int cut;		/* 0, or the errno for which not all of it, or of its descriptors, came through */
+	struct passed passed;
 };
 
 static void answer(struct keeper *k, int index, const char *text, int size, int fd)
@@ -92,7 +89,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 		return refuse(k, index, "bad request", -EINVAL);
 	fields_number(r->text, r->size, "adopt", &flag);
 	adopt = flag != 0;
-	if (slots_read(r->text, r->size, r->fds, r->fd_count, fds))
+	if (slots_read(r->text, r->size, r->passed.fds, r->passed.count, fds))
 		return refuse(k, index, "a seat for each descriptor, the status socket's among them", -EINVAL);
 	serve_reap(k);
 	run = table_find(k, id, number, exec);
@@ -139,13 +136,13 @@ static int take_over(struct keeper *k, const struct registration *g, struct requ
 	error = strangers_watch(k, run, g->pid, g->started);
 	if (!error) {
 		*why = "a seat for each descriptor, and only what is ever kept";
-		error = slots_take(run, g->slots, g->slot_count, r->fds, r->fd_count);
+		error = slots_take(run, g->slots, g->slot_count, r->passed.fds, r->passed.count);
 	}
 	if (error && !known)
 		table_drop(k, run);
 	if (error)
 		return error;
-	r->fd_count = 0;
+	r->passed.count = 0;
 	if (g->shim_pid) {
 		run->shim_pid = g->shim_pid;
 		run->shim_started = g->shim_started;
@@ -157,12 +154,12 @@ static int take_over(struct keeper *k, const struct registration *g, struct requ
 /* With the master of its tty, if it has one: that came into being with init. */
 static void take_master(struct run *run, struct request *r)
 {
-	if (!r->fd_count)
+	if (!r->passed.count)
 		return;
 	if (run->out_fd >= 0)
 		close(run->out_fd);
-	run->out_fd = r->fds[0];
-	r->fd_count = 0;
+	run->out_fd = r->passed.fds[0];
+	r->passed.count = 0;
 }
 
 static void on_register(struct keeper *k, int index, struct request *r)
@@ -172,7 +169,7 @@ static void on_register(struct keeper *k, int index, struct request *r)
 	const char *why = "unknown run";
 	int error = -ENOENT;
 
-	if (registration_read(&g, r->text, r->size) || (!g.pid && !g.shim_pid) || (!is_anew(&g) && r->fd_count > 1))
+	if (registration_read(&g, r->text, r->size) || (!g.pid && !g.shim_pid) || (!is_anew(&g) && r->passed.count > 1))
 		return refuse(k, index, "bad request", -EINVAL);
 	if (is_anew(&g))
 		error = take_over(k, &g, r, &run, &why);
@@ -267,54 +264,23 @@ static void dispatch(struct keeper *k, int index, struct request *r)
 		refuse(k, index, "unknown request", -ENOSYS);
 }
 
-/* Moves received descriptors above the slots that a shim's own take. */
-static void take_fds(struct request *r, struct msghdr *message)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		for (size_t i = 0; c->cmsg_type == SCM_RIGHTS && i < count; i++) {
-			int fd, high;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			high = fcntl(fd, F_DUPFD_CLOEXEC, SLOTS_END);
-			close(fd);
-			if (high < 0 || r->fd_count == SLOT_COUNT)
-				r->cut = high < 0 ? EMFILE : EMSGSIZE;
-			if (r->fd_count < SLOT_COUNT && high >= 0)
-				r->fds[r->fd_count++] = high;
-			else if (high >= 0)
-				close(high);
-		}
-	}
-}
-
 void serve_client(struct keeper *k, int index)
 {
 	static struct request r;
-	union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * SLOT_COUNT)]; } control;
-	struct iovec data = { .iov_base = r.text, .iov_len = sizeof r.text };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control,
-				  .msg_controllen = sizeof control.space };
-	ssize_t got = recvmsg(k->clients[index].fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	/* Above the slots, so that none of them is overwritten when a shim's are filled. */
+	ssize_t got = message_receive(k->clients[index].fd, r.text, sizeof r.text, SLOT_COUNT, SLOTS_END, &r.passed);
 
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+	if (got == -EAGAIN || got == -EINTR)
 		return;
 	if (got <= 0)
 		return serve_drop(k, index);
 	r.size = (size_t)got;
-	r.fd_count = 0;
-	r.cut = message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? EMSGSIZE : 0;
-	take_fds(&r, &message);
-	/* Fewer came than there was room for: not the message was too long, this keeper has no descriptor left. */
-	if (r.cut && !(message.msg_flags & MSG_TRUNC) && r.fd_count < SLOT_COUNT)
-		r.cut = EMFILE;
-	if (r.cut)
-		refuse(k, index, r.cut == EMFILE ? "no descriptor left" : "too long, or too many descriptors", -r.cut);
+	if (r.passed.error)
+		refuse(k, index, r.passed.error == -EMFILE ? "no descriptor left" : "too long, or too many descriptors",
+		       r.passed.error);
 	else
 		dispatch(k, index, &r);
-	for (int i = 0; i < r.fd_count; i++)
-		close(r.fds[i]);
+	message_close(&r.passed);
 }
 
 void serve_accept(struct keeper *k)

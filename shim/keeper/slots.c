@@ -20,14 +20,12 @@ int *slots_kept(struct run *run, int slot)
 	}
 }
 
-/* The number in a `seat` key, or -EINVAL. */
+/* The slot that a `seat` key names, or -EINVAL. */
 static int number_of(const char *text)
 {
-	int number = 0, digits = 0;
+	int number = slot_parse(text);
 
-	for (; *text >= '0' && *text <= '9' && digits < 4; digits++)
-		number = number * 10 + (*text++ - '0');
-	return digits && !*text && number >= STATUS_FD && number < SLOTS_END ? number : -EINVAL;
+	return number >= STATUS_FD && number < SLOTS_END ? number : -EINVAL;
 }
 
 /* Fills `fds`, one for each slot from the first on, -1 where nobody sits: the n-th of the request's `seat` keys says
