@@ -19,9 +19,11 @@ struct request {
 	struct passed passed;
 };
 
-void control_begin(struct shim *shim)
+/* 0: a container whose socket cannot be made runs without. */
+int control_begin(struct shim *shim)
 {
 	shim->streams.listen_fd = message_listen(NAME, SOCK_SEQPACKET, CLIENTS_MAX);
+	return 0;
 }
 
 void control_accept(struct shim *shim, int listen_fd, int by_paths)
@@ -112,10 +114,17 @@ static int on_attach(struct shim *shim, struct client *client, struct request *r
 	return 0;
 }
 
-static int on_resize(const struct shim *shim, const struct request *r)
+static int on_close_stdin(struct shim *shim, struct client *client, struct request *r)
+{
+	(void)client, (void)r;
+	return stdin_close(shim);
+}
+
+static int on_resize(struct shim *shim, struct client *client, struct request *r)
 {
 	uint64_t rows, cols;
 
+	(void)client;
 	if (shim->streams.master_fd < 0)
 		return -ENOTTY;
 	if (fields_number(r->text, r->size, "rows", &rows) || fields_number(r->text, r->size, "cols", &cols) ||
@@ -124,18 +133,20 @@ static int on_resize(const struct shim *shim, const struct request *r)
 	return console_resize(shim->streams.master_fd, rows, cols);
 }
 
-static int on_reopen(struct shim *shim)
+static int on_reopen(struct shim *shim, struct client *client, struct request *r)
 {
 	int error = 0;
 
+	(void)client, (void)r;
 	for (int i = 0; i < 2 && !error; i++)
 		error = logfile_reopen(&shim->streams.log[i]);
 	return error;
 }
 
 /* Another's container has ended. A fifo that its shim has never opened is at its end, which poll(2) does not say. */
-static int on_end(struct shim *shim)
+static int on_end(struct shim *shim, struct client *client, struct request *r)
 {
+	(void)client, (void)r;
 	if (!shim->plan.follow)
 		return -ENOSYS;
 	shim_ended(shim);
@@ -147,8 +158,9 @@ static int on_end(struct shim *shim)
 
 /* There is another keeper, which knows nothing of this run. It is asked at once, and answers when it does: 0 says that it
  * will be asked, and not that it knows the run. */
-static int on_register(struct shim *shim)
+static int on_register(struct shim *shim, struct client *client, struct request *r)
 {
+	(void)client, (void)r;
 	return shim->ended ? 0 : heir_anew(shim);
 }
 
@@ -212,29 +224,38 @@ static int write_answer(int error, int tty, char *text, size_t size)
 	return writer_close(&w);
 }
 
+/* Does what the request asks for: 0 or -errno. */
+static int obey(struct shim *shim, struct client *client, struct request *r, const char *op)
+{
+	static const struct {
+		const char *op;
+		int (*run)(struct shim *shim, struct client *client, struct request *r);
+	} commands[] = {
+		{ "attach", on_attach },
+		{ "close-stdin", on_close_stdin },
+		{ "resize", on_resize },
+		{ "reopen-log", on_reopen },
+		{ "end", on_end },
+		{ "register", on_register },
+	};
+
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+		if (!strcmp(op, commands[i].op))
+			return commands[i].run(shim, client, r);
+	return -ENOSYS;
+}
+
 static void answer(struct shim *shim, int index, struct request *r)
 {
 	struct client *client = &shim->streams.client[index];
 	const char *op = fields_check(r->text, r->size, "exitd-control") > 0 ? fields_get(r->text, r->size, "op") : NULL;
 	char text[512];
-	int error = -ENOSYS, size;
+	int size;
 
-	if (op && !strcmp(op, "attach"))
-		error = on_attach(shim, client, r);
-	else if (op && !strcmp(op, "close-stdin"))
-		error = stdin_close(shim);
-	else if (op && !strcmp(op, "resize"))
-		error = on_resize(shim, r);
-	else if (op && !strcmp(op, "reopen-log"))
-		error = on_reopen(shim);
-	else if (op && !strcmp(op, "end"))
-		error = on_end(shim);
-	else if (op && !strcmp(op, "register"))
-		error = on_register(shim);
 	if (op && !strcmp(op, "counters"))
 		size = write_counters(&shim->streams, client, text, sizeof text);
 	else
-		size = write_answer(error, shim->plan.tty != 0, text, sizeof text);
+		size = write_answer(op ? obey(shim, client, r, op) : -ENOSYS, shim->plan.tty != 0, text, sizeof text);
 	if (send(client->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		clients_drop(shim, index);
 }

@@ -25,18 +25,42 @@ static int read_pid(const char *path)
 	return error;
 }
 
+static int run_runtime(struct shim *shim)
+{
+	struct command command = { .argv = (char *const *)shim->plan.create, .out_fd = OUT_WRITE_FD,
+				   .err_fd = ERR_WRITE_FD, .in_fd = shim->streams.in_read_fd,
+				   .limit_ms = shim->plan.create_ms };
+	int error = command_run(&command, shim->signal_fd, &shim->wait_status);
+
+	return error ? error : shim->wait_status ? -ECHILD : 0;
+}
+
+/* Whether the runtime said so or not: an exec that has begun is one. 1 when there is such a child. */
+static int has_begun_exec(struct shim *shim)
+{
+	shim->named_pid = *shim->plan.exec ? begun_child(BEGINS_MS) : 0;
+	return shim->named_pid > 0;
+}
+
+static int find_pid(struct shim *shim)
+{
+	if (!shim->named_pid)
+		shim->named_pid = read_pid(shim->plan.pid_file);
+	return shim->named_pid < 0 ? shim->named_pid : 0;
+}
+
 /* Our child by the kernel's own word. A zombie is one too: a container that was created and has already ended. */
-static int is_child(int pid)
+static int check_child(struct shim *shim)
 {
 	siginfo_t info;
 
-	return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) ? -errno : 0;
+	return waitid(P_PID, (id_t)shim->named_pid, &info, WEXITED | WNOHANG | WNOWAIT) ? -errno : 0;
 }
 
-static int hold(struct shim *shim, int pid)
+static int hold(struct shim *shim)
 {
 	struct proc_stat stat = { .started = 0 };
-	int error;
+	int error, pid = shim->named_pid;
 
 	/* Only the parent can do this without a race: until it reaps, the pid is this process and no other. */
 	shim->init_fd = pidfd_open_raw(pid);
@@ -68,48 +92,29 @@ int leave_word(struct shim *shim)
 	return error;
 }
 
-/* Whether the runtime said so or not: an exec that has begun is one. 0: this is none, or has not. */
-static int begun_exec(const struct shim *shim)
+int create(struct shim *shim)
 {
-	return *shim->plan.exec ? begun_child(BEGINS_MS) : 0;
-}
+	static const struct step make[] = {
+		{ "answers", answers_begin },
+		{ "join", join_begin },
+		{ "console", console_begin },
+		{ "runtime", run_runtime },
+	};
+	static const struct step find[] = {
+		{ "console", console_take },
+		{ "pid file", find_pid },
+		{ "not a child", check_child },
+		{ "init", hold },
+	};
+	int error = shim_steps(shim, make, sizeof make / sizeof *make);
 
-int create(struct shim *shim, const char **stage, int *wait_status)
-{
-	struct command command = { .argv = (char *const *)shim->plan.create, .out_fd = OUT_WRITE_FD,
-				   .err_fd = ERR_WRITE_FD, .in_fd = shim->streams.in_read_fd,
-				   .limit_ms = shim->plan.create_ms };
-	int error, pid = 0;
-
-	*stage = "answers";
-	error = answers_begin(shim);
-	if (!error)
-		*stage = "join", error = join_begin(shim);
-	if (!error)
-		*stage = "console", error = console_begin(shim);
-	if (!error)
-		*stage = "runtime", error = command_run(&command, shim->signal_fd, wait_status);
 	join_end(shim);
-	if (error || *wait_status)
-		pid = begun_exec(shim);
-	if (pid || (!error && !*wait_status))
-		*stage = "console", error = console_take(shim), *wait_status = 0;
+	if (error && has_begun_exec(shim))
+		error = shim->wait_status = 0;
+	if (!error)
+		error = shim_steps(shim, find, sizeof find / sizeof *find);
 	console_end(shim);
-	if (error)
-		return error;
-	if (*wait_status)
-		return -ECHILD;
-	*stage = "pid file";
-	if (!pid)
-		pid = read_pid(shim->plan.pid_file);
-	if (pid < 0)
-		return pid;
-	*stage = "not a child";
-	error = is_child(pid);
-	if (error)
-		return error;
-	*stage = "init";
-	return hold(shim, pid);
+	return error;
 }
 
 /* A replacement shim: init is alive under the keeper, or has ended since. 0, -ESRCH when it is gone, or -errno when that

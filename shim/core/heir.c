@@ -168,7 +168,7 @@ static int is_short(int error)
 
 /* 1: the keeper said ok, 0: it did not, -1: it hung up, which it does when it makes way for its successor, or when it has no
  * descriptor; or the kernel could not pass the request on. */
-static int ask_waiting(struct shim *shim, int fd, int tty_fd)
+static int ask_waiting(struct shim *shim, int fd)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	char answer[256];
@@ -178,7 +178,7 @@ static int ask_waiting(struct shim *shim, int fd, int tty_fd)
 	if (strlen(shim->plan.keeper) >= sizeof address.sun_path)
 		return 0;
 	strcpy(address.sun_path, shim->plan.keeper);
-	error = connect(fd, (struct sockaddr *)&address, sizeof address) ? -errno : request_register(shim, fd, tty_fd);
+	error = connect(fd, (struct sockaddr *)&address, sizeof address) ? -errno : request_register(shim, fd);
 	if (error)
 		return is_short(error) ? -1 : 0;
 	if (poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 1000) != 1)
@@ -192,9 +192,9 @@ static int ask_waiting(struct shim *shim, int fd, int tty_fd)
 	return 1;
 }
 
-/* Registers the run with the keeper, and with a tty its master (else -1). Before the loop begins: it waits. With the send
- * timeout a stopped keeper costs a second once, and that it will not know. 1 when it knows. */
-int heir_first(struct shim *shim, int tty_fd)
+/* Registers the run with the keeper, before the loop begins: it waits. With the send timeout a stopped keeper costs a second
+ * once, and that it will not know. 1 when it knows. */
+int heir_first(struct shim *shim)
 {
 	struct timeval limit = { .tv_sec = 1 };
 	int fd, answer = -1;
@@ -206,7 +206,7 @@ int heir_first(struct shim *shim, int tty_fd)
 		if (fd < 0)
 			continue;
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-		answer = ask_waiting(shim, fd, tty_fd);
+		answer = ask_waiting(shim, fd);
 		close(fd);
 	}
 	return answer > 0;

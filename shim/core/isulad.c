@@ -180,14 +180,14 @@ void isulad_report(const struct shim *shim)
 		return;	/* nobody waits for it */
 }
 
-void isulad_failed(const struct shim *shim, const char *stage, int error, int wait_status)
+void isulad_failed(const struct shim *shim, int error)
 {
 	int fd = shim->isulad.err_fd;
 
-	if (fd >= 0 && wait_status)
-		dprintf(fd, "shim-error: %s: wait status %d, see log.json\n", stage, wait_status);
+	if (fd >= 0 && shim->wait_status)
+		dprintf(fd, "shim-error: %s: wait status %d, see log.json\n", shim->stage, shim->wait_status);
 	else if (fd >= 0)
-		dprintf(fd, "shim-error: %s: %s\n", stage, strerror(-error));
+		dprintf(fd, "shim-error: %s: %s\n", shim->stage, strerror(-error));
 }
 
 int isulad_status(const struct shim *shim)

@@ -49,36 +49,39 @@ static void finish(struct shim *shim)
 }
 
 /* Reports that nothing was made. Returns the exit status. */
-static int fail(struct shim *shim, const char *stage, int error, int wait_status)
+static int fail(struct shim *shim, int error)
 {
-	status_failed(shim, stage, error, wait_status);
-	isulad_failed(shim, stage, error, wait_status);
+	status_failed(shim, error);
+	isulad_failed(shim, error);
 	return 1;
+}
+
+/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. The kernel's log is open
+ * before any client can start init. */
+static int introduce(struct shim *shim)
+{
+	kmsg_begin(&shim->kmsg, KMSG, shim->plan.memcg, shim->init_pid);
+	shim->keeper_knows = heir_first(shim);
+	return leave_word(shim);
 }
 
 static int first_life(struct shim *shim)
 {
-	const char *stage = "";
-	int wait_status = 0, known = 0, error;
+	static const struct step steps[] = {
+		{ "logger", logger_begin },
+		{ "create", create },	/* names steps of its own */
+		{ "created", introduce },
+	};
+	int error = shim_steps(shim, steps, sizeof steps / sizeof *steps);
 
-	stage = "logger";
-	error = logger_begin(shim);
-	if (!error)
-		error = create(shim, &stage, &wait_status);
-	/* Before anybody can start it. */
-	if (!error)
-		kmsg_begin(&shim->kmsg, KMSG, shim->plan.memcg, shim->init_pid);
-	/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. */
-	if (!error)
-		known = heir_first(shim, shim->streams.master_fd), stage = "created", error = leave_word(shim);
 	/* A full disk does not end a command that runs: the waiting daemon gets its word, and the keeper knows. */
 	if (error && shim->init_pid && *shim->plan.exec)
 		error = 0;
 	if (!error)
 		error = isulad_begin(shim);
 	if (error)
-		return fail(shim, stage, error, wait_status);
-	status_created(shim, known);
+		return fail(shim, error);
+	status_created(shim);
 	answers_end(shim);
 	memory_begin(&shim->memory, shim->plan.oom);
 	close(OUT_WRITE_FD);
@@ -93,13 +96,16 @@ static int first_life(struct shim *shim)
  * another's: its end is then told over the control socket. */
 static int second_life(struct shim *shim)
 {
-	int error = shim->plan.follow ? 0 : find_again(shim);
+	int error;
 
+	shim->stage = "init";
+	error = shim->plan.follow ? 0 : find_again(shim);
 	if (error == -ESRCH)
 		shim_ended(shim);
 	else if (error)	/* the daemon has another replacement begun */
-		return fail(shim, "init", error, 0);
-	status_created(shim, 1);
+		return fail(shim, error);
+	shim->keeper_knows = 1;
+	status_created(shim);
 	logger_begin(shim);
 	pump(shim, 1);
 	return 0;
@@ -110,16 +116,15 @@ int main(int argc, char **argv)
 	struct shim shim = { .answers = { .fd = -1 }, .init_fd = -1, .memory = { -1, -1 }, .kmsg = { .fd = -1 },
 			     .heir = { .keeper_fd = -1, .line_fd = -1 },
 			     .isulad = { -1, -1, -1, -1, -1, 0 } };
-	const char *stage = "";
 	int error;
 
 	if (argc < 2 || argc > 3 || (argc == 3 && strcmp(argv[2], "--adopt")))
 		return 3;
 	shim.adopted = argc == 3;
-	error = setup(&shim, &stage);
+	error = setup(&shim);
 	if (!error && strcmp(shim.plan.id, argv[1]))
-		stage = "plan", error = -22;
+		shim.stage = "plan", error = -EINVAL;
 	if (error)
-		return fail(&shim, stage, error, 0);
+		return fail(&shim, error);
 	return shim.adopted ? second_life(&shim) : first_life(&shim);
 }

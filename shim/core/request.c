@@ -20,14 +20,14 @@ static struct registration registration_of(const struct shim *shim)
 	};
 }
 
-/* Names init, so that the keeper writes a journal entry should it have to reap init, and gives it a copy of the tty's master
- * (-1: none), which must outlive this shim. 0 or -errno; waits as long as the connection does. */
-int request_register(const struct shim *shim, int fd, int tty_fd)
+/* Names init, so that the keeper writes a journal entry should it have to reap init, and gives it a copy of a tty's master, which
+ * must outlive this shim. 0 or -errno; waits as long as the connection does. */
+int request_register(const struct shim *shim, int fd)
 {
 	struct registration r = registration_of(shim);
 	char text[1024];
 
-	return message_send(fd, text, registration_write(text, sizeof text, &r), tty_fd, 0);
+	return message_send(fd, text, registration_write(text, sizeof text, &r), shim->streams.master_fd, 0);
 }
 
 /* An empty slot holds /dev/null (setup.c). A keeper that had it would find something to read there for ever. */

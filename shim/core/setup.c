@@ -133,11 +133,9 @@ static void stream_slots(struct shim *shim)
 	s->stage_write_fd = pipe_slot(STAGE_WRITE_FD, O_WRONLY);
 }
 
-int setup(struct shim *shim, const char **stage)
+/* The starter's own input and output are none of ours, nor is anything behind the slots. */
+static int clear_slots(struct shim *shim)
 {
-	int error;
-
-	/* The starter's own input and output are none of ours, nor is anything behind the slots. */
 	for (int fd = 0; fd < STATUS_FD; fd++)
 		close(fd);
 	close_from(SLOTS_END);
@@ -146,22 +144,32 @@ int setup(struct shim *shim, const char **stage)
 	for (int fd = STATUS_FD; fd <= ERR_WRITE_FD; fd++)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 	stream_slots(shim);
-	*stage = "lock";
-	error = take_lock(shim);
-	if (!error)
-		*stage = "plan", error = read_plan(shim);
-	if (!error)
-		*stage = "join", isulad_slots(shim), error = join_slots(shim);
-	if (!error)
-		*stage = "lock", error = sign_lock(shim);
-	if (!error)
-		*stage = "signals", error = dispositions(shim);
-	if (!error)
-		*stage = "open", error = open_all(shim);
-	if (!error)
-		*stage = "streams", error = streams_open(shim), control_begin(shim);
-	if (!error)
-		*stage = "attach", error = isulad_open(shim);
+	return 0;
+}
+
+/* The slots of namespaces, which the plan has told from free ones. */
+static int join_or_output(struct shim *shim)
+{
+	isulad_slots(shim);
+	return join_slots(shim);
+}
+
+int setup(struct shim *shim)
+{
+	static const struct step steps[] = {
+		{ "slots", clear_slots },
+		{ "lock", take_lock },
+		{ "plan", read_plan },
+		{ "join", join_or_output },
+		{ "lock", sign_lock },
+		{ "signals", dispositions },
+		{ "open", open_all },
+		{ "streams", streams_open },
+		{ "control", control_begin },
+		{ "attach", isulad_open },
+	};
+	int error = shim_steps(shim, steps, sizeof steps / sizeof *steps);
+
 	boot_id_read(shim->boot_id);
 	return error;
 }

@@ -32,6 +32,10 @@ struct shim {
 	int ended;		/* init is dead; if it was ours, its record is written and it is reaped */
 	int unsafe;		/* the record could not be written: nothing more is reaped */
 	int code;		/* what the fifo is told */
+	const char *stage;	/* the step that is being done: where it fails, `failed` names it */
+	int wait_status;	/* of the runtime's create; 0: it has ended well, or not at all */
+	int named_pid;		/* init's, by the runtime's word or the kernel's, until `init_fd` holds it */
+	int keeper_knows;	/* it has said that it knows init */
 	int accept_pauses;	/* the kernel has nothing left for one more connection */
 	uint64_t init_started;
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
@@ -59,12 +63,16 @@ struct shim {
 };
 
 /* shim.c */
+struct step {
+	const char *stage;
+	int (*run)(struct shim *shim);	/* 0 or -errno */
+};
+int shim_steps(struct shim *shim, const struct step *steps, size_t count);
 void shim_ended(struct shim *shim);
 void shim_report(const struct shim *shim);
 
-/* setup.c: every descriptor the shim will ever need is opened before there is anything to lose. 0 or -errno, and
- * `*stage` names the step that failed. */
-int setup(struct shim *shim, const char **stage);
+/* setup.c: every descriptor the shim will ever need is opened before there is anything to lose. 0 or -errno. */
+int setup(struct shim *shim);
 
 /* command.c: one runtime command, bounded. */
 struct command {
@@ -87,8 +95,8 @@ void join_end(struct shim *shim);
 int answers_begin(struct shim *shim);
 void answers_end(struct shim *shim);
 
-/* create.c: make the container and find its init. 0 or -errno with `*stage`. */
-int create(struct shim *shim, const char **stage, int *wait_status);
+/* create.c: make the container and find its init. 0 or -errno. */
+int create(struct shim *shim);
 
 /* begun.c: what a runtime that did not come to its end has begun all the same. Its pid, or 0. */
 int begun_child(int64_t limit_ms);
@@ -100,16 +108,16 @@ void reap(struct shim *shim);
 void reap_rest(struct shim *shim);
 
 /* status.c */
-void status_created(struct shim *shim, int keeper_knows);
-void status_failed(struct shim *shim, const char *stage, int error, int wait_status);
+void status_created(struct shim *shim);
+void status_failed(struct shim *shim, int error);
 
 /* request.c: messages to the keeper, over a connection of the caller's. 0 or -errno. */
-int request_register(const struct shim *shim, int fd, int tty_fd);
+int request_register(const struct shim *shim, int fd);
 int request_register_anew(const struct shim *shim, int fd);
 int request_release(const struct shim *shim, int fd, int slot);
 
 /* heir.c: after a keeper's end the run is made known to the next one. */
-int heir_first(struct shim *shim, int tty_fd);
+int heir_first(struct shim *shim);
 void heir_begin(struct shim *shim);
 int heir_anew(struct shim *shim);
 void heir_release(struct shim *shim);
@@ -142,7 +150,7 @@ void isulad_attach(struct shim *shim, int index);
 void isulad_settle(struct shim *shim);
 void isulad_action(const struct shim *shim);
 void isulad_report(const struct shim *shim);
-void isulad_failed(const struct shim *shim, const char *stage, int error, int wait_status);
+void isulad_failed(const struct shim *shim, int error);
 int isulad_status(const struct shim *shim);
 
 /* pump.c: the loop that moves all streams, until there is nothing left to move. */

@@ -24,7 +24,7 @@ static void put_self(struct writer *w)
 		writer_number(w, "shim_started", self.started);
 }
 
-void status_created(struct shim *shim, int keeper_knows)
+void status_created(struct shim *shim)
 {
 	struct writer w;
 	char text[512];
@@ -34,7 +34,7 @@ void status_created(struct shim *shim, int keeper_knows)
 	writer_number(&w, "pid", (uint64_t)shim->init_pid);
 	writer_number(&w, "started", shim->init_started);
 	put_self(&w);
-	writer_text(&w, "keeper", keeper_knows ? "yes" : "no");
+	writer_text(&w, "keeper", shim->keeper_knows ? "yes" : "no");
 	send_status(text, writer_close(&w), shim->init_fd);
 	close(STATUS_FD);
 }
@@ -59,19 +59,19 @@ static void last_words(const char *path, int had_run, char *out, size_t size)
 			out[i] = '?';
 }
 
-void status_failed(struct shim *shim, const char *stage, int error, int wait_status)
+void status_failed(struct shim *shim, int error)
 {
 	static char text[MESSAGE_MAX], words[ERROR_TEXT_MAX];
 	struct writer w;
 
 	writer_open(&w, text, sizeof text, "exitd-status", 1);
 	writer_text(&w, "kind", "failed");
-	writer_text(&w, "stage", stage);
+	writer_text(&w, "stage", shim->stage);
 	writer_number(&w, "errno", (uint64_t)-error);
-	writer_number(&w, "wait_status", (uint64_t)wait_status);
+	writer_number(&w, "wait_status", (uint64_t)shim->wait_status);
 	put_self(&w);
 	if (shim->plan.runtime_log && *shim->plan.runtime_log) {
-		last_words(shim->plan.runtime_log, wait_status, words, sizeof words);
+		last_words(shim->plan.runtime_log, shim->wait_status, words, sizeof words);
 		writer_text(&w, "text", words);
 	}
 	send_status(text, writer_close(&w), -1);

@@ -127,7 +127,7 @@ int clients_attached(const struct streams *s);
 int clients_fifo(const char *path, int mode);
 
 /* control.c: the socket in the run directory. */
-void control_begin(struct shim *shim);
+int control_begin(struct shim *shim);
 void control_accept(struct shim *shim, int listen_fd, int by_paths);
 void control_serve(struct shim *shim, int index);
 void control_end(struct shim *shim);

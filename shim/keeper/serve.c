@@ -59,11 +59,12 @@ static int key_of(const struct request *r, const char **id, uint64_t *run, const
 	return *id && **id && !fields_number(r->text, r->size, "run", run) ? 0 : -EINVAL;
 }
 
-static void on_hello(struct keeper *k, int index)
+static void on_hello(struct keeper *k, int index, struct request *r)
 {
 	struct writer w;
 	char text[8192];
 
+	(void)r;
 	k->clients[index].watcher = 1;
 	writer_open(&w, text, sizeof text, "exitd-keeper", 1);
 	writer_text(&w, "instance", k->instance);
@@ -74,45 +75,90 @@ static void on_hello(struct keeper *k, int index)
 	answer(k, index, text, writer_close(&w), -1);
 }
 
-static void on_spawn(struct keeper *k, int index, struct request *r)
-{
-	const char *id, *exec, *directory = fields_get(r->text, r->size, "dir");
-	const char *program = fields_get(r->text, r->size, "program");
-	struct spawned spawned = { .pidfd = -1 };
-	int adopt, fds[SLOT_COUNT], error, known;
+struct spawn {
+	const char *id;
+	const char *exec;
+	const char *directory;
+	const char *program;
+	uint64_t number;
+	int adopt;
+	int fds[SLOT_COUNT];	/* by slot, -1 where there is none */
 	struct run *run;
+	int is_new;		/* this request has made it known */
+};
+
+/* 0, or -errno and the word for it. */
+static int parse_spawn(struct spawn *s, const struct request *r, const char **why)
+{
+	uint64_t flag = 0;
+
+	*why = "bad request";
+	s->directory = fields_get(r->text, r->size, "dir");
+	s->program = fields_get(r->text, r->size, "program");
+	if (key_of(r, &s->id, &s->number, &s->exec) || !s->directory || !s->program)
+		return -EINVAL;
+	fields_number(r->text, r->size, "adopt", &flag);
+	s->adopt = flag != 0;
+	*why = "a seat for each descriptor, the status socket's among them";
+	return slots_read(r->text, r->size, r->passed.fds, r->passed.count, s->fds);
+}
+
+/* The run's place in the table: 0, or -errno and the word for it. */
+static int claim(struct keeper *k, struct spawn *s, const char **why)
+{
+	s->run = table_find(k, s->id, s->number, s->exec);
+	s->is_new = !s->run;
+	*why = "run is known";
+	if (s->run && !s->adopt)
+		return -EEXIST;
+	if (s->is_new)
+		s->run = table_add(k, s->id, s->number, s->exec);
+	*why = "no room in table or journal";
+	return s->run ? 0 : -ENOSPC;
+}
+
+/* 0, or -errno and the word for it: a run that was not known before is not known then. */
+static int start(struct keeper *k, struct spawn *s, struct spawned *out, const char **why)
+{
+	int error = slots_settle(s->run, s->adopt, s->fds);
+
+	if (!error)
+		error = spawn_shim(k, s->run, s->directory, s->program, s->adopt, s->fds, out);
+	if (error && s->is_new)
+		table_drop(k, s->run);
+	*why = "spawn";
+	return error;
+}
+
+static void reply_spawned(struct keeper *k, int index, const struct spawned *spawned)
+{
 	struct writer w;
 	char text[512];
-	uint64_t number, flag = 0;
 
-	if (key_of(r, &id, &number, &exec) || !directory || !program)
-		return refuse(k, index, "bad request", -EINVAL);
-	fields_number(r->text, r->size, "adopt", &flag);
-	adopt = flag != 0;
-	if (slots_read(r->text, r->size, r->passed.fds, r->passed.count, fds))
-		return refuse(k, index, "a seat for each descriptor, the status socket's among them", -EINVAL);
-	serve_reap(k);
-	run = table_find(k, id, number, exec);
-	known = run != NULL;
-	if (known && !adopt)
-		return refuse(k, index, "run is known", -EEXIST);
-	if (!known)
-		run = table_add(k, id, number, exec);
-	if (!run)
-		return refuse(k, index, "no room in table or journal", -ENOSPC);
-	error = slots_settle(run, adopt, fds);
-	if (!error)
-		error = spawn_shim(k, run, directory, program, adopt, fds, &spawned);
-	if (error) {
-		if (!known)
-			table_drop(k, run);
-		return refuse(k, index, "spawn", error);
-	}
 	writer_open(&w, text, sizeof text, "exitd-spawned", 1);
-	writer_number(&w, "pid", (uint64_t)spawned.pid);
-	writer_number(&w, "started", spawned.started);
-	answer(k, index, text, writer_close(&w), spawned.pidfd);
-	close(spawned.pidfd);
+	writer_number(&w, "pid", (uint64_t)spawned->pid);
+	writer_number(&w, "started", spawned->started);
+	answer(k, index, text, writer_close(&w), spawned->pidfd);
+	close(spawned->pidfd);
+}
+
+static void on_spawn(struct keeper *k, int index, struct request *r)
+{
+	struct spawned spawned = { .pidfd = -1 };
+	struct spawn s;
+	const char *why;
+	int error = parse_spawn(&s, r, &why);
+
+	if (!error) {
+		serve_reap(k);
+		error = claim(k, &s, &why);
+	}
+	if (!error)
+		error = start(k, &s, &spawned, &why);
+	if (error)
+		refuse(k, index, why, error);
+	else
+		reply_spawned(k, index, &spawned);
 }
 
 /* A run that another keeper had, or that began without one: what lives registers anew, with what it has. */
@@ -244,24 +290,32 @@ static void on_list(struct keeper *k, int index, struct request *r)
 	answer(k, index, text, writer_close(&w), -1);
 }
 
+static void on_upgrade(struct keeper *k, int index, struct request *r)
+{
+	(void)r;
+	k->upgrade = 1;
+	ok(k, index);
+}
+
 static void dispatch(struct keeper *k, int index, struct request *r)
 {
-	if (fields_check(r->text, r->size, "exitd-hello") > 0)
-		on_hello(k, index);
-	else if (fields_check(r->text, r->size, "exitd-spawn") > 0)
-		on_spawn(k, index, r);
-	else if (fields_check(r->text, r->size, "exitd-register") > 0)
-		on_register(k, index, r);
-	else if (fields_check(r->text, r->size, "exitd-release") > 0)
-		on_release(k, index, r);
-	else if (fields_check(r->text, r->size, "exitd-ack") > 0)
-		on_ack(k, index, r);
-	else if (fields_check(r->text, r->size, "exitd-list") > 0)
-		on_list(k, index, r);
-	else if (fields_check(r->text, r->size, "exitd-upgrade") > 0)
-		k->upgrade = 1, ok(k, index);
-	else
-		refuse(k, index, "unknown request", -ENOSYS);
+	static const struct {
+		const char *kind;
+		void (*run)(struct keeper *k, int index, struct request *r);
+	} requests[] = {
+		{ "exitd-hello", on_hello },
+		{ "exitd-spawn", on_spawn },
+		{ "exitd-register", on_register },
+		{ "exitd-release", on_release },
+		{ "exitd-ack", on_ack },
+		{ "exitd-list", on_list },
+		{ "exitd-upgrade", on_upgrade },
+	};
+
+	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+		if (fields_check(r->text, r->size, requests[i].kind) > 0)
+			return requests[i].run(k, index, r);
+	refuse(k, index, "unknown request", -ENOSYS);
 }
 
 void serve_client(struct keeper *k, int index)
