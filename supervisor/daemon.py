@@ -25,7 +25,7 @@ from supervisor import __version__
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
 from supervisor.api.containerd import Containerd
-from supervisor.api.doors import ContainerDoors, ImageDoors, PodDoors, RecordDoors, methods_of
+from supervisor.api.doors import ContainerDoors, DaemonDoors, ImageDoors, PodDoors, RecordDoors, methods_of
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
@@ -267,9 +267,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         images = await asyncio.to_thread(_open_images, settings)
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
-        about = partial(_info, configuration, node, keeper, evidence, kernel)
         admission = Admission(node.containers, desk, settings.now)
-        services = services_over(runs, manager, execs, admission, settings, about)
+        services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
         asides = adapter.Asides()
         task_execs = TaskExecs(node, services.execs, execs, asides)
@@ -292,6 +291,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         methods = methods_of(
             ContainerDoors(services.containers, services.pods, services.execs, streams),
             RecordDoors(services.containers, inotify),
+            DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel)),
             PodDoors(services.pods),
             ImageDoors(desk),
             StreamDoors(streams),

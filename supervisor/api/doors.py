@@ -60,8 +60,6 @@ class NodeCalls(Protocol):
     async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
         """All of the log, and what to await until the output of a run (0: the current one) is complete."""
 
-    async def info(self) -> Info: ...
-
 
 class Pods(Protocol):
     """The same for pods. A pod is named by its pause container: id, the beginning of one, or its name."""
@@ -177,7 +175,7 @@ class ContainerDoors:
 
 
 class RecordDoors:
-    """What has happened: events, exits, logs; and what this daemon is."""
+    """What has happened: events, exits, logs."""
 
     def __init__(self, node: NodeCalls, changes: Inotify) -> None:
         """`changes` tells of lines that are added to a log."""
@@ -217,12 +215,19 @@ class RecordDoors:
                 for reply in replies.log_messages(items, LOG_REPLY_BYTES):
                     yield reply
 
+
+class DaemonDoors:
+    """The daemon itself."""
+
+    def __init__(self, info: Callable[[], Info]) -> None:
+        self._info = info
+
     async def Version(self, request: pb.VersionRequest, by: By) -> pb.VersionReply:
-        info = await self._node.info()
+        info = self._info()
         return pb.VersionReply(version=info.version, api=API, python=platform.python_version())
 
     async def Info(self, request: pb.InfoRequest, by: By) -> pb.InfoReply:
-        return replies.info_message(await self._node.info())
+        return replies.info_message(self._info())
 
 
 class PodDoors:

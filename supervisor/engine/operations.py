@@ -22,7 +22,7 @@ from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, TimedOut, WrongState
 from supervisor.model.pods import PodState
 from supervisor.model.values import LIVE, Asked, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
-from supervisor.model.views import Info, View
+from supervisor.model.views import View
 from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.events import Item
 from supervisor.streams import logs
@@ -54,7 +54,6 @@ class Operations:
         prober: Prober,
         views: Views,
         ledger: Ledger,
-        info: Callable[[], Info],
     ) -> None:
         self._runs = runs
         self._node = runs.node
@@ -65,7 +64,6 @@ class Operations:
         self._prober = prober
         self._views = views
         self._ledger = ledger
-        self._info = info
 
     async def create(self, spec: Spec, by: By) -> Container:
         container_id = secrets.token_hex(32)
@@ -295,9 +293,6 @@ class Operations:
         gone = self._manager.shim_gone(RunKey(container_id, run))
         if gone is not None:
             await gone.wait()
-
-    async def info(self) -> Info:
-        return self._info()
 
 
 async def each_member(containers: Containers, pod_id: str, act: Callable[[Container], Awaitable[object]]) -> None:

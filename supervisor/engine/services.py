@@ -1,6 +1,5 @@
 """The services over the node, put together: what callers and policies ask for."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from supervisor.engine.admission import Admission
@@ -13,7 +12,6 @@ from supervisor.engine.operations import Operations, Settings
 from supervisor.engine.pods import PodKeeper, PodOperations
 from supervisor.engine.runs import Runs
 from supervisor.engine.views import Views
-from supervisor.model.views import Info
 from supervisor.runtime.managers import ContainerRuntimes
 
 
@@ -30,20 +28,15 @@ class EngineServices:
 
 
 def services_over(
-    runs: Runs,
-    manager: ContainerRuntimes,
-    execs: Execs,
-    admission: Admission,
-    settings: Settings,
-    info: Callable[[], Info],
+    runs: Runs, manager: ContainerRuntimes, execs: Execs, admission: Admission, settings: Settings
 ) -> EngineServices:
-    """`execs` are the node's; `info` is what callers are told of the daemon itself."""
+    """`execs` are the node's."""
     node = runs.node
     ending = Ending(node, manager, execs)
     prober = Prober(node, Probing(node, execs).run, ending.by_policy)
     views = Views(node, manager, execs, settings.root, settings.state)
     ledger = Ledger(node.store, node.clock, lambda: settings.now().retention)
-    containers = Operations(runs, manager, admission, ending, prober, views, ledger, info)
+    containers = Operations(runs, manager, admission, ending, prober, views, ledger)
     return EngineServices(
         ending,
         prober,

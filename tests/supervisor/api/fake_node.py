@@ -142,7 +142,7 @@ class FakeNode:
 
         return whole, done
 
-    async def info(self) -> Info:
+    def info(self) -> Info:
         self.note("info")
         return Info("0.1", "/r", "/s", "boot", "runc", "v2", (), len(self.containers), 0, 1, None, 0, 17, "tmpfs")
 

@@ -16,7 +16,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health, rpc
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
-from supervisor.api.doors import ContainerDoors, ImageDoors, PodDoors, RecordDoors, methods_of
+from supervisor.api.doors import ContainerDoors, DaemonDoors, ImageDoors, PodDoors, RecordDoors, methods_of
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
@@ -49,6 +49,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
     return methods_of(
         ContainerDoors(node, pods, FakeExecs(node), streams),
         RecordDoors(node, changes),
+        DaemonDoors(node.info),
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
         StreamDoors(streams),

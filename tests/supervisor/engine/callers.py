@@ -8,14 +8,9 @@ from supervisor.engine.admission import Admission
 from supervisor.engine.execlife import Execs
 from supervisor.engine.operations import Settings
 from supervisor.engine.services import EngineServices, services_over
-from supervisor.model.views import Info
 from supervisor.runtime.managers import ContainerRuntimes
 from tests.supervisor.exec_fakes import FakeExecManager
 from tests.supervisor.fakes import World
-
-
-def no_info() -> Info:
-    raise AssertionError("nobody asks")
 
 
 def services_of(
@@ -25,4 +20,4 @@ def services_of(
     manager = cast(ContainerRuntimes, w.manager)  # only what the seam has, and two questions more
     execs = execs or Execs(w.node, FakeExecManager())
     settings = Settings("/root", "/state", now=config)
-    return services_over(w.runs, manager, execs, cast(Admission, admission), settings, no_info)
+    return services_over(w.runs, manager, execs, cast(Admission, admission), settings)
