@@ -11,7 +11,7 @@ from supervisor.monitor import control
 from supervisor.monitor.rundir import path_of
 from supervisor.streams.attach import AttachSession, AttachTarget, Orders, WantedStreams
 
-Execs = Callable[[Container, str], Awaitable[AttachTarget]]
+FindExec = Callable[[Container, str], Awaitable[AttachTarget]]
 OrdersOf = Callable[[RunKey], Orders]
 
 
@@ -19,7 +19,7 @@ class StreamDesk:
     """Implements `supervisor.api.streams.Streams`. `execs` finds an exec of a container; raises when there is none.
     `orders`: who does them for a run, or an exec; exitd-shim, unless said otherwise."""
 
-    def __init__(self, node: Node, state: str, execs: Execs, orders: OrdersOf = lambda key: Orders()) -> None:
+    def __init__(self, node: Node, state: str, execs: FindExec, orders: OrdersOf = lambda key: Orders()) -> None:
         self._node = node
         self._state = state
         self._execs = execs
