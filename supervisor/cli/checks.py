@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -48,7 +48,6 @@ class CheckWords:
 
 def check_spec(words: CheckWords) -> pb.HealthSpec | None:
     """None: nothing was said, the image's own counts. Raises BadRequest."""
-    words = CheckWords(*(getattr(words, field.name) for field in fields(CheckWords)))
     if words == CheckWords():
         return None
     if words.no_healthcheck or words.health_cmd == NONE:

@@ -12,7 +12,7 @@ MOST_GROUP = 2**32 - 2
 _NUMBER = re.compile(r"\d{1,19}")
 
 
-@dataclass(frozen=True)  # no slots: two bases with slots cannot be put together
+@dataclass(frozen=True, slots=True)
 class RightsWords:
     """What stood on the command line about rights and limits, word for word."""
 

@@ -15,7 +15,7 @@ from supervisor.cli import checks, keys, session
 from supervisor.cli.app import complain, connect
 from supervisor.cli.fetch import fetch_image
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
-from supervisor.cli.spec import RunOptions, container_spec
+from supervisor.cli.spec import container_spec, run_options
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
@@ -112,7 +112,7 @@ def run(
     **words: Any,
 ) -> int:  # fmt: skip
     """Create a container, start it and follow it to its end; exit with its code."""
-    options = RunOptions(**words)
+    options = run_options(words)
     spec = container_spec(options, os.environ)
     manner = Manner(options.tty, options.interactive, keys.parse(detach_keys), sig_proxy)
     if not detach:
@@ -142,7 +142,7 @@ def run(
 @click.pass_context
 def create(ctx: click.Context, /, cidfile: str, pidfile: str, **words: Any) -> int:
     """Create a container without starting it; print its id."""
-    spec = container_spec(RunOptions(**words), os.environ)
+    spec = container_spec(run_options(words), os.environ)
     container = _create(connect(ctx), spec, cidfile)
     _write_pid(container, pidfile)
     print(container.id, flush=True)

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import parse
@@ -28,7 +29,7 @@ for example: exitctl run / sh -c 'exit 7'"""
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions(CheckWords, RightsWords):
+class RunOptions:
     """What stood on the command line, word for word. Without rootfs and bundle the first word of `command` is IMAGE."""
 
     command: tuple[str, ...] = ()
@@ -63,6 +64,19 @@ class RunOptions(CheckWords, RightsWords):
     log_opt: tuple[str, ...] = ()
     log_mode: str = ""
     security_opt: tuple[str, ...] = ()
+    check: CheckWords = field(default_factory=CheckWords)
+    rights: RightsWords = field(default_factory=RightsWords)
+
+
+def run_options(words: dict[str, Any]) -> RunOptions:
+    """Put each option, as click names it, into the part that it is about."""
+    check, rights = (_taken(words, part) for part in (CheckWords, RightsWords))
+    rest = {name: value for name, value in words.items() if name not in {*check, *rights}}
+    return RunOptions(**rest, check=CheckWords(**check), rights=RightsWords(**rights))
+
+
+def _taken(words: dict[str, Any], part: type[CheckWords] | type[RightsWords]) -> dict[str, Any]:
+    return {each.name: words[each.name] for each in fields(part) if each.name in words}
 
 
 def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> pb.ContainerSpec:
@@ -99,8 +113,8 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         sandbox=options.pod,
         pod=_pod(options),
         cpu_limit_milli=parse.cpus_milli(options.cpus) if options.cpus else 0,
-        rights=rights_spec(options),
-        health=check_spec(options),
+        rights=rights_spec(options.rights),
+        health=check_spec(options.check),
         log=log_spec(options.log_driver, options.log_opt, options.log_mode),
         security=security_spec(options.security_opt),
     )

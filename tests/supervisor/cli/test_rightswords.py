@@ -5,7 +5,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.rightswords import RightsWords, rights_spec, ulimit_words
 from supervisor.cli.shape import container_document
-from supervisor.cli.spec import RunOptions, container_spec
+from supervisor.cli.spec import RunOptions, container_spec, run_options
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import UNLIMITED
 
@@ -16,16 +16,16 @@ def test_nothing_is_asked_where_nothing_is_said() -> None:
 
 
 def test_every_word_arrives() -> None:
-    words = RunOptions(
-        command=("/", "true"),
-        privileged=True,
-        cap_add=("NET_ADMIN,sys_time", "ALL"),
-        cap_drop=("MKNOD",),
-        ulimit=("nofile=10:20", "core=-1", "nproc=5", "cpu=1:unlimited"),
-        pids_limit=-1,
-        group_add=("7", "33"),
-    )
-    assert container_spec(words, {}).rights == pb.RightsSpec(
+    options = {
+        "command": ("/", "true"),
+        "privileged": True,
+        "cap_add": ("NET_ADMIN,sys_time", "ALL"),
+        "cap_drop": ("MKNOD",),
+        "ulimit": ("nofile=10:20", "core=-1", "nproc=5", "cpu=1:unlimited"),
+        "pids_limit": -1,
+        "group_add": ("7", "33"),
+    }
+    assert container_spec(run_options(options), {}).rights == pb.RightsSpec(
         privileged=True,
         cap_add=["NET_ADMIN", "sys_time", "ALL"],
         cap_drop=["MKNOD"],
