@@ -2,8 +2,9 @@
 
 PYTHON ?= python3
 EXITD_SCALE ?= 0.02
-# How many files of system tests run at once: each test has directories, daemons and containers of its own.
-WORKERS ?= 3
+# How many files of system tests run at once: each test has directories, daemons and containers of its own. Such a file
+# waits for most of its time (for limits, deaths, a disk): it takes a quarter to a half of a processor.
+WORKERS ?= 5
 # Of the others a part waits for a disk or a clock: with two at once no processor is idle beside the C of `make check`.
 UNIT_WORKERS ?= 2
 
@@ -21,11 +22,17 @@ RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 OPTIONS := "$(CURDIR)/build/options"
 RECORDED := mkdir -p $(OPTIONS) && $(RUN) OPTIONS_RECORD=$(OPTIONS) \
 	PYTHONPATH="$(CURDIR)/tests/optionrecord$${PYTHONPATH:+:$$PYTHONPATH}"
-UNIT := rm -rf $(OPTIONS) && $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) --dist loadfile \
+BEGUN := rm -rf $(OPTIONS)
+# The order is that of tests/conftest.py, long files first.
+AT_ONCE := --dist loadfile --no-loadscope-reorder
+UNIT := $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) $(AT_ONCE) \
 	--ignore tests/system -m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
-.PHONY: help deps venv bytecode demo test unit system options check bench compare compare-check rig attack vm vm-test api clean
+SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)
+TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci $(wildcard bench/__main__.py) && .ci/check-c $(PY)
+JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
+.PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -64,19 +71,26 @@ demo: deps venv ## the main job on real containers: seven ways to end, each with
 test: unit system options ## the whole test suite (root, runc)
 
 unit: bytecode ## the tests that need neither root nor runc
-	@$(UNIT)
+	@$(BEGUN) && $(UNIT)
 
 system: deps bytecode ## the tests on real containers, and those that build whole distributions (root, runc)
-	@$(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile -m 'system or slow_build' $(SYSTEM_TESTS)
+	@$(SYSTEM)
 
 options: venv ## name each option of exitctl and exitd that no test has used since `make unit` or `make check` began
-	@$(PY) -m tests.optionrecord $(OPTIONS)
+	@$(JUDGED)
 
 check: bytecode ## lint, types, the tests without root, all C with musl, glibc and sanitizers
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@.ci/beside '$(UNIT)' \
-		'$(PY) -m mypy supervisor shim tests .ci $(wildcard bench/__main__.py) && .ci/check-c $(PY)'
+	@$(BEGUN)
+	@.ci/beside '$(UNIT)' '$(TYPES_AND_C)'
+
+ci: deps bytecode ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(BEGUN)
+	@.ci/beside '$(SYSTEM)' '$(UNIT)' '$(TYPES_AND_C)'
+	@$(JUDGED)
 
 bench: deps bytecode ## measure, beside other shims (root)
 	@.ci/deps --bench

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
@@ -28,10 +29,20 @@ def heed_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(SYSTEM_TESTS):
             item.add_marker("system")
+    if hasattr(config, "workerinput"):
+        _long_files_first(items)
+
+
+def _long_files_first(items: list[pytest.Item]) -> None:
+    """No process shall begin a long file when the others are nearly done. Those with the mark `long` come first, then
+    those with many tests."""
+    count = Counter(item.path for item in items)
+    long = {item.path for item in items if item.get_closest_marker("long") is not None}
+    items.sort(key=lambda item: (item.path not in long, -count[item.path], item.path))
 
 
 @pytest.fixture(autouse=True, scope="session")

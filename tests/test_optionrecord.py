@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from tests.optionrecord import __main__ as verdict
 from tests.optionrecord import sitecustomize
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+COMMANDS = re.compile(r"-m pytest [^\n']+")
 EXITCTL = pathlib.Path(sys.executable).with_name("exitctl")
 
 
@@ -111,12 +113,24 @@ def test_only_the_whole_suite_is_judged_on_a_record_that_it_began_itself() -> No
     words = ("make", "--no-print-directory", "--dry-run", "--assume-old", "venv", "--assume-old", "deps")
     lines = {
         target: subprocess.run([*words, target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for target in ("test", "unit", "system", "check")
+        for target in ("test", "unit", "system", "check", "ci")
     }
     begin, judge = "rm -rf", "-m tests.optionrecord"
-    assert [name for name, text in lines.items() if judge in text] == ["test"]
-    assert [name for name, text in lines.items() if begin in text] == ["test", "unit", "check"]
-    assert lines["test"].splitlines()[-1].count(judge) == 1
+    assert [name for name, text in lines.items() if judge in text] == ["test", "ci"]
+    assert [name for name, text in lines.items() if begin in text] == ["test", "unit", "check", "ci"]
+    for text in (lines["test"], lines["ci"]):
+        assert text.count(judge) == text.splitlines()[-1].count(judge) == 1
+        assert text.index(begin) < text.index("-m pytest")
     assert all(text.count("OPTIONS_RECORD=") == text.count("-m pytest") for text in lines.values()), lines
-    ci = (ROOT / ".ci/run").read_text()
-    assert ci.splitlines()[-3:] == ["make check", "make system", "make options"]
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "make ci"
+
+
+def test_what_ci_runs_is_all_that_check_and_test_run() -> None:
+    words = ("make", "--no-print-directory", "--dry-run", "--assume-old", "venv", "--assume-old", "deps")
+    check, test, ci = (
+        subprocess.run([*words, target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for target in ("check", "test", "ci")
+    )
+    for part in ("ruff check", "ruff format --check", "-m mypy", ".ci/check-c"):
+        assert part in check and part in ci
+    assert sorted(COMMANDS.findall(ci)) == sorted(COMMANDS.findall(test))

@@ -92,7 +92,7 @@ class Copy:
         for line in done.stdout.splitlines():
             if line.startswith(("FAILED ", "ERROR ")):
                 return line.split(" - ")[0].split(" ", 1)[1]
-        return f"a run of pytest that ended with {done.returncode}: {done.stdout[-300:]}"
+        return f"pytest itself, which ended with {done.returncode}"
 
     def verdict(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> Verdict:
         """Runs the tests on the copy with this mistake in it, and takes it back."""

@@ -1,7 +1,7 @@
 """The verdict on a run of the whole suite: every option of exitctl and exitd was parsed in it, or is named here.
 
 What nobody tries dies unnoticed. See sitecustomize.py for how the record is made, and the Makefile for when: `make
-unit` and `make check` begin it anew, `make system` adds to it, and the last step of `make test` and `.ci/run` judges.
+unit` and `make check` begin it anew, `make system` adds to it, and the last step of `make test` and `make ci` judges.
 """
 
 import pathlib
