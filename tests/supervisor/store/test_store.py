@@ -10,7 +10,7 @@ import pytest
 from supervisor.model.errors import NameTaken
 from supervisor.model.execs import ExecPhase
 from supervisor.model.taskfacts import Tombstone
-from supervisor.model.values import Exited, RunKey, Unknown
+from supervisor.model.values import Exited, RunKey, Source, Unknown
 from supervisor.model.watched import Kind, Target
 from supervisor.store import codec, salvage
 from supervisor.store.codec import TOMBSTONE_OF
@@ -249,7 +249,8 @@ def test_a_row_that_cannot_be_read_costs_no_other_row(path: Path, damage: str) -
             assert [target.where for target in await store.load_all(Target, "watches")] == ["78"]
             first, second = await store.exits()
             assert (first.key, first.at_ns, second) == (exits[0].key, 5, exits[1])
-            assert first.status == Unknown("row-damaged")
+            assert (first.status, first.source) == (Unknown("row-damaged"), Source.NONE)
+            assert (first.name, first.namespace, first.init) == ("", "", None)  # nobody's, not another's
             assert await store.last_exit("c1", 1) == first == await store.newest_exit("c1")
             assert [each async for page in store.exit_pages() for each in page] == [first, second]
             one, two = await store.events_after(0, 10)

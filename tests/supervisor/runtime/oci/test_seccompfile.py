@@ -115,6 +115,18 @@ def test_what_is_wrong_is_refused_by_file_and_place(document: object, place: str
 
 
 @pytest.mark.parametrize(
+    "word", ["ALLOW", "ERRNO", "KILL", "KILL_PROCESS", "KILL_THREAD", "LOG", "TRACE", "TRAP"]
+)  # fmt: skip
+def test_every_action_that_needs_no_listener_is_taken(word: str) -> None:
+    """seccomp_rule_add(3) has these; SCMP_ACT_NOTIFY would wait for a process that nobody starts."""
+    action = f"SCMP_ACT_{word}"
+    filter_ = applied(
+        parse(json.dumps({"defaultAction": action, "syscalls": [{"names": ["a"], "action": action}]})), [], AMD64
+    )
+    assert (filter_["defaultAction"], filter_["syscalls"]) == (action, [{"names": ["a"], "action": action}])
+
+
+@pytest.mark.parametrize(
     "text", ["", "{", "[" * 100_000, "9" * 5000, '{"defaultAction": NaN}', '"\ud800"', "x" * 300_000]
 )
 def test_what_is_no_json_or_too_much_is_refused(text: str) -> None:
