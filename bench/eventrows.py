@@ -6,8 +6,9 @@ import resource
 import subprocess
 import time
 
-from bench.figures import EXITD, Figure
+from bench.figures import EXITD
 from bench.rows import Bench
+from supervisor.compare.harness import in_turns
 from supervisor.model.values import Process
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import ByEvents
@@ -23,20 +24,15 @@ def procevents(bench: Bench) -> None:
     gets every end on the machine."""
     count, rounds = bench.count(EACH, 500), bench.count(7, 1)
     ways = {"nobody listens": 0, "20 processes held": 20, f"{MOST_EXACT + 1} processes held": MOST_EXACT + 1}
-    own: dict[str, list[float]] = {way: [] for way in ways}
-    took: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(rounds):
-        for way, held in ways.items():
-            used, seconds = asyncio.run(_listening(held, count))
-            own[way].append(used * EACH / count * 1000)
-            took[way].append(seconds * EACH / count * 1000)
-    for way in ways:
+    found = in_turns(list(ways), rounds, lambda way: asyncio.run(_listening(ways[way], count)), warm_up=0)
+    for way, samples in found.items():
+        own, took = ([value * EACH / count * 1000 for value in values] for values in zip(*samples, strict=True))
         note = f"a shell's subshells, one after the other, {count} of them"
         name = "processor time of 10,000 ends to the listener"
         if ways[way]:
-            bench.figures.append(Figure("procevents", name, f"{EXITD}, {way}", bench.load, "ms", tuple(own[way])))
+            bench.add("procevents", name, f"{EXITD}, {way}", "ms", own)
         name = "10,000 forks and ends"
-        bench.figures.append(Figure("procevents", name, way, bench.load, "ms", tuple(took[way]), note=note))
+        bench.add("procevents", name, way, "ms", took, note=note)
 
 
 async def _listening(held: int, count: int) -> tuple[float, float]:

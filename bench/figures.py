@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from supervisor.compare.words import aligned
+
 EXITD = "exitd"
 
 
@@ -45,11 +47,7 @@ HEAD = ("row", "figure", "who", "load", "n", "median", "p99", "goal", "met", "no
 
 def table(figures: Iterable[Figure]) -> str:
     """Aligned columns for a terminal."""
-    rows = [HEAD, *(_cells(figure) for figure in figures)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join(aligned([HEAD, *map(_cells, figures)], len(HEAD)))
 
 
 def markdown(figures: Iterable[Figure]) -> str:

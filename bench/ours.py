@@ -4,13 +4,11 @@ import contextlib
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import grpc
@@ -20,13 +18,13 @@ from shim import fields, launch, plan, programs, slots
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
 from supervisor.compare.daemon import Daemon as OwnDaemon
+from supervisor.compare.harness import few_at_once, killed
 from supervisor.compare.machine import (
     CGROUP,
     LIMIT_SECONDS,
     SLEEP,
     Scratch,
     Work,
-    killed,
     run,
     until,
     wait_readable,
@@ -35,7 +33,6 @@ from supervisor.compare.way import WayContainer
 from supervisor.monitor import rundir
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
-AT_ONCE = 4  # containers made at a time, where it is not what is measured
 
 
 @dataclass(slots=True)
@@ -99,7 +96,7 @@ class Shims:
     def end(self, container: WayContainer) -> float:
         """Four bytes on the fifo, and the record behind them: it was written before."""
         directory = self._runs[container.id].directory
-        took = killed(container.pidfd, lambda: wait_readable(directory.fifo_fd, "the fifo"))
+        took = killed(container, lambda: wait_readable(directory.fifo_fd, "the fifo"))
         number, record = rundir.read_fifo(directory), rundir.read_record(directory)
         if number != 137 or record is None or record.signal != 9:
             raise ValueError(f"fifo {number}, record {record}")
@@ -107,8 +104,7 @@ class Shims:
 
     def clean(self, container: WayContainer) -> None:
         """The shim deletes the container by itself once init is dead."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        container.end()
         done = self._runs.pop(container.id)
         wait_readable(done.shim_pidfd, "the shim's end")
         os.close(done.shim_pidfd)
@@ -162,24 +158,6 @@ def _pipes(work: Work) -> Iterator[dict[int, int]]:
             os.close(fd)
 
 
-class Waiter(threading.Thread):
-    """A Wait that blocks in a thread of its own, as a client in another language would: the answer is told by nobody
-    but gRPC. `signal` and `at` (time.perf_counter) are there once the thread has ended."""
-
-    def __init__(self, stub: Stub, container: str) -> None:
-        super().__init__(daemon=True)
-        self.signal = 0
-        self.at = 0.0
-        self._stub = stub
-        self._request = pb.WaitRequest(id=container)
-        self.start()
-
-    def run(self) -> None:
-        reply: pb.WaitReply = self._stub.Wait(self._request, timeout=LIMIT_SECONDS)
-        self.at = time.perf_counter()
-        self.signal = reply.exit.signal
-
-
 class Daemon(OwnDaemon):
     """One that makes what the rows want."""
 
@@ -192,6 +170,10 @@ class Daemon(OwnDaemon):
     def stub(self) -> Stub:
         """A connection of its own; closed with this process."""
         return Stub(grpc.insecure_channel(f"unix:{self.state}/exitd.sock"))
+
+    def exitctl(self, *words: str) -> tuple[str, ...]:
+        """The command."""
+        return (sys.executable, "-m", "supervisor.cli", "--address", f"{self.state}/exitd.sock", *words)
 
     def new_bundle(self, work: Work = SLEEP) -> str:
         return self._scratch.bundle(f"exitd-{next(self._numbers)}", work=work)
@@ -206,15 +188,15 @@ class Daemon(OwnDaemon):
         return WayContainer(id, started.init.pid).hold()
 
     def start_many(self, count: int) -> list[str]:
-        with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
+        with self.client() as client:
 
             def one(_: int) -> str:
                 id = self.create(client)
                 client.start(id)
                 return id
 
-            return list(pool.map(one, range(count)))
+            return few_at_once(one, range(count))
 
     def remove_many(self, ids: list[str]) -> None:
-        with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(lambda id: client.remove(id, force=True), ids))
+        with self.client() as client:
+            few_at_once(lambda id: client.remove(id, force=True), ids)

@@ -4,11 +4,11 @@ import contextlib
 import os
 import pathlib
 import subprocess
-import time
 from collections.abc import Mapping
 from typing import IO, Protocol
 
 from supervisor.compare.conmon import Monitors
+from supervisor.compare.harness import killed, milliseconds
 from supervisor.compare.machine import (
     CGROUP,
     SLEEP,
@@ -16,11 +16,10 @@ from supervisor.compare.machine import (
     Work,
     command_lines,
     end_process,
-    killed,
     run,
     wait_readable,
 )
-from supervisor.compare.server import WayServer
+from supervisor.compare.server import NAMESPACE, WayServer
 from supervisor.compare.way import WayContainer
 
 
@@ -35,10 +34,6 @@ class Peer(Protocol):
         checked, outside of that time."""
 
     def clean(self, container: WayContainer) -> None: ...
-    def monitors(self) -> list[int]:
-        """The pids of the processes that wait for the containers."""
-
-    def close(self) -> None: ...
 
 
 class Bare:
@@ -53,9 +48,9 @@ class Bare:
     def create(self, id: str) -> float:
         """`runc create`; how many milliseconds it took."""
         bundle = self._scratch.bundle(id, f"{CGROUP}/{id}")
-        begun = time.perf_counter()
-        self._runc("create", "--bundle", bundle, "--pid-file", f"{self._root}/{id}.pid", id)
-        return (time.perf_counter() - begun) * 1000
+        return milliseconds(
+            lambda: self._runc("create", "--bundle", bundle, "--pid-file", f"{self._root}/{id}.pid", id)
+        )
 
     def start(self, id: str) -> WayContainer:
         self.create(id)
@@ -63,7 +58,7 @@ class Bare:
         return WayContainer(id, int(pathlib.Path(f"{self._root}/{id}.pid").read_text())).hold()
 
     def end(self, container: WayContainer) -> float:
-        return killed(container.pidfd, lambda: wait_readable(container.pidfd, "the end of init"))
+        return killed(container, lambda: wait_readable(container.pidfd, "the end of init"))
 
     def exec(self, id: str, *args: str) -> None:
         """To its end."""
@@ -81,12 +76,6 @@ class Bare:
         """Init first: `runc delete --force` would kill it and then sleep for 100 ms."""
         end_process(int(pathlib.Path(f"{self._root}/{id}.pid").read_text()))
         self._runc("delete", "--force", id)
-
-    def monitors(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        pass
 
     def _runc(self, *words: str) -> None:
         run("runc", "--root", self._root, *words)
@@ -110,7 +99,7 @@ class Conmon(Monitors):
         return self.begin(id)
 
     def end(self, container: WayContainer) -> float:
-        took = killed(container.pidfd, lambda: self._told(container.id))
+        took = killed(container, lambda: self._told(container.id))
         text = pathlib.Path(f"{self.exits}/{container.id}").read_text()
         if text.strip() != "137":
             raise ValueError(f"conmon's exit file says {text!r}")
@@ -163,15 +152,16 @@ class Containerd:
         return int(pathlib.Path(f"{self._place}/{id}.pid").read_text())
 
     def end(self, container: WayContainer) -> float:
-        return killed(container.pidfd, lambda: self._told(container.id))
+        return killed(container, lambda: self._told(container.id))
 
     def clean(self, container: WayContainer) -> None:
         container.close()
         self.remove(container.id)
 
     def monitors(self) -> list[int]:
-        address = self._address.encode()
-        return [pid for pid, line in _shims() if address in line]
+        """The pids of its shims."""
+        wanted = self._address.encode()
+        return [pid for pid, line in command_lines() if b"containerd-shim-runc-v2" in line[0] and wanted in line]
 
     def close(self) -> None:
         for id in list(self._ids):
@@ -191,7 +181,7 @@ class Containerd:
         self._ids.discard(id)
 
     def _command(self, *words: str) -> list[str]:
-        return ["ctr", "--address", self._address, "--namespace", "exitd-bench", *words]
+        return ["ctr", "--address", self._address, "--namespace", NAMESPACE, *words]
 
     def _told(self, id: str) -> None:
         """The exit event's line, with the code in it."""
@@ -206,7 +196,3 @@ class Containerd:
                     if b'"exit_status":137' not in line:
                         raise ValueError(f"containerd's event says {line!r}")
                     return
-
-
-def _shims() -> list[tuple[int, list[bytes]]]:
-    return [(pid, list(line)) for pid, line in command_lines() if b"containerd-shim-runc-v2" in line[0]]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from bench.ours import Daemon
 from bench.peers import Containerd
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.compare.machine import CGROUP, Scratch, command_line, command_lines, end_process, run
+from supervisor.compare.machine import CGROUP, Scratch, command_line, command_lines, end_process, run, state_of
 from supervisor.compare.podman import Podman
 from supervisor.compare.podspec import SANDBOX_ID, SHARED, pause_root
 
@@ -256,5 +256,5 @@ class PodmanPods(Podman):
 
 def _is_running(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return state_of(pid) not in "ZX"
     return False

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from bench.figures import EXITD, Figure
-from bench.ours import TREE, Daemon, Shims, Waiter
+from bench.ours import TREE, Daemon, Shims
 from bench.peers import Bare, Conmon, Containerd, Peer
+from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
-from supervisor.compare.machine import LIMIT_SECONDS, Scratch, busy_cores, killed, private_kb, status_kb, until
+from supervisor.compare.harness import WayNotice, in_turns, milliseconds
+from supervisor.compare.machine import LIMIT_SECONDS, Scratch, busy_cores, private_kb, status_kb, until
 from supervisor.compare.way import WayContainer
 
 CONNECTIONS = 10
@@ -74,6 +76,21 @@ class Bench:
         """Those whose program is here; the others are named as absent."""
         return [peer for peer in wanted if self.has(peer.name)]
 
+    def add(
+        self, row: str, what: str, who: str, unit: str, values: Sequence[float], *, goal: float | None = None,
+        note: str = "", load: str = "", at_least: bool = False,
+    ) -> None:  # fmt: skip
+        """One figure; `load` where it is not the row's."""
+        self.figures.append(Figure(row, what, who, load or self.load, unit, tuple(values), goal, note, at_least))
+
+    def add_memory(self, row: str, what: str, who: str, pids: Sequence[int], goal: float) -> None:
+        """What each process has to itself; the goal is exitd's."""
+        sizes = [private_kb(pid) for pid in pids]
+        clean, dirty = (statistics.median(each) for each in zip(*sizes, strict=True))
+        note = f"clean {clean:.0f} + dirty {dirty:.0f}"
+        values = [float(sum(size)) for size in sizes]
+        self.add(row, what, who, "kB", values, goal=goal if who == EXITD else None, note=note)
+
     def has(self, program: str) -> bool:
         found = shutil.which(program) is not None
         if not found:
@@ -101,20 +118,7 @@ def shim_memory(bench: Bench) -> None:
 def _memory(bench: Bench, who: str, wanted: int, pids: Sequence[int]) -> None:
     if len(pids) != wanted:
         raise RuntimeError(f"{who}: {len(pids)} monitors for {wanted} containers")
-    sizes = [private_kb(pid) for pid in pids]
-    clean, dirty = (statistics.median(each) for each in zip(*sizes, strict=True))
-    bench.figures.append(
-        Figure(
-            "shim-memory",
-            f"private memory of a shim, {wanted} running",
-            who,
-            bench.load,
-            "kB",
-            tuple(float(sum(size)) for size in sizes),
-            40 if who == EXITD else None,
-            f"clean {clean:.0f} + dirty {dirty:.0f}",
-        )
-    )
+    bench.add_memory("shim-memory", f"private memory of a shim, {wanted} running", who, pids, 40)
 
 
 def exit_fifo(bench: Bench) -> None:
@@ -122,32 +126,28 @@ def exit_fifo(bench: Bench) -> None:
     what = "init killed until its code is read"
     rounds = bench.count(100, 5)
     with contextlib.ExitStack() as stack:
-        peers: list[Peer] = [Shims(bench.scratch), Bare(bench.scratch)]
-        for peer in peers:
-            stack.callback(peer.close)
+        peers: list[Peer] = [stack.enter_context(contextlib.closing(Shims(bench.scratch))), Bare(bench.scratch)]
         for make in bench.peers(Conmon, *(() if bench.quick else (Containerd,))):
             peers.append(stack.enter_context(contextlib.closing(make(bench.scratch))))
         for load in bench.loads():
-            took = in_turns(bench, peers, rounds)
-            for peer in peers:
-                goal = 0.70 if peer.name == EXITD else None
-                note = {EXITD: "fifo and record", "conmon": "exit file", "containerd": "ctr events"}.get(peer.name, "")
-                values = tuple(took[peer.name])
-                bench.figures.append(Figure("exit-fifo", what, peer.name, load, "ms", values, goal, note))
+            for who, values in ended(bench, peers, rounds).items():
+                goal = 0.70 if who == EXITD else None
+                note = {EXITD: "fifo and record", "conmon": "exit file", "containerd": "ctr events"}.get(who, "")
+                bench.add("exit-fifo", what, who, "ms", values, goal=goal, note=note, load=load)
 
 
-def in_turns(bench: Bench, peers: Sequence[Peer], rounds: int) -> dict[str, list[float]]:
-    """Every peer once per round, a different one first each time."""
-    took: dict[str, list[float]] = {peer.name: [] for peer in peers}
-    for number in range(rounds + 1):
-        for peer in (*peers[number % len(peers) :], *peers[: number % len(peers)]):
-            container = peer.start(bench.id())
-            settle()
-            milliseconds = peer.end(container)
-            if number:  # the first round only warms up
-                took[peer.name].append(milliseconds)
-            peer.clean(container)
-    return took
+def ended(bench: Bench, peers: Sequence[Peer], rounds: int) -> dict[str, list[float]]:
+    """A container of each peer in every round, and milliseconds from its kill until the peer tells it."""
+    named = {peer.name: peer for peer in peers}
+
+    def one(who: str) -> float:
+        container = named[who].start(bench.id())
+        settle()
+        took = named[who].end(container)
+        named[who].clean(container)
+        return took
+
+    return in_turns(list(named), rounds, one)
 
 
 def settle() -> None:
@@ -165,22 +165,22 @@ def exit_wait(bench: Bench) -> None:
             waited, flushes = zip(*samples, strict=True)
             note = f"flush {statistics.median(flushes):.2f} of it"
             what = "init killed until gRPC Wait is answered"
-            bench.figures.append(Figure("exit-wait", what, EXITD, load, "ms", waited, 1.2, note))
-            bench.figures.append(
-                Figure("exit-wait", "the store's flush in it", EXITD, load, "ms", flushes, 0.3, "goal's condition")
-            )
+            bench.add("exit-wait", what, EXITD, "ms", waited, goal=1.2, note=note, load=load)
+            what, note = "the store's flush in it", "goal's condition"
+            bench.add("exit-wait", what, EXITD, "ms", flushes, goal=0.3, note=note, load=load)
 
 
 def wait_once(daemon: Daemon, client: Client, stub: Stub) -> tuple[float, float]:
     """One container's end: milliseconds until Wait is answered, milliseconds of the flush among them."""
     container = daemon.start_one(client)
-    waiter = Waiter(stub, container.id)
+    request = pb.WaitRequest(id=container.id)
+    waiter: WayNotice[pb.WaitReply] = WayNotice(lambda seconds: stub.Wait(request, timeout=seconds))
     settle()
     begun = time.perf_counter()
-    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
-    waiter.join(LIMIT_SECONDS)
-    if waiter.signal != signal.SIGKILL:
-        raise RuntimeError(f"Wait said signal {waiter.signal}")
+    container.kill()
+    told = waiter.result().exit.signal
+    if told != signal.SIGKILL:
+        raise RuntimeError(f"Wait said signal {told}")
     flush = _setting(client, "flush_seconds")
     container.close()
     client.remove(container.id, force=True)
@@ -216,21 +216,19 @@ def create_call(bench: Bench) -> None:
 def _paired(bench: Bench, row: tuple[str, str, float], ways: dict[str, Callable[[str], float]], load: str) -> None:
     """Every way once per round; what counts is the difference to the first one in the same round."""
     name, what, goal = row
-    took: dict[str, list[float]] = {who: [] for who in ways}
-    order = list(ways)
-    for number in range(bench.count(60, 4) + 1):
-        for who in (*order[number % len(order) :], *order[: number % len(order)]):
-            settle()
-            milliseconds = ways[who](bench.id())
-            if number:
-                took[who].append(milliseconds)
-    base = took[order[0]]
-    bench.figures.append(Figure(name, order[0], "runc", load, "ms", tuple(base)))
-    for who in order[1:]:
-        over = tuple(one - bare for one, bare in zip(took[who], base, strict=True))
+
+    def made(who: str) -> float:
+        settle()
+        return ways[who](bench.id())
+
+    first, *others = ways
+    took = in_turns([first, *others], bench.count(60, 4), made)
+    bench.add(name, first, "runc", "ms", took[first], load=load)
+    for who in others:
+        over = [one - bare for one, bare in zip(took[who], took[first], strict=True)]
         note = f"{statistics.median(took[who]):.1f} in all"
         limit = goal if who == EXITD else None
-        bench.figures.append(Figure(name, f"{what}, over runc create", who, load, "ms", over, limit, note))
+        bench.add(name, f"{what}, over runc create", who, "ms", over, goal=limit, note=note, load=load)
 
 
 def _bare_create(bare: Bare, id: str) -> float:
@@ -253,10 +251,9 @@ def _conmon_create(conmon: Conmon, id: str) -> float:
 
 def _call_create(daemon: Daemon, client: Client) -> float:
     bundle = daemon.new_bundle()
-    begun = time.perf_counter()
-    id = daemon.create(client, bundle)
-    took = (time.perf_counter() - begun) * 1000
-    client.remove(id, force=True)
+    made: list[str] = []
+    took = milliseconds(lambda: made.append(daemon.create(client, bundle)))
+    client.remove(made[0], force=True)
     return took
 
 
@@ -288,22 +285,21 @@ def waits(bench: Bench) -> None:
         note = f"{empty:.0f} MB before, {high:.0f} MB at its highest"
         latencies, flushes = zip(*meanwhile, strict=True)
         flush = f"flush {statistics.median(flushes):.2f} of it"
-        bench.figures += [
-            Figure("waits", f"{row}: the daemon's RSS", EXITD, bench.load, "MB", (held,), 300, note),
-            Figure("waits", f"{row}: another exit until its Wait", EXITD, bench.load, "ms", latencies, 2.0, flush),
-        ]
+        bench.add("waits", f"{row}: the daemon's RSS", EXITD, "MB", (held,), goal=300, note=note)
+        what = f"{row}: another exit until its Wait"
+        bench.add("waits", what, EXITD, "ms", latencies, goal=2.0, note=flush)
 
 
 def _wake(bench: Bench, crowd: WayContainer, waiter: "subprocess.Popen[str]", count: int) -> None:
     begun = time.monotonic()
-    killed(crowd.pidfd, lambda: None)
+    crowd.kill()
     out, _ = waiter.communicate(timeout=LIMIT_SECONDS)
     told = json.loads(out.splitlines()[-1])
     if told["answered"] != count or told["wrong"]:
         raise RuntimeError(f"of {count} Waits: {told}")
     note = f"first after {(told['first'] - begun) * 1000:.1f} ms"
     what = f"{count:,} Waits on one exit: the last answered"
-    bench.figures.append(Figure("waits", what, EXITD, bench.load, "s", (told["last"] - begun,), 1.5, note))
+    bench.add("waits", what, EXITD, "s", (told["last"] - begun,), goal=1.5, note=note)
 
 
 def restart(bench: Bench) -> None:
@@ -320,10 +316,8 @@ def restart(bench: Bench) -> None:
                 until(lambda: _all_known(client, count), f"{count} recovered", step=0.01)  # used at once
             recovered.append(time.perf_counter() - begun)
     what = f"daemon killed and restarted, {count} live"
-    bench.figures += [
-        Figure("restart", f"{what}: API answers", EXITD, bench.load, "s", tuple(up), 1.0, "from exec"),
-        Figure("restart", f"{what}: all recovered", EXITD, bench.load, "s", tuple(recovered), 1.5, "from exec"),
-    ]
+    bench.add("restart", f"{what}: API answers", EXITD, "s", up, goal=1.0, note="from exec")
+    bench.add("restart", f"{what}: all recovered", EXITD, "s", recovered, goal=1.5, note="from exec")
 
 
 def _setting(client: Client, name: str) -> float:

@@ -3,12 +3,12 @@
 import contextlib
 import os
 import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from bench.figures import EXITD, Figure
+from bench.figures import EXITD
 from bench.ours import Daemon, Shims
 from bench.peers import Bare, Conmon, Containerd
 from bench.rows import Bench, settle
@@ -26,7 +26,8 @@ from bench.streams import (
 )
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.compare.machine import LIMIT_SECONDS, cpu_seconds, private_kb, run
+from supervisor.compare.harness import in_turns, milliseconds
+from supervisor.compare.machine import LIMIT_SECONDS, cpu_seconds, run
 from supervisor.compare.podman import Podman
 
 CAT = "bare cat"
@@ -46,18 +47,12 @@ def log_throughput(bench: Bench) -> None:
     lines = Lines(bench.scratch, "lines", 80_000, bench.count(32, 2))
     megabytes = lines.bytes / 1e6
     with contextlib.ExitStack() as stack:
-        loggers = _loggers(bench, stack)
-        took: dict[str, list[Moved]] = {peer.name: [] for peer in loggers}
-        bare = []
-        for number in range(bench.count(7, 1) + 1):
-            cat = _copied(bench, lines)
-            for peer in (*loggers[number % len(loggers) :], *loggers[: number % len(loggers)]):
-                moved = _logged(bench, peer, lines)
-                if number:
-                    took[peer.name].append(moved)
-            if number:
-                bare.append(megabytes / cat)
-    figure = _figures(bench, "log-throughput")
+        ways: dict[str, Callable[[], Moved]] = {CAT: lambda: _copied(bench, lines)}
+        for peer in _loggers(bench, stack):
+            ways[peer.name] = lambda peer=peer: _logged(bench, peer, lines)  # type: ignore[misc]  # bound now
+        took = in_turns(list(ways), bench.count(7, 1), lambda who: ways[who]())
+    figure = partial(bench.add, "log-throughput")
+    bare = [megabytes / one.seconds for one in took.pop(CAT)]
     figure("stdout of 200-byte lines into a file", CAT, "MB/s", bare, note="cat | cat, nothing framed")
     for who, samples in took.items():
         speeds = [megabytes / one.seconds for one in samples]
@@ -97,42 +92,25 @@ def _logged(bench: Bench, peer: Shims | Conmon, lines: Lines) -> Moved:
     return Moved(seconds, used)
 
 
-def _copied(bench: Bench, lines: Lines) -> float:
-    """Seconds of the same through a pipe between two programs that do nothing with it."""
+def _copied(bench: Bench, lines: Lines) -> Moved:
+    """The same through a pipe between two programs that do nothing with it."""
     path = f"{bench.scratch.root_place('cat')}/log"
     begun = time.perf_counter()
     run("/bin/sh", "-c", f"cat {' '.join(lines.paths)} | cat >{path}")
     seconds = time.perf_counter() - begun
     os.unlink(path)
-    return seconds
-
-
-def _figures(bench: Bench, row: str) -> Callable[..., None]:
-    def add(
-        what: str, who: str, unit: str, values: Sequence[float], *, load: str = "", goal: float | None = None,
-        note: str = "", at_least: bool = False,
-    ) -> None:  # fmt: skip
-        bench.figures.append(Figure(row, what, who, load or bench.load, unit, tuple(values), goal, note, at_least))
-
-    return add
+    return Moved(seconds, 0.0)
 
 
 def echo(bench: Bench) -> None:
     """A byte typed until it has come back from a raw `cat`, over the same on a pty without any container."""
-    figure = _figures(bench, "echo")
+    figure = partial(bench.add, "echo")
     with contextlib.ExitStack() as stack:
         sessions = _sessions(bench, stack)
         for load in bench.loads():
-            took: dict[str, list[float]] = {who: [] for who in sessions}
-            order = list(sessions)
-            for number in range(bench.count(200, 10) + 1):
-                for who in (*order[number % len(order) :], *order[: number % len(order)]):
-                    settle()
-                    milliseconds = _round_trip(sessions[who])
-                    if number:
-                        took[who].append(milliseconds)
+            took = in_turns(list(sessions), bench.count(200, 10), lambda who: _round_trip(sessions[who]))
             figure("a byte typed until it is back", PTY, "ms", took[PTY], load=load)
-            for who in order[1:]:
+            for who in list(sessions)[1:]:
                 over = [one - bare for one, bare in zip(took[who], took[PTY], strict=True)]
                 goal = 1.0 if who.startswith(EXITD) else None
                 note = f"{statistics.median(took[who]):.2f} in all"
@@ -160,6 +138,7 @@ def _sessions(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Session]:
 
 def _round_trip(session: Session) -> float:
     """Milliseconds."""
+    settle()
     begun = time.perf_counter()
     session.write(b"x")
     came = session.read()
@@ -179,13 +158,8 @@ def stream_memory(bench: Bench) -> None:
                 for _ in range(count):
                     _talked(bench, peer, lines, running)
                 time.sleep(REST_SECONDS)
-                sizes = [private_kb(pid) for pid in peer.monitors()]
-            clean, dirty = (statistics.median(each) for each in zip(*sizes, strict=True))
-            _figures(bench, "stream-memory")(
-                "private memory of a shim, log and stdio open, after 4,000 lines", peer.name, "kB",
-                [float(sum(size)) for size in sizes],
-                goal=60 if peer.name == EXITD else None, note=f"clean {clean:.0f} + dirty {dirty:.0f}",
-            )  # fmt: skip
+                what = "private memory of a shim, log and stdio open, after 4,000 lines"
+                bench.add_memory("stream-memory", what, peer.name, peer.monitors(), 60)
 
 
 def _talked(bench: Bench, peer: Shims | Conmon, lines: Lines, stack: contextlib.ExitStack) -> None:
@@ -203,21 +177,17 @@ def _talked(bench: Bench, peer: Shims | Conmon, lines: Lines, stack: contextlib.
 
 def exec_true(bench: Bench) -> None:
     """`true` in a running container, from the call or the command until its end is known."""
-    figure = _figures(bench, "exec")
     with contextlib.ExitStack() as stack:
         ways = _execs(bench, stack)
+
+        def run_by(who: str) -> float:
+            settle()
+            return milliseconds(ways[who])
+
         for load in bench.loads():
-            took: dict[str, list[float]] = {who: [] for who in ways}
-            order = list(ways)
-            for number in range(bench.count(50, 3) + 1):
-                for who in (*order[number % len(order) :], *order[: number % len(order)]):
-                    settle()
-                    begun = time.perf_counter()
-                    ways[who]()
-                    if number:
-                        took[who].append((time.perf_counter() - begun) * 1000)
-            for who, values in took.items():
-                figure("`true` in a running container until its end is told", who, "ms", values, load=load)
+            for who, values in in_turns(list(ways), bench.count(50, 3), run_by).items():
+                what = "`true` in a running container until its end is told"
+                bench.add("exec", what, who, "ms", values, load=load)
 
 
 def _execs(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Callable[[], None]]:
@@ -229,11 +199,10 @@ def _execs(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Callable[[], 
     client = stack.enter_context(daemon.client())
     container = daemon.start_one(client)
     stack.callback(container.close)
-    exitctl = (sys.executable, "-m", "supervisor.cli", "--address", f"{daemon.state}/exitd.sock")
     ways: dict[str, Callable[[], None]] = {
         "runc exec": lambda: bare.exec(slept.id, TRUE),
         "exitd: API": lambda: _exec_call(client, container.id),
-        "exitd: exitctl": lambda: run(*exitctl, "exec", container.id, TRUE),
+        "exitd: exitctl": lambda: run(*daemon.exitctl("exec", container.id, TRUE)),
     }
     if bench.has(Podman.name):
         podman = stack.enter_context(contextlib.closing(Podman(bench.scratch)))

@@ -5,7 +5,6 @@ import os
 import pathlib
 import socket
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Callable
@@ -126,8 +125,7 @@ def on_pty(*command: str) -> Ends:
 
 def through_exitctl(daemon: Daemon) -> Ends:
     """`exitctl run -i -t` of a container that echoes."""
-    exitctl = (sys.executable, "-m", "supervisor.cli", "--address", f"{daemon.state}/exitd.sock")
-    return on_pty(*exitctl, "run", "-i", "-t", "--bundle", daemon.new_bundle(ECHO))
+    return on_pty(*daemon.exitctl("run", "-i", "-t", "--bundle", daemon.new_bundle(ECHO)))
 
 
 def attach(peer: Shims | Conmon, id: str, work: Work) -> Ends:

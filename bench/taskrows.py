@@ -3,12 +3,13 @@
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from bench.figures import EXITD, Figure
+from bench.figures import EXITD
 from bench.peers import Bare, Containerd, Peer
-from bench.rows import Bench, in_turns, settle
-from bench.tasks import Node, Told, Waited, WaitedApi, at_once
+from bench.rows import Bench, ended, settle
+from bench.tasks import Node, Told, Waited, WaitedApi
+from supervisor.compare.harness import at_once, in_turns, milliseconds
 from supervisor.compare.machine import Work, private_kb, run, status_kb, until
 
 PAIR = (EXITD, Containerd.name)
@@ -47,38 +48,37 @@ def task_exec(bench: Bench, node: Node) -> None:
 
 
 def _commands(bench: Bench, node: Node, ways: dict[str, Command]) -> tuple[Samples, Samples]:
-    """Each once per round, a different one first each time: milliseconds, and milliseconds of the processor."""
-    took: Samples = {who: [] for who in ways}
-    used: Samples = {who: [] for who in ways}
-    order = list(ways)
-    for number in range(bench.count(60, 2) + 1):
-        for who in (*order[number % len(order) :], *order[: number % len(order)]):
-            command = ways[who](bench.id())
-            settle()
-            before, begun = node.used_ms(), time.perf_counter()
-            run(*command)
-            milliseconds = (time.perf_counter() - begun) * 1000
-            time.sleep(REST_SECONDS)
-            if number:  # the first round only warms up
-                took[who].append(milliseconds)
-                used[who].append(node.used_ms() - before)
-    return took, used
+    """Each once per round: milliseconds, and milliseconds of the processor."""
+
+    def one(who: str) -> tuple[float, float]:
+        command = ways[who](bench.id())
+        settle()
+        before = node.used_ms()
+        took = milliseconds(lambda: run(*command))
+        time.sleep(REST_SECONDS)
+        return took, node.used_ms() - before
+
+    found = in_turns(list(ways), bench.count(60, 2), one)
+    return _part(found, 0), _part(found, 1)
+
+
+def _part(samples: Mapping[str, Sequence[Sequence[float]]], at: int) -> Samples:
+    """One of the things that were measured together."""
+    return {who: [each[at] for each in values] for who, values in samples.items()}
 
 
 def _compared(bench: Bench, row: str, what: str, took: Samples, used: Samples, goal: float | None) -> None:
     """`took` as it is and as a quotient, then `used`, the same way."""
     for name, samples, limit in ((what, took, goal), (f"{what}: processor time of all", used, None)):
         for who, values in samples.items():
-            note = "runc alone" if who == BARE else ""
-            bench.figures.append(Figure(row, name, who, bench.load, "ms", tuple(values), note=note))
+            bench.add(row, name, who, "ms", values, note="runc alone" if who == BARE else "")
         _quotient(bench, row, name, samples, limit)
 
 
 def _quotient(bench: Bench, row: str, what: str, samples: Samples, goal: float | None, load: str = "") -> None:
     """Of two of the same round."""
-    over = tuple(ours / theirs for ours, theirs in zip(samples[EXITD], samples[Containerd.name], strict=True))
-    what = f"{what}, over containerd's shim"
-    bench.figures.append(Figure(row, what, EXITD, load or bench.load, "x", over, goal))
+    over = [ours / theirs for ours, theirs in zip(samples[EXITD], samples[Containerd.name], strict=True)]
+    bench.add(row, f"{what}, over containerd's shim", EXITD, "x", over, goal=goal, load=load)
 
 
 def task_memory(bench: Bench, node: Node) -> None:
@@ -100,7 +100,7 @@ def task_memory(bench: Bench, node: Node) -> None:
             note = f"relay and three shims {mine:.0f} + daemon and keeper {more:.0f}" if behind else "one shim"
             what = f"{name} of all that stays with a pod of pause and 2, {count} running"
             goal = 250 if who == EXITD and kind == 0 else None
-            bench.figures.append(Figure("task-memory", what, who, bench.load, "kB", (mine + more,), goal, note))
+            bench.add("task-memory", what, who, "kB", (mine + more,), goal=goal, note=note)
         for pod in pods:
             node.end_pod(pod)
 
@@ -116,10 +116,10 @@ def task_event(bench: Bench, node: Node) -> None:
     with contextlib.closing(node.api.exits()) as exits:
         peers: list[Peer] = [*(Told(node, who, exits) for who in PAIR), Bare(bench.scratch)]
         for load in bench.loads():
-            took = in_turns(bench, peers, bench.count(100, 2))
+            took = ended(bench, peers, bench.count(100, 2))
             for who, values in took.items():
                 note = "" if who in PAIR else "the end alone, no containerd"
-                bench.figures.append(Figure("task-event", what, who, load, "ms", tuple(values), note=note))
+                bench.add("task-event", what, who, "ms", values, note=note, load=load)
             _quotient(bench, "task-event", what, took, 1.0, load)
 
 
@@ -130,36 +130,35 @@ def task_wait(bench: Bench, node: Node) -> None:
     others = [Waited(node, EXITD, "exitd: relay"), Waited(node, Containerd.name, Containerd.name)]
     rounds = bench.count(100, 2)
     for load in bench.loads():
-        took = in_turns(bench, [api, *others], rounds)
-        flushes = tuple(api.flushes[-rounds:])
+        took = ended(bench, [api, *others], rounds)
+        flushes = api.flushes[-rounds:]
         for who, values in took.items():
             note = f"flush {statistics.median(flushes):.2f} of it" if who == api.name else ""
             goal = 0.9 if who.startswith(EXITD) else None
-            bench.figures.append(Figure("task-wait", what, who, load, "ms", tuple(values), goal, note))
+            bench.add("task-wait", what, who, "ms", values, goal=goal, note=note, load=load)
         condition = "goals' condition; the relay's is of the same kind"
-        flush = Figure("task-wait", "the store's flush in it", api.name, load, "ms", flushes, 0.3, condition)
-        bench.figures.append(flush)
+        flush = "the store's flush in it"
+        bench.add("task-wait", flush, api.name, "ms", flushes, goal=0.3, note=condition, load=load)
 
 
 def task_pods(bench: Bench, node: Node) -> None:
     """Pods of pause and one, all asked for at once over containerd's API, until all run, and until all are gone."""
     count = bench.count(100, 2)
     names = ("until all run", "until all are gone again", "processor time of all")
-    found: dict[str, Samples] = {name: {who: [] for who in PAIR} for name in names}
-    for number in range(bench.count(5, 1)):
-        for who in PAIR if number % 2 == 0 else PAIR[::-1]:
-            ids = [bench.id() for _ in range(count)]
-            before = node.used_ms()
-            running, pods = at_once(lambda id: node.run_pod(who, id, 1), ids)  # noqa: B023  # used at once
-            ending, _ = at_once(node.end_pod, pods)
-            until(lambda: not node.shims_of(who), "the end of the shims")  # noqa: B023
-            measured = (running, running + ending, (node.used_ms() - before) / 1000)
-            for name, value in zip(names, measured, strict=True):
-                found[name][who].append(value)
-    for name, samples in found.items():
-        what = f"{count} pods of pause and 1 at once, {name}"
+
+    def one(who: str) -> tuple[float, float, float]:
+        ids = [bench.id() for _ in range(count)]
+        before = node.used_ms()
+        running, pods = at_once(lambda id: node.run_pod(who, id, 1), ids)
+        ending, _ = at_once(node.end_pod, pods)
+        until(lambda: not node.shims_of(who), "the end of the shims")
+        return running, running + ending, (node.used_ms() - before) / 1000
+
+    found = in_turns(PAIR, bench.count(5, 1), one, warm_up=0)
+    for at, name in enumerate(names):
+        what, samples = f"{count} pods of pause and 1 at once, {name}", _part(found, at)
         for who, values in samples.items():
-            bench.figures.append(Figure("task-pods", what, who, bench.load, "s", tuple(values)))
+            bench.add("task-pods", what, who, "s", values)
         _quotient(bench, "task-pods", what, samples, 0.9 if name == names[1] else None)
 
 

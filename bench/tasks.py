@@ -2,13 +2,9 @@
 
 import contextlib
 import hashlib
-import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -18,20 +14,18 @@ from bench.ours import Daemon
 from bench.peers import Containerd
 from protos.containerd import task_pb2
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim import programs
-from supervisor.compare.containerdapi import Api, Exits
-from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, command_lines, end_process
-from supervisor.compare.podspec import KIND, SANDBOX_ID, join, member_spec, pause_spec
-from supervisor.compare.way import WayContainer
+from supervisor.compare import podspec
+from supervisor.compare.containerdapi import Exits
+from supervisor.compare.harness import killed
+from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, end_process
+from supervisor.compare.server import EXITD_RUNTIME, NAMESPACE, RUNC_RUNTIME, finding_exitd
+from supervisor.compare.way import WayContainer, WayPod
 from supervisor.ttrpc.services import CallKind
 from supervisor.ttrpc.single import SingleCall
 
-RELAY = "containerd-shim-exitd-v2"
-RUNTIMES = {EXITD: "io.containerd.exitd.v2", Containerd.name: "io.containerd.runc.v2"}
+RUNTIMES = {EXITD: EXITD_RUNTIME, Containerd.name: RUNC_RUNTIME}
 SOCKETS = "/run/containerd/s"  # of the shims of every containerd
 PENDING_SECONDS = 0.02  # until a Wait that was sent is pending
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Node(Containerd):
@@ -41,13 +35,11 @@ class Node(Containerd):
         with contextlib.ExitStack() as steps:  # the last one first
             self.used_ms = steps.enter_context(metered())
             self.daemon = steps.enter_context(contextlib.closing(Daemon(scratch, "t")))
-            path = f"{programs.find(RELAY).parent}:{os.environ['PATH']}"
-            environment = {**os.environ, "PATH": path, "EXITD_STATE": self.daemon.state}
-            super().__init__(scratch, tells=False, environment=environment)
+            super().__init__(scratch, tells=False, environment=finding_exitd(self.daemon.state))
             steps.callback(self._end_relays)
             steps.callback(super().close)
             self.client = steps.enter_context(self.daemon.client())
-            self.api = steps.enter_context(contextlib.closing(Api(self._address, "exitd-bench", f"{self._place}/runc")))
+            self.api = steps.enter_context(contextlib.closing(self._server.api()))
             self._numbers = iter(range(1_000_000))
             self._steps = steps.pop_all()
 
@@ -70,65 +62,49 @@ class Node(Containerd):
 
     def run_one(self, who: str, id: str) -> WayContainer:
         """One that sleeps."""
-        self._ids.add(id)
-        return WayContainer(id, self.api.run(RUNTIMES[who], id, member_spec(self._scratch, id, SLEEP, {}))).hold()
+        return self._run(who, id, podspec.member_spec(self._scratch, id, SLEEP, {})).hold()
 
     def end_one(self, container: WayContainer) -> None:
         """Killed, if it lives, and removed."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        container.end()
         container.close()
         self._removed(container.id)
 
-    def run_pod(self, who: str, id: str, members: int) -> "Pod":
+    def run_pod(self, who: str, id: str, members: int) -> WayPod:
         """A pause container and members in its network, ipc and uts namespaces, with the annotations that CRI gives."""
-        names = [f"{id}-{number}" for number in range(members + 1)]
-        self._ids.update(names)
-        annotations = {SANDBOX_ID: names[0], KIND: "sandbox"}
-        pause = self.api.run(RUNTIMES[who], names[0], pause_spec(self._scratch, names[0], annotations))
-        for name in names[1:]:
-            spec = member_spec(self._scratch, name, SLEEP, {**annotations, KIND: "container"})
-            join(spec, pause)
-            self.api.run(RUNTIMES[who], name, spec)
-        return Pod(tuple(names))
+        specs = podspec.pod_specs(self._scratch, id, [SLEEP] * members, cri=True)
+        return podspec.start(specs, lambda name, spec: self._run(who, name, spec))
 
-    def end_pod(self, pod: "Pod") -> None:
-        for name in reversed(pod.names):  # a shim leaves with its first container
-            self.api.kill(name, signal.SIGKILL)
-            self._removed(name)
+    def end_pod(self, pod: WayPod) -> None:
+        for container in reversed(pod.containers):  # a shim leaves with its first container
+            self.api.kill(container.id, signal.SIGKILL)
+            self._removed(container.id)
 
     def shims_of(self, who: str) -> list[int]:
         """The processes that containerd has started for tasks of this runtime, and what stands behind them."""
-        return [*self.daemon.shims(), *self._relays()] if who == EXITD else self.monitors()
+        return [*self.daemon.shims(), *self._server.relays()] if who == EXITD else self.monitors()
 
     def socket_of(self, id: str) -> str:
         """Where the shim that was started for this task listens."""
-        return f"{SOCKETS}/{hashlib.sha256(f'{self._address}/exitd-bench/{id}'.encode()).hexdigest()}"
+        return f"{SOCKETS}/{hashlib.sha256(f'{self._address}/{NAMESPACE}/{id}'.encode()).hexdigest()}"
 
     def flush_ms(self) -> float:
         """How long exitd's last commit took."""
         return float(self.client.info().settings["flush_seconds"]) * 1000
 
     def _end_relays(self) -> None:
-        for pid in self._relays():
+        for pid in self._server.relays():
             end_process(pid)
 
-    def _relays(self) -> list[int]:
-        address = self._address.encode()
-        return [pid for pid, line in command_lines() if RELAY.encode() in line[0] and address in line]
+    def _run(self, who: str, id: str, spec: podspec.Spec) -> WayContainer:
+        self._ids.add(id)
+        return WayContainer(id, self.api.run(RUNTIMES[who], id, spec))
 
     def _removed(self, id: str) -> None:
         code = self.api.remove(id)
         self._ids.discard(id)
         if code != 128 + signal.SIGKILL:
             raise RuntimeError(f"containerd says that {id} ended with {code}")
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """Its tasks, the pause container first."""
-
-    names: tuple[str, ...]
 
 
 class Told:
@@ -143,19 +119,13 @@ class Told:
 
     def end(self, container: WayContainer) -> float:
         begun = time.perf_counter()
-        signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        container.kill()
         at, code = self._exits.of(container.id)
         _check(code)
         return (at - begun) * 1000
 
     def clean(self, container: WayContainer) -> None:
         self._node.end_one(container)
-
-    def monitors(self) -> list[int]:
-        return self._node.shims_of(self.name)
-
-    def close(self) -> None:
-        pass
 
 
 class Waited:
@@ -177,12 +147,6 @@ class Waited:
 
     def clean(self, container: WayContainer) -> None:
         self._node.end_one(container)
-
-    def monitors(self) -> list[int]:
-        return self._node.shims_of(self._who)
-
-    def close(self) -> None:
-        pass
 
 
 class WaitedApi:
@@ -208,12 +172,6 @@ class WaitedApi:
         container.close()
         self._client.remove(container.id, force=True)
 
-    def monitors(self) -> list[int]:
-        return self._daemon.shims()
-
-    def close(self) -> None:
-        pass
-
 
 def answered(
     socket: str, name: str, request: Message, reply_type: type[Any], container: WayContainer
@@ -222,20 +180,11 @@ def answered(
     call: SingleCall[Any] = SingleCall(socket, name, CallKind.UNARY, reply_type, request, seconds=LIMIT_SECONDS)
     try:
         time.sleep(PENDING_SECONDS)
-        begun = time.perf_counter()
-        signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
-        reply = call.receive()
-        return (time.perf_counter() - begun) * 1000, reply
+        replies: list[Any] = []
+        took = killed(container, lambda: replies.append(call.receive()))
+        return took, replies[0]
     finally:
         call.cancel()
-
-
-def at_once(work: Callable[[T], R], things: Sequence[T]) -> tuple[float, list[R]]:
-    """Seconds until all is done, each by a thread of its own."""
-    with ThreadPoolExecutor(len(things)) as pool:
-        begun = time.perf_counter()
-        results = list(pool.map(work, things))
-        return time.perf_counter() - begun, results
 
 
 def _check(code: int) -> None:

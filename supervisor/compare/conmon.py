@@ -8,18 +8,17 @@ import ctypes
 import os
 import pathlib
 import shutil
-import signal
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from supervisor.compare import podspec
+from supervisor.compare.daemonless import Daemonless
 from supervisor.compare.group import ProcessGroup
-from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, Work, end_process, parent_of, run, wait_readable
-from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, number_told
+from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, Work, end_process, run, wait_readable
+from supervisor.compare.way import Told, Wait, WayContainer, WayPod, number_told
 
 IN_MOVED_TO = 0x80
 
@@ -100,17 +99,10 @@ class Monitors:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedConmon:
-    """Configurations: the pause container's, and its members'; where their bundles will be."""
-
-    id: str
-    place: str
-    specs: tuple[podspec.Spec, ...]
-
-
-class Conmons:
+class Conmons(Daemonless):
     """A Driver: the client is a thread that watches the directory of exit files."""
+
+    no_answer = "no exit file"
 
     def __init__(self, scratch: Scratch, key: str) -> None:
         self._scratch = scratch
@@ -122,21 +114,12 @@ class Conmons:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def prepare(self, id: str, works: Sequence[Work]) -> PreparedConmon:
-        pause = podspec.pause_spec(self._scratch, f"{id}-0", {})
-        members = (podspec.member_spec(self._scratch, f"{id}-{n}", work, {}) for n, work in enumerate(works, 1))
-        return PreparedConmon(id, f"{self._scratch.root}/bundles/{id}", (pause, *members))
+    def prepare(self, id: str, works: Sequence[Work]) -> podspec.PodSpecs:
+        return podspec.pod_specs(self._scratch, id, works)
 
     def start(self, prepared: object) -> WayPod:
-        assert isinstance(prepared, PreparedConmon)
-        found: list[WayContainer] = []
-        for number, spec in enumerate(prepared.specs):
-            if found:
-                podspec.join(spec, found[0].pid)
-            name = f"{prepared.id}-{number}"
-            self._monitors.create_from(name, podspec.write(spec, f"{prepared.place}-{number}"))
-            found.append(self._monitors.begin(name))
-        return WayPod(prepared.id, found[0], tuple(found[1:]))
+        assert isinstance(prepared, podspec.PodSpecs)
+        return podspec.start(prepared, self._begun)
 
     def begin_wait(self, container: WayContainer) -> Wait:
         def wait(seconds: float) -> Told:
@@ -147,37 +130,12 @@ class Conmons:
 
         return wait
 
-    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
-        try:
-            return self.begin_wait(container)(seconds)
-        except TimeoutError:
-            return Told("no exit file", None)
-
-    def answers_for(self, containers: Sequence[WayContainer]) -> bool:
-        return True  # nobody is asked
-
     def end(self, pod: WayPod) -> None:
         for container in reversed(pod.containers):
             if container.pidfd >= 0:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+                container.end()
                 self._monitors.delete(container.id)
                 container.close()
-
-    def beside(self, pod: WayPod) -> list[int]:
-        return sorted({parent_of(container.pid) for container in pod.containers})
-
-    def daemons(self) -> list[int]:
-        return []
-
-    def victims(self, pod: WayPod) -> Mapping[str, int]:
-        return {"conmon": parent_of(pod.members[0].pid)}
-
-    def kill_daemon(self) -> bool:
-        return False
-
-    def start_daemon(self) -> None:
-        pass
 
     def close(self) -> None:
         self._closing = True
@@ -186,6 +144,10 @@ class Conmons:
         self._thread.join(LIMIT_SECONDS)
         self._monitors.close()
         self.group.remove()
+
+    def _begun(self, id: str, spec: podspec.Spec) -> WayContainer:
+        self._monitors.create_from(id, podspec.write(spec, f"{self._scratch.root}/bundles/{id}"))
+        return self._monitors.begin(id)
 
     def _watch(self) -> None:
         while not self._closing:

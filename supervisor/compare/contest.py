@@ -3,16 +3,16 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 from supervisor.compare import machine, measure, truth
 from supervisor.compare.facts import CompareReport, Fault, Latency, Memory, Restart, Storm
 from supervisor.compare.gate import Gates
+from supervisor.compare.harness import at_once, in_turn, private_of
 from supervisor.compare.measure import Entrant, TryAgain
 from supervisor.compare.plan import Plan
-from supervisor.compare.way import Driver, in_turn
+from supervisor.compare.way import Driver
 from supervisor.compare.ways import WAYS, here, maker
 from supervisor.runtime.oci import cgroups
 
@@ -85,7 +85,7 @@ class Contest:
                 entrant = Entrant(key, driver, Gates(self._scratch, key), partial(self._new_id, key), driver.group)
                 self._entrants[key] = entrant
                 entrant.end(entrant.start(1))
-                self._daemons[key] = measure.private_of(driver.daemons())
+                self._daemons[key] = private_of(driver.daemons())
 
     def _new_id(self, key: str) -> str:
         return f"{key}-{next(self._ids)}"
@@ -104,8 +104,7 @@ class Contest:
             with self._left_out(entrant.key, what):
                 step(entrant)
 
-        with ThreadPoolExecutor(len(self._ways)) as pool:
-            list(pool.map(one, list(self._entrants.values())))
+        at_once(one, list(self._entrants.values()))
 
     @contextlib.contextmanager
     def _left_out(self, key: str, what: str) -> Iterator[None]:

@@ -8,12 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from supervisor.api.client import Client, Unreachable
+from supervisor.compare.harness import few_at_once
 from supervisor.compare.machine import command_lines, end_process, until
-
-AT_ONCE = 4  # containers removed at a time
 
 
 class Daemon:
@@ -47,9 +45,9 @@ class Daemon:
     def close(self) -> None:
         """Every container removed; daemon and keeper gone."""
         if self.process.poll() is None:
-            with self.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
+            with self.client() as client:
                 everyone = [container.id for container in client.list(all_of_them=True)]
-                list(pool.map(lambda id: client.remove(id, force=True), everyone))
+                few_at_once(lambda id: client.remove(id, force=True), everyone)
             self.process.terminate()
             self.process.wait()
         for pid in self.keepers():

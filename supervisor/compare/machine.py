@@ -76,14 +76,6 @@ def end_process(pid: int) -> None:
             os.close(pidfd)
 
 
-def killed(pidfd: int, told: Callable[[], None]) -> float:
-    """Kills the process; how many milliseconds later `told` returned."""
-    begun = time.perf_counter()
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    told()
-    return (time.perf_counter() - begun) * 1000
-
-
 @contextlib.contextmanager
 def busy_cores() -> Iterator[None]:
     """A niced endless loop on every core we may use."""
@@ -289,26 +281,40 @@ def command_line(pid: int) -> list[bytes]:
 
 def cpu_seconds(pid: int) -> float:
     """What a process has used, user and system; in steps of a tick, 10 ms as a rule."""
-    words = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    words = _stat(pid)
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def private_kb(pid: int) -> tuple[int, int]:
     """Private_Clean and Private_Dirty of a process, from /proc/PID/smaps_rollup."""
-    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    found = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
+    found = _rollup(pid)
     return found["Private_Clean"], found["Private_Dirty"]
 
 
 def pss_kb(pid: int) -> int:
     """Its share of all that it has in memory, from /proc/PID/smaps_rollup."""
+    return _rollup(pid)["Pss"]
+
+
+def _rollup(pid: int) -> dict[str, int]:
+    """kB by name; the first line is the range of addresses."""
     lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
 
 
 def parent_of(pid: int) -> int:
     """OSError when there is no such process."""
-    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(_stat(pid)[1])
+
+
+def state_of(pid: int) -> str:
+    """The letter that proc(5) has for it. OSError when there is no such process."""
+    return _stat(pid)[0]
+
+
+def _stat(pid: int) -> list[str]:
+    """What stands behind its name, from the state on."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def status_kb(pid: int, field: str) -> int:

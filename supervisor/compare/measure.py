@@ -4,23 +4,20 @@ import contextlib
 import os
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from supervisor.compare import truth
 from supervisor.compare.facts import Fault, Memory
 from supervisor.compare.gate import CODE, Gates, open_gate
 from supervisor.compare.group import ProcessGroup
-from supervisor.compare.machine import SLEEP, private_kb, pss_kb, until, wait_readable
-from supervisor.compare.way import NO_ANSWER_SECONDS, Driver, Told, Wait, WayContainer, WayPod, verdict, words_of
+from supervisor.compare.harness import NOTICE_SECONDS, WayNotice, few_at_once, private_of
+from supervisor.compare.machine import SLEEP, pss_kb, state_of, until, wait_readable
+from supervisor.compare.way import NO_ANSWER_SECONDS, Driver, Told, WayContainer, WayPod, verdict, words_of
 from supervisor.model.values import Exited, ExitStatus, Signaled
 
-AT_ONCE = 4  # pods begun and ended at a time where that is not what is measured
 SETTLE_SECONDS = 0.1
-NOTICE_SECONDS = 60.0
 STOPPED_SECONDS = 0.5
 KILLED, ENDED = Signaled(signal.SIGKILL), Exited(CODE)
 ACTS = ("kill", "stop")
@@ -54,36 +51,10 @@ class Entrant:
         self.pods.remove(pod)
 
     def start_many(self, members: Sequence[int]) -> list[WayPod]:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(self.start, members))
+        return few_at_once(self.start, members)
 
     def end_many(self, pods: Sequence[WayPod]) -> None:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(self.end, pods))
-
-
-class WayNotice(threading.Thread):
-    """A client that waits for one end: what it was told, and when (time.perf_counter)."""
-
-    def __init__(self, wait: Wait) -> None:
-        super().__init__(daemon=True)
-        self._wait = wait
-        self._told: Told | Exception = TimeoutError("nobody has told anything yet")
-        self.at = 0.0
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._told = self._wait(NOTICE_SECONDS)
-        except Exception as error:  # raised to whoever asks for the result
-            self._told = error
-        self.at = time.perf_counter()
-
-    def result(self) -> Told:
-        self.join(NOTICE_SECONDS + 5)
-        if isinstance(self._told, Exception):
-            raise self._told
-        return self._told
+        few_at_once(self.end, pods)
 
 
 def memory(entrant: Entrant, members: int, pods: int) -> Memory:
@@ -111,11 +82,6 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
     return found
 
 
-def private_of(pids: Sequence[int]) -> int:
-    """kB, of all together."""
-    return sum(sum(private_kb(pid)) for pid in pids)
-
-
 def latency(entrant: Entrant) -> tuple[float, float]:
     """Milliseconds: a pod of one asked for until both run, and its member killed until the client that waits knows."""
     prepared = entrant.driver.prepare(entrant.new_id(), [SLEEP])
@@ -133,7 +99,7 @@ def latency(entrant: Entrant) -> tuple[float, float]:
 def _kill(container: WayContainer) -> float:
     """When (time.perf_counter)."""
     at = time.perf_counter()
-    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+    container.kill()
     return at
 
 
@@ -232,14 +198,9 @@ def _stopped(pid: int) -> Iterator[int]:
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
-        until(lambda: _state(pid) in "Tt", f"{pid} to stop")
+        until(lambda: state_of(pid) in "Tt", f"{pid} to stop")
         yield pidfd
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGCONT)
         os.close(pidfd)
-
-
-def _state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0]

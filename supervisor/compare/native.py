@@ -1,7 +1,6 @@
 """The ways through exitd's own API: a shim and an exit fifo for each container, or the shims of others."""
 
 import contextlib
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,10 +41,9 @@ class Native:
             self._steps = steps.pop_all()
 
     def prepare(self, id: str, works: Sequence[Work]) -> PreparedNative:
-        place = f"{self._scratch.root}/bundles/{id}"
-        pause = podspec.write(podspec.pause_spec(self._scratch, f"{id}-0", {}), f"{place}-0")
-        specs = [podspec.member_spec(self._scratch, f"{id}-{n}", work, {}) for n, work in enumerate(works, 1)]
-        return PreparedNative(id, pause, tuple(podspec.write(spec, f"{place}-{n}") for n, spec in enumerate(specs, 1)))
+        specs = podspec.pod_specs(self._scratch, id, works).containers
+        pause, *members = (podspec.write(spec, f"{self._scratch.root}/bundles/{name}") for name, spec in specs.items())
+        return PreparedNative(id, pause, tuple(members))
 
     def start(self, prepared: object) -> WayPod:
         assert isinstance(prepared, PreparedNative)
@@ -91,9 +89,7 @@ class Native:
 
     def end(self, pod: WayPod) -> None:
         for container in pod.containers:
-            if container.pidfd >= 0:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+            container.end()
         self._client.remove_pod(pod.id, force=True)
         for container in pod.containers:
             container.close()

@@ -4,10 +4,11 @@ import os
 import pathlib
 import resource
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supervisor.compare import machine
+from supervisor.compare.daemonless import Daemonless
 from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import (
     CGROUP,
@@ -17,16 +18,13 @@ from supervisor.compare.machine import (
     Scratch,
     Work,
     command_lines,
-    parent_of,
     run,
     until,
 )
 from supervisor.compare.podspec import pause_root
-from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, number_told
+from supervisor.compare.way import Told, Wait, WayContainer, WayPod, number_told
 
 SMALL_LIMIT = 4096
-
-
 SHARED = ("--network", "none", "--share", "ipc,net,uts", "--security-opt", "seccomp=unconfined")
 PAUSE = "exitd-pause"
 
@@ -84,8 +82,10 @@ class Podman:
         return self.call("pod", "create", "--name", id, *options, *infra, *SHARED).decode().strip()
 
 
-class Podmans(Podman):
+class Podmans(Podman, Daemonless):
     """A Driver: the client is `podman wait`."""
+
+    no_answer = "podman wait has no end"
 
     def __init__(self, scratch: Scratch, key: str) -> None:
         self.group = ProcessGroup(key)
@@ -130,35 +130,11 @@ class Podmans(Podman):
 
         return wait
 
-    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
-        try:
-            return self.begin_wait(container)(seconds)
-        except TimeoutError:
-            return Told("podman wait has no end", None)
-
-    def answers_for(self, containers: Sequence[WayContainer]) -> bool:
-        return True  # nobody is asked
-
     def end(self, pod: WayPod) -> None:
         self.call("pod", "rm", "--force", "--time", "0", pod.id)
         machine.remove_cgroup(self._cgroups[pod.id])  # podman leaves some of it
         for container in pod.containers:
             container.close()
-
-    def beside(self, pod: WayPod) -> list[int]:
-        return sorted({parent_of(container.pid) for container in pod.containers})
-
-    def daemons(self) -> list[int]:
-        return []
-
-    def victims(self, pod: WayPod) -> Mapping[str, int]:
-        return {"conmon": parent_of(pod.members[0].pid)}
-
-    def kill_daemon(self) -> bool:
-        return False
-
-    def start_daemon(self) -> None:
-        pass
 
     def close(self) -> None:
         self.call("pod", "rm", "--force", "--time", "0", "--all")

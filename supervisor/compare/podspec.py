@@ -4,11 +4,13 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shim import programs
 from supervisor.compare.machine import CGROUP, Scratch, Work
+from supervisor.compare.way import WayContainer, WayPod
 
 SHARED = ("net", "ipc", "uts")
 NAMESPACE_TYPES = {"net": "network", "ipc": "ipc", "uts": "uts"}
@@ -17,6 +19,14 @@ KIND = "io.kubernetes.cri.container-type"
 PAUSE = Work(args=("/pause",))
 
 Spec = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpecs:
+    """Configurations by the containers' ids: the pause container's, then its members'."""
+
+    id: str
+    containers: Mapping[str, Spec]
 
 
 def pause_root(scratch: Scratch) -> str:
@@ -40,6 +50,25 @@ def member_spec(scratch: Scratch, id: str, work: Work, annotations: dict[str, st
     spec = scratch.spec(f"{CGROUP}/{id}", work)
     spec["annotations"] = annotations
     return spec
+
+
+def pod_specs(scratch: Scratch, id: str, works: Sequence[Work], *, cri: bool = False) -> PodSpecs:
+    """Of a member for each work. `cri`: with the annotations that containerd's CRI plugin gives."""
+    names = [f"{id}-{number}" for number in range(len(works) + 1)]
+    sandbox, container = ({SANDBOX_ID: names[0], KIND: kind} if cri else {} for kind in ("sandbox", "container"))
+    pause = {names[0]: pause_spec(scratch, names[0], sandbox)}
+    members = zip(names[1:], works, strict=True)
+    return PodSpecs(id, {**pause, **{name: member_spec(scratch, name, work, container) for name, work in members}})
+
+
+def start(specs: PodSpecs, begin: Callable[[str, Spec], WayContainer]) -> WayPod:
+    """The pause container, and then each member in its namespaces."""
+    found: list[WayContainer] = []
+    for name, spec in specs.containers.items():
+        if found:
+            join(spec, found[0].pid)
+        found.append(begin(name, spec))
+    return WayPod(specs.id, found[0], tuple(found[1:]))
 
 
 def join(spec: Spec, pid: int) -> None:

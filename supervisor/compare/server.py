@@ -7,10 +7,18 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from shim import programs
 from supervisor.compare.containerdapi import Api
-from supervisor.compare.machine import until
+from supervisor.compare.machine import command_lines, until
 
-NAMESPACE = "exitd-compare"
+NAMESPACE = "exitd-measured"
+RELAY = "containerd-shim-exitd-v2"
+RUNC_RUNTIME, EXITD_RUNTIME = "io.containerd.runc.v2", "io.containerd.exitd.v2"
+
+
+def finding_exitd(state: str) -> dict[str, str]:
+    """The environment of a containerd whose relays find the exitd of this state directory."""
+    return {"PATH": f"{programs.find(RELAY).parent}:{os.environ['PATH']}", "EXITD_STATE": state}
 
 
 class WayServer:
@@ -50,6 +58,11 @@ class WayServer:
 
     def api(self) -> Api:
         return Api(self.address, NAMESPACE, self.runc_root)
+
+    def relays(self, id: str = "") -> list[int]:
+        """The pids of those it has begun; with an id, of the one that was begun for this container."""
+        wanted = {self.address.encode(), *([id.encode()] if id else [])}
+        return [pid for pid, line in command_lines() if RELAY.encode() in line[0] and wanted <= set(line)]
 
     def _answers(self) -> bool:
         if self.process.poll() is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from supervisor.compare.facts import CompareReport
 from supervisor.compare.summary import VERDICTS, Band, band, checked, columns, curve, fates, names
-from supervisor.compare.words import Unit, clean, kilobytes, milliseconds, number, short
+from supervisor.compare.words import Unit, aligned, clean, kilobytes, milliseconds, number, short
 
 COLUMNS = 80
 WAY = 20  # of these, for the name of a way
@@ -36,20 +36,9 @@ def _fit(line: str) -> str:
 
 
 def _block(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> list[str]:
-    """Columns as wide as they must be; the first `words` at the left, figures at the right."""
+    """None without rows. The first `words` columns are words, the others figures."""
     found = list(rows)
-    if not found:
-        return []
-    whole = [head, *found]
-    widths = [max(len(row[at]) for row in whole) for at in range(len(head))]
-    lines = (
-        "  ".join(
-            cell.ljust(width) if at < words else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in whole
-    )
-    return [_fit(title), *map(_fit, lines)]
+    return [_fit(title), *map(_fit, aligned([head, *found], words))] if found else []
 
 
 def _span(found: Band | None, unit: Unit) -> tuple[str, str, str]:

@@ -1,31 +1,18 @@
 """The ways through containerd's API: one shim per pod that is asked to wait, or exitd behind its relays."""
 
 import contextlib
-import os
-import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from shim import programs
 from supervisor.compare import podspec
 from supervisor.compare.containerdapi import Exits, NoSuchTask, Refused
 from supervisor.compare.daemon import Daemon
 from supervisor.compare.group import ProcessGroup
-from supervisor.compare.machine import Scratch, Work, command_lines, end_process, parent_of, until, wait_readable
-from supervisor.compare.server import WayServer
+from supervisor.compare.machine import Scratch, Work, end_process, parent_of, until, wait_readable
+from supervisor.compare.server import EXITD_RUNTIME, RUNC_RUNTIME, WayServer, finding_exitd
 from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, number_told
 
-RELAY = "containerd-shim-exitd-v2"
-RUNTIMES = {"containerd-runc": "io.containerd.runc.v2", "containerd-exitd": "io.containerd.exitd.v2"}
+RUNTIMES = {"containerd-runc": RUNC_RUNTIME, "containerd-exitd": EXITD_RUNTIME}
 EVENT_SECONDS = 1.0  # for an event when no Wait can be answered any more
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTask:
-    """Configurations: the pause container's, and its members'."""
-
-    id: str
-    specs: tuple[podspec.Spec, ...]
 
 
 class ContainerdTasksWay:
@@ -42,8 +29,7 @@ class ContainerdTasksWay:
                 self._exitd = Daemon(scratch.state_place("ce"), scratch.root_place("ce"), self.group.words())
                 self._exitd.start()
                 steps.callback(self._exitd.close)
-                path = f"{programs.find(RELAY).parent}:{os.environ['PATH']}"
-                environment = {"PATH": path, "EXITD_STATE": self._exitd.state}
+                environment = finding_exitd(self._exitd.state)
             place = scratch.state_place(key)
             self._server = WayServer(place, scratch.root_place(key), self.group.words(), environment)
             self._server.start()
@@ -52,23 +38,12 @@ class ContainerdTasksWay:
             steps.callback(lambda: self._connected.close())
             self._steps = steps.pop_all()
 
-    def prepare(self, id: str, works: Sequence[Work]) -> PreparedTask:
-        names = [f"{id}-{number}" for number in range(len(works) + 1)]
-        marks = {podspec.SANDBOX_ID: names[0], podspec.KIND: "sandbox"}
-        pause = podspec.pause_spec(self._scratch, names[0], marks)
-        marks = {**marks, podspec.KIND: "container"}
-        members = (podspec.member_spec(self._scratch, *one, marks) for one in zip(names[1:], works, strict=True))
-        return PreparedTask(id, (pause, *members))
+    def prepare(self, id: str, works: Sequence[Work]) -> podspec.PodSpecs:
+        return podspec.pod_specs(self._scratch, id, works, cri=True)
 
     def start(self, prepared: object) -> WayPod:
-        assert isinstance(prepared, PreparedTask)
-        found: list[WayContainer] = []
-        for number, spec in enumerate(prepared.specs):
-            if found:
-                podspec.join(spec, found[0].pid)
-            name = f"{prepared.id}-{number}"
-            found.append(WayContainer(name, self._api.run(self._runtime, name, spec)).hold())
-        return WayPod(prepared.id, found[0], tuple(found[1:]))
+        assert isinstance(prepared, podspec.PodSpecs)
+        return podspec.start(prepared, lambda id, spec: WayContainer(id, self._api.run(self._runtime, id, spec)).hold())
 
     def begin_wait(self, container: WayContainer) -> Wait:
         pending = self._api.begin_wait(container.id)
@@ -93,8 +68,7 @@ class ContainerdTasksWay:
         for container in reversed(pod.containers):  # a shim leaves with its first container
             if container.pidfd < 0:  # this was called before, and failed
                 continue
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+            container.end()
             wait_readable(container.pidfd, f"the end of {container.id}")
             with contextlib.suppress(Refused, TimeoutError):
                 self._api.begin_wait(container.id)(NO_ANSWER_SECONDS)
@@ -102,7 +76,7 @@ class ContainerdTasksWay:
             container.close()
 
     def beside(self, pod: WayPod) -> list[int]:
-        return sorted({*(parent_of(container.pid) for container in pod.containers), *self._relays(pod)})
+        return sorted({*(parent_of(container.pid) for container in pod.containers), *self._server.relays(pod.pause.id)})
 
     def daemons(self) -> list[int]:
         own = [self._server.process.pid]
@@ -113,7 +87,7 @@ class ContainerdTasksWay:
         if self._exitd is not None:
             found |= {"daemon": self._exitd.process.pid}
             found.update(("keeper", pid) for pid in self._exitd.keepers())
-            found.update(("relay", pid) for pid in self._relays(pod))
+            found.update(("relay", pid) for pid in self._server.relays(pod.pause.id))
         return found
 
     def kill_daemon(self) -> bool:
@@ -131,7 +105,7 @@ class ContainerdTasksWay:
 
     def close(self) -> None:
         self._steps.close()
-        for pid in self._relays():
+        for pid in self._server.relays():
             end_process(pid)
 
     def _connect(self) -> None:
@@ -139,12 +113,6 @@ class ContainerdTasksWay:
             self._api = steps.enter_context(contextlib.closing(self._server.api()))
             self._exits: Exits = steps.enter_context(contextlib.closing(self._api.exits()))
             self._connected = steps.pop_all()
-
-    def _relays(self, pod: WayPod | None = None) -> list[int]:
-        """Named by the container each was begun for."""
-        address = self._server.address.encode()
-        found = [(pid, line) for pid, line in command_lines() if RELAY.encode() in line[0] and address in line]
-        return [pid for pid, line in found if pod is None or pod.pause.id.encode() in line]
 
 
 def _short(error: Exception) -> str:

@@ -1,6 +1,8 @@
 """What every way to run pods is asked for, so that all are measured by the same steps."""
 
+import contextlib
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +25,16 @@ class WayContainer:
     def hold(self) -> "WayContainer":
         self.pidfd = os.pidfd_open(self.pid)
         return self
+
+    def kill(self) -> None:
+        """Raises ProcessLookupError when it has ended."""
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, unless it has ended or was closed."""
+        if self.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                self.kill()
 
     def close(self) -> None:
         if self.pidfd >= 0:
@@ -115,8 +127,8 @@ def words_of(status: ExitStatus) -> str:
     match status:
         case Exited(code):
             return f"exited {code}"
-        case Signaled(signal, _):
-            return f"signal {signal}"
+        case Signaled(number, _):
+            return f"signal {number}"
         case Unknown(cause, _):
             return f"unknown: {cause}"
 
@@ -124,9 +136,3 @@ def words_of(status: ExitStatus) -> str:
 def _plain(status: ExitStatus) -> ExitStatus:
     """Whether it dumped core is the host's setting."""
     return Signaled(status.signal) if isinstance(status, Signaled) else status
-
-
-def in_turn(order: Sequence[str], number: int) -> tuple[str, ...]:
-    """All of them, another one first each time."""
-    first = number % len(order) if order else 0
-    return (*order[first:], *order[:first])

@@ -1,7 +1,7 @@
 """Words and figures as a person reads them, whoever has written the words."""
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 Unit = Callable[[float], str]
 _UNSEEN = {"Cc", "Cf", "Cs"}  # would steer a terminal, turn the line round, or be no text at all
@@ -38,6 +38,19 @@ def kilobytes(value: float) -> str:
         if abs(value) >= size:
             return f"{number(value / size)} {unit}"
     return f"{number(value)} kB"
+
+
+def aligned(rows: Iterable[Sequence[str]], left: int) -> list[str]:
+    """Lines of columns as wide as they must be: the first `left` at the left, the others at the right."""
+    found = list(rows)
+    widths = [max(map(len, column)) for column in zip(*found, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in found
+    ]
 
 
 def several(count: int, noun: str) -> str:

@@ -10,9 +10,8 @@ import pytest
 
 from supervisor.compare import truth
 from supervisor.compare.gate import open_gate
-from supervisor.compare.measure import WayNotice
 from supervisor.compare.podspec import join
-from supervisor.compare.way import Told, WayContainer
+from supervisor.compare.way import WayContainer
 from supervisor.model.values import Exited, ExitStatus, Signaled
 
 
@@ -47,20 +46,6 @@ def test_a_gate_is_opened_as_soon_as_somebody_waits_at_it(tmp_path: pathlib.Path
         assert gate.readline() == "go\n"
     opened.join(30)
     assert not opened.is_alive()
-
-
-def test_a_client_that_is_told_knows_when() -> None:
-    notice = WayNotice(lambda seconds: Told("exited 43", Exited(43)))
-    assert notice.result().words == "exited 43"
-    assert notice.at > 0
-
-
-def test_a_client_that_is_told_nothing_says_so() -> None:
-    def never(seconds: float) -> Told:
-        raise TimeoutError("nobody")
-
-    with pytest.raises(TimeoutError, match="nobody"):
-        WayNotice(never).result()
 
 
 def test_a_member_joins_what_pods_share_and_nothing_else() -> None:

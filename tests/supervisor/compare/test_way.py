@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.compare.way import Told, in_turn, number_told, verdict, words_of
+from supervisor.compare.way import Told, number_told, verdict, words_of
 from supervisor.model.values import Exited, ExitStatus, Signaled, Unknown
 
 
@@ -36,9 +36,3 @@ def test_an_end_has_words() -> None:
         "signal 9",
         "unknown: host-rebooted",
     ]
-
-
-def test_another_way_is_first_each_time_and_nobody_is_left_out() -> None:
-    turns = [in_turn(["a", "b", "c"], number) for number in range(4)]
-    assert turns == [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b"), ("a", "b", "c")]
-    assert in_turn([], 5) == ()

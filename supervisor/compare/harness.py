@@ -1,0 +1,95 @@
+"""How everything is measured, by `exitctl compare` and by `python -m bench`: in turns, all at once, and by a client
+that waits in a thread of its own."""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from supervisor.compare.machine import private_kb
+from supervisor.compare.way import WayContainer
+
+NOTICE_SECONDS = 60.0
+FEW = 4  # things at a time
+WARM_UP = 1  # rounds that count for nothing
+
+T = TypeVar("T")
+R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
+
+
+def in_turn(order: Sequence[T], number: int) -> tuple[T, ...]:
+    """All of them, another one first each time."""
+    first = number % len(order) if order else 0
+    return (*order[first:], *order[:first])
+
+
+def in_turns(who: Sequence[K], rounds: int, sample: Callable[[K], R], warm_up: int = WARM_UP) -> dict[K, list[R]]:
+    """One sample of each in every round, another one first each time; the rounds that warm up come before."""
+    found: dict[K, list[R]] = {one: [] for one in who}
+    for number in range(warm_up + rounds):
+        for one in in_turn(who, number):
+            value = sample(one)
+            if number >= warm_up:
+                found[one].append(value)
+    return found
+
+
+def at_once(work: Callable[[T], R], things: Sequence[T]) -> tuple[float, list[R]]:
+    """Seconds until all is done, each by a thread of its own; and what came of it."""
+    with ThreadPoolExecutor(max(1, len(things))) as pool:
+        begun = time.perf_counter()
+        results = list(pool.map(work, things))
+        return time.perf_counter() - begun, results
+
+
+def few_at_once(work: Callable[[T], R], things: Iterable[T]) -> list[R]:
+    """What came of it, where it is not what is measured."""
+    with ThreadPoolExecutor(FEW) as pool:
+        return list(pool.map(work, things))
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """How long it took."""
+    begun = time.perf_counter()
+    work()
+    return (time.perf_counter() - begun) * 1000
+
+
+def killed(container: WayContainer, told: Callable[[], object]) -> float:
+    """Kills its init; how many milliseconds later `told` returned."""
+    begun = time.perf_counter()
+    container.kill()
+    told()
+    return (time.perf_counter() - begun) * 1000
+
+
+class WayNotice(threading.Thread, Generic[T]):
+    """A client that waits for one end: what it was told, and when (time.perf_counter). `wait` blocks for so many
+    seconds at most."""
+
+    def __init__(self, wait: Callable[[float], T]) -> None:
+        super().__init__(daemon=True)
+        self._wait = wait
+        self._told: T | Exception = TimeoutError("nobody has told anything yet")
+        self.at = 0.0
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._told = self._wait(NOTICE_SECONDS)
+        except Exception as error:  # raised to whoever asks for the result
+            self._told = error
+        self.at = time.perf_counter()
+
+    def result(self) -> T:
+        self.join(NOTICE_SECONDS + 5)
+        if isinstance(self._told, Exception):
+            raise self._told
+        return self._told
+
+
+def private_of(pids: Iterable[int]) -> int:
+    """kB of private memory, of all together."""
+    return sum(sum(private_kb(pid)) for pid in pids)
