@@ -310,7 +310,7 @@ def _scale(
         ticks = [float(tick) for tick in locator.tick_values(low, high if high - low >= LEAST else low + 1)]
         _ticked(axes, which, "linear", (min(low, ticks[0]), max(high, ticks[-1])), {tick: unit(tick) for tick in ticks})
         return None
-    low, high = _below(min(positive)), 1 / _below(1 / max(positive))
+    low, high = _below(min(positive)), max(*positive, 1 / _below(1 / max(positive)))  # which may round down
     words = {tick: unit(tick) for tick in _decades(which, low, high)}
     if min(found) <= LEAST:
         words = {low: f"\N{LESS-THAN OR EQUAL TO} {unit(low)}"} | {

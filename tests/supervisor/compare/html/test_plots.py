@@ -6,7 +6,7 @@ from typing import Any
 
 import matplotlib
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -40,6 +40,7 @@ def ticks(axes: Axes) -> list[str]:
 
 
 @settings(max_examples=40, deadline=None)
+@example([1.0, 5e14])
 @given(FIGURES)
 def test_every_figure_is_drawn_between_the_ends(values: list[float]) -> None:
     axes = drawn(strip(*values))
