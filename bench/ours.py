@@ -196,7 +196,3 @@ class Daemon(OwnDaemon):
                 return id
 
             return few_at_once(one, range(count))
-
-    def remove_many(self, ids: list[str]) -> None:
-        with self.client() as client:
-            few_at_once(lambda id: client.remove(id, force=True), ids)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from shim._native import ffi, lib
 
-PLAIN_BYTES = ffi.typeof("char[]")
-
 
 def _check(result: int, what: str) -> int:
     if result < 0:

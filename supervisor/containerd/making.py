@@ -63,7 +63,7 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides)
         log.warning("option not understood", task=request.id, namespace=caller.namespace, note=note)
     words = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)
     streams = await settled(asides, words, caller.namespace, request.id, (asked.io_uid, asked.io_gid))
-    root = tuple(RootMount(m.type, m.source, m.target, tuple(m.options)) for m in request.rootfs)
+    root = mounts.read(request.rootfs)
     return Spec(
         name=request.id,
         namespace=caller.namespace,
@@ -175,7 +175,7 @@ async def mount(container: Container, asides: Asides) -> None:
     what is mounted hangs. `unmount` takes its turn behind a mount that was given up."""
     task = container.spec.task
     if task is not None and task.rootfs:
-        asked, where = [mounts.TaskMount(m.type, m.source, m.target, m.options) for m in task.rootfs], _rootfs(task)
+        asked, where = task.rootfs, _rootfs(task)
         await asides.mounts.run(f"mounting {where}", lambda: mounts.mount_all(asked, where), container.id)
 
 

@@ -9,11 +9,11 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from protos.containerd import types_pb2
 from shim import native
 from supervisor.model.errors import BadRequest, ShimFailed
+from supervisor.model.taskfacts import RootMount
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.runtime.oci.lower import lowerdir
 from supervisor.runtime.oci.rootfs import MNT_DETACH, MOST_LOOKS, UMOUNT_NOFOLLOW, mounts_under
@@ -56,19 +56,9 @@ _COLON = re.compile(r"(?<!\\):")
 _ESCAPE = re.compile(r"\\(.)")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskMount:
-    """One of containerd's mounts. `target` is below the root file system; empty: that itself."""
-
-    type: str
-    source: str
-    target: str = ""
-    options: tuple[str, ...] = ()
-
-
-def read(messages: Iterable[types_pb2.Mount]) -> tuple[TaskMount, ...]:
+def read(messages: Iterable[types_pb2.Mount]) -> tuple[RootMount, ...]:
     """As a Create names them."""
-    return tuple(TaskMount(each.type, each.source, each.target, tuple(each.options)) for each in messages)
+    return tuple(RootMount(each.type, each.source, each.target, tuple(each.options)) for each in messages)
 
 
 def check(mounts: Sequence[types_pb2.Mount]) -> None:
@@ -85,7 +75,7 @@ def check(mounts: Sequence[types_pb2.Mount]) -> None:
                 raise BadRequest(f"rootfs[{place}].{field}: {text[:100]!r}; {what}, none of them zero")
 
 
-def mount_all(mounts: Sequence[TaskMount], rootfs: str) -> None:
+def mount_all(mounts: Sequence[RootMount], rootfs: str) -> None:
     """Mounts them on the directory `rootfs`, in this order. What stands there is taken down first: it is of a try that
     did not come to its end. After an error there is nothing. BadRequest for what cannot be right, ShimFailed when the
     kernel refuses."""
@@ -117,7 +107,7 @@ def unmount_all(rootfs: str) -> tuple[str, ...]:
         raise ShimFailed(f"{rootfs}: {error.strerror or error}; unmount it and try again") from error
 
 
-def flags_of(mount: TaskMount) -> tuple[int, tuple[str, ...]]:
+def flags_of(mount: RootMount) -> tuple[int, tuple[str, ...]]:
     """mount(2)'s flags, and the words that are none of fstab's: its data. BadRequest."""
     if mount.type.startswith("fuse") or "loop" in mount.options:
         what = "a loop device" if "loop" in mount.options else f"a helper program for {mount.type}"
@@ -130,7 +120,7 @@ def flags_of(mount: TaskMount) -> tuple[int, tuple[str, ...]]:
 
 
 @contextmanager
-def fitting(mount: TaskMount, words: tuple[str, ...]) -> Iterator[str]:
+def fitting(mount: RootMount, words: tuple[str, ...]) -> Iterator[str]:
     """The words as data, good for a mount inside the block: overlay's lower directories become descriptors where their
     paths are too long. BadRequest when even then it is too much."""
     data = ",".join(words)
@@ -143,14 +133,14 @@ def fitting(mount: TaskMount, words: tuple[str, ...]) -> Iterator[str]:
         yield _checked(mount, ",".join(LOWER + short if word is lower else word for word in words))
 
 
-def _checked(mount: TaskMount, data: str) -> str:
+def _checked(mount: RootMount, data: str) -> str:
     size = len(os.fsencode(data))
     if size > MOST_DATA_BYTES:
         raise BadRequest(f"mount of {mount.source}: options of {size} bytes, at most {MOST_DATA_BYTES}")
     return data
 
 
-def _mount(mount: TaskMount, rootfs: str) -> None:
+def _mount(mount: RootMount, rootfs: str) -> None:
     flags, words = flags_of(mount)
     first = flags & BIND_TAKES if flags & MS_BIND else flags
     with _target(mount, rootfs) as place, fitting(mount, words) as data:
@@ -162,7 +152,7 @@ def _mount(mount: TaskMount, rootfs: str) -> None:
 
 
 @contextmanager
-def _target(mount: TaskMount, rootfs: str) -> Iterator[str]:
+def _target(mount: RootMount, rootfs: str) -> Iterator[str]:
     """A path to the place in the root as it is mounted by now, good inside the block. BadRequest when a link leads out
     of it: what an image holds must not choose where the host is mounted on."""
     if os.path.islink(rootfs) or not os.path.isdir(rootfs):

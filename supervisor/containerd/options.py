@@ -51,22 +51,6 @@ class TaskOptions:
         return tuple(word for word, is_asked in asked if is_asked)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointOptions:
-    """How a task is to be written down."""
-
-    exit: bool = False
-    open_tcp: bool = False
-    external_unix_sockets: bool = False
-    terminal: bool = False
-    file_locks: bool = False
-    empty_namespaces: tuple[str, ...] = ()
-    cgroups_mode: str = ""
-    image_path: str = ""
-    work_path: str = ""
-    parent_path: str = ""
-
-
 def parse(given: Any | None) -> TaskOptions:
     """The options of a Create. BadRequest when a known message cannot be read."""
     match type_of(given):
@@ -84,23 +68,6 @@ def parse(given: Any | None) -> TaskOptions:
             return with_config(TaskOptions(config_path=asked.config_path), asked.config_body, "config_body")
         case name:
             return TaskOptions(notes=(f"options of the type {name[:MOST_SHOWN]} mean nothing here",))
-
-
-def parse_checkpoint(given: Any | None) -> CheckpointOptions:
-    """The options of a Checkpoint. BadRequest: they cannot be read, or are of another type."""
-    match type_of(given):
-        case "":
-            return CheckpointOptions()
-        case "containerd.runc.v1.CheckpointOptions":
-            new = _unpack(given, runc.CheckpointOptions())
-            return _of_checkpoint(new, parent_path=new.parent_path)
-        case "containerd.linux.runc.CheckpointOptions":
-            return _of_checkpoint(_unpack(given, older.CheckpointOptions()), parent_path="")
-        case name:
-            sent = name[:MOST_SHOWN]
-            raise BadRequest(
-                f"options of a checkpoint are of the type {sent}; send containerd.runc.v1.CheckpointOptions"
-            )
 
 
 def with_config(options: TaskOptions, text: bytes, origin: str) -> TaskOptions:
@@ -197,7 +164,7 @@ def _of_runc(asked: runc.Options) -> TaskOptions:
 
 
 def _of_create(asked: older.CreateOptions) -> TaskOptions:
-    """What it says of a restore is runc's business then, as `parse_checkpoint` has it."""
+    """What it says of a restore is runc's business then."""
     return TaskOptions(
         no_pivot_root=asked.no_pivot_root,
         no_new_keyring=asked.no_new_keyring,
@@ -206,19 +173,4 @@ def _of_create(asked: older.CreateOptions) -> TaskOptions:
         shim_cgroup=asked.shim_cgroup,
         criu_image_path=asked.criu_image_path,
         criu_work_path=asked.criu_work_path,
-    )
-
-
-def _of_checkpoint(asked: "runc.CheckpointOptions | older.CheckpointOptions", parent_path: str) -> CheckpointOptions:
-    return CheckpointOptions(
-        exit=asked.exit,
-        open_tcp=asked.open_tcp,
-        external_unix_sockets=asked.external_unix_sockets,
-        terminal=asked.terminal,
-        file_locks=asked.file_locks,
-        empty_namespaces=tuple(asked.empty_namespaces),
-        cgroups_mode=asked.cgroups_mode,
-        image_path=asked.image_path,
-        work_path=asked.work_path,
-        parent_path=parent_path,
     )

@@ -11,7 +11,7 @@ CLEANED_UP = "cleanup"  # the key of a deletion without a Delete: containerd rep
 
 @dataclass(frozen=True, slots=True)
 class RootMount:
-    """One mount of a root file system; `target` is below it."""
+    """One mount of a root file system. `target` is below it; empty: the root itself."""
 
     type: str
     source: str

@@ -124,14 +124,6 @@ class Store:
         calls."""
         return self._writer.submit(partial(_apply, change), self._note_events, flush=not change.ahead)
 
-    async def set_meta(self, key: str, value: str) -> None:
-        statement = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-        await self._write(lambda connection: connection.execute(statement, (key, value)).rowcount)
-
-    async def meta(self, key: str) -> str | None:
-        found = await self._rows("SELECT value FROM meta WHERE key = ?", key)
-        return str(found[0][0]) if found else None
-
     async def load(self) -> tuple[Container, ...]:
         """Return every container whose row can be read, oldest first."""
         return (await self.load_containers())[0]

@@ -50,7 +50,6 @@ class FileChange:
 
     wd: int
     mask: int
-    cookie: int
     name: str
 
 
@@ -70,13 +69,11 @@ def parse(data: bytes) -> tuple[Item, ...]:
     while at < len(data):
         if at + _HEADER.size > len(data):
             return (*items, Overflow())
-        wd, mask, cookie, length = _HEADER.unpack_from(data, at)
+        wd, mask, _, length = _HEADER.unpack_from(data, at)
         name = data[at + _HEADER.size : at + _HEADER.size + length]
         if len(name) < length:
             return (*items, Overflow())
-        items.append(
-            Overflow() if mask & IN_Q_OVERFLOW else FileChange(wd, mask, cookie, os.fsdecode(name.rstrip(b"\0")))
-        )
+        items.append(Overflow() if mask & IN_Q_OVERFLOW else FileChange(wd, mask, os.fsdecode(name.rstrip(b"\0"))))
         at += _HEADER.size + length
     return tuple(items)
 

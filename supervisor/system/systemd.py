@@ -40,24 +40,6 @@ def stopping() -> bool:
     return notify("STOPPING=1")
 
 
-def status(text: str) -> bool:
-    """One line for a person, shown by systemctl status."""
-    return notify(f"STATUS={_one_line(text)}")
-
-
-def watchdog() -> bool:
-    """A sign of life, due at least every `watchdog_seconds`."""
-    return notify("WATCHDOG=1")
-
-
-def watchdog_seconds() -> float | None:
-    """How often the manager wants to hear of us: half its limit, as sd_watchdog_enabled(3) says. None: not at all."""
-    limit_us, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
-    if not limit_us.isascii() or not limit_us.isdigit() or int(limit_us) == 0 or pid not in ("", str(os.getpid())):
-        return None
-    return int(limit_us) / 2_000_000
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.splitlines())
 

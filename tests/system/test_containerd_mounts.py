@@ -12,8 +12,8 @@ import pytest
 from protos.containerd import types_pb2
 from shim import native
 from supervisor.containerd import mounts
-from supervisor.containerd.mounts import TaskMount
 from supervisor.model.errors import BadRequest, ShimFailed
+from supervisor.model.taskfacts import RootMount
 from supervisor.runtime.oci.rootfs import MNT_DETACH, mounts_under
 from tests.system import shimrig
 
@@ -37,7 +37,7 @@ class Place:
             (path / file).write_text(name)
         return str(path)
 
-    def mount(self, *wanted: TaskMount) -> None:
+    def mount(self, *wanted: RootMount) -> None:
         mounts.check([types_pb2.Mount(**dataclasses.asdict(each)) for each in wanted])
         mounts.mount_all(wanted, str(self.rootfs))
 
@@ -56,19 +56,19 @@ def place(tmp_path: pathlib.Path) -> Iterator[Place]:
     native.unmount(str(tmp_path / "disk"), MNT_DETACH)
 
 
-def bind(source: str, *options: str, target: str = "") -> TaskMount:
-    return TaskMount("bind", source, target, ("rbind", *options))
+def bind(source: str, *options: str, target: str = "") -> RootMount:
+    return RootMount("bind", source, target, ("rbind", *options))
 
 
-def overlay(place: Place, lower: list[str], *more: str) -> TaskMount:
+def overlay(place: Place, lower: list[str], *more: str) -> RootMount:
     upper, work = place.made("upper"), place.made("work")
     words = (f"workdir={work}", f"upperdir={upper}", f"lowerdir={':'.join(lower)}", *more)
-    return TaskMount("overlay", "overlay", options=words)
+    return RootMount("overlay", "overlay", options=words)
 
 
 def test_a_creates_mounts_are_read_as_they_are_sent() -> None:
     sent = types_pb2.Mount(type="bind", source="/s", target="t", options=["rbind", "ro"])
-    assert mounts.read([sent, types_pb2.Mount()]) == (bind("/s", "ro", target="t"), TaskMount("", ""))
+    assert mounts.read([sent, types_pb2.Mount()]) == (bind("/s", "ro", target="t"), RootMount("", ""))
 
 
 def test_an_overlay_is_mounted_and_taken_down(place: Place) -> None:
@@ -116,7 +116,7 @@ def test_mounts_go_on_targets_in_the_root_in_their_order(place: Place) -> None:
     place.mount(
         bind(f"{place.directory}/disk/tree"),
         bind(place.made("data", "file"), "ro", target="/var/lib"),
-        TaskMount("tmpfs", "tmpfs", "var", ("mode=0750", "size=64k", "nodev")),
+        RootMount("tmpfs", "tmpfs", "var", ("mode=0750", "size=64k", "nodev")),
     )
     assert place.mounted() == ["rootfs", "rootfs/var/lib", "rootfs/var"]
     assert os.stat(place.rootfs / "var").st_mode & 0o777 == 0o750
@@ -188,12 +188,12 @@ def test_a_mount_that_stays_busy_is_detached_in_the_end_and_told_of(place: Place
 @pytest.mark.parametrize(
     ("mount", "says"),
     [
-        (TaskMount("ext4", "/image", options=("loop",)), "loop device"),
-        (TaskMount("fuse3.fuse-overlayfs", "overlay"), "helper program"),
-        (TaskMount("tmpfs", "tmpfs", options=("x" * 5000,)), "at most 4095 bytes"),
-        (TaskMount("overlay", "overlay", options=("lowerdir=/a::" + "/b" * 3000,)), "at most 4095"),
+        (RootMount("ext4", "/image", options=("loop",)), "loop device"),
+        (RootMount("fuse3.fuse-overlayfs", "overlay"), "helper program"),
+        (RootMount("tmpfs", "tmpfs", options=("x" * 5000,)), "at most 4095 bytes"),
+        (RootMount("overlay", "overlay", options=("lowerdir=/a::" + "/b" * 3000,)), "at most 4095"),
     ],
 )
-def test_what_is_not_done_here_is_refused_by_name(place: Place, mount: TaskMount, says: str) -> None:
+def test_what_is_not_done_here_is_refused_by_name(place: Place, mount: RootMount, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         place.mount(mount)

@@ -28,7 +28,6 @@ def read(get: Callable[[Field], object]) -> Check:
 text = read(Field.text)
 texts = read(Field.texts)
 boolean = read(Field.boolean)
-integer = read(Field.integer)
 pairs = read(Field.pairs)
 
 

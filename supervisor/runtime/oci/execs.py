@@ -128,7 +128,7 @@ class NativeExecs:
         word = await self._watching.keepers_word(e.key)
         if isinstance(word, Process):
             return word
-        found = await self._look_for_begun(container, e.key, shim)
+        found = await self._look_for_begun(container, shim)
         if found.process is not None and self._is_only_one(e.key):
             await self._watching.name(e.key, found.process, path)
             return found.process
@@ -136,7 +136,7 @@ class NativeExecs:
             return NoProcess.UNKNOWN
         return await self._watching.keepers_word(e.key)
 
-    async def _look_for_begun(self, container: Container, key: RunKey, shim: Process) -> begun.BegunProcess:
+    async def _look_for_begun(self, container: Container, shim: Process) -> begun.BegunProcess:
         cgroup, found = self._watching.cgroup_of(container, self._place.root), begun.BegunProcess()
         known = self._watching.inits_of(container.id)
 

@@ -243,7 +243,7 @@ async def test_a_mount_that_hangs_is_given_up_by_its_name_and_undone_once_it_has
 ) -> None:
     done, asides = list[str](), making.Asides()
 
-    def mount_all(asked: list[mounts.TaskMount], rootfs: str) -> None:
+    def mount_all(asked: tuple[RootMount, ...], rootfs: str) -> None:
         hung.wait()
         done.append(f"mounted {rootfs}")
 

@@ -10,7 +10,7 @@ from protos.containerd import linux_runc_pb2 as older
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import runtimeoptions_pb2 as custom
 from supervisor.containerd import options
-from supervisor.containerd.options import CheckpointOptions, TaskOptions
+from supervisor.containerd.options import TaskOptions
 from supervisor.model.errors import BadRequest
 
 
@@ -99,18 +99,6 @@ def test_toml_that_cannot_be_right_is_refused_by_its_key(text: str, says: str) -
 def test_a_known_message_that_cannot_be_read_is_refused(name: str) -> None:
     with pytest.raises(BadRequest, match=name):
         options.parse(Any(type_url=name, value=b"\xff"))
-
-
-def test_the_paths_of_a_checkpoint_are_told_apart_in_both_forms() -> None:
-    wanted = CheckpointOptions(exit=True, image_path="/image", work_path="/work", empty_namespaces=("network",))
-    for module in (runc, older):
-        asked = module.CheckpointOptions(
-            exit=True, image_path="/image", work_path="/work", empty_namespaces=["network"]
-        )
-        assert options.parse_checkpoint(wrapped(asked)) == wanted
-    assert options.parse_checkpoint(None) == CheckpointOptions()
-    with pytest.raises(BadRequest, match=r"containerd\.runc\.v1\.Options"):
-        options.parse_checkpoint(wrapped(runc.Options()))
 
 
 def test_a_document_of_runtime_spec_is_read_by_its_whole_url() -> None:

@@ -32,8 +32,6 @@ def test_what_was_committed_is_there_after_a_restart(path: Path) -> None:
             assert (store.oldest_seq(), store.last_seq()) == (1, 0)
             events = await store.commit(Transaction((web,), exits=(exit,), events=(event("c1", 4), event("c1", 5))))
             assert events == (replace(event("c1", 4), seq=1), replace(event("c1", 5), seq=2))
-            await store.set_meta("boot", "b1")
-            await store.set_meta("boot", "b2")
         async with opened(path) as store:
             assert await store.load() == (web,)
             assert await store.exits() == [exit]
@@ -42,8 +40,6 @@ def test_what_was_committed_is_there_after_a_restart(path: Path) -> None:
             assert await store.events_after(0, 10) == list(events)
             assert await store.events_after(1, 10) == [events[1]]
             assert (store.oldest_seq(), store.last_seq()) == (1, 2)
-            assert await store.meta("boot") == "b2"
-            assert await store.meta("other") is None
             assert store.flush_seconds == 0.0
 
     asyncio.run(main())

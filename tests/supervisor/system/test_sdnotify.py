@@ -1,6 +1,5 @@
 """Words to the service manager, read back from a real datagram socket."""
 
-import os
 import socket
 import time
 import uuid
@@ -22,18 +21,13 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 def test_each_word_is_one_datagram_the_manager_understands(manager: socket.socket) -> None:
-    assert all(said() for said in (systemd.ready, systemd.stopping, systemd.watchdog))
-    assert [manager.recv(4096) for _ in range(3)] == [b"READY=1", b"STOPPING=1", b"WATCHDOG=1"]
+    assert all(said() for said in (systemd.ready, systemd.stopping))
+    assert [manager.recv(4096) for _ in range(2)] == [b"READY=1", b"STOPPING=1"]
 
 
-def test_a_status_is_kept_to_one_line(manager: socket.socket) -> None:
-    systemd.status("two\nlines")
-    assert manager.recv(4096) == b"STATUS=two lines"
-
-
-def test_ready_can_carry_a_status(manager: socket.socket) -> None:
-    systemd.ready("300 containers")
-    assert manager.recv(4096) == b"READY=1\nSTATUS=300 containers"
+def test_ready_can_carry_a_status_which_is_kept_to_one_line(manager: socket.socket) -> None:
+    systemd.ready("300 containers\nand more")
+    assert manager.recv(4096) == b"READY=1\nSTATUS=300 containers and more"
 
 
 def test_reloading_tells_the_monotonic_time_in_microseconds(manager: socket.socket) -> None:
@@ -64,26 +58,6 @@ def test_without_a_listener_nothing_happens(monkeypatch: pytest.MonkeyPatch, add
 
 def test_a_manager_that_does_not_read_does_not_hold_the_daemon_up(manager: socket.socket) -> None:
     began = time.monotonic()
-    while systemd.watchdog():
+    while systemd.ready():
         assert time.monotonic() - began < 30
     assert time.monotonic() - began < 30
-
-
-@pytest.mark.parametrize(
-    ("limit", "pid", "seconds"),
-    [
-        ("30000000", "", 15.0),
-        pytest.param("30000000", str(os.getpid()), 15.0, id="its own"),
-        ("30000000", "1", None),
-        ("0", "", None),
-        ("", "", None),
-        ("soon", "", None),
-        ("-1", "", None),
-    ],
-)
-def test_the_watchdog_is_fed_twice_as_often_as_asked(
-    monkeypatch: pytest.MonkeyPatch, limit: str, pid: str, seconds: float | None
-) -> None:
-    monkeypatch.setenv("WATCHDOG_USEC", limit)
-    monkeypatch.setenv("WATCHDOG_PID", pid)
-    assert systemd.watchdog_seconds() == seconds
