@@ -1,1 +1,1 @@
-"""What runs containers: the interface of a runtime family, and which family a container has."""
+"""What runs containers: the interface of a runtime family, and the choice of the family for a container."""

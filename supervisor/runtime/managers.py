@@ -13,7 +13,7 @@ from supervisor.streams.attach import Orders
 
 
 class ContainerRuntimes:
-    """ContainerManagers. Files and images are the same in both families."""
+    """The ContainerManagers of both families. Files and images are handled in the same way."""
 
     def __init__(self, native: NativeContainers, foreign: ShimV2Containers) -> None:
         self.native = native
@@ -35,7 +35,7 @@ class ContainerRuntimes:
     async def discard(self, container_id: str) -> None:
         await self.native.discard(container_id)
 
-    # -- by key, or of all of them
+    # -- by key, or for all
 
     def cgroup_of(self, container: Container) -> str:
         return self.native.cgroup_of(container)
@@ -53,7 +53,7 @@ class ContainerRuntimes:
         return self._by(key).shim_gone(key)
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
-        """A foreign shim is never killed: it may be that of others, too."""
+        """Kill its stopped shim. A foreign shim is never killed: other containers may share it."""
         return not self.foreign.has(key) and self.native.kill_stopped_shim(key)
 
     def look_at_all(self) -> None:
@@ -75,7 +75,7 @@ class ContainerRuntimes:
 
 
 class ExecRuntimes:
-    """ExecManagers, likewise."""
+    """The ExecManagers of both families."""
 
     def __init__(self, native: NativeExecs, foreign: ShimV2Execs) -> None:
         self._native = native

@@ -1,8 +1,8 @@
-"""The seam of the two designs: what a runtime family must offer, whoever waits for the process behind it.
+"""The interface of a runtime family: what it must offer, whichever program waits for the process behind it.
 
-Shim v1 (exitd-shim beside every container, exit fifo and epoll) is `supervisor/runtime/oci/native.py`; a shim v2 client
-comes behind the same two roles. The names are those of the founding documents (kata's runtime-rs), kept so that a
-reader finds them again; their VM-only methods do not exist here.
+Shim v1 (exitd-shim beside every container, exit fifo and epoll) is `supervisor/runtime/oci/native.py`; the shim v2
+client in `supervisor/runtime/foreign_shim/` implements the same two roles. The names are those of kata's runtime-rs,
+kept so that a reader recognises them; its methods for virtual machines do not exist here.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from supervisor.model.values import Container, Process, Report, RunKey
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A run that the runtime has created: init waits for start."""
+    """A run that the runtime has created: init waits for its start."""
 
     init: Process
     shim: Process | None
     monitored_by: str
-    waits_in: str = ""  # what `has_begun` compares with
+    waits_in: str = ""  # `has_begun` compares with it
 
 
 class RunListener(Protocol):
@@ -41,11 +41,11 @@ class RunListener(Protocol):
 class Found(Enum):
     """What `connect_container` found of a run after a daemon restart."""
 
-    LIVE = "live"  # init is there; its end will be reported
+    LIVE = "live"  # init exists; its end will be reported
     ENDED = "ended"  # its end will be, or was, reported
-    NOTHING = "nothing"  # never got as far as an init
-    UNWATCHED = "unwatched"  # its row is damaged and nothing else names its init, and something of it runs
-    LOST = "lost"  # the state directory was lost with all that knew of the run; what ran of it has been ended
+    NOTHING = "nothing"  # it never had an init
+    UNWATCHED = "unwatched"  # its row is damaged, nothing else names its init, and some of its processes run
+    LOST = "lost"  # the state directory was lost with all that was known of the run; its processes have been ended
 
 
 class ContainerManager(Protocol):
@@ -54,71 +54,71 @@ class ContainerManager(Protocol):
     async def create_container(self, container: Container) -> Made: ...
     async def start_process(self, container: Container) -> None: ...
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
-        """Finds a run again after a restart. Must not wait for one silent shim longer than its limit."""
+        """Find a run again after a restart. Must not wait for a silent shim longer than its limit."""
 
     async def state_process(self, container: Container) -> str:
-        """The runtime's own word: creating | created | running | paused | stopped | absent."""
+        """Return the runtime's own status: creating | created | running | paused | stopped | absent."""
 
     async def kill_process(self, container: Container, signal: int, *, everyone: bool = False) -> None:
-        """To init, or to everyone. Of SIGKILL init dies even when it is frozen, by whomever."""
+        """Signal init, or every process. SIGKILL ends init even if any program has frozen it."""
 
     async def pause_container(self, container: Container) -> None: ...
     async def resume_container(self, container: Container) -> None: ...
     async def is_paused(self, container: Container) -> bool:
-        """Whether it is frozen now, whatever is stored. ExitdError, OSError: nobody can tell."""
+        """Return whether it is frozen now, whatever is stored. Raises ExitdError, OSError when that is not known."""
 
     async def pids(self, container: Container) -> tuple[int, ...]: ...
     def has_begun(self, container: Container) -> bool:
-        """Init is the container's own program by now, whatever came of the runtime's start. False also means that
-        nobody can tell."""
+        """Return whether init is the container's own program by now, whatever the runtime's start returned. False if
+        that is not known."""
 
     def is_unseen(self, container: Container) -> bool:
-        """Nobody has seen yet that init executed its program, and somebody could."""
+        """Return whether init has not been seen executing its program yet, though this could be seen."""
 
     def may_start_again(self, container: Container) -> bool:
-        """Whether a start of which nobody knows what came may be asked for once more, if init still waits for it."""
+        """Return whether a start with an unknown result may be repeated, if init still waits for it."""
 
     def sees_init(self, container: Container) -> bool:
-        """Whether init's own life can be looked at: that of a process in a virtual machine cannot."""
+        """Return whether init's own life can be observed: that of a process in a virtual machine cannot."""
 
     def is_ending(self, container: Container) -> bool:
-        """Init is dead or on its way there, whether or not that has been reported."""
+        """Return whether init is dead or dying, whether or not that has been reported."""
 
     async def end_rest(self, container: Container) -> int:
-        """Before the exit is stored: whoever init has left behind is dead when this returns, within a limit. How many
-        are not."""
+        """Before the exit is stored: kill the processes that init has left behind, within a limit. Return how many are
+        still alive."""
 
     async def settle(self, container: Container) -> None:
-        """After the exit is stored: what its run needs before `delete_process` is begun. Repeatable."""
+        """After the exit is stored: do what its run needs before `delete_process` begins. Repeatable."""
 
     async def delete_process(self, container: Container) -> None:
-        """Nothing of the run is left when this returns: shim, runtime state, cgroups, run directory; its output is
+        """Remove everything of the run: shim, runtime state, cgroups, run directory. When this returns, its output is
         complete, and the witnesses may forget it. Repeatable."""
 
     def forget(self, container: Container) -> None:
-        """Closes what this process holds of the run."""
+        """Close what this process holds of the run."""
 
 
 class ContainerManagers(Protocol):
     """The families of runtimes, and what is asked of all of them."""
 
     def of(self, container: Container) -> ContainerManager:
-        """That of the container's own runtime."""
+        """Return the manager for the container's own runtime."""
 
     def listen(self, listener: RunListener) -> None:
-        """Once, before any run is made or found."""
+        """Set the listener, once, before any run is made or found."""
 
     def begin_preparing(self, container: Container) -> None:
-        """A hint that create_container follows: what takes the disk's time may begin. `discard` undoes it."""
+        """A hint that create_container will follow: slow work on the disk may begin. `discard` undoes it."""
 
     async def discard(self, container_id: str) -> None:
-        """The container's files, once nothing of it runs. Repeatable."""
+        """Delete the container's files, once nothing of it runs. Repeatable."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeExec:
-    """An exec that has begun. `oom_kills`: in its container's cgroup, by then. `init` None: or it may have, and nobody
-    can tell. `unseen`: nobody has seen its program executed yet."""
+    """An exec that has begun. `oom_kills`: in its container's cgroup, so far. `init` is None if it is unknown whether a
+    process began. `unseen`: its program has not been seen executed yet."""
 
     init: Process | None
     shim: Process | None
@@ -127,43 +127,43 @@ class MadeExec:
 
 
 class NoProcess(Enum):
-    """Why there is no process to name of an exec whose making nobody saw the end of."""
+    """Why there is no process for an exec that was being made when its daemon ended."""
 
     NEVER_BEGAN = "never-began"  # and never will
     UNKNOWN = "unknown"  # it may have begun, and ended
 
 
 class ExecManager(Protocol):
-    """The life of one exec's process, likewise bounded in time. Its end is reported to the listener of
+    """The life of one exec's process, bounded in time as well. Its end is reported to the listener of
     ContainerManagers, under a key with an exec id."""
 
     async def create_exec(self, container: Container, e: Exec) -> MadeExec: ...
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
-        """Of one whose making an earlier daemon did not see the end of: its process, which may have ended. Waits for a
-        shim that is at it."""
+        """Return the process, which may have ended, of an exec that was being made when an earlier daemon ended. Waits
+        for a shim that is still making it."""
 
     async def connect_exec(self, container: Container, e: Exec) -> None:
-        """Finds an exec that ran when an earlier daemon ended. Its end, past or to come, will be reported."""
+        """Find an exec that ran when an earlier daemon ended. Its end, past or future, will be reported."""
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
-        """To its process; or to its session and descendants too. WrongState when it has no process."""
+        """Signal its process, or its session and descendants, too. Raises WrongState when it has no process."""
 
     async def delete_exec(self, container: Container, e: Exec) -> None:
-        """Nothing of it is left when this returns: shim, directory; and if its making was broken off, the process."""
+        """Remove shim and directory of an exec; also its process, if its making was interrupted."""
 
     async def delete_strays(self, container: Container, known: Collection[str]) -> None:
-        """Likewise of all execs of the current run but these: a daemon that was killed has left them."""
+        """Remove all execs of the current run but the known ones: a daemon that was killed has left them."""
 
 
 class ExecManagers(Protocol):
-    """Likewise for execs."""
+    """The families of runtimes, for execs."""
 
     def of(self, container: Container) -> ExecManager: ...
     def kill_stopped_shim(self, key: RunKey) -> bool:
-        """Its shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
+        """Kill its shim if it is stopped: the keeper then gets its zombies. Return False if no shim is stopped."""
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
-        """Set when nobody takes its output any more."""
+        """Return the event that is set when no process reads its output any more."""
 
     async def settle_exec(self, key: RunKey) -> None: ...
     def directory_of(self, key: RunKey) -> str: ...

@@ -1,8 +1,9 @@
-"""What a runtime that was killed in the middle of its exec has begun all the same: one of its container's processes.
+"""Finds what a runtime that was killed during its exec has begun nevertheless: one of its container's processes.
 
-The runtime's child belongs to the shim or, when that is dead, to the next subreaper. So its parent is none of the
-container's, it is not older than the shim, and it leads a session of its own, as the runtimes have it. Whether it has
-executed its program the kernel says (PF_FORKNOEXEC): before that it is the runtime's code, and may come to nothing.
+The runtime's child belongs to the shim or, if that is dead, to the next subreaper. So its parent is not in the
+container, it is not older than the shim, and it leads its own session, as the runtimes arrange it. The kernel says
+whether it has executed its program (PF_FORKNOEXEC): before that it runs the runtime's code, and may end without doing
+so.
 """
 
 import os
@@ -18,7 +19,7 @@ PF_FORKNOEXEC = 0x40  # include/linux/sched.h; kept until the process is reaped
 
 @dataclass(frozen=True, slots=True)
 class CgroupMember:
-    """One process. `parent_inside`: its parent is in another pid namespace than this daemon: one of a container's."""
+    """One process. `parent_inside`: its parent is in another pid namespace than this daemon, so in a container."""
 
     parent: int
     parent_inside: bool
@@ -30,14 +31,14 @@ class CgroupMember:
 
 @dataclass(frozen=True, slots=True)
 class BegunProcess:
-    """`process`: the first that has begun. `undecided`: somebody lives that may begin yet."""
+    """`process`: the first that has begun. `undecided`: a process is alive that may still begin."""
 
     process: Process | None = None
     undecided: bool = False
 
 
 def find(members: Mapping[int, CgroupMember], since_ticks: int, known: Collection[int]) -> BegunProcess:
-    """`known`: pids that have a name already."""
+    """`known`: pids that belong to known processes."""
     strangers = {
         pid: each
         for pid, each in members.items()
@@ -52,7 +53,7 @@ def find(members: Mapping[int, CgroupMember], since_ticks: int, known: Collectio
 
 
 def look(pids: Iterable[int]) -> dict[int, CgroupMember]:
-    """Those of them that there are."""
+    """Return those that exist."""
     found, own = dict[int, CgroupMember](), _pid_namespace("self")
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -65,7 +66,8 @@ def look(pids: Iterable[int]) -> dict[int, CgroupMember]:
 
 
 def in_session(session: int) -> list[int]:
-    """Who lives in it. The runtime and its helpers are in the shim's, until they have made what they make."""
+    """Return the living processes of a session. The runtime and its helpers are in the shim's, until they have made the
+    process."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -82,7 +84,7 @@ def _fields(pid: int) -> list[str]:
 
 
 def _pid_namespace(pid: str) -> str:
-    """Empty when it is gone."""
+    """Empty if it has ended."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:

@@ -27,25 +27,25 @@ from supervisor.runtime.oci.users import Ids
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = re.compile(r"exitd-[0-9a-z-]+\.scope")
-SCOPES = "exitd.slice:exitd:"  # likewise for the systemd driver
+SCOPES = "exitd.slice:exitd:"  # for the systemd driver
 SHM = "shm"
-MOST_STORED_BYTES = 64 << 20  # a caller's of the largest size, each of its characters escaped, and what exitd adds
+MOST_STORED_BYTES = 64 << 20  # a caller's largest one with every character escaped, and what exitd adds
 LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
 
-# What crun does other things for than execve(2), and the names it is installed under to do them.
+# Programs for which crun does other things than execve(2), and the names under which it is installed to do so.
 HANDLERS = ("run.oci.handler", "module.wasm.image/variant")
 HANDLING = frozenset({"krun", "crun-krun", "crun-wasm"})
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a run needs to know of its bundle. `command` is None where the bundle names none."""
+    """What a run needs from its bundle. `command` is None if the bundle names none."""
 
     path: str
     cgroups_path: str
     command: command.Command | None
-    own_pids: bool = True  # the kernel ends whoever is left when init has ended
-    executes: bool = True  # see `executes`
+    own_pids: bool = True  # the kernel ends all other processes when init has ended
+    executes: bool = True  # see the function `executes`
 
 
 def directory_of(root: str, container: str) -> str:
@@ -53,7 +53,7 @@ def directory_of(root: str, container: str) -> str:
 
 
 def log_path(root: str, container: Container) -> str:
-    """Of the current file; empty where the log driver writes none."""
+    """Return the path of the current log file; empty if the log driver writes none."""
     log = container.spec.log
     if not log.to_file:
         return ""
@@ -61,8 +61,8 @@ def log_path(root: str, container: Container) -> str:
 
 
 def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
-    """Mounts and writes what is not there yet. Repeatable. BadRequest for what the caller must change, ShimFailed when
-    the machine does not let us."""
+    """Mount and write what is missing. Repeatable. Raises BadRequest for what the caller must change, ShimFailed when
+    the machine does not permit it."""
     directory = directory_of(root, container.id)
     try:
         for path in (os.path.dirname(directory), directory, f"{directory}/bundle"):  # makedirs' mode is the last one's
@@ -90,13 +90,15 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
 
 
 def is_adopted(container: Container, root: str) -> bool:
-    """Whether exitd has no config.json of its own for it, and looks at its caller's, where a file system may hang."""
+    """Return whether exitd has no config.json of its own for it, and reads its caller's, on a file system that may
+    hang."""
     return bool(container.spec.bundle) and not os.path.exists(f"{directory_of(root, container.id)}/bundle/config.json")
 
 
 def executes(container: Container, root: str) -> bool:
-    """Whether its init becomes the program by execve(2). Some runtimes run it themselves, a WebAssembly module or
-    a virtual machine: that such an init has executed nothing says nothing. True when the bundle cannot be read."""
+    """Return whether its init becomes the program by execve(2). Some runtimes run the program themselves, a WebAssembly
+    module or a virtual machine: then it proves nothing that init has executed nothing. True if the bundle cannot be
+    read."""
     return learned(container, root)[1]
 
 
@@ -107,13 +109,13 @@ def _executes(document: spec.Document, wanted: Spec) -> bool:
 
 
 def cgroups_path(container: Container, root: str) -> str:
-    """Where the container's cgroup is, from its config.json; the default when there is none (any more). One that was
-    adopted has the caller's own config.json, which may name no cgroup."""
+    """Return the container's cgroup from its config.json; the default if there is no file. An adopted container has its
+    caller's config.json, which may name no cgroup."""
     return learned(container, root)[0]
 
 
 def learned(container: Container, root: str) -> tuple[str, bool]:
-    """`cgroups_path` and `executes` of a configuration that is read once."""
+    """Return `cgroups_path` and `executes` from a single read of the configuration."""
     try:
         document = configuration(container, root)
     except (BadRequest, ShimFailed):
@@ -122,7 +124,8 @@ def learned(container: Container, root: str) -> tuple[str, bool]:
 
 
 def configuration(container: Container, root: str) -> spec.Document:
-    """Its config.json, or its caller's if it was adopted, without what cannot be read in it. ShimFailed, BadRequest."""
+    """Return its config.json, or its caller's if it was adopted, without the parts that cannot be read. Raises
+    ShimFailed, BadRequest."""
     document = _read(directory_of(root, container.id))
     if document is None and not container.spec.bundle:
         raise ShimFailed(f"{directory_of(root, container.id)}/bundle/config.json is gone")
@@ -132,7 +135,7 @@ def configuration(container: Container, root: str) -> spec.Document:
 
 
 def _cgroup_in(document: spec.Document) -> str:
-    """The cgroup that a configuration names; empty when it names none that can be found."""
+    """Return the cgroup that a configuration names; empty if it names none that exists."""
     path = spec.named_cgroup(document)
     return path if path and _is_possible(path) else ""
 
@@ -146,12 +149,12 @@ def _is_possible(cgroups_path: str) -> bool:
 
 
 def remove(container_id: str, root: str) -> None:
-    """Nothing is left of the container's directory. Repeatable. ShimFailed when a mount cannot be released."""
+    """Remove the container's directory. Repeatable. Raises ShimFailed when a mount cannot be released."""
     directory = directory_of(root, container_id)
     try:
         rootfs.release(f"{directory}/rootfs")
         rootfs.release_shm(f"{directory}/{SHM}")
-        # Only after the mounts are gone: what is removed recursively must be ours alone.
+        # Only after the mounts are gone: what is removed recursively must be exitd's own.
         if rootfs.mounts_under(directory):
             raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
         shutil.rmtree(directory, ignore_errors=True)
@@ -160,8 +163,8 @@ def remove(container_id: str, root: str) -> None:
 
 
 def default_cgroup(container: Container) -> str:
-    """A pod has a cgroup of its own around those of its containers: its limits hold for all of them together. Scopes of
-    systemd stand side by side."""
+    """A pod has a cgroup around those of its containers, whose limits hold for all of them together. With systemd,
+    their scopes are side by side."""
     if container.spec.systemd_cgroup:
         return scope(container.id)
     pod = pod_of(container)
@@ -177,7 +180,7 @@ def scope(container_id: str) -> str:
 
 
 def is_ours(cgroups_path: str) -> bool:
-    """Not one that a bundle names, which others may share."""
+    """Return whether exitd chose the cgroup, and not a bundle, whose cgroup other processes may share."""
     return cgroups_path.startswith((f"{CGROUP_PARENT}/", SCOPES))
 
 
@@ -186,13 +189,13 @@ def pod_cgroup(pod_id: str) -> str:
 
 
 def stray_cgroups(container_id: str) -> tuple[str, ...]:
-    """Where a container that nobody knows any more may have its cgroup."""
+    """Return the possible cgroups of a container that exitd no longer knows."""
     pods_own = (parent for parent in cgroups.children(CGROUP_PARENT) if "/pod-" in parent)
     return single_cgroup(container_id), scope(container_id), *(f"{parent}/{container_id}" for parent in pods_own)
 
 
 def all_cgroups() -> tuple[str, ...]:
-    """Every cgroup of the form that exitds give to pods and containers, members of pods first."""
+    """Return every cgroup with a name that exitds give to pods and containers, members of pods first."""
     top = cgroups.children(CGROUP_PARENT)
     members = tuple(member for parent in top if "/pod-" in parent for member in cgroups.children(parent))
     scopes = (path.rpartition("/")[2] for path in cgroups.children("/exitd.slice"))
@@ -201,18 +204,18 @@ def all_cgroups() -> tuple[str, ...]:
 
 
 def id_of(cgroups_path: str) -> str:
-    """The container's, from a path of `all_cgroups`; of a pod's, the pod's."""
+    """Return the container's id, or the pod's, from a path of `all_cgroups`."""
     return re.split("[/:]", cgroups_path)[-1].removeprefix("pod-")
 
 
 def pod_of(container: Container) -> str:
-    """The id of the container's pod: for its pause container the own one; empty for one without a pod."""
+    """Return the id of the container's pod: a pause container's own; empty without a pod."""
     return container.id if container.spec.pod else container.spec.sandbox
 
 
 def links(container: Container, state: str) -> dict[str, str]:
-    """Where the container's configuration looks for the namespaces it joins: its shim links them there, in the run
-    directory, for the length of a create."""
+    """Return the paths at which the container's configuration expects the namespaces that it joins: its shim links them
+    there, in the run directory, while the runtime creates the container."""
     path = rundir.path_of(state, container.id, container.run)
     return namespaces.links(path, namespaces.joined(container.spec))
 
@@ -242,7 +245,7 @@ def _make_empty_dirs(container: Container, root: str) -> None:
                 os.mkdir(path)
                 if mount.group is not None:
                     os.chown(path, -1, mount.group)
-                # Whatever the umask is: members run as different users. setgid: what is made there has the group, too.
+                # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
                 os.chmod(path, 0o777 if mount.group is None else 0o2777)
 
 
@@ -251,12 +254,13 @@ def _empty_dir(container: Container, root: str, mount: Mount) -> str:
 
 
 def volumes_of(container: Container, root: str) -> str:
-    """Where the empty directories of its pod are, or its own."""
+    """Return where the empty directories of its pod are, or its own."""
     return f"{directory_of(root, pod_of(container) or container.id)}/volumes"
 
 
 def _with_sources(container: Container, root: str) -> Spec:
-    """The spec with the directories that its empty_dir mounts mean, read-only where others have the same root."""
+    """Return the spec with the directories of its empty_dir mounts, read-only if the container shares its root with
+    others."""
     mounts = tuple(
         replace(mount, source=_empty_dir(container, root, mount)) if mount.empty_dir else mount
         for mount in container.spec.mounts
@@ -295,8 +299,8 @@ def _document(container: Container, merged: str, root: str, joins: dict[str, str
 
 
 def user_of_exec(container: Container, user: str, root: str) -> Ids | None:
-    """Return who an exec runs as that asks for a user of the container's root; None: as the container does. It has the
-    container's groups too, and of the image's what the container may have. BadRequest."""
+    """Return the ids for an exec that names a user of the container's root; None: as the container. It also gets the
+    container's groups, and those of the image's that the container may have. Raises BadRequest."""
     if not user:
         return None
     rights, shown = container.spec.rights, f"the container {container.spec.name}"
@@ -321,7 +325,7 @@ def _command(document: spec.Document) -> command.Command | None:
 
 
 def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) -> command.Command:
-    """What such a process executes, on that root file system."""
+    """Return what such a process executes on that root file system."""
     user = process.get("user", {})
     return command.Command(
         rootfs,
@@ -334,12 +338,12 @@ def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) ->
 
 
 def _is_over(mount: dict[str, Any]) -> bool:
-    """A bind mount brings files of the caller's; what other mounts bring holds no commands."""
+    """A bind mount contains files of the caller's; other mounts contain no commands."""
     return bool({"bind", "rbind"} & {*mount.get("options", ())}) and str(mount.get("destination", "")).startswith("/")
 
 
 def _read(directory: str) -> spec.Document | None:
-    """As an exitd has written it. None: there is none, or it is no configuration."""
+    """Return what an exitd has written; None if there is nothing, or no configuration."""
     path = f"{directory}/bundle/config.json"
     try:
         with open(path, "rb") as file:
@@ -357,5 +361,5 @@ def _write(directory: str, document: spec.Document) -> None:
 
 
 def _private(path: str, flags: int) -> int:
-    """The environment of a container may hold its secrets."""
+    """The environment of a container may contain secrets."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)

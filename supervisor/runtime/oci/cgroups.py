@@ -1,12 +1,13 @@
-"""The cgroups of a container by the file system alone: where they are, who is in them, how they go away. v1 and v2.
+"""The cgroups of a container, by the file system alone: where they are, which processes are in them, how they are
+removed. v1 and v2.
 
-A cgroups path is what config.json's linux.cgroupsPath says. For the cgroupfs driver it is absolute, the same below
+A cgroups path is the value of config.json's linux.cgroupsPath. For the cgroupfs driver it is absolute, the same below
 every hierarchy. For the systemd driver it is SLICE:PREFIX:NAME and means the unit PREFIX-NAME.scope in that slice
-(systemd.slice(5): a-b.slice is in a.slice), whose cgroup is below every hierarchy too; the runtime has systemd make it,
-and systemd removes it with its last process, counters and all. `make test` tries such paths on made-up trees and with
-a runtime that makes the directories itself, `make vm-test` under a systemd that is init.
+(systemd.slice(5): a-b.slice is in a.slice), whose cgroup is below every hierarchy, too. The runtime asks systemd to
+make it, and systemd removes it, counters included, with its last process. `make test` tries such paths on made-up trees
+and with a runtime that makes the directories itself, `make vm-test` under a systemd that is init.
 
-`root` is a parameter so that a made-up tree can stand in for a kernel that is not at hand. See cgroups(7) and
+`root` is a parameter so that a made-up tree can replace a kernel that is not available. See cgroups(7) and
 https://docs.kernel.org/admin-guide/cgroup-v2.html.
 """
 
@@ -26,12 +27,12 @@ from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs
 
 ROOT = "/sys/fs/cgroup"
-DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope that names none
+DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope without a slice
 NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
-CPU_PERIOD_US = 100_000  # the kernel's own, of a new cgroup
-MIN_QUOTA_US = 1_000  # the kernel's least
+CPU_PERIOD_US = 100_000  # the kernel's default for a new cgroup
+MIN_QUOTA_US = 1_000  # the kernel's minimum
 RETRY_SECONDS = 0.01
-AT_ONCE = 256  # pidfds that are held at a time: everybody is killed in one round, and so many are waited for in it
+AT_ONCE = 256  # pidfds held at a time: one round kills all processes, and waits for so many of them
 
 
 class Mode(StrEnum):
@@ -41,17 +42,18 @@ class Mode(StrEnum):
 
 
 def mode(root: str = ROOT) -> Mode:
-    """Which layout this host has. Only a v2 hierarchy has a file cgroup.controllers at its top."""
+    """Return the layout of this host. Only a v2 hierarchy has a file cgroup.controllers at its top."""
     if os.path.exists(f"{root}/cgroup.controllers"):
         return Mode.V2
     return Mode.HYBRID if os.path.exists(f"{root}/unified/cgroup.controllers") else Mode.V1
 
 
 def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
-    """Where the cgroup is, or would be, in each hierarchy: {"memory": DIR, ...}; with v2 one entry, "unified".
+    """Return the cgroup's present or future directory in each hierarchy: {"memory": DIR, ...}; with v2 one entry,
+    "unified".
 
-    Raises ValueError for a path of neither form, and for one that is not strictly below the top: everything on the
-    machine is in that one.
+    Raises ValueError for a path of neither form, and for one that is not strictly below the top, where all processes of
+    the machine are.
     """
     inner = inside(cgroups_path)
     if mode(root) is Mode.V2:
@@ -60,23 +62,24 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
 
 
 def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
-    """The same without their names; the unified one first, where everybody can be killed at once."""
+    """Return the directories without their names, the unified one first, in which all processes can be killed at
+    once."""
     found = paths(cgroups_path, root)
     return tuple(found[name] for name in sorted(found, key=lambda name: (name != "unified", name)))
 
 
 def includes(cgroups_path: str, other: str) -> bool:
-    """Whether the second one is the first, or below it."""
+    """Return whether the second is the first, or below it."""
     return f"{inside(other)}/".startswith(f"{inside(cgroups_path)}/")
 
 
 def is_scope(cgroups_path: str) -> bool:
-    """Of the form that means the systemd driver."""
+    """Return whether the path has the form of the systemd driver."""
     return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2
 
 
 def inside(cgroups_path: str) -> str:
-    """The path below the top of every hierarchy, without slashes around it. ValueError as in `paths`."""
+    """Return the path below the top of every hierarchy, without slashes at its ends. Raises ValueError as `paths`."""
     if is_scope(cgroups_path):
         slice_name, prefix, name = cgroups_path.split(":")
         if not name or name.endswith(".slice") or "/" in prefix + name:
@@ -96,7 +99,7 @@ def inside_or_nowhere(cgroups_path: str) -> str:
 
 
 def _slice_path(name: str) -> str:
-    """Where the slice's cgroup is, a slash at the end: a-b.slice is a.slice/a-b.slice/, -.slice is the top."""
+    """Return the slice's path with a slash at the end: a-b.slice is a.slice/a-b.slice/, -.slice is the top."""
     stem = name.removesuffix(".slice")
     if stem == "-" and stem != name:
         return ""
@@ -107,12 +110,13 @@ def _slice_path(name: str) -> str:
 
 
 def oom_counter_path(cgroups_path: str, root: str = ROOT) -> str | None:
-    """The file that counts memory kills, or None where the memory controller is not mounted."""
+    """Return the file that counts memory kills, or None if the memory controller is not mounted."""
     return _memory_file(cgroups_path, ("memory.oom_control", "memory.events"), root)
 
 
 def parse_oom_kills(text: str) -> int:
-    """`oom_kill N` of memory.oom_control (v1, since Linux 4.13) or memory.events (v2); 0 where no such line is."""
+    """Return `oom_kill N` of memory.oom_control (v1, since Linux 4.13) or memory.events (v2); 0 if there is no such
+    line."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill" and value.strip().isdigit():
@@ -121,15 +125,16 @@ def parse_oom_kills(text: str) -> int:
 
 
 def oom_kills(cgroups_path: str, root: str = ROOT) -> int | None:
-    """The counter now; None if the cgroup is gone."""
+    """Return the present count; None if the cgroup is gone."""
     path = oom_counter_path(cgroups_path, root)
     text = _read(path) if path else None
     return None if text is None else parse_oom_kills(text)
 
 
 def oom_event(cgroups_path: str, root: str = ROOT) -> int:
-    """v1: an eventfd that the kernel signals when memory runs out in the cgroup, or in one above it, and when it goes
-    away. -1: there is no such cgroup, or no memory controller. OSError: this kernel does not tell."""
+    """Return, with v1, an eventfd that the kernel signals when memory runs out in the cgroup or one above it, and when
+    the cgroup is removed. -1: there is no such cgroup, or no memory controller. Raises OSError when this kernel does
+    not report it."""
     path = _memory_file(cgroups_path, ("memory.oom_control", "memory.events"), root)
     if path is None or not os.path.exists(path):
         return -1
@@ -144,7 +149,7 @@ def oom_event(cgroups_path: str, root: str = ROOT) -> int:
 
 
 def memory_limit_bytes(cgroups_path: str, root: str = ROOT) -> int:
-    """The limit the kernel enforces on this cgroup itself; 0 if there is none or the cgroup is gone."""
+    """Return the limit that the kernel enforces on this cgroup itself; 0 if there is none or the cgroup is gone."""
     path = _memory_file(cgroups_path, ("memory.limit_in_bytes", "memory.max"), root)
     text = (_read(path) or "").strip() if path else ""
     limit = int(text) if text.isdigit() else 0  # v2 says "max"
@@ -152,7 +157,7 @@ def memory_limit_bytes(cgroups_path: str, root: str = ROOT) -> int:
 
 
 def limit_memory(cgroups_path: str, limit_bytes: int, root: str = ROOT) -> None:
-    """A memory limit for the cgroup, made if need be, and all below it. Raises ShimFailed if the kernel refuses.
+    """Set a memory limit for the cgroup, made if missing, and all below it. Raises ShimFailed when the kernel refuses.
 
     v2: a cgroup has the controllers that its parent hands down (cgroup-v2.rst, "Enabling and Disabling").
     """
@@ -163,8 +168,9 @@ def limit_memory(cgroups_path: str, limit_bytes: int, root: str = ROOT) -> None:
 
 
 def limit_pids(cgroups_path: str, limit: int, root: str = ROOT) -> None:
-    """Limit the processes and threads in the cgroup, made if need be, and below it: pids.max (Linux 4.3). It refuses
-    forks; what was moved in is counted and not refused. Raises ShimFailed if the kernel refuses, or has no `pids`."""
+    """Limit the processes and threads in the cgroup, made if missing, and below it: pids.max (Linux 4.3). The limit
+    refuses forks; processes moved in are counted but not refused. Raises ShimFailed when the kernel refuses, or has no
+    `pids`."""
     if not counts_pids(root):
         raise ShimFailed(f"{cgroups_path}: no limit of processes, the pids controller is not mounted")
     top = root if mode(root) is Mode.V2 else f"{root}/pids"
@@ -172,8 +178,8 @@ def limit_pids(cgroups_path: str, limit: int, root: str = ROOT) -> None:
 
 
 def limit_cpu(cgroups_path: str, milli: int, root: str = ROOT) -> None:
-    """Limit the CPU time of the cgroup, made if need be, and all below it, in thousandths of a CPU. v1 refuses a cgroup
-    below it that has more. Raises ShimFailed if the kernel refuses, or has no `cpu`."""
+    """Limit the CPU time of the cgroup, made if missing, and all below it, in thousandths of a CPU. v1 refuses cgroups
+    below it that have more. Raises ShimFailed when the kernel refuses, or has no `cpu`."""
     quota = max(milli * CPU_PERIOD_US // 1000, MIN_QUOTA_US)
     if mode(root) is Mode.V2:
         return _limit(f"{root}/{inside(cgroups_path)}/cpu.max", f"{quota} {CPU_PERIOD_US}", "cpu", root)
@@ -195,7 +201,7 @@ def _limit(file: str, limit: int | str, controller: str, root: str) -> None:
 
 
 def _hand_down(controller: str, directory: str, root: str) -> None:
-    """The controller for every level from the top to `directory`."""
+    """Enable the controller on every level from the top to `directory`."""
     level = root
     for part in os.path.relpath(directory, root).split("/"):
         with open(f"{level}/cgroup.subtree_control", "w", encoding="ascii") as control:
@@ -204,7 +210,7 @@ def _hand_down(controller: str, directory: str, root: str) -> None:
 
 
 def children(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
-    """The cgroups right below this one, in any hierarchy; none if it is not there."""
+    """Return the cgroups directly below this one, in any hierarchy; none if it does not exist."""
     found = set[str]()
     for top in paths(cgroups_path, root).values():
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -213,14 +219,14 @@ def children(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
 
 
 def counts_pids(root: str = ROOT) -> bool:
-    """Whether the number of processes can be limited: pids.max, Linux 4.3."""
+    """Return whether the number of processes can be limited: pids.max, Linux 4.3."""
     if mode(root) is not Mode.V2:
         return os.path.isdir(f"{root}/pids")
     return "pids" in (_read(f"{root}/cgroup.controllers") or "").split()
 
 
 def counts_swap(root: str = ROOT) -> bool:
-    """Whether a swap limit can be set. v2's top has no such file, so any cgroup below it may be asked for."""
+    """Return whether a swap limit can be set. v2's top has no such file, so this asks any cgroup below it."""
     if mode(root) is not Mode.V2:
         return os.path.exists(f"{root}/memory/memory.memsw.limit_in_bytes")
     below = (entry.path for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
@@ -228,13 +234,13 @@ def counts_swap(root: str = ROOT) -> bool:
 
 
 def pids(cgroups_path: str, root: str = ROOT) -> tuple[int, ...]:
-    """Everyone in the cgroup or below it, in any hierarchy, sorted. Empty if there is no such cgroup."""
+    """Return all pids in the cgroup or below it, in any hierarchy, sorted; none if there is no such cgroup."""
     found = {pid for top in paths(cgroups_path, root).values() for path in _tree(top) for pid in members(path)}
     return tuple(sorted(found))
 
 
 def writable(root: str = ROOT) -> bool:
-    """Whether cgroups can be made here: by permission and by mount (access(2) knows read-only ones)."""
+    """Return whether cgroups can be made here: by permission and by mount (access(2) knows read-only ones)."""
     if mode(root) is Mode.V2:
         return os.access(root, os.W_OK)
     names = _hierarchies(root)
@@ -242,10 +248,11 @@ def writable(root: str = ROOT) -> bool:
 
 
 def remove(cgroups_path: str, *, limit_seconds: float = 5.0, root: str = ROOT) -> None:
-    """Removes the cgroup from every hierarchy, its children first; whoever is still in it is killed. Repeatable.
+    """Remove the cgroup from every hierarchy, its children first, after killing the processes that are in it.
+    Repeatable.
 
-    Blocks for at most about `limit_seconds` (call it in a thread; with nothing left it is a few failed lookups).
-    Raises TimedOut if it could not be emptied by then, OSError if the kernel refuses for another reason.
+    Blocks for at most about `limit_seconds` (call it in a thread; if there is nothing left it only takes a few failed
+    lookups). Raises TimedOut when it could not be emptied by then, OSError when the kernel refuses for another reason.
     """
     tops = paths(cgroups_path, root)
     deadline = time.monotonic() + limit_seconds
@@ -253,16 +260,16 @@ def remove(cgroups_path: str, *, limit_seconds: float = 5.0, root: str = ROOT) -
         if time.monotonic() >= deadline:
             raise TimedOut(f"cgroup {busy[0]} is still busy after {limit_seconds:g} s", cgroup=cgroups_path)
         if not _kill_all(tops, deadline):
-            time.sleep(RETRY_SECONDS)  # empty and yet EBUSY: the kernel lets go of the dead a moment later
+            time.sleep(RETRY_SECONDS)  # empty and yet EBUSY: the kernel releases the dead a moment later
 
 
 def existing(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
-    """The directories of the cgroup that are there, one for each hierarchy that has it."""
+    """Return the existing directories of the cgroup, one for each hierarchy that has it."""
     return tuple(top for top in paths(cgroups_path, root).values() if os.path.isdir(top))
 
 
 def join(cgroups_path: str, process: Process, root: str = ROOT) -> None:
-    """Put a process into the cgroup, in each hierarchy that has it. Nothing when it has ended.
+    """Move a process into the cgroup, in each hierarchy that has it. Does nothing if the process has ended.
 
     Raises FileNotFoundError when no hierarchy has the cgroup, OSError when the kernel refuses.
     """
@@ -276,11 +283,11 @@ def join(cgroups_path: str, process: Process, root: str = ROOT) -> None:
 
 
 def remove_if_empty(cgroups_path: str, *, limit_seconds: float = 3.0, root: str = ROOT) -> bool:
-    """Remove a cgroup that may be others' too from every hierarchy in which nobody is in it. False: some of it is left.
-    Repeatable.
+    """Remove a cgroup that others may share from every hierarchy in which it is empty. Return False if some of it is
+    left. Repeatable.
 
-    Blocks for at most about `limit_seconds`: a process that is about to end keeps its cgroup busy when it is listed in
-    it no more. Raises OSError if the kernel refuses for another reason.
+    Blocks for at most about `limit_seconds`: a process that is about to end keeps its cgroup busy though it is no
+    longer listed. Raises OSError when the kernel refuses for another reason.
     """
     tops = paths(cgroups_path, root).values()
     deadline = time.monotonic() + limit_seconds
@@ -292,11 +299,11 @@ def remove_if_empty(cgroups_path: str, *, limit_seconds: float = 3.0, root: str 
 
 
 def _kill_all(tops: dict[str, str], deadline: float) -> bool:
-    """One round of SIGKILL for everyone there is, and the wait for their end. Whether there was anyone."""
+    """Kill every process once with SIGKILL and wait for their ends. Return whether there was any."""
     ends: list[int] = []
     try:
         try:
-            _freeze(tops, "FROZEN")  # so that a fork bomb does not outrun the list
+            _freeze(tops, "FROZEN")  # so that a fork bomb is not faster than the list
             for top in tops.values():
                 _write(os.path.join(top, "cgroup.kill"), "1")  # v2 since Linux 5.14: all at once, forks included
             found = (end_fd for top in tops.values() for path in _tree(top) for end_fd in _kill_members(path))
@@ -305,12 +312,12 @@ def _kill_all(tops: dict[str, str], deadline: float) -> bool:
                     ends.append(end_fd)
                 else:
                     os.close(end_fd)
-        except OSError:  # no descriptor for one more: those who were found end first
+        except OSError:  # no descriptor for one more: those found so far end first
             if not ends:
                 raise
             os.close(ends.pop())
         finally:
-            _freeze(tops, "THAWED")  # what is frozen in v1 does not die; v2 kills frozen ones
+            _freeze(tops, "THAWED")  # what is frozen in v1 does not die; v2 kills frozen processes
         for end_fd in ends:
             epoll.read_ready(end_fd, max(0.0, deadline - time.monotonic()))
     finally:
@@ -320,10 +327,10 @@ def _kill_all(tops: dict[str, str], deadline: float) -> bool:
 
 
 def _kill_members(path: str) -> Iterator[int]:
-    """SIGKILLs the members of one cgroup and yields their pidfds, which the caller closes.
+    """Send SIGKILL to the members of one cgroup and yield their pidfds, which the caller closes.
 
-    A number read from a file may be a stranger's by now. The pidfd is opened first; a number that is still listed
-    after that was ours when it was opened, or is a newer member and the pidfd's process is dead.
+    A pid read from a file may be another process's by now. The pidfd is opened first. If the pid is still listed after
+    that, it was a member's when it was opened; or it is a newer member's and the pidfd's process is dead.
     """
     for pid in members(path):
         if pid == os.getpid():
@@ -331,7 +338,7 @@ def _kill_members(path: str) -> Iterator[int]:
         end_fd = epoll.open_pid(pid)
         if end_fd is None:
             continue
-        with undone_on_failure(partial(os.close, end_fd)):  # no descriptor for the second look
+        with undone_on_failure(partial(os.close, end_fd)):  # there may be no descriptor for the second look
             is_listed = pid in members(path)
         if is_listed:
             with suppress(ProcessLookupError):
@@ -342,12 +349,12 @@ def _kill_members(path: str) -> Iterator[int]:
 
 
 def thaw(cgroups_path: str, root: str = ROOT) -> None:
-    """Whoever is frozen in it may die now: v1 keeps a frozen process from that, v2 does not. Repeatable."""
+    """Thaw the cgroup so that its processes can die: v1 keeps frozen processes from dying, v2 does not. Repeatable."""
     _freeze(paths(cgroups_path, root), "THAWED")
 
 
 def is_frozen(cgroups_path: str, root: str = ROOT) -> bool:
-    """Return whether the cgroup itself is frozen, whatever one above it is. False if it is not there."""
+    """Return whether the cgroup itself is frozen, whatever one above it is; False if it does not exist."""
     tops = paths(cgroups_path, root)
     v1 = f"{tops['freezer']}/freezer.self_freezing" if "freezer" in tops else ""
     v2 = f"{tops['unified']}/cgroup.freeze" if "unified" in tops else ""
@@ -355,13 +362,14 @@ def is_frozen(cgroups_path: str, root: str = ROOT) -> bool:
 
 
 def _freeze(tops: dict[str, str], state: str) -> None:
-    """v1 only: FROZEN or THAWED for the whole tree. Not waited for; a child paused by itself is thawed too."""
+    """v1 only: set FROZEN or THAWED for the whole tree, without waiting. A child that was paused itself is thawed,
+    too."""
     for path in _tree(tops["freezer"]) if "freezer" in tops else ():
         _write(os.path.join(path, "freezer.state"), state)
 
 
 def _remove_tree(top: str) -> bool:
-    """rmdir, children first. False if something in it is busy."""
+    """rmdir, children first. Return False if something in it is busy."""
     for path in reversed(list(_tree(top))):
         try:
             os.rmdir(path)
@@ -374,21 +382,21 @@ def _remove_tree(top: str) -> bool:
     return True
 
 
-_BUSY = frozenset({errno.EBUSY, errno.ENOTEMPTY})  # a process is in it; a child came meanwhile
+_BUSY = frozenset({errno.EBUSY, errno.ENOTEMPTY})  # a process is in it; a child was made meanwhile
 
 
 def _tree(top: str) -> Iterator[str]:
-    """The cgroup and all below it, parents first. Nothing if it is not there."""
+    """Yield the cgroup and all below it, parents first; nothing if it does not exist."""
     if os.path.isdir(top):
         for path, _, _ in os.walk(top):
             yield path
 
 
 def members(directory: str) -> list[int]:
-    """The pids in one cgroup; none if it has gone. OSError: it cannot be read.
+    """Return the pids in one cgroup; none if it is gone. Raises OSError when it cannot be read.
 
-    cgroup.procs lists a process of a pid namespace that cannot be seen from here as 0. That of a threaded cgroup of v2
-    cannot be read (EOPNOTSUPP): there are threads in it, whose processes are looked up.
+    cgroup.procs lists a process of a pid namespace that is not visible from here as 0. That of a threaded cgroup of v2
+    cannot be read (EOPNOTSUPP): it contains threads, whose processes are looked up.
     """
     try:
         return _numbers(_read(f"{directory}/cgroup.procs"))
@@ -404,7 +412,8 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _hierarchies(root: str) -> list[str]:
-    """v1 hierarchies, named ones and the unified one of a hybrid host included. Links are second names: cpu,cpuacct."""
+    """v1 hierarchies, including named ones and the unified one of a hybrid host. Links are second names:
+    cpu,cpuacct."""
     with suppress(FileNotFoundError):
         entries = [entry for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
         return sorted(entry.name for entry in entries if os.path.exists(f"{entry.path}/cgroup.procs"))
@@ -421,7 +430,7 @@ def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | 
 
 
 def _read(path: str) -> str | None:
-    """None if the cgroup is gone: ENOENT, or ENODEV for a file that was open or opened in the moment of removal."""
+    """Return None if the cgroup is gone: ENOENT, or ENODEV if the file was open or opened at the moment of removal."""
     try:
         with open(path, encoding="ascii") as file:
             return file.read()
@@ -434,8 +443,8 @@ def _read(path: str) -> str | None:
 
 
 def _write(path: str, text: str) -> None:
-    """Best effort: the file is missing on older kernels, and gone with its cgroup; the look afterwards decides.
-    OSError: it cannot be opened for want of descriptors or memory."""
+    """Best effort: the file is missing on older kernels, and gone with its cgroup; a later look decides. Raises OSError
+    when it cannot be opened for lack of descriptors or memory."""
     try:
         with open(path, "r+", encoding="ascii") as file:
             file.write(text)

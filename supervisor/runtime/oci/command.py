@@ -35,7 +35,7 @@ class FoundCommand:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """`because` says why, for people."""
+    """`because` is for people."""
 
     because: str
 
@@ -50,18 +50,18 @@ Lookup = FoundCommand | NotFound | NotExecutable
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What the runtime was to execute, and where and as whom."""
+    """What the runtime was to execute, where, and as which user."""
 
     rootfs: str
     argv0: str
     path_env: str = DEFAULT_PATH
     cwd: str = "/"
     user: Ids = field(default_factory=Ids)
-    mounts: tuple[str, ...] = ()  # where the caller's own directories and files come over the root file system
+    mounts: tuple[str, ...] = ()  # where the caller's own directories and files are mounted over the root file system
 
 
 def path_of(env: Iterable[str]) -> str:
-    """The PATH that counts among `K=V` lines: the last one, as the runtimes set them in order."""
+    """Return the PATH among `K=V` lines: the last one, since the runtimes set them in order."""
     values = [line.removeprefix("PATH=") for line in env if line.startswith("PATH=")]
     return values[-1] if values else DEFAULT_PATH
 
@@ -69,13 +69,13 @@ def path_of(env: Iterable[str]) -> str:
 def blame(
     command: Command, runtime_error: str, verb: str = "the runtime could not create the container"
 ) -> CommandNotFound | CommandNotExecutable | RuntimeFailed:
-    """The error of a failed create or exec. `runtime_error` are the runtime's own words, passed on and never read;
-    `verb` stands before them where the command is not to blame."""
-    if not os.path.isdir(command.rootfs):  # nothing there to look into
+    """Return the error of a failed create or exec. `runtime_error` is the runtime's own message, quoted and never
+    interpreted; `verb` precedes it if the command is not to blame."""
+    if not os.path.isdir(command.rootfs):  # there is nothing to look into
         return RuntimeFailed(f"the root file system {command.rootfs} is not there: {runtime_error}")
     words = f"{command.argv0!r}: {{}} (the runtime says: {runtime_error or 'nothing'})"
     match find_command(command):
-        case NotFound() | NotExecutable() if _may_be_mounted(command):  # what is there only the container would see
+        case NotFound() | NotExecutable() if _may_be_mounted(command):  # only the container would see what is there
             return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
         case NotFound(because):
             return CommandNotFound(words.format(because), command=command.argv0)
@@ -86,15 +86,16 @@ def blame(
 
 
 def never_executed(argv0: str, runtime_error: str = "", more: str = "") -> CommandNotExecutable:
-    """The error of a process that ended before it had executed its command. `more` ends the sentence of what to do."""
+    """Return the error of a process that ended before it had executed its command. `more` is appended to the next
+    step."""
     why = f"{argv0!r} was never executed, its process ended without it ({runtime_error or 'the kernel refused it'})"
     return CommandNotExecutable(f"{why}; look at its format, its #! line and its interpreter{more}", command=argv0)
 
 
 def find_command(command: Command) -> Lookup:
-    """Looks for the command as execvp(3) does. A name with a slash is a path, else every directory of PATH is tried.
+    """Look for the command as execvp(3) does: a name with a slash is a path, else every directory of PATH is tried.
 
-    In PATH a directory of that name is passed over, and a file that cannot be executed counts only if no other can.
+    In PATH a directory of that name is skipped, and a file that cannot be executed counts only if no other can.
     """
     if "/" in command.argv0:
         return _look(command, command.argv0)
@@ -109,7 +110,7 @@ def find_command(command: Command) -> Lookup:
 
 
 def _may_be_mounted(command: Command) -> bool:
-    """Whether a place where the command was looked for lies in, or is, one of the mounts."""
+    """Return whether a place where the command was looked for is one of the mounts, or inside one."""
     names = [command.argv0] if "/" in command.argv0 else [f"{d}/{command.argv0}" for d in command.path_env.split(":")]
     places = [os.path.normpath(os.path.join("/", command.cwd, name)) for name in names]
     return any(os.path.commonpath((place, mount)) == mount for place in places for mount in command.mounts)
@@ -138,7 +139,8 @@ def _look(command: Command, path: str) -> Lookup:
 
 
 def _may_execute(status: os.stat_result, user: Ids) -> bool:
-    """By the mode bits alone. Root searches every directory and executes what has any x bit, capabilities(7)."""
+    """Decide by the mode bits alone. Root searches every directory and executes any file with an x bit,
+    capabilities(7)."""
     if user.uid == 0:
         return stat.S_ISDIR(status.st_mode) or bool(status.st_mode & 0o111)
     if status.st_uid == user.uid:

@@ -10,7 +10,7 @@ from supervisor.runtime.oci.spec import strings
 
 
 def confine(document: Document, security: Security, machine: SeccompMachine) -> Document:
-    """The same configuration with the filter that was asked for. Nothing asked: the one it has, or none.
+    """Return the configuration with the seccomp filter that was asked for. If none was, it stays as it is.
 
     `document` is a whole config.json; a profile depends on its bounding set. Raises BadRequest.
     """

@@ -1,7 +1,7 @@
-"""Execs under exitd-shim: another process in a running container, made by the runtime's exec, a shim of its own above.
+"""Execs under exitd-shim: another process in a running container, made by the runtime's exec, with its own shim.
 
 `runtime exec --detach` leaves the process to its subreaper, the shim, and writes its pid: for the shim that is a create
-with nothing to remove at the end. Everything of an exec lies in a directory inside its container's run directory.
+with nothing to remove at the end. All files of an exec are in a directory inside its container's run directory.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from supervisor.system import room
 PROCESS = "process.json"
 
 LOCK_STAGE = "lock"  # shim/core/setup.c
-SHIM_SECONDS = 5.0  # for the shim's own work, beside its runtime's
-SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun, or ended
-HOLD_MS = 10_000  # how long the output of an exec that is to be attached to waits for that
+SHIM_SECONDS = 5.0  # for the shim's own work, in addition to its runtime's
+SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun or ended
+HOLD_MS = 10_000  # how long the output waits for the client that is to attach
 
 log = structlog.get_logger(__name__)
 
 
 class NativeExecs:
-    """ExecManager for runc, crun and their like."""
+    """The ExecManager for runc, crun and similar runtimes."""
 
     def __init__(self, place: Place, watching: Watching) -> None:
         self._place = place
@@ -70,7 +70,8 @@ class NativeExecs:
             return MadeExec(found, None, kills, unseen=await self._is_unseen(watch, wanted.argv0))
 
     async def _is_unseen(self, watch: Watch, argv0: str) -> bool:
-        """Waits until its program is executed, or it has ended. CommandNotExecutable when it never was."""
+        """Wait until its program is executed, or it has ended. Return whether that was not seen. Raises
+        CommandNotExecutable when it was never executed."""
         beginning = await watch.beginning()
         if beginning is Beginning.NEVER:
             raise command.never_executed(argv0)
@@ -79,15 +80,15 @@ class NativeExecs:
     async def _begun_without_word(
         self, container: Container, e: Exec, status: launch.Failed | None
     ) -> Process | NoProcess:
-        """What has begun although no shim has said so. A shim that finds the lock taken has come after another, as when
-        a keeper was lost that had begun one: that one goes on."""
+        """Return what has begun although no shim reported it. A shim that finds the lock taken came after another one,
+        as when a keeper was lost that had begun one: then that one goes on."""
         if status is not None and status.stage != LOCK_STAGE:
             return NoProcess.NEVER_BEGAN
         look = self._begun_unseen if status is None else self.begun_exec
         return await room.surely(lambda: look(container, e))
 
     async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | None:
-        """None when it was killed before it had one, or stands still and has none to be waited for."""
+        """Return the shim's report; None if it was killed before it, or is stopped and will not report in time."""
         try:
             return await self._watching.shims.begin(
                 watch,
@@ -108,15 +109,17 @@ class NativeExecs:
         while (made := rundir.named(path)) is None:
             if loop.time() > end or not _is_at_it(path):
                 return await self._begun_unseen(container, e)
-            # One that found no room to note what it has made registers it with the keeper, with the next one too.
+            # A shim that had no room to note its process registers the process with the keeper, and with a later one,
+            # too.
             if isinstance(word := await self._watching.keepers_word(e.key), Process):
                 return word
             await asyncio.sleep(LOOK_SECONDS)
         return made
 
     async def _begun_unseen(self, container: Container, e: Exec) -> Process | NoProcess:
-        """What came of a shim that was killed, or is now, before it could say so: what its runtime had begun is the
-        keeper's child by now. The keeper keeps the end of one that ends before it has been found here."""
+        """Return what remains of a shim that was killed, or is killed now, before it reported: a process that its
+        runtime had begun is the keeper's child by now. The keeper keeps the exit of one that ends before it is found
+        here."""
         path = self.directory_of(e.key)
         async with self._watching.shims.locked(path):
             made, shim = rundir.named(path), rundir.lock_holder(path)
@@ -149,7 +152,8 @@ class NativeExecs:
         return found
 
     def _is_only_one(self, key: RunKey) -> bool:
-        """No other exec of this container has lost its shim in the making: what is found is this one's."""
+        """Return whether no other exec of this container lost its shim while it was made: what is found is then this
+        one's."""
         path = rundir.path_of(self._place.state, key.container, key.run)
         others = [f"{path}/{rundir.EXECS}/{id}" for id in rundir.execs(path) if id != key.exec_id]
         return not any(rundir.named(each) is None and not _is_at_it(each) for each in others)
@@ -212,8 +216,8 @@ class NativeExecs:
 
     @contextlib.contextmanager
     def _root(self, container: Container) -> Iterator[str]:
-        """The container's root as its processes see it, mounts and all, for the length of the block. WrongState when it
-        has ended: its pid may be another's then, so it is looked at last."""
+        """Yield the container's root as its processes see it, with all mounts, valid for the length of the block.
+        Raises WrongState when the container has ended; checked last, since its pid may be another's then."""
         watch = self._watching.get(RunKey(container.id, container.run))
         root_fd = -1
         try:
@@ -265,9 +269,9 @@ class NativeExecs:
         return plan.encode(runplan.with_foreign(wanted, e.spec.foreign))
 
     def _end_abandoned(self, container: Container, path: str, word: Process | NoProcess | None) -> None:
-        """End what a shim or daemon that was killed in the middle had made, and reported to no caller. There is a pid
-        file where the shim had no file system in memory for it; elsewhere the keeper's word names what the shim had
-        registered. A process that none of them names ends with its container."""
+        """End what a shim or daemon had made, and not reported, before it was killed. There is a pid file if the shim
+        had no in-memory file system for it; otherwise the keeper knows what the shim had registered. A process that
+        neither names ends with its container."""
         cgroup = self._watching.cgroup_of(container, self._place.root)
         process = rundir.created(path) or _in_pid_file(f"{path}/{names.PID_FILE}", cgroup)
         if process is None and isinstance(word, Process):
@@ -277,7 +281,7 @@ class NativeExecs:
 
 
 async def _within(done: Callable[[], bool]) -> None:
-    """Until it is, or SETTLED_SECONDS have passed."""
+    """Wait until it is, at most SETTLED_SECONDS."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SETTLED_SECONDS):
             while True:
@@ -287,7 +291,7 @@ async def _within(done: Callable[[], bool]) -> None:
 
 
 def _is_at_it(path: str) -> bool:
-    """A shim has the lock of this directory. One that comes only now finds it taken, and leaves."""
+    """A shim holds the lock of this directory. One that starts only now finds it taken, and leaves."""
     with rundir.locked(path) as free:
         return not free
 
@@ -299,7 +303,7 @@ def document_env(document: Document) -> tuple[str, ...]:
 
 
 def _in_pid_file(path: str, cgroup: str) -> Process | None:
-    """The process is the container's if it is on its cgroup's list after its start time was read."""
+    """The process is the container's if its cgroup lists it after its start time was read."""
     try:
         with open(path, "rb") as file:
             pid = int(file.read(32))
@@ -321,7 +325,7 @@ def _write(path: str, document: Document) -> None:
 def _blame(
     wanted: command.Command, container: Container, status: launch.Failed | None, create_seconds: float
 ) -> ExitdError:
-    """Why nothing runs: by stage and error number, or by a look into the root; never by the runtime's words."""
+    """Return why nothing runs: by stage and errno, or by a look into the root; never by the runtime's messages."""
     if status is None:
         return ShimFailed(f"the exitd-shim of an exec in {container.spec.name} died before it ran; try again")
     verb = f"{container.spec.runtime} exec"

@@ -1,4 +1,5 @@
-"""The process of an exec, as config.json's `process` is written: its container's, and what the caller asked. Pure."""
+"""The process of an exec in the form of config.json's `process`, from its container's and the caller's request.
+Pure."""
 
 import json
 from collections.abc import Iterable
@@ -11,9 +12,12 @@ from supervisor.runtime.oci.users import Ids
 
 
 def process(document: Document, wanted: ExecSpec, user: Ids | None, own_env: Iterable[str] = ()) -> Document:
-    """`document` is the container's config.json, and stays as it is. `user` is what `wanted.user` was resolved to,
-    None: the container's. `own_env` is what the container's caller had set: its HOME stays, whoever the user is.
-    Rights, limits and everything else are the container's. Raises BadRequest."""
+    """Return the process of an exec.
+
+    `document` is the container's config.json, and is not changed. `user` is what `wanted.user` was resolved to; None:
+    the container's user. `own_env` is what the container's caller had set: its HOME is kept, whoever the user is.
+    Rights, limits and everything else are the container's. Raises BadRequest.
+    """
     found = document.get("process")
     if not isinstance(found, dict):
         raise BadRequest("the container's config.json has no process")
@@ -35,7 +39,8 @@ def process(document: Document, wanted: ExecSpec, user: Ids | None, own_env: Ite
 
 
 def whole(wanted: ExecSpec) -> Document:
-    """What a client gave as a whole. Whether there is a terminal is the client's other word. Raises BadRequest."""
+    """Return the process that a client gave as a whole. `wanted.tty` decides whether it has a terminal. Raises
+    BadRequest."""
     result: Document = json.loads(wanted.process)
     result["terminal"] = wanted.tty
     if not wanted.tty:
@@ -48,7 +53,7 @@ def _names(env: Iterable[str], name: str) -> bool:
 
 
 def _give_rights(result: Document, user: Ids) -> None:
-    """Root gets what the container may have at all, everybody else nothing, as execve(2) would have it."""
+    """Root gets what the container may have at all, other users get nothing, as execve(2) would do it."""
     rights = result.get("capabilities")
     if not isinstance(rights, dict):
         return

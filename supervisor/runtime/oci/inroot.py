@@ -1,4 +1,4 @@
-"""Open a path as a process inside a root file system would see it: no link, no `..` leads out of that root."""
+"""Opens a path as a process inside a root file system would see it: no link and no `..` leads out of that root."""
 
 import errno
 import os
@@ -14,11 +14,11 @@ MaySearch = Callable[[os.stat_result], bool]
 
 
 def open_in_root(root: str, path: str, *, may_search: MaySearch | None = None) -> int:
-    """An O_PATH descriptor of `path` below `root`; absolute links start at `root` and `..` stops there.
+    """Return an O_PATH descriptor of `path` below `root`; absolute links start at `root` and `..` stops there.
 
-    The same as openat2(2) with RESOLVE_IN_ROOT, step by step from descriptor to descriptor, so that nobody who changes
-    links meanwhile can lead it astray. `may_search` is asked of every directory passed. The caller closes the
-    descriptor. Raises OSError: ENOENT, ENOTDIR, ELOOP, EACCES as the kernel would.
+    The same as openat2(2) with RESOLVE_IN_ROOT, done step by step from descriptor to descriptor, so that a process
+    which changes links meanwhile cannot lead it out. `may_search` is asked about every directory passed. The caller
+    closes the descriptor. Raises OSError: ENOENT, ENOTDIR, ELOOP, EACCES as the kernel would.
     """
     trail = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
@@ -29,10 +29,10 @@ def open_in_root(root: str, path: str, *, may_search: MaySearch | None = None) -
 
 
 def read_in_root(root: str, path: str, *, most_bytes: int) -> bytes:
-    """The first `most_bytes` of a regular file on a disk or in memory.
+    """Return the first `most_bytes` of a regular file on a disk or in memory.
 
-    Anything else raises OSError: a fifo, or a link to /proc/kmsg, would hold us for ever. A file of a FUSE is read only
-    where the root itself is on one, which was not the container's choice.
+    Raises OSError for everything else: a fifo, or a link to /proc/kmsg, would block forever. A file on FUSE is read
+    only if the root itself is on FUSE, which was not the container's choice.
     """
     found_fd = open_in_root(root, path)
     try:
@@ -50,7 +50,7 @@ def _is_on_fuse(root: str) -> bool:
 
 
 def _walk(trail: list[int], path: str, may_search: MaySearch | None) -> None:
-    """Goes along `path` from the end of `trail`, which holds a descriptor of every directory back to the root."""
+    """Follow `path` from the end of `trail`, which holds a descriptor of every directory back to the root."""
     todo = path.split("/")[::-1]
     links = 0
     while todo:

@@ -1,14 +1,14 @@
-"""Many lower directories in one mount option: mount(2) takes a page of options, and 127 paths are more than that."""
+"""Many lower directories in one mount option: mount(2) takes one page of options, too little for 127 paths."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-MOST_OPTION_BYTES = 3000  # of a page of 4096, so that upperdir, workdir and flags find room
+MOST_OPTION_BYTES = 3000  # of a page of 4096 bytes, so that upperdir, workdir and flags fit
 
 
 def escape_layer(path: str) -> str:
-    """A path inside overlay's mount options, where colon, comma and backslash have a meaning."""
+    """Escape a path for overlay's mount options, where colon, comma and backslash have a meaning."""
     for special in ("\\", ":", ","):
         path = path.replace(special, "\\" + special)
     return path
@@ -16,9 +16,10 @@ def escape_layer(path: str) -> str:
 
 @contextmanager
 def lowerdir(layers: Sequence[str]) -> Iterator[str]:
-    """The value of overlay's option `lowerdir`, topmost first, good for a mount inside the block.
+    """Yield the value of overlay's option `lowerdir`, topmost layer first, valid for a mount inside the block.
 
-    Paths where they fit, for mountinfo shows them; else descriptors, which the kernel follows to the same directories.
+    It has paths if they fit, since mountinfo shows them; otherwise descriptors, which the kernel resolves to the same
+    directories.
     """
     text = ":".join(map(escape_layer, layers))
     if len(os.fsencode(text)) <= MOST_OPTION_BYTES:

@@ -1,4 +1,4 @@
-"""What of this machine a privileged container gets and others must not see, looked up when a container is made."""
+"""What a privileged container gets of this machine and others must not see, looked up when a container is made."""
 
 import glob
 import os
@@ -9,17 +9,17 @@ from contextlib import suppress
 from supervisor.model.rights import NAMES
 from supervisor.runtime.oci.privileges import Device
 
-# File systems of their own in every container, and nodes that a runtime makes itself.
+# File systems that every container has of its own, and nodes that a runtime makes itself.
 OWN = frozenset({"pts", "shm", "fd", "mqueue", "console", "ptmx", "null", "zero", "full", "tty", "random", "urandom"})
 
-# docker's, for a network of a container's own: every user in it may send an echo, and serve on every port.
+# docker's, for a container with its own network: every user in it may send an echo, and serve on every port.
 PING_GROUPS = "net.ipv4.ping_group_range"
 NETWORK = (("net.ipv4.ip_unprivileged_port_start", "0"), (PING_GROUPS, "0 2147483647"))
-EVERY_ID = ["0", "0", "4294967295"]  # user_namespaces(7), of the first one
+EVERY_ID = ["0", "0", "4294967295"]  # user_namespaces(7): of the initial one
 
 
 def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
-    """Those that this process can hand on: its bounding set, proc(5)."""
+    """Return the capabilities that this process can pass on: its bounding set, proc(5)."""
     with open(status, encoding="ascii", errors="replace") as file:
         words = dict(line.split(":", 1) for line in file if ":" in line)
     held = int(words["CapBnd"], 16)
@@ -27,8 +27,8 @@ def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
 
 
 def sysctls(directory: str = "/proc/sys", groups: str = "/proc/self/gid_map") -> tuple[tuple[str, str], ...]:
-    """Return those of NETWORK that this kernel has, by the names that a configuration has for them. A user namespace
-    without all groups cannot name them: the kernel refuses the range there."""
+    """Return those of NETWORK that this kernel has, by their configuration names. In a user namespace that lacks some
+    groups the kernel refuses the range, so there are none."""
     found = [(name, value) for name, value in NETWORK if os.path.exists(f"{directory}/{name.replace('.', '/')}")]
     has_all_groups = _has_all_groups(groups)
     return tuple(each for each in found if has_all_groups or each[0] != PING_GROUPS)
@@ -38,12 +38,12 @@ def _has_all_groups(path: str) -> bool:
     try:
         with open(path, encoding="ascii") as file:
             return file.read().split() == EVERY_ID
-    except FileNotFoundError:  # no CONFIG_USER_NS: there is one user namespace, and it has them all
+    except FileNotFoundError:  # no CONFIG_USER_NS: the only user namespace has all groups
         return True
 
 
 def has_apparmor(enabled: str = "/sys/module/apparmor/parameters/enabled") -> bool:
-    """Return whether the kernel has it, and it is switched on."""
+    """Return whether the kernel has AppArmor, and it is enabled."""
     try:
         with open(enabled, encoding="ascii") as file:
             return file.read(1) == "Y"
@@ -52,23 +52,24 @@ def has_apparmor(enabled: str = "/sys/module/apparmor/parameters/enabled") -> bo
 
 
 def has_selinux(directory: str = "/sys/fs/selinux") -> bool:
-    """Return whether the kernel has it and its file system is mounted, which is how runtimes look."""
+    """Return whether the kernel has SELinux and its file system is mounted, which is what runtimes check."""
     return os.path.exists(f"{directory}/enforce")
 
 
 def throttles(cpus: str = "/sys/devices/system/cpu") -> tuple[str, ...]:
-    """Directories that count how often each processor was too hot: a clock that containers have in common."""
+    """Return the directories that count how often each processor was too hot: containers could use them as a common
+    clock."""
     return tuple(sorted(glob.glob(f"{glob.escape(cpus)}/cpu[0-9]*/thermal_throttle")))
 
 
 def devices(directory: str = "/dev") -> tuple[Device, ...]:
-    """All nodes below `directory`, by path; links and what every container has of its own are left out."""
+    """Return all nodes below `directory`, by path, without links and without what every container has of its own."""
     return tuple(sorted(_devices(directory, OWN), key=lambda device: device.path))
 
 
 def _devices(directory: str, left_out: frozenset[str] = frozenset()) -> Iterator[Device]:
     entries: list[os.DirEntry[str]] = []
-    with suppress(OSError):  # gone meanwhile
+    with suppress(OSError):  # removed meanwhile
         entries = [entry for entry in os.scandir(directory) if entry.name not in left_out]
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):

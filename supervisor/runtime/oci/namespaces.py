@@ -1,4 +1,4 @@
-"""The namespaces that members of a pod share, held by descriptors: a path through a pid could become another's.
+"""The namespaces that members of a pod share, held by descriptors, since a path through a pid could become another's.
 
 namespaces(7), proc_pid_ns(5).
 """
@@ -9,11 +9,12 @@ from supervisor.model.errors import WrongState
 from supervisor.model.values import Process, Spec
 from supervisor.monitor import epoll
 
-FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # the OCI configuration's word → the kernel's
+FILES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}  # the OCI configuration's name: the kernel's
 
 
 def joined(spec: Spec) -> tuple[str, ...]:
-    """What the container takes from its pod's pause container, in the OCI configuration's words; none without a pod."""
+    """Return what the container joins of its pod's pause container, in the OCI configuration's names; none without a
+    pod."""
     if not spec.sandbox:
         return ()
     network = () if spec.network == "host" else ("network",)
@@ -21,15 +22,16 @@ def joined(spec: Spec) -> tuple[str, ...]:
 
 
 def links(directory: str, kinds: tuple[str, ...]) -> dict[str, str]:
-    """Where the container's shim will link each namespace, and its configuration names it."""
+    """Return the paths at which the container's shim will link each namespace, and which its configuration names."""
     return {kind: f"{directory}/ns-{FILES[kind]}" for kind in kinds}
 
 
 def open_all(process: Process, pidfd: int, kinds: tuple[str, ...]) -> list[int]:
-    """A descriptor for each; the caller closes them. `pidfd` is of `process`. WrongState when that has ended.
+    """Return a descriptor for each namespace; the caller closes them. `pidfd` is of `process`. Raises WrongState when
+    the process has ended.
 
-    The pid can become another's only after the process has ended and been reaped, so if it lives after the last look,
-    all that was opened is its own.
+    The pid can become another's only after the process has ended and been reaped. So if the process is alive after the
+    last open, all descriptors are its own.
     """
     found: list[int] = []
     try:

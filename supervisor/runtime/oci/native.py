@@ -1,6 +1,6 @@
-"""Shim v1: an OCI runtime under exitd-shim, behind the seam of `supervisor/runtime/sandbox.py`.
+"""Shim v1: an OCI runtime under exitd-shim, implementing `supervisor/runtime/sandbox.py`.
 
-The shim runs create and delete; start, kill, pause and the clearing away of what a dead shim left are done here.
+The shim runs create and delete. This module runs start, kill and pause, and removes what a dead shim left.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from supervisor.system import room
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
-BUSY_CGROUP_SECONDS = 60  # after its end a container is not called clean while its cgroup is busy
-LOST_SECONDS = 5.0  # for the end of an init whose state directory was lost
+BUSY_CGROUP_SECONDS = 60  # after its end, a container does not count as clean while its cgroup is busy for so long
+LOST_SECONDS = 5.0  # how long an init whose state directory was lost may take to end
 
 log = structlog.get_logger(__name__)
 
 
 class NativeContainers:
-    """ContainerManager for runc, crun and their like. One per daemon; belongs to its event loop."""
+    """The ContainerManager for runc, crun and similar runtimes. One per daemon; belongs to its event loop."""
 
     def __init__(self, place: Place, watching: Watching, owner: Owner) -> None:
         self._place = place
@@ -49,15 +49,15 @@ class NativeContainers:
         self._watching.listen(listener)
 
     async def discard(self, container_id: str) -> None:
-        """The container's files. Repeatable. A preparation that is under way comes to its end first. ShimFailed,
+        """Delete the container's files, after a preparation in progress has ended. Repeatable. Raises ShimFailed,
         TimedOut, Busy."""
         preparing = self._preparing.pop(container_id, None)
         if preparing is not None:
             await asyncio.wait([preparing])
-            preparing.exception()  # looked at: nobody else will
+            preparing.exception()  # its error is retrieved here, since no other code waits for it
         what = f"removing the files of {container_id[:12]}"
         await self._place.clearing.run(what, lambda: bundle.remove(container_id, self._place.root), container_id)
-        await self._clear_cgroup(bundle.pod_cgroup(container_id))  # nothing, unless it was a pod
+        await self._clear_cgroup(bundle.pod_cgroup(container_id))  # does nothing unless it was a pod
 
     # -- a run begins
 
@@ -69,15 +69,15 @@ class NativeContainers:
         self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
 
     async def prepared(self, container: Container) -> bundle.Bundle:
-        """In a thread: mounts, files and names of users may take the time of a slow disk."""
+        """Prepare the bundle in a thread: mounts, files and user names may wait for a slow disk."""
         if container.id not in self._preparing:
             self.begin_preparing(container)
         return await self._preparing.pop(container.id)
 
     async def create_container(self, container: Container) -> Made:
         own = await self.prepared(container)
-        if container.spec.security.seccomp not in ("", UNCONFINED):  # a bundle's own is not exitd's to promise
-            rt = runplan.runtime_of(container, self._place, own.cgroups_path)  # its cgroup is not known yet elsewhere
+        if container.spec.security.seccomp not in ("", UNCONFINED):  # a bundle's own profile is not promised by exitd
+            rt = runplan.runtime_of(container, self._place, own.cgroups_path)  # the watch does not know its cgroup yet
             await self._unfiltered.refuse(rt.path)
         self._watching.cgroups[container.id] = own.cgroups_path
         self._watching.executes[container.id] = own.executes
@@ -113,31 +113,32 @@ class NativeContainers:
         raise failure
 
     async def _marked(self, container: Container, cgroup: str, created: launch.Created) -> str:
-        """The program that waits for its start. Its cgroups carry exitd's mark as of now. OSError, and repeatable:
-        there is no room to look."""
+        """Return the program that waits for its start, and mark the container's cgroups as exitd's. Raises OSError for
+        lack of descriptors; may be repeated then."""
         self._mark(container, cgroup)
         return procfs.program(Process(created.pid, created.started))
 
     def _mark(self, container: Container, cgroup: str) -> None:
-        """The cgroups that exitd had made for the container, its pod's included. A bundle's own may be others' too."""
+        """Mark the cgroups that exitd made for the container, its pod's included. A bundle's own may be shared with
+        others."""
         for path in (cgroup, bundle.pod_cgroup(container.id) if container.spec.pod else ""):
             if path and bundle.is_ours(path):
                 self._owner.mark(cgroups.existing(path))
 
     def _name_shim_cgroup(self, container: Container) -> None:
-        """Of every shim of this container from now on: the first, its execs', and those that replace them."""
+        """Note the cgroup for every later shim of this container: the first, those of execs, and replacements."""
         if container.spec.shim_cgroup:
             self._watching.shim_cgroups[container.id] = container.spec.shim_cgroup
 
     def _sandbox_has_ended(self, container: Container) -> bool:
-        """Whatever its runtime says then, it is because there was nothing to join."""
+        """Return whether its pod's sandbox has ended: this explains any error of its runtime."""
         watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
         return watch is None or watch.init_fd < 0 or epoll.read_ready(watch.init_fd)
 
     @contextlib.contextmanager
     def _joins(self, container: Container) -> Iterator[list[int]]:
-        """Descriptors of the namespaces it takes from its pod, for the length of the block. WrongState when the run of
-        the pause container that it was to join is over."""
+        """Yield descriptors of the namespaces that it joins, valid for the length of the block. Raises WrongState when
+        the run of the pause container that it was to join has ended."""
         kinds = namespaces.joined(container.spec)
         if not kinds:
             yield []
@@ -153,7 +154,8 @@ class NativeContainers:
                 os.close(fd)
 
     def _refuse_a_taken_name(self, container: Container) -> None:
-        """In a root that others use too: the delete that follows a failed create would end the container of another."""
+        """Raise WrongState for a name in use in a shared runtime root: the delete after a failed create would end that
+        container."""
         path = f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
         if container.spec.runtime_root and _is_there(path):
             raise WrongState(
@@ -171,13 +173,13 @@ class NativeContainers:
     # -- a run goes on
 
     async def start_process(self, container: Container) -> None:
-        # Without a log file: on a full state directory the runtime would not begin, for want of room for it.
+        # Without a log file: on a full state directory the runtime would not begin, for lack of space for it.
         command_line = self._runtime(container).start(runplan.runtime_id(container))
         watch = self._watching.get(RunKey(container.id, container.run))
         with _eye_on(watch):
             result = await runtime.run(command_line, timeout_seconds=self._place.runtime_seconds)
         words = runtime.last_error(result.stderr)
-        # An init that ends at once may be deleted, its fifo and all, before the runtime has done with its start.
+        # The runtime may find an init that ends at once deleted, with its fifo, before its start command is done.
         beginning = await watch.beginning(patient=result.returncode == 0) if watch is not None else Beginning.LATE
         if watch is not None and beginning is Beginning.NEVER:
             found = watch.record()
@@ -209,7 +211,7 @@ class NativeContainers:
                 report = Report(Unknown(ROW_DAMAGED), Source.NONE, container.init, time.time_ns(), at_is_found=True)
                 return self._watching.report(RunKey(container.id, container.run), report)
             raise WrongState(f"{container.id} has no process", id=container.id)
-        with contextlib.suppress(ProcessLookupError):  # before the others: their ends may be what init waits for
+        with contextlib.suppress(ProcessLookupError):  # signalled before the others, whose ends init may be waiting for
             signal.pidfd_send_signal(watch.init_fd, signal_number)
         if everyone:
             first = container.init.pid if container.init is not None else 0
@@ -226,13 +228,13 @@ class NativeContainers:
         await self._simple(container, self._runtime(container).resume(runplan.runtime_id(container)), "resume")
 
     async def is_paused(self, container: Container) -> bool:
-        """A frozen cgroup says so. One that is not may be a runtime's that has its own way of pausing."""
+        """Return whether its cgroup is frozen. If it is not, ask the runtime, which may have another way of pausing."""
         if cgroups.is_frozen(self._cgroup(container)):
             return True
         return container.phase is Phase.PAUSED and await self.state_process(container) == "paused"
 
     async def update_container(self, container: Container, resources: str) -> None:
-        """`resources`: JSON of runtime-spec's linux.resources."""
+        """Change its limits. `resources`: JSON of runtime-spec's linux.resources."""
         path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
         await asyncio.to_thread(_write, path, resources)
         await self._simple(container, self._runtime(container).update(runplan.runtime_id(container), path), "update")
@@ -244,7 +246,8 @@ class NativeContainers:
             raise RuntimeFailed(f"{container.spec.runtime} {verb} {container.id}: {words}")
 
     def has_begun(self, container: Container) -> bool:
-        """A start that was killed may leave its runtime saying `created` for ever, of a program that runs."""
+        """The runtime's state is no proof: after a start that was killed it may stay `created` while the program
+        runs."""
         now = procfs.program(container.init) if container.init is not None else ""
         return bool(now and container.waits_in) and now != container.waits_in
 
@@ -292,12 +295,13 @@ class NativeContainers:
         return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
 
     def _unnamed(self, container: Container) -> Found:
-        """Of a damaged container: nothing that may be it is ended because of that."""
+        """Classify a damaged container's run without an init. Nothing that may belong to it is ended."""
         lives = container.init is not None and not procfs.is_gone(container.init)
         return Found.UNWATCHED if lives or cgroups.pids(self._cgroup(container)) else Found.NOTHING
 
     async def _is_lost(self, container: Container) -> bool:
-        """The run's directory is gone, and its keeper does not know the run. ShimFailed while that cannot be said."""
+        """Return whether the run's directory is gone and its keeper does not know the run. Raises ShimFailed when that
+        cannot be said."""
         key = RunKey(container.id, container.run)
         path = rundir.path_of(self._place.state, container.id, container.run)
         if _is_there(path):
@@ -311,13 +315,13 @@ class NativeContainers:
         return not await self._watching.keeper_knows(key)
 
     async def _end_lost(self, container: Container) -> None:
-        """Nobody else ever would. ShimFailed when it does not end."""
+        """End what runs of a lost run, since no other process would. Raises ShimFailed when it does not end."""
         log.warning("state directory lost, ending the container", container=container.id, run=container.run)
         await self._end_unwatched(container)
 
     async def _end_unwatched(self, container: Container) -> None:
-        """Init and whoever is with it, then its shim: that one's `runtime delete` would make the run's directory anew.
-        ShimFailed when it does not end."""
+        """End init and all other processes in the cgroup, then the shim, whose `runtime delete` would recreate the
+        run's directory. Raises ShimFailed when init does not end."""
         first = () if container.init is None else (container.init.pid,)
         shims = await asyncio.to_thread(_shims_of, {*cgroups.pids(self._cgroup(container)), *first})
         try:
@@ -348,8 +352,8 @@ class NativeContainers:
         return self._watching.cgroup_of(container, self._place.root)
 
     async def end_rest(self, container: Container) -> int:
-        """The shim has done it, if it saw init's end and nobody had shared the cgroup. What its plan does not name is
-        left alone, and what is still shared."""
+        """The shim has done this already, if it saw init's end and the cgroup was never shared. Cgroups that its plan
+        does not name, and those still shared, are left alone."""
         if not container.spec.pid and not container.spec.bundle:  # its pid namespace is its own
             return 0
         path = rundir.path_of(self._place.state, container.id, container.run)
@@ -366,8 +370,8 @@ class NativeContainers:
         await self._watching.settle(key, rundir.path_of(self._place.state, container.id, container.run))
 
     async def delete_process(self, container: Container) -> None:
-        """The shim first: a late `runtime delete` of this run would kill the next one. The rest under the run's lock:
-        a shim that a stopped keeper starts only now must not find a run to begin."""
+        """End the shim first: a late `runtime delete` of this run would kill the next one. The rest happens under the
+        run's lock, so that a shim which a stopped keeper starts only now finds no run to begin."""
         key = RunKey(container.id, container.run)
         path = rundir.path_of(self._place.state, container.id, container.run)
         await self._watching.learn(container, self._place)
@@ -380,7 +384,7 @@ class NativeContainers:
             ):
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
-            if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # its own, as a rule
+            if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # usually not shared
                 is_gone = await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
                 if not is_gone and _has_just_ended(container) and not rest.sharers(path):
                     raise TimedOut(f"the cgroup of {container.spec.name} is still busy", id=container.id)
@@ -388,8 +392,8 @@ class NativeContainers:
             rundir.remove(path)
 
     async def _delete_by_runtime(self, container: Container) -> None:
-        """Whatever it returns, what counts is looked at afterwards: cgroups and the run directory go in any case. Busy:
-        there was no room for it, and all is as it was."""
+        """Run the runtime's delete. Its result is only logged, for cgroups and run directory are removed in any case.
+        Raises Busy when there was no room for it; nothing has changed then."""
         try:
             argv = self._runtime(container).delete(runplan.runtime_id(container))
             result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
@@ -401,7 +405,7 @@ class NativeContainers:
             log.warning("runtime delete failed", container=container.id, why=str(error))
 
     async def _clear_cgroup(self, path: str) -> None:
-        """Whoever is left in a cgroup of ours is killed. One that a bundle names may be shared: it stays."""
+        """Kill all processes left in one of exitd's own cgroups. One that a bundle names may be shared, and stays."""
         if bundle.is_ours(path) and _cgroup_exists(path):
             await asyncio.to_thread(_remove_cgroup, path)
 
@@ -410,32 +414,33 @@ class NativeContainers:
         self._watching.forget(container.id)
 
     def monitored_by(self, key: RunKey) -> str:
-        """Whose child init is: shim | keeper | other; empty when there is no init."""
+        """Return which process is init's parent: shim | keeper | other; empty if there is no init."""
         return self._watching.shims.parent_of_init(self._watching.get(key))
 
     def shim_of(self, key: RunKey) -> Process | None:
-        """The run's shim, or the replacement that came after it; None when neither lives."""
+        """Return the run's shim or its replacement; None if neither is alive."""
         watch = self._watching.get(key)
         return watch.shim if watch is not None and watch.shim_fd >= 0 else None
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
-        """Set when the run's output is complete in its log: its shim has left."""
+        """Return the event that is set when the run's output is complete in its log and its shim has left."""
         return self._watching.shim_gone(key)
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
         return self._watching.kill_stopped_shim(key)
 
     def look_at_all(self) -> None:
-        """For the reconcile loop: an end that nothing woke us for is found here."""
+        """Called by the reconcile loop: finds an end that no event reported."""
         self._watching.look_at_all()
 
     async def look_at_memory(self) -> None:
-        """Likewise: memory kills."""
+        """Called by the reconcile loop: finds memory kills that no event reported."""
         await self._watching.look_at_memory()
 
     async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
-        """A run directory that belongs to no run of ours: its shim, itself, and what runs in its cgroup if that is a
-        stranger's (the cgroup of a container that we know may be in use by its next run) and not another exitd's."""
+        """Remove a run directory of an unknown run, and its shim. If its container is unknown, too (`stranger`), end
+        what runs in its cgroup, unless that is marked by another exitd. The cgroup of a known container may be in use
+        by its next run."""
         key, path = RunKey(container_id, run), rundir.path_of(self._place.state, container_id, run)
         await self._watching.shims.leave(self._watching.get(key))
         async with self._watching.shims.locked(path):
@@ -448,8 +453,8 @@ class NativeContainers:
             rundir.remove(path)
 
     async def sweep_cgroups(self, known: Collection[str]) -> None:
-        """End what runs in cgroups with this exitd's mark that belong to no container it knows, nor to a run directory
-        that may still be adopted or removed. What was adopted has the cgroup that its bundle names."""
+        """End what runs in cgroups with this exitd's mark that belong to no container it knows, and to no run directory
+        that may still be adopted or removed. Adopted containers have the cgroup that their bundle names."""
         for path in await asyncio.to_thread(bundle.all_cgroups):
             id = bundle.id_of(path)
             if id in known or self._is_used(path, known) or _is_there(f"{self._place.state}/c/{id}"):
@@ -467,13 +472,13 @@ class NativeContainers:
         return any(cgroups.inside_or_nowhere(each) == wanted for each in named)
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
-        """Likewise: what the keeper keeps for nobody."""
+        """Called by the reconcile loop: acknowledge to the keeper the runs that are no longer needed."""
         return await self._watching.acknowledge_strangers(needed)
 
 
 @contextlib.contextmanager
 def _eye_on(watch: Watch | None) -> Iterator[None]:
-    """For the length of the block exitd itself looks whether init executes its program, if it has no shim to do so."""
+    """While the block runs, let exitd itself watch whether init executes its program, if there is no shim to do so."""
     if watch is None or not watch.has_no_shim():
         yield
         return
@@ -485,8 +490,8 @@ def _eye_on(watch: Watch | None) -> Iterator[None]:
 
 
 def _shims_of(pids: Collection[int]) -> list[int]:
-    """Pidfds of the shims that are parents of these processes; the caller closes them. ShimFailed: that cannot be
-    said now."""
+    """Return pidfds of the shims that are parents of these processes; the caller closes them. Raises ShimFailed when
+    that cannot be said now."""
     found: list[int] = []
     with undone_on_failure(lambda: _close(found)):
         try:
@@ -506,7 +511,7 @@ def _close(descriptors: list[int]) -> None:
 
 
 def _parent_of(pid: int) -> int:
-    """0: it has gone."""
+    """Return 0 if the process has ended."""
     try:
         return native.process_stat(pid)[1]
     except ProcessLookupError:
@@ -514,7 +519,7 @@ def _parent_of(pid: int) -> int:
 
 
 def _has_just_ended(container: Container) -> bool:
-    """Return whether a process in its cgroup may be one of its own that is about to end. Later it is another's."""
+    """Return whether a process in its cgroup may be its own, about to end. Later it must be another's."""
     return container.exit is not None and time.time_ns() - container.exit.at_ns < BUSY_CGROUP_SECONDS * 10**9
 
 
@@ -534,7 +539,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _is_there(path: str) -> bool:
-    """In the state directory, which is in memory."""
+    """Look in the state directory, which is in memory and does not block."""
     return os.path.isdir(path)
 
 
@@ -550,7 +555,7 @@ def _remove_cgroup(path: str) -> None:
 
 
 def _kill_one(pid: int, signal_number: int, cgroup: str) -> None:
-    """The pid is from the cgroup's list; what its pidfd names is signalled only if it is on the list still."""
+    """The pid is from the cgroup's list; the process of its pidfd is signalled only if the list still has it."""
     fd = epoll.open_pid(pid)
     if fd is None:
         return

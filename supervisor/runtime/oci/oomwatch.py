@@ -1,10 +1,10 @@
-"""Memory kills in containers that live on, told while they live.
+"""Memory kills in running containers, reported while they run.
 
-What counts is `oom_kill` of the container's own cgroup. The kernel only wakes us: v1 by an eventfd on
-memory.oom_control, before it kills; v2 by inotify on memory.events, after it has counted and before the victim gets
-its signal. Neither says who was killed. So a count is told once init has outlived it by PATIENCE_SECONDS and is not
-dying: then init was not the victim. If it was, its end tells, and nothing is told here. A wake-up that was lost (a
-queue that overflowed, v1's own habit of telling one of several) is made good by `look_at_all`.
+The value is `oom_kill` of the container's own cgroup; the kernel only wakes exitd. v1: an eventfd on
+memory.oom_control, before the kill. v2: inotify on memory.events, after counting and before the victim gets its signal.
+Neither says which process was killed. So a count is reported once init has outlived it by PATIENCE_SECONDS and is not
+dying: then init was not the victim. If it was, its exit reports the kill, and nothing is reported here. A lost wake-up
+(a queue that overflowed; v1 also reports only one of several) is made good by `look_at_all`.
 
 Source: docs.kernel.org, admin-guide/cgroup-v1/memory (section 10) and admin-guide/cgroup-v2 (memory.events);
 mm/oom_kill.c, __oom_kill_process.
@@ -25,7 +25,7 @@ from supervisor.runtime.oci import cgroups
 from supervisor.system import inotify
 
 PATIENCE_SECONDS = 0.5
-SLICE = 200  # cgroups looked at in one turn of the loop
+SLICE = 200  # cgroups read in one turn of the loop
 
 log = structlog.get_logger(__name__)
 
@@ -36,15 +36,15 @@ class _Run:
     cgroup: str
     event_fd: int = -1  # v1
     watch: inotify.InotifyWatch | None = None  # v2
-    noted: int = 0  # kills that somebody else has counted: no cgroup of this host's counts those in a virtual machine
-    seen: int = 0  # the count when it last had grown
-    seen_at: float = 0.0  # loop time of that
+    noted: int = 0  # kills counted elsewhere: no cgroup of this host counts those inside a virtual machine
+    seen: int = 0  # the count when it last grew
+    seen_at: float = 0.0  # loop time of that growth
     told: int = 0
     timer: asyncio.TimerHandle | None = None
 
 
 class OomWatch:
-    """One per daemon, for all containers: a descriptor each with v1, one inotify instance for all with v2."""
+    """One per daemon, for all containers: with v1 a descriptor each, with v2 one inotify instance for all."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class OomWatch:
         root: str = cgroups.ROOT,
         touching: bool = True,
     ) -> None:
-        """`lives`: the run's init is neither dead nor dying. `tell` gets the count of the run so far; a count that was
-        told before may come again. Not `touching`: nothing may be written in a cgroup, and v1's, which would have to
-        be, are left to `look_at_all`."""
+        """`lives` says whether the run's init is neither dead nor dying. `tell` gets the run's count so far; the same
+        count may be reported again. Not `touching`: nothing may be written in a cgroup, so that v1's cgroups are left
+        to `look_at_all`."""
         self._monitor = watcher
         self._changes = changes
         self._lives = lives
@@ -71,8 +71,8 @@ class OomWatch:
         return len(self._runs)
 
     def begin(self, key: RunKey, cgroup: str, noted: int = 0) -> None:
-        """From now until `end`. A cgroup that cannot be watched is left to `look_at_all`. `noted`: what `note` has
-        counted of this run under a daemon before this one."""
+        """Watch a run until `end`. A cgroup that cannot be watched is left to `look_at_all`. `noted`: the kills of this
+        run that `note` has counted under an earlier daemon."""
         self.end(key)
         run = self._runs[key] = _Run(key, cgroup, noted=noted)
         try:
@@ -96,25 +96,25 @@ class OomWatch:
             self._monitor.watch(run.event_fd, select.EPOLLIN, lambda _: self._drain(run))
 
     def note(self, key: RunKey) -> None:
-        """Counts a kill that the run's cgroup on this host does not count. It is reported like the others."""
+        """Count a kill that the run's cgroup on this host does not count. It is reported like the others."""
         run = self._runs.get(key)
         if run is not None:
             run.noted += 1
             self._look(run)
 
     def wake(self, key: RunKey) -> None:
-        """Looks at the run's cgroup: somebody reports a kill there."""
+        """Read the run's cgroup, since a kill was reported there."""
         run = self._runs.get(key)
         if run is not None:
             self._wake(run)
 
     def seen(self, key: RunKey) -> int:
-        """The count when it was last looked at: a cgroup that goes away takes its own along."""
+        """Return the count of the last look: it is lost with the cgroup."""
         run = self._runs.get(key)
         return run.seen if run is not None else 0
 
     def end(self, key: RunKey) -> None:
-        """Repeatable. Nothing is told of the run after this."""
+        """Stop watching. Repeatable. Nothing is reported of the run after this."""
         run = self._runs.pop(key, None)
         if run is None:
             return
@@ -131,7 +131,7 @@ class OomWatch:
             self.end(key)
 
     async def look_at_all(self) -> None:
-        """For the reconcile loop. What was told, and perhaps could not be stored, is told again."""
+        """Called by the reconcile loop. What was reported, but perhaps could not be stored, is reported again."""
         for number, run in enumerate(list(self._runs.values()), start=1):
             run.told = 0
             self._look(run)
@@ -141,14 +141,14 @@ class OomWatch:
                 await asyncio.sleep(0)
 
     def _drain(self, run: _Run) -> None:
-        """The kernel also signals it when the cgroup goes away."""
+        """The kernel also signals the descriptor when the cgroup is removed."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(run.event_fd)
         self._wake(run)
 
     def _wake(self, run: _Run) -> None:
-        """Now, and once more later: v1 tells before it counts. A container whose children are killed all the time costs
-        no more than a look each PATIENCE_SECONDS."""
+        """Look now, and once more later: v1 signals before it counts. A container whose children are killed all the
+        time costs at most one look each PATIENCE_SECONDS."""
         if run.timer is None:
             self._look(run)
             self._later(run, PATIENCE_SECONDS)
@@ -168,7 +168,7 @@ class OomWatch:
             run.timer = asyncio.get_running_loop().call_later(seconds, self._due, run)
 
     def _due(self, run: _Run) -> None:
-        """Init has outlived what was seen, or has not: a kill is counted before its victim hears of it."""
+        """Report if init has outlived the count: a kill is counted before its victim gets the signal."""
         run.timer = None
         if run.seen > run.told:
             left = run.seen_at + PATIENCE_SECONDS - asyncio.get_running_loop().time()

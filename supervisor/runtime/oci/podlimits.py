@@ -5,8 +5,8 @@ from supervisor.runtime.oci import bundle, cgroups
 
 
 def set_limits(container: Container) -> None:
-    """Set the limits of a pause container's pod before that container is made: nothing in the pod is ever without them.
-    Raises ShimFailed."""
+    """Set the limits of a pause container's pod before that container is made, so that nothing in the pod ever runs
+    without them. Raises ShimFailed."""
     pod, cgroup = container.spec.pod, bundle.pod_cgroup(container.id)
     if pod is not None and pod.memory_bytes:
         cgroups.limit_memory(cgroup, pod.memory_bytes)

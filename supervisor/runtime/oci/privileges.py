@@ -1,4 +1,4 @@
-"""What a container may do, as config.json says it: capabilities, limits, devices, what it sees of the machine. Pure."""
+"""What a container may do, in config.json's form: capabilities, limits, devices, visible parts of the machine. Pure."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.rights import DEFAULT_PIDS, NOT_ROOT, Rights, capabilities
 from supervisor.runtime.oci.users import Ids
 
-# docker's, of 2025; those of the machine's processors are added to them.
+# docker's, of 2025; those of the machine's processors are added.
 MASKED_PATHS = (
     "/proc/acpi",
     "/proc/asound",
@@ -22,7 +22,7 @@ MASKED_PATHS = (
     "/sys/firmware",
 )
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
-SOFT_FILES = 1024  # what select(2) can count; programs that want more raise it to the hard limit themselves
+SOFT_FILES = 1024  # the number that select(2) can handle; programs that need more raise it to the hard limit themselves
 MOST_FILES = 524288
 
 
@@ -40,7 +40,7 @@ class Device:
 
 
 def capability_sets(rights: Rights, user: Ids, available: tuple[str, ...]) -> dict[str, list[str]]:
-    """Nobody but root holds any at the start, as if execve(2) had made the process."""
+    """Only root holds capabilities at the start, as if execve(2) had made the process."""
     bounding = list(capabilities(rights, available))
     held = bounding if user.uid == 0 else []
     return {"bounding": bounding, "effective": list(held), "permitted": list(held)}
@@ -54,7 +54,7 @@ def rlimits(rights: Rights, hard_files: int) -> list[dict[str, object]]:
 
 
 def with_rlimits(given: list[dict[str, object]], rights: Rights) -> list[dict[str, object]]:
-    """A bundle's own, but for those that were asked for."""
+    """Return a bundle's own limits, overridden by those that were asked for."""
     return list({**{str(each.get("type")): each for each in given}, **_asked(rights)}.values())
 
 
@@ -64,7 +64,8 @@ def _asked(rights: Rights) -> dict[str, dict[str, object]]:
 
 
 def pids(rights: Rights, *, counted: bool) -> dict[str, object]:
-    """The part of `resources`; `counted`: the kernel can. Where it cannot, the default is no limit. BadRequest."""
+    """Return the part of `resources`. `counted`: the kernel can count processes; if it cannot, the default is no limit.
+    Raises BadRequest."""
     if not rights.pids_limit:
         return {}
     if not counted:
@@ -75,7 +76,7 @@ def pids(rights: Rights, *, counted: bool) -> dict[str, object]:
 
 
 def device_rules(rights: Rights) -> list[dict[str, object]]:
-    """What of the machine's devices it may use; a runtime adds those that every container has."""
+    """Return which of the machine's devices it may use; a runtime adds those that every container has."""
     return [{"allow": rights.privileged, "access": "rwm"}]
 
 
@@ -95,13 +96,13 @@ def device_nodes(devices: tuple[Device, ...]) -> list[dict[str, object]]:
 
 
 def user_of(rights: Rights, user: Ids) -> Ids:
-    """With the groups that were asked for. BadRequest when it must not be root, and is."""
+    """Return the user with the groups that were asked for. Raises BadRequest when it is root, and must not be."""
     if rights.not_root and user.uid == 0:
         raise BadRequest(f"its user is root, and {NOT_ROOT} forbids that: choose another, as in 1000", field=NOT_ROOT)
     return with_groups(rights, user)
 
 
 def with_groups(rights: Rights, user: Ids) -> Ids:
-    """Return the user with the groups that were asked for the container besides its own."""
+    """Return the user with the groups that were asked for in addition to its own."""
     groups = tuple(dict.fromkeys((*user.additional_gids, *rights.groups)))
     return Ids(user.uid, user.gid, groups, user.home)

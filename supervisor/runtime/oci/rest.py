@@ -1,6 +1,7 @@
-"""Whoever an init leaves behind where the kernel does not end them with it, in a pid namespace that is not its own.
+"""Ends the processes that an init leaves behind in a pid namespace that is not its own, where the kernel does not end
+them.
 
-They die before the end is reported: core/reap.c sees to that, and this where the shim died first.
+They die before the end is reported: core/reap.c does that, and this module if the shim died first.
 """
 
 import contextlib
@@ -13,26 +14,26 @@ from supervisor.monitor import epoll, procfs, rundir
 from supervisor.runtime.oci import cgroups
 
 LIMIT_MS = 500
-STRANGERS = "-"  # in the mark, where they are no container's of this exitd
+STRANGERS = "-"  # in the mark, for processes of no container of this exitd
 
 
 def mark_shared(directory: str, sharer: str = STRANGERS) -> None:
-    """Note that a container, by its id, or strangers live in the cgroup of the run in this directory: while they do,
-    nobody there dies with its init. Repeatable. Raises ShimFailed."""
+    """Note that a container, given by id, or unknown processes live in the cgroup of the run in this directory: as long
+    as they do, nothing there is killed with its init. Repeatable. Raises ShimFailed."""
     path = f"{directory}/{names.SHARED_CGROUP}"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with open(fd, "w", encoding="ascii") as file:
             file.write(f"{sharer}\n")
-    except FileNotFoundError:  # a run that is being cleaned up
+    except FileNotFoundError:  # the run is being cleaned up
         return
     except OSError as error:
         raise ShimFailed(f"{path}: {errnos.said(error)}") from error
 
 
 def sharers(directory: str) -> frozenset[str]:
-    """Who has been in the cgroup of the run in this directory besides itself, by id. An earlier version has named
-    nobody: that counts as strangers. Raises OSError when it cannot be read."""
+    """Return the ids of those that have shared the cgroup of the run in this directory. A mark of an earlier version
+    names none, which counts as STRANGERS. Raises OSError when it cannot be read."""
     try:
         with open(f"{directory}/{names.SHARED_CGROUP}", encoding="ascii", errors="replace") as file:
             return frozenset(file.read().splitlines()) or frozenset({STRANGERS})
@@ -41,8 +42,8 @@ def sharers(directory: str) -> frozenset[str]:
 
 
 def to_end(directory: str, state: str) -> tuple[str, ...]:
-    """The cgroup of the run in this directory, where its plan says that nobody may be left in it, and where no other
-    container of the state directory lives in it, nor strangers do; else nothing. Raises OSError."""
+    """Return the cgroup of the run in this directory, if its plan says that it must be emptied, and no other container
+    of the state directory nor unknown processes live in it; otherwise nothing. Raises OSError."""
     if any(sharer == STRANGERS or _may_live(state, sharer) for sharer in sharers(directory)):
         return ()
     try:
@@ -54,7 +55,7 @@ def to_end(directory: str, state: str) -> tuple[str, ...]:
 
 
 def _may_live(state: str, container: str) -> bool:
-    """Asked of the run directories: after a start of exitd not every container is watched at once."""
+    """Ask the run directories: after a start of exitd not every container is watched at once."""
     for id, run in rundir.runs(state):
         if id == container:
             init = rundir.created(rundir.path_of(state, id, run))
@@ -64,7 +65,7 @@ def _may_live(state: str, container: str) -> bool:
 
 
 def members(directories: tuple[str, ...]) -> tuple[int, ...]:
-    """Everybody in these cgroups, or below them, in ascending order."""
+    """Return all processes in these cgroups or below them, in ascending order."""
     found = set[int]()
     for top in directories:
         for path, _, _ in os.walk(top):
@@ -73,8 +74,8 @@ def members(directories: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def end(directories: tuple[str, ...]) -> tuple[int, ...]:
-    """Kill everybody in them and wait for their end, for LIMIT_MS at most; blocks. Return who is left, those included
-    who were too deep below to be reached. Raises OSError when that cannot be read."""
+    """Kill all processes in these cgroups and wait for their end, at most LIMIT_MS; blocks. Return those that are left,
+    including those too deep below to be reached. Raises OSError when that cannot be read."""
     with contextlib.suppress(TimeoutError):
         native.end_cgroup(directories, LIMIT_MS)
     return tuple(filter(_lives, members(directories)))

@@ -1,10 +1,10 @@
-"""A container's own root: an overlay over the caller's directory, everything written going to a bounded tmpfs.
+"""A container's own root: an overlay over the caller's directory. Everything written goes to a tmpfs of limited size.
 
     DIRECTORY/scratch   tmpfs, 0700: upper and work
     DIRECTORY/merged    overlay of ROOTFS and scratch/upper: the container's /
 
-Both are told apart from everything else by where they are mounted alone, so that a daemon that knows nothing but the
-directory can repair or release them.
+Both are recognised only by where they are mounted, so that a daemon that knows only the directory can repair or release
+them.
 """
 
 import errno
@@ -27,17 +27,18 @@ MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
 DEFAULT_LIMITS = Limits()
 SHM_OPTIONS = "mode=1777,size=64m"  # docker's and CRI's size
-MOST_LOOKS = 64  # at what is left: more means that somebody mounts faster than we release
+MOST_LOOKS = 64  # at what is left: more would mean that another process mounts faster than exitd unmounts
 MOST_CONFIG_BYTES = 8 << 20
-ESCAPED = re.compile(r"[ \t\n\\#]")  # what the kernel writes in octal
+ESCAPED = re.compile(r"[ \t\n\\#]")  # the kernel writes these in octal
 
 
 def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Mounts the overlay of the container's layers in `directory`, returns its path. Repeatable: what stands is kept.
+    """Mount the overlay of the container's layers in `directory` and return its path. Repeatable: existing mounts are
+    kept.
 
-    A bundle's own root is never touched, so this is for `rootfs` and images. Mounts are private: no copy wanders into
-    other mount namespaces and keeps them busy there. Raises BadRequest if the root file system is no directory,
-    OSError if the kernel refuses.
+    This is for `rootfs` and images; a bundle's own root is never touched. Mounts are private, so that no copy reaches
+    other mount namespaces and stays busy there. Raises BadRequest when the root file system is no directory, OSError
+    when the kernel refuses.
     """
     if is_shared(spec):
         return os.path.realpath(spec.layers[0])
@@ -46,7 +47,7 @@ def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
     if os.path.ismount(merged):
         if os.path.ismount(scratch):
             return merged
-        release(directory)  # its scratch is gone: what stands there is not whole
+        release(directory)  # its scratch is gone, so the mount that remains is incomplete
     for path in (directory, scratch, merged):
         os.makedirs(path, mode=0o700, exist_ok=True)
     if not os.path.ismount(scratch):
@@ -59,40 +60,39 @@ def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
 
 
 def is_shared(spec: Spec) -> bool:
-    """Whether the container's root is the image's own directory, read-only and without a mount: exitd's pause program
-    writes nothing, and every mount of the host is read several times by every start of a container.
+    """Return whether the container's root is the image's own directory, read-only and without a mount. This is for
+    exitd's pause program, which writes nothing: every mount of the host makes every start of a container slower.
 
-    Not where a runtime would make directories in it, nor where the file system is mounted noexec, which an overlay on
-    it is not.
+    False if a runtime would make directories in it, or if the file system is mounted noexec (an overlay on it is not).
     """
     plain = spec.image == "pause" and len(spec.layers) == 1 and not spec.mounts and spec.cwd in ("", "/")
     return plain and not os.statvfs(spec.layers[0]).f_flag & os.ST_NOEXEC
 
 
 def scratch_options(limits: Limits) -> str:
-    """For tmpfs(5). Written pages also count for the container's memory limit."""
+    """Return mount options for tmpfs(5). Written pages also count towards the container's memory limit."""
     return f"mode=0700,size={limits.scratch_mib}m,nr_inodes={limits.scratch_files}"
 
 
 def prepare_shm(directory: str) -> None:
-    """A tmpfs for the /dev/shm that the members of a pod share. Repeatable; `release_shm` undoes it."""
+    """Mount a tmpfs for the /dev/shm that the members of a pod share. Repeatable; `release_shm` undoes it."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     if not os.path.ismount(directory):
         _mount("shm", directory, "tmpfs", (MS_NOSUID | MS_NODEV | MS_NOEXEC, SHM_OPTIONS))
 
 
 def release_shm(directory: str) -> None:
-    """Repeatable, no error if nothing is there. Raises OSError if the kernel refuses."""
+    """Unmount it. Repeatable; no error if there is none. Raises OSError when the kernel refuses."""
     if os.path.ismount(directory):
         native.unmount(directory, MNT_DETACH | UMOUNT_NOFOLLOW)
     _remove_if_empty(directory)
 
 
 def release(directory: str) -> None:
-    """Unmounts what `prepare` mounted and removes its directories, `directory` too if nothing else is in it.
+    """Unmount what `prepare` mounted and remove its directories; `directory` too, if it is then empty.
 
-    Repeatable, no error if nothing is there. Detaches, so that nobody who still holds a file keeps it mounted by name.
-    Raises OSError if the kernel refuses or the mounts do not come to an end.
+    Repeatable; no error if nothing is there. Mounts are detached, so that a process with an open file does not keep
+    them mounted by name. Raises OSError when the kernel refuses or the mounts do not come to an end.
     """
     if not os.path.lexists(directory):
         return
@@ -117,13 +117,14 @@ def _unmount(point: str) -> None:
 
 
 def mounts_under(directory: str) -> tuple[str, ...]:
-    """Mount points strictly below `directory` in this mount namespace, in the order they were mounted."""
+    """Return the mount points strictly below `directory` in this mount namespace, in mounting order."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         return parse_mounts_under(file.read(), os.path.realpath(directory))
 
 
 def parse_mounts_under(mountinfo: str, directory: str) -> tuple[str, ...]:
-    """The same from the text of proc_pid_mountinfo(5): field 5, with space, tab, newline and backslash in octal."""
+    """As `mounts_under`, from the text of proc_pid_mountinfo(5): field 5, with space, tab, newline and backslash in
+    octal."""
     prefix = directory.rstrip("/") + "/"
     needle = max(ESCAPED.split(prefix), key=len)  # most lines need no closer look, and there may be thousands
     if needle not in mountinfo:
@@ -134,7 +135,8 @@ def parse_mounts_under(mountinfo: str, directory: str) -> tuple[str, ...]:
 
 
 def read_bundle(bundle: str) -> tuple[bytes, str]:
-    """The text of a bundle's config.json and its path, for spec.parse_bundle. Raises BadRequest if it is not there."""
+    """Return the text of a bundle's config.json and its path, for spec.parse_bundle. Raises BadRequest when it is
+    missing."""
     path = os.path.join(bundle, "config.json")
     try:
         text = regular.read(path, most_bytes=MOST_CONFIG_BYTES + 1)
@@ -154,14 +156,14 @@ def _lower(rootfs: str) -> str:
 
 
 def _places(directory: str) -> tuple[str, str]:
-    """As mountinfo names them: without links."""
+    """Return both paths as mountinfo shows them: without links."""
     real = os.path.realpath(directory)
     return os.path.join(real, "scratch"), os.path.join(real, "merged")
 
 
 def _upper(lower: str, scratch: str) -> tuple[str, str]:
-    """Overlay's upper and work directories. `upper` becomes the root directory the container sees, so it gets the mode
-    of the topmost layer."""
+    """Make overlay's upper and work directories. `upper` becomes the root directory that the container sees, so it gets
+    the mode of the topmost layer."""
     upper, work = os.path.join(scratch, "upper"), os.path.join(scratch, "work")
     os.makedirs(upper, exist_ok=True)
     os.makedirs(work, exist_ok=True)
@@ -182,7 +184,7 @@ def _unescape(field: str) -> str:
 
 
 def _remove_if_empty(path: str) -> None:
-    """rmdir, never a recursive removal: where a mount should be gone and is not, that would empty the host's root."""
+    """Never remove recursively: if a mount that should be gone is still there, that would empty the host's root."""
     with suppress(FileNotFoundError, NotADirectoryError):
         try:
             os.rmdir(path)

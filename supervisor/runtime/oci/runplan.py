@@ -1,4 +1,4 @@
-"""What the shim of a run is told to do, and what its failure means to the caller."""
+"""The plan for a run's shim, and what the shim's failure means to the caller."""
 
 import errno
 import os
@@ -14,10 +14,10 @@ from supervisor.runtime.oci import bundle, cgroups, command, runtime
 from supervisor.system.aside import Aside
 
 DRAIN_MS = 1_000
-FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine are slow readers; containerd gives a delete 10 s
-LOGGER_DRAIN_MS = 10_000  # and a program of its own, to write that down
+FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine read slowly; containerd gives a delete 10 s
+LOGGER_DRAIN_MS = 10_000  # for a logger program, which must also write the output
 CLEAR_SECONDS = 120.0  # a volume of many files takes its time
-REST_MS = 6  # the runtime's delete would take the cores from those who are being told of the exit
+REST_MS = 6  # the runtime's delete would take the processors from clients that are being notified of the exit
 
 
 def _clearing() -> Aside:
@@ -26,14 +26,14 @@ def _clearing() -> Aside:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this daemon keeps things, and how long its runtimes may take at this moment."""
+    """Where this daemon keeps things, and the present time limits of its runtimes."""
 
     root: str
     state: str
     limits: Callable[[], Limits] = Limits
-    making: Aside = field(default_factory=Aside)  # what is read and mounted before a run
-    looking: Aside = field(default_factory=Aside)  # what is read in containers that run
-    clearing: Aside = field(default_factory=_clearing)  # what is taken down after a run
+    making: Aside = field(default_factory=Aside)  # for what is read and mounted before a run
+    looking: Aside = field(default_factory=Aside)  # for what is read in running containers
+    clearing: Aside = field(default_factory=_clearing)  # for what is removed after a run
 
     @property
     def runtime_seconds(self) -> float:
@@ -45,18 +45,18 @@ class Place:
 
 
 def runtime_root(container: Container, place: Place) -> str:
-    """Where the runtime keeps what it knows of the container's current run."""
+    """Return where the runtime keeps the state of the container's current run."""
     own = f"{rundir.path_of(place.state, container.id, container.run)}/{names.RUNTIME_ROOT}"
     return container.spec.runtime_root or own
 
 
 def runtime_id(container: Container) -> str:
-    """What the runtime calls the container: in a root that others look at, by the name they know."""
+    """Return the runtime's name for the container: in a shared runtime root, the name that its other users know."""
     return container.spec.name if container.spec.runtime_root else container.id
 
 
 def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runtime:
-    """The runtime of the container's current run."""
+    """Return the runtime of the container's current run."""
     return runtime.Runtime(
         runtime.resolve(container.spec.runtime_path or container.spec.runtime),
         runtime_root(container, place),
@@ -67,7 +67,7 @@ def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runti
 
 
 def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place: Place) -> bytes:
-    """The plan of the container's current run."""
+    """Encode the plan of the container's current run."""
     path = rundir.path_of(place.state, container.id, container.run)
     files = (f"{path}/{names.PID_FILE}", runtime_id(container), f"{path}/{names.RUNTIME_LOG}")
     create = rt.create(own.path, *files, console=plan.CONSOLE if container.spec.tty else "")
@@ -93,26 +93,26 @@ def encode(container: Container, own: bundle.Bundle, rt: runtime.Runtime, place:
 
 
 def memcg(cgroups_path: str) -> str:
-    """A scope's: systemd removes it, and the counter of memory kills in it, with its last process."""
+    """Return a scope's: systemd removes it, and its counter of memory kills, with its last process."""
     is_known = cgroups.is_scope(cgroups_path) and kmsg.has_the_logs_numbers()
     return f"/{cgroups.inside(cgroups_path)}" if is_known else ""
 
 
 def drain_ms(foreign: ForeignStreams) -> int:
-    """How long a shim waits for the end of the output, once the process has ended."""
+    """Return how long a shim waits for the end of the output, once the process has ended."""
     if foreign.logger:
         return LOGGER_DRAIN_MS
     return FOREIGN_DRAIN_MS if foreign.out or foreign.err else DRAIN_MS
 
 
 def leaves_seconds(foreign: ForeignStreams) -> float:
-    """After the end of the process its shim has left by then, unless it is stuck."""
+    """Return the time after which its shim must have left once the process has ended."""
     return drain_ms(foreign) / 1000 + 1
 
 
 def with_foreign(wanted: plan.Plan, foreign: ForeignStreams) -> plan.Plan:
-    """The plan with the streams of a foreign client, who takes the place of a program of the log's: one of them gets a
-    stream. It lies in the run directory: a shim that takes over reads it again, and so has the same ones."""
+    """Return the plan with the streams of a foreign client. They replace a logger program of the log, since only one of
+    them gets a stream. The plan is in the run directory: a replacement shim reads it, and uses the same streams."""
     if foreign == ForeignStreams():
         return wanted
     wanted = replace(wanted, in_from=foreign.stdin, drain_ms=drain_ms(foreign))
@@ -124,7 +124,7 @@ def with_foreign(wanted: plan.Plan, foreign: ForeignStreams) -> plan.Plan:
 
 
 def with_log(wanted: plan.Plan, container: Container, root: str) -> plan.Plan:
-    """The plan with what becomes of the output. ShimFailed when the logger program is missing."""
+    """Return the plan with the output's log. Raises ShimFailed when the logger program is missing."""
     log, path = container.spec.log, bundle.log_path(root, container)
     wanted = replace(wanted, log_mode=log.mode.value, buffer=log.buffer_bytes or plan.BUFFER_BYTES)
     if log.max_bytes:
@@ -147,13 +147,13 @@ def _journald() -> str:
 
 
 def _journal_fields(container: Container) -> tuple[str, ...]:
-    """What the logger puts beside every line."""
+    """Return what the logger adds to every line."""
     return f"CONTAINER_ID={container.id}", f"CONTAINER_NAME={container.spec.name}"
 
 
 def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None, create_seconds: float) -> ExitdError:
-    """Why there is no init: by stage and error number, or by a look into the root; never by the runtime's words, which
-    are only quoted."""
+    """Return why there is no init: by stage and errno, or by a look into the root; the runtime's messages are only
+    quoted."""
     if status is None:
         return ShimFailed(f"exitd-shim of {container.id} died during create; try again")
     verb, words = f"{container.spec.runtime} create", runtime.last_error(status.text)
@@ -163,7 +163,7 @@ def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None
 
 
 def blame_stage(verb: str, status: launch.Failed, limit_seconds: float) -> ExitdError | None:
-    """None when the runtime itself refused: then the root tells more."""
+    """Return None if the runtime itself refused: then a look into the root says more."""
     if status.stage != "runtime":
         words = runtime.last_error(status.text)
         return RuntimeFailed(f"{verb}: {status.stage}: {os.strerror(status.errno)}. {words}")

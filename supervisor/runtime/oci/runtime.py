@@ -1,6 +1,5 @@
-"""Runtime commands: their argv, and a run of one with a limit on time and output. The C launcher goes before each, so
-that a command does not outlive the daemon that wanted it.
-"""
+"""Runtime commands: their argv, and how one is run with limits on time and output. The C launcher precedes each, so
+that a command does not outlive the daemon that started it."""
 
 import asyncio
 import json
@@ -20,14 +19,14 @@ from supervisor.system import room
 
 MOST_OUTPUT_BYTES = 64 << 10
 MOST_ERROR_CHARACTERS = 2000
-DEATH_SECONDS = 2.0  # what a SIGKILLed command gets until its end is left to be reaped later
+DEATH_SECONDS = 2.0  # after it, a SIGKILLed command is left to be reaped later
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_PASSED_ON = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})  # runc would act on them
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command did: its return code (negative: the signal), and the first 64 KiB of each output."""
+    """The result of a command: its return code (negative: the signal), and the first 64 KiB of each output."""
 
     returncode: int
     stdout: str
@@ -36,7 +35,7 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True)
 class ExecFiles:
-    """What an exec's command reads and writes. `process` is a process of runtime-spec's config.json."""
+    """The files that an exec's command reads and writes. `process` is in the form of config.json's `process`."""
 
     process: str
     pid: str
@@ -45,16 +44,17 @@ class ExecFiles:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The argv of every command of one OCI runtime. Paths are absolute: crun changes directory before it uses them."""
+    """The argv of every command of one OCI runtime. Paths are absolute: crun changes its directory before it uses
+    them."""
 
     path: str
     root: str  # where the runtime keeps its state
-    options: tuple[str, ...] = ()  # arguments of its own, before everything else
+    options: tuple[str, ...] = ()  # global arguments, before the command
     systemd_cgroup: bool = False
-    create_options: tuple[str, ...] = ()  # more arguments of its create
+    create_options: tuple[str, ...] = ()  # further arguments for its create
 
     def create(self, bundle: str, pid_file: str, container_id: str, log: str, *, console: str = "") -> list[str]:
-        """`console`: the socket that gets the master of the container's terminal, which must want one then."""
+        """`console`: the socket that receives the master of the container's terminal, if it has one."""
         more = [*self.create_options, *(["--console-socket", console] if console else [])]
         return [*self._to(log), "create", "--bundle", bundle, "--pid-file", pid_file, *more, container_id]
 
@@ -92,7 +92,8 @@ class Runtime:
 
 
 def resolve(name: str) -> str:
-    """The absolute path of a runtime, from a name on PATH or a path. Raises RuntimeMissing with the next step."""
+    """Return the absolute path of a runtime, from a path or a name on PATH. Raises RuntimeMissing, which names the next
+    step."""
     if "/" in name:
         if os.path.isabs(name) and os.path.isfile(name) and os.access(name, os.X_OK):
             return name
@@ -104,11 +105,11 @@ def resolve(name: str) -> str:
 
 
 async def state(runtime: Runtime, container_id: str, *, timeout_seconds: float) -> str:
-    """The runtime's word for a container: creating, created, running, paused, stopped; or `absent`.
+    """Return the runtime's status of a container: creating, created, running, paused, stopped; or `absent`.
 
-    runc and crun give status 1 both for a container that is not there and for trouble of their own; what tells is the
-    directory ROOT/ID, which they make first and remove last. With no state in it yet a create is under way or was
-    killed: `creating`. Raises RuntimeFailed, TimedOut.
+    runc and crun exit with 1 both for a container that does not exist and for their own failures. The directory ROOT/ID
+    decides, which they make first and remove last. While it has no state file, a create is in progress or was killed:
+    `creating`. Raises RuntimeFailed, TimedOut.
     """
     result = await run(runtime.state(container_id), timeout_seconds=timeout_seconds)
     if result.returncode == 0:
@@ -123,7 +124,7 @@ async def state(runtime: Runtime, container_id: str, *, timeout_seconds: float) 
 
 
 def parse_state(stdout: str) -> str:
-    """The status of runtime-spec's state document. Raises RuntimeFailed if it is none."""
+    """Return the status in runtime-spec's state document. Raises RuntimeFailed when it is not one."""
     try:
         status = json.loads(stdout)["status"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -134,7 +135,8 @@ def parse_state(stdout: str) -> str:
 
 
 def last_error(log_text: str) -> str:
-    """What a person wants of a runtime's log or stderr: the last error message, else the last line. Never parsed on."""
+    """Return the part of a runtime's log or stderr that a person needs: the last error, else the last line. For display
+    only."""
     last = ""
     for line in log_text.splitlines():
         message, is_error = _message(line.strip())
@@ -147,7 +149,7 @@ _TEXT_LINE = re.compile(r'level=(?P<level>\w+) msg=(?P<message>"(?:[^"\\]|\\.)*"
 
 
 def _message(line: str) -> tuple[str, bool]:
-    """The message of a JSON line, a logfmt line or any other, and whether it is one of an error."""
+    """Return the message of a JSON line, a logfmt line or any other, and whether it is an error."""
     if line.startswith("{"):
         try:
             entry = json.loads(line)
@@ -164,11 +166,11 @@ def _message(line: str) -> tuple[str, bool]:
 
 
 async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None) -> CommandResult:
-    """Runs a command to its end. Raises TimedOut after `timeout_seconds`, OSError if it cannot be executed, Busy
-    without room for its pipes; then it did not begin.
+    """Run a command to its end. Raises TimedOut after `timeout_seconds`, OSError when it cannot be executed, Busy when
+    there is no room for its pipes; in the last two cases it did not begin.
 
-    The end is the end of the command itself: a container's init inherits the outputs and may hold them open for ever.
-    Past the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
+    The end is that of the command itself: a container's init inherits the outputs and may hold them open forever. After
+    the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
     """
     await room.wait_for(room.FOR_COMMAND, f"a command of {argv[0]}")
     command = _Command(argv, cwd)
@@ -183,7 +185,7 @@ async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = 
 
 
 class _Command:
-    """One command under way. Belongs to the event loop's thread: PDEATHSIG fires when the spawning thread ends."""
+    """A running command. Belongs to the event loop's thread: PDEATHSIG fires when the spawning thread ends."""
 
     def __init__(self, argv: Sequence[str], cwd: str | None) -> None:
         self._process = subprocess.Popen(
@@ -209,7 +211,7 @@ class _Command:
                     self._loop.add_reader(output_fd, self._read, output_fd)
 
     async def finish(self) -> None:
-        """Kills what has not ended, reaps it, closes everything. An unkillable command is reaped by a later Popen."""
+        """Kill what has not ended, reap it, close everything. A later Popen reaps a command that cannot be killed."""
         try:
             if not self.ended.is_set():
                 self._kill()
@@ -220,7 +222,7 @@ class _Command:
         finally:
             self._process.poll()
             for output_fd in self._outputs:
-                self._read(output_fd)  # a pipe's whole content; more would be another writer's
+                self._read(output_fd)  # a pipe's whole content; more would be from another writer
             self._unwatch()
             self._close()
 
@@ -229,11 +231,11 @@ class _Command:
         return CommandResult(self._process.returncode, stdout, stderr)
 
     def _kill(self) -> None:
-        """The group's number is the leader's, and that is not reaped yet, so neither can be a stranger's."""
+        """The group's number is the leader's pid, which is not reaped yet, so neither can be another's."""
         os.killpg(self._process.pid, signal.SIGKILL)
 
     def _abandon(self) -> None:
-        """The command cannot be watched: it is ended, and its pipes are closed now, not when the error is forgotten."""
+        """The command cannot be watched: end it, and close its pipes now rather than when the error is forgotten."""
         self._kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(DEATH_SECONDS)
@@ -249,7 +251,7 @@ class _Command:
             pipe.close()
 
     def _read(self, output_fd: int) -> None:
-        """Takes what is there, keeps the first MOST_OUTPUT_BYTES of it."""
+        """Read what is there, and keep the first MOST_OUTPUT_BYTES of it."""
         kept = self._outputs[output_fd]
         try:
             chunk = os.read(output_fd, MOST_OUTPUT_BYTES)

@@ -1,9 +1,9 @@
 """exitd's own seccomp profile as data, and a function from a container's capabilities to linux.seccomp of the OCI
 configuration. Pure.
 
-The calls are those of Linux 6.18 on x86-64 and arm64; seccomp(2) and capabilities(7) say what they do, docs/seccomp.md
-what becomes of each. Three answers: allowed; EPERM for what is known and not allowed; ENOSYS for what is not listed,
-so that a C library that tries a newer call first falls back to an older one.
+The calls are those of Linux 6.18 on x86-64 and arm64; seccomp(2) and capabilities(7) describe them, docs/seccomp.md
+says how each is treated. There are three answers: allowed; EPERM for calls that are known and forbidden; ENOSYS for
+calls that are not listed, so that a C library that tries a newer call first falls back to an older one.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,9 @@ Document = dict[str, object]
 EPERM, ENOSYS = 1, 38
 ALLOW, ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 
-# A filter that has no word of an architecture ends whoever uses its calls with SIGSYS. The 32-bit ABI and x32 are left
-# out: socketcall(2) hides a socket's family from every filter, and another architecture costs a container 20 ms.
+# A filter without a rule for an architecture ends processes that use its calls with SIGSYS. The 32-bit ABI and x32 are
+# left out: socketcall(2) hides a socket's family from every filter, and each further architecture costs a container 20
+# ms.
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 ALLOWED = """
@@ -54,7 +55,7 @@ DENIED = """
     kexec_load keyctl migrate_pages move_pages nfsservctl pivot_root query_module request_key swapoff swapon sysfs
     uselib userfaultfd ustat
 """
-# What a capability adds; the kernel itself checks the capability again, in the namespace that counts.
+# What a capability adds. The kernel itself checks the capability again, in the relevant namespace.
 GATED = {
     "CAP_BPF": "bpf",
     "CAP_DAC_READ_SEARCH": "open_by_handle_at",
@@ -86,14 +87,14 @@ AF_ALG, AF_VSOCK = 38, 40
 
 @dataclass(frozen=True, slots=True)
 class SeccompMachine:
-    """What of the machine a profile depends on: uname(2)'s word for the processor, and the kernel's release."""
+    """What a profile depends on: uname(2)'s name of the processor, and the kernel's release."""
 
     name: str = "x86_64"
     kernel: tuple[int, int] = (5, 3)
 
 
 def builtin(rights: Iterable[str], machine: SeccompMachine) -> Document:
-    """exitd's own profile for a container whose bounding set is `rights`."""
+    """Return exitd's own profile for a container whose bounding set is `rights`."""
     held = frozenset(rights)
     added = {name for right, names in GATED.items() if right in held for name in names.split()}
     gated = {name for names in GATED.values() for name in names.split()}
@@ -113,7 +114,7 @@ def builtin(rights: Iterable[str], machine: SeccompMachine) -> Document:
 
 
 def architectures(machine: SeccompMachine) -> Document:
-    """None for a processor that is not known here: a runtime takes its own then."""
+    """Return the architectures; None for an unknown processor: the runtime then uses its own list."""
     known = ARCHITECTURES.get(machine.name)
     return {"architectures": [known]} if known else {}
 
@@ -127,14 +128,14 @@ def refuse(names: list[str], *arguments: Document) -> Document:
 
 
 def _clone(at: int) -> Iterable[Document]:
-    """Processes and threads, but no namespaces. clone3(2), whose flags no filter can see, is not there (ENOSYS)."""
+    """Allow processes and threads, but no namespaces. clone3(2), whose flags no filter can see, gives ENOSYS."""
     yield allow(["clone"], _compare(at, "MASKED_EQ", sum(NAMESPACE_FLAGS)))
     for flag in NAMESPACE_FLAGS:
         yield refuse(["clone"], _compare(at, "MASKED_EQ", flag, flag))
 
 
 def _socket() -> Iterable[Document]:
-    """All families but two: vsock(7) reaches the host's hypervisor and its other guests, alg the kernel's ciphers."""
+    """Allow all families but two: vsock(7) reaches the hypervisor and its other guests, alg the kernel's ciphers."""
     for operator, family in (("LT", AF_ALG), ("EQ", AF_ALG + 1), ("GT", AF_VSOCK)):
         yield allow(["socket"], _compare(0, operator, family))
     for family in (AF_ALG, AF_VSOCK):
@@ -142,5 +143,5 @@ def _socket() -> Iterable[Document]:
 
 
 def _compare(index: int, operator: str, value: int, masked: int = 0) -> Document:
-    """One comparison of an argument. MASKED_EQ: the argument's bits that are in `value` are `masked`."""
+    """Compare one argument. MASKED_EQ: the argument's bits that are set in `value` must equal `masked`."""
     return {"index": index, "op": f"SCMP_CMP_{operator}", "value": value, "valueTwo": masked}

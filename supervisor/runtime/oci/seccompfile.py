@@ -1,8 +1,9 @@
-"""A seccomp profile in docker's JSON format, checked, and applied to a container's capabilities and a machine. Pure.
+"""A seccomp profile in docker's JSON format: checked, and applied to a container's capabilities and a machine. Pure.
 
-The form is the OCI configuration's linux.seccomp with three additions of docker's: `archMap` beside `architectures`,
+The format is the OCI configuration's linux.seccomp with three additions of docker's: `archMap` beside `architectures`,
 and `includes` and `excludes` of an entry, by capability, architecture and the kernel's release. A file may come from
-anybody: its size is limited, and what is not known is refused by its place, since an unread condition opens a door.
+any user: its size is limited, and unknown parts are refused with their place, since an ignored condition would allow
+too much.
 """
 
 import json
@@ -21,7 +22,7 @@ ACTIONS = frozenset(
 )
 OPERATORS = frozenset(f"SCMP_CMP_{word}" for word in ("EQ", "GE", "GT", "LE", "LT", "MASKED_EQ", "NE"))
 FLAGS = frozenset(f"SECCOMP_FILTER_FLAG_{word}" for word in ("LOG", "SPEC_ALLOW", "TSYNC"))
-# uname(2)'s word: Go's, which docker's conditions have, and libseccomp's.
+# uname(2)'s names: Go's, which docker's conditions use, and libseccomp's.
 NATIVE = {
     "x86_64": ("amd64", "SCMP_ARCH_X86_64"),
     "aarch64": ("arm64", "SCMP_ARCH_AARCH64"),
@@ -35,11 +36,11 @@ _CAPABILITY = re.compile(r"CAP_[A-Z_]{1,32}")
 _WORD = re.compile(r"[a-z0-9_]{1,32}")
 _RELEASE = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})")
 _CONDITIONS = ("caps", "arches", "minKernel")
-_QUIET = ("comment", "errno", "defaultErrno")  # words for people, beside the number that counts
+_QUIET = ("comment", "errno", "defaultErrno")  # text for people; the numbers count
 
 
 def parse(text: str, file: str = "the seccomp profile") -> Document:
-    """The profile as an object of which every part has been checked. Raises BadRequest with the file and the place."""
+    """Parse and check every part of a profile. Raises BadRequest with the file and the place."""
     if len(text.encode("utf-8", "replace")) > MOST_BYTES:
         raise BadRequest(f"{file}: larger than {MOST_BYTES} bytes, which no seccomp profile needs")
     try:
@@ -53,13 +54,13 @@ def parse(text: str, file: str = "the seccomp profile") -> Document:
 
 
 def compact(document: Document) -> str:
-    """The same profile as a text without white space and comments: that is what is sent and stored."""
+    """Return the profile without white space and comments, as it is sent and stored."""
     entries = [_plain(each) for each in _objects(document.get("syscalls"))]
     return json.dumps({**_plain(document), "syscalls": entries}, separators=(",", ":"))
 
 
 def applied(profile: Document, rights: Iterable[str], machine: SeccompMachine) -> Document:
-    """linux.seccomp for a container whose bounding set is `rights`. `profile` comes from `parse`."""
+    """Return linux.seccomp for a container whose bounding set is `rights`. `profile` comes from `parse`."""
     held = frozenset(rights)
     kept = [each for each in _objects(profile.get("syscalls")) if _counts(each, held, machine)]
     result = {
@@ -85,7 +86,7 @@ def _architectures(profile: Document, machine: SeccompMachine) -> list[str]:
 
 
 def _counts(entry: Document, held: frozenset[str], machine: SeccompMachine) -> bool:
-    """docker's rule: all that `includes` names must hold, and nothing of what `excludes` names."""
+    """Docker's rule: everything in `includes` must hold, and nothing in `excludes`."""
     includes, excludes = (cast(Document, entry.get(key) or {}) for key in ("includes", "excludes"))
     word = NATIVE.get(machine.name, (machine.name, ""))[0]
     arches = {key: cast(list[str], each.get("arches") or []) for key, each in (("in", includes), ("ex", excludes))}
@@ -101,7 +102,7 @@ def _counts(entry: Document, held: frozenset[str], machine: SeccompMachine) -> b
 
 def _release(text: object) -> tuple[int, int]:
     found = _RELEASE.fullmatch(str(text))
-    assert found is not None  # `parse` has looked
+    assert found is not None  # `parse` has checked it
     return int(found[1]), int(found[2])
 
 
@@ -120,7 +121,7 @@ def _objects(value: object) -> list[Document]:
 
 
 class _Reader:
-    """Looks at each part once. What is wrong is refused by the file and the place in it."""
+    """Checks each part once. Errors name the file and the place in it."""
 
     def __init__(self, file: str) -> None:
         self._file = file

@@ -1,8 +1,8 @@
-"""Checks the types of those parts of config.json that exitd reads, as runtime-spec says. What it does not read is for
-the runtime to refuse. Pure.
+"""Checks the types of those parts of config.json that exitd reads, as runtime-spec defines them. The runtime may refuse
+the other parts. Pure.
 
-Source: runtime-spec 1.1, config.md and config-linux.md. A null as a member of an object is as if it were not there, as
-in Go; in a list it is refused.
+Source: runtime-spec 1.1, config.md and config-linux.md. A null member of an object counts as absent, as in Go; in a
+list it is refused.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ CONFIG: Mapping[str, Any] = {
 
 
 def check(value: object, shape: Shape, place: str) -> None:
-    """Check a value, and take the nulls out of its objects. Raises BadRequest with the place of another type."""
+    """Check a value, and remove nulls from its objects. Raises BadRequest, which names the place of a wrong type."""
     if isinstance(shape, Mapping):
         _members(value, shape, place)
     elif isinstance(shape, list):
@@ -90,8 +90,8 @@ def check(value: object, shape: Shape, place: str) -> None:
 
 
 def trim(value: object, shape: Shape) -> bool:
-    """Take out what `check` would refuse: members, and those elements of a list that are objects; a list of texts or
-    numbers with another type in it goes as a whole. False: the value itself is of another type."""
+    """Remove what `check` would refuse: members, and those elements of a list that are objects; a list of texts or
+    numbers with another type in it is removed as a whole. Return False if the value itself has a wrong type."""
     if isinstance(shape, Mapping | Texts):
         if not isinstance(value, dict):
             return False
@@ -115,7 +115,7 @@ def _of_objects(shape: list[Any]) -> bool:
 
 
 def check_depth(value: object, place: str) -> None:
-    """Refuse what could not be written again: json's limit is the stack. Raises BadRequest."""
+    """Refuse what is nested too deeply to be written again: json is limited by the stack. Raises BadRequest."""
     level = [value]
     for _ in range(MOST_DEPTH):
         inner = [each for each in level if isinstance(each, dict | list)]
@@ -141,7 +141,7 @@ def _is(value: object, kind: type, place: str, what: str) -> Any:
 
 
 def _text(text: str, place: str) -> None:
-    """Refuse what no C string and no UTF-8 can hold: it would reach no program. Raises BadRequest."""
+    """Refuse text that no C string or no UTF-8 can hold: no program could receive it. Raises BadRequest."""
     try:
         data = text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""The OCI runtime configuration of a container, version 1.0.2: from what the caller asked to config.json. Pure.
+"""The OCI runtime configuration of a container, version 1.0.2: from the caller's request to config.json. Pure.
 
 https://github.com/opencontainers/runtime-spec/blob/v1.0.2/config.md, with runc's mounts and docker's rights.
 """
@@ -31,31 +31,32 @@ MOUNTS = (  # destination, type, source, options
 SHM = "/dev/shm"
 RESTRICTED = ("nosuid", "nodev")
 CPU_PERIOD_US = 100_000
-MIN_SHARES = 2  # the kernel's least
+MIN_SHARES = 2  # the kernel's minimum
 DEFAULT_TERM = "xterm"
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What of the machine shapes a configuration. `hard_files`: the daemon's own RLIMIT_NOFILE, which bounds ours."""
+    """What a configuration depends on in this machine. `hard_files`: the daemon's own RLIMIT_NOFILE, which limits
+    containers'."""
 
     cgroup_v2: bool = False
-    swap_limit: bool = False  # the kernel counts swap: without a swap limit a memory limit is twice as wide
+    swap_limit: bool = False  # the kernel counts swap: without a swap limit a memory limit is twice as high
     hard_files: int = 4096
     oom_score_adj: int = 0
     counts_pids: bool = True
-    capabilities: tuple[str, ...] = NAMES  # that the daemon can hand on
-    sysctls: tuple[tuple[str, str], ...] = ()  # of a network of its own
+    capabilities: tuple[str, ...] = NAMES  # that the daemon can pass on
+    sysctls: tuple[tuple[str, str], ...] = ()  # for a network namespace of its own
     apparmor: bool = True
     selinux: bool = True
-    hidden: tuple[str, ...] = ()  # paths besides those that are hidden everywhere
+    hidden: tuple[str, ...] = ()  # paths besides those that are always hidden
     devices: tuple[Device, ...] = ()  # for a privileged container
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a container has in common with others: which namespaces it joins, by the path of each; the pod's /dev/shm;
-    what of its annotations the runtime gets to see."""
+    """What a container shares with others: the namespaces that it joins, each with its path; the pod's /dev/shm; and
+    the annotations that the runtime gets to see."""
 
     namespaces: tuple[tuple[str, str], ...] = ()
     shm: str = ""
@@ -72,7 +73,7 @@ def config(
     shared: Shared = Shared(),
     host: Host = Host(),
 ) -> Document:
-    """config.json for a container on a root file system. Raises BadRequest for what no runtime could accept."""
+    """Return config.json for a container on a root file system. Raises BadRequest for what no runtime could accept."""
     hostname = spec.hostname or container_id[:12]
     resources: Document = {
         "devices": privileges.device_rules(spec.rights),
@@ -101,8 +102,8 @@ def config(
 
 
 def parse_bundle(text: bytes, file: str) -> Document:
-    """A bundle's config.json, of which a container is to be made. Raises BadRequest naming the file, and the line where
-    it is no JSON."""
+    """Parse the config.json of a bundle for a new container. Raises BadRequest, which names the file, and the line if
+    it is not JSON."""
     document = parse_stored(text, file)
     try:
         shape.check_depth(document, "the whole")
@@ -113,14 +114,14 @@ def parse_bundle(text: bytes, file: str) -> Document:
 
 
 def parse_stored(text: bytes, file: str) -> Document:
-    """A config.json of which a container has been made, by an earlier exitd or by hand: another version's check is not
-    this one's, and what it let pass must not lose its container. Read it as `readable`. Raises BadRequest where it is
+    """Parse the config.json of an existing container, made by an earlier exitd or by hand. Another version's checks may
+    have been weaker, and the container must not be lost for that: read it with `readable`. Raises BadRequest when it is
     no configuration."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise BadRequest(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}", file=file) from error
-    except (ValueError, RecursionError) as error:  # no UTF-8; a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # not UTF-8; a number of thousands of digits
         raise BadRequest(f"{file} is not JSON text: {error}", file=file) from error
     if not isinstance(document, dict):
         raise BadRequest(f"{file}: the whole must be one JSON object", file=file)
@@ -135,7 +136,7 @@ def parse_stored(text: bytes, file: str) -> Document:
 
 
 def readable(document: Document) -> Document:
-    """The same document, without what parse_bundle would refuse. It is for reading, and not to be written."""
+    """Return the document without what parse_bundle would refuse: for reading, not for writing."""
     shape.trim(document, shape.CONFIG)
     return document
 
@@ -149,13 +150,13 @@ def adapt_bundle(
     shared: Shared = Shared(),
     host: Host = Host(),
 ) -> Document:
-    """The bundle's configuration as it is, plus what the caller asked for, ready to lie in another directory.
+    """Return the bundle's configuration, plus what the caller asked for, in a form for another directory.
 
-    `document` comes from parse_bundle and is not changed. Added where absent: cgroupsPath and oomScoreAdj (it would be
-    inherited, and the parents are protected from the OOM killer). `user` is what `spec.user` was resolved to. Whether
-    there is a terminal is the caller's word. Relative paths become absolute, from `spec.bundle`. Raises BadRequest.
+    `document` comes from parse_bundle and is not changed. Added if absent: cgroupsPath and oomScoreAdj (it would be
+    inherited, and the parents are protected from the OOM killer). `user` is what `spec.user` was resolved to. The
+    caller decides whether there is a terminal. Relative paths become absolute, from `spec.bundle`. Raises BadRequest.
     """
-    result: Document = json.loads(json.dumps(document))  # a fifth of what copy.deepcopy takes
+    result: Document = json.loads(json.dumps(document))  # takes a fifth of the time of copy.deepcopy
     process, root, linux = (_section(result, key) for key in ("process", "root", "linux"))
     root["path"] = os.path.join(spec.bundle, str(root["path"]))
     linux["cgroupsPath"] = linux.get("cgroupsPath") or cgroups_path
@@ -173,14 +174,14 @@ def adapt_bundle(
 
 
 def join(document: Document, namespaces: dict[str, str]) -> None:
-    """Other paths for the namespaces that it joins already."""
+    """Change the paths of the namespaces that it joins already."""
     linux = _section(document, "linux")
     linux["namespaces"] = _with_paths(_objects(linux, "namespaces"), namespaces)
 
 
 def restrict(document: Document, below: str) -> Document:
-    """The same document, its mounts from sources `below` nosuid and nodev: a member that writes there as root must not
-    leave what gives root to who runs or opens it."""
+    """Return the document with mounts from sources `below` made nosuid and nodev: a member that writes there as root
+    must not leave files that give root to a user who runs or opens them."""
     for mount in _objects(document, "mounts"):
         if str(mount.get("source", "")).startswith(below):
             mount["options"] = list(dict.fromkeys([*strings(mount, "options"), *RESTRICTED]))
@@ -188,24 +189,24 @@ def restrict(document: Document, below: str) -> Document:
 
 
 def rootfs_of(document: Document) -> str:
-    """root.path, where commands and users are looked up."""
+    """Return root.path, where commands and users are looked up."""
     return str(_section(document, "root")["path"])
 
 
 def cgroups_path_of(document: Document) -> str:
-    """linux.cgroupsPath: exitd's own choice unless a bundle names one."""
+    """Return linux.cgroupsPath: exitd's own choice unless a bundle names one."""
     return str(_section(document, "linux")["cgroupsPath"])
 
 
 def named_cgroup(document: Document) -> str:
-    """The same; empty where it names none."""
+    """Return linux.cgroupsPath; empty if the document names none."""
     linux = document.get("linux")
     path = linux.get("cgroupsPath") if isinstance(linux, dict) else None
     return path if isinstance(path, str) else ""
 
 
 def has_own_pids(document: Document) -> bool:
-    """Its pid namespace is made for it alone, so that the kernel ends whoever is in it with its init."""
+    """Return whether it has its own pid namespace, so that the kernel ends all its processes with its init."""
     found = [each for each in _objects(_section(document, "linux"), "namespaces") if each.get("type") == "pid"]
     return any(not each.get("path") for each in found)
 
@@ -259,13 +260,13 @@ def _ask_shared(document: Document, shared: Shared) -> None:
 
 
 def _with_paths(namespaces: list[Document], joins: dict[str, str]) -> list[Document]:
-    """Those of the list that are joined get their path; those that are joined and not in the list are added."""
+    """Give the joined namespaces of the list their path, and add those that are joined but not in the list."""
     others = [each for each in namespaces if each.get("type") not in joins]
     return others + [{"type": kind, "path": path} for kind, path in joins.items()]
 
 
 def _with_shm(mounts: list[Document], shm: str) -> list[Document]:
-    """The pod's /dev/shm in the place of the container's own."""
+    """Replace the container's own /dev/shm by the pod's."""
     if not shm:
         return mounts
     shared = {"destination": SHM, "type": "bind", "source": shm, "options": ["rbind", "rprivate", "rw"]}
@@ -294,7 +295,7 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
 
 
 def _labels(security: Security, host: Host) -> Document:
-    """Return what AppArmor and SELinux are asked for. Raises BadRequest where the kernel has none: a runtime would only
+    """Return the labels for AppArmor and SELinux. Raises BadRequest when the kernel lacks them: a runtime would only
     report an errno."""
     unconfined = security.apparmor == UNCONFINED and not host.apparmor
     asked = {"apparmorProfile": "" if unconfined else security.apparmor, "selinuxLabel": security.selinux}
@@ -311,19 +312,19 @@ def _without(field: str, value: str, what: str) -> BadRequest:
 
 
 def user_section(user: Ids) -> Document:
-    """The own group is among the additional ones too: else setgid(2) drops it and with it what it forbids."""
+    """The process's own group is among the additional ones, too: otherwise setgid(2) drops it, and with it what it
+    forbids."""
     return {"uid": user.uid, "gid": user.gid, "additionalGids": sorted({user.gid, *user.additional_gids})}
 
 
 def _gains_nothing(spec: Spec) -> bool:
-    """By setuid programs and the like; a privileged container has everything to gain."""
+    """Return whether setuid programs must not raise its rights; a privileged container may."""
     asked = spec.security.no_new_privileges
     return not spec.rights.privileged if asked is None else asked
 
 
 def _view(spec: Spec, host: Host) -> Document:
-    """Which paths of /proc and /sys are hidden or cannot be written, and which devices there are beside every
-    container's."""
+    """Return which paths of /proc and /sys are hidden or read-only, and which additional devices there are."""
     if spec.rights.privileged:
         return {"devices": privileges.device_nodes(host.devices)}
     masked = [*privileges.MASKED_PATHS, *host.hidden]
@@ -373,7 +374,7 @@ def _is_bind(mount: Document) -> bool:
 
 
 def merge_env(first: Iterable[str], second: Iterable[str]) -> list[str]:
-    """Later ones win, each name once."""
+    """Merge: later values win, each name occurs once."""
     merged: dict[str, str] = {}
     for line in (*first, *second):
         name, equals, value = line.partition("=")
@@ -390,7 +391,7 @@ def _absolute(path: str, what: str) -> str:
 
 
 def _section(document: Document, key: str) -> Document:
-    """The object under `key`, made if absent."""
+    """Return the object under `key`; made if absent."""
     section = document.setdefault(key, {})
     if not isinstance(section, dict):
         raise BadRequest(f"config.json: {key!r} must be an object")

@@ -1,5 +1,5 @@
-"""Find the runtimes that leave a seccomp profile out and say nothing. crun does so where it was built without seccomp
-(its libcrun/seccomp.c); runc refuses the container then, and of other runtimes exitd knows nothing."""
+"""Finds runtimes that silently ignore a seccomp profile. crun does so if it was built without seccomp (its
+libcrun/seccomp.c). runc refuses the container then; how other runtimes behave is not known."""
 
 import asyncio
 import os
@@ -14,12 +14,12 @@ Stamp = tuple[int, int, int, int]
 
 
 def is_silent(version: str) -> bool:
-    """Judge by what `--version` prints: crun lists what it was built with."""
+    """Judge by the output of `--version`: crun lists what it was built with."""
     return version.startswith("crun version ") and "+SECCOMP" not in version.split()
 
 
 class Unfiltered:
-    """Remembers the answer of each program, and asks it again when it has changed. Belongs to the event loop."""
+    """Remembers the answer of each program, and asks again when the program has changed. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Stamp, bool]] = {}
@@ -29,7 +29,7 @@ class Unfiltered:
         """Refuse a program that would run a container without the profile it was asked for.
 
         Raises:
-            RuntimeFailed: the program is such a one.
+            RuntimeFailed: the program would do so.
             Busy: there is no room to ask it.
         """
         if await self._look(path):
@@ -48,8 +48,8 @@ class Unfiltered:
         return await asyncio.shield(self._question(path, stamp))
 
     def _question(self, path: str, stamp: Stamp) -> asyncio.Task[bool]:
-        """Return the one question that is under way for this program: one that hangs costs its own containers one
-        limit, and those of other programs nothing."""
+        """Return the one question in progress for this program. A program that hangs delays its own containers by one
+        limit, and those of other programs not at all."""
         asking = self._asking.get((path, stamp))
         if asking is None:
             asking = self._asking[path, stamp] = asyncio.create_task(self._ask(path, stamp))
@@ -65,11 +65,11 @@ class Unfiltered:
     def _asked(self, key: tuple[str, Stamp], done: asyncio.Task[bool]) -> None:
         del self._asking[key]
         if not done.cancelled():
-            done.exception()  # whoever has asked may have gone
+            done.exception()  # the caller that asked may be gone
 
 
 def _stamp(path: str) -> Stamp | None:
-    """Return what changes with the program. None: it is not there, and its create will report that."""
+    """Return what changes with the program. None: it does not exist, and its create will report that."""
     try:
         found = os.stat(path)
     except OSError:
@@ -79,7 +79,7 @@ def _stamp(path: str) -> Stamp | None:
 
 async def _asked(path: str) -> bool | None:
     """Return whether the program is silent. None: it has not answered; its create will report what is wrong with it,
-    and the next container asks it again. Raises Busy where there is no room to ask."""
+    and the next container asks again. Raises Busy when there is no room to ask."""
     try:
         found = await runtime.run([path, "--version"], timeout_seconds=LIMIT_SECONDS)
     except TimedOut:

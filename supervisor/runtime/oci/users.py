@@ -1,4 +1,5 @@
-"""Who a container's process is: a user as the caller names it, looked up in the container's own passwd and group."""
+"""The user of a container's process: a name from the caller, looked up in the container's own passwd and group
+files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,12 +9,12 @@ from supervisor.model.rights import ALWAYS, NEVER
 from supervisor.runtime.oci.inroot import read_in_root
 
 MOST_BYTES = 4 << 20  # of a passwd or group file
-MOST_ID = 2**32 - 2  # -1 means "leave it" to setuid(2)
+MOST_ID = 2**32 - 2  # -1 means "unchanged" to setuid(2)
 
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The numbers of a process, and the home directory that goes with them."""
+    """The ids of a process, and its home directory."""
 
     uid: int = 0
     gid: int = 0
@@ -41,13 +42,13 @@ class Group:
 
 
 def resolve(user: str, rootfs: str, *, shown: str = "", image_groups: str = "") -> Ids:
-    """`name|uid[:group|gid]` as docker reads it: names first, then numbers; empty is root.
+    """Resolve `name|uid[:group|gid]` as docker reads it: names first, then numbers; empty is root.
 
-    A number needs no entry. Without a named group the user's own one and all that list it as a member apply; with one,
-    that one alone. `image_groups` is ALWAYS or NEVER for all that list it, whether one is named or not.
+    A number needs no entry. If no group is named, the user's own group and all that list it as a member apply; if one
+    is named, only that one. `image_groups`, ALWAYS or NEVER, overrides whether the listing groups apply.
 
     Raises:
-        BadRequest: something could not be found in `rootfs`; the error names it, and `shown` in the place of `rootfs`.
+        BadRequest: a name is not in `rootfs`; the error names it, and `shown` instead of `rootfs`.
     """
     wanted, colon, wanted_group = user.partition(":")
     wanted = wanted or "0"
@@ -64,7 +65,7 @@ def resolve(user: str, rootfs: str, *, shown: str = "", image_groups: str = "") 
 
 
 def parse_passwd(text: str) -> list[User]:
-    """passwd(5); lines that are none are passed over, as the C library does."""
+    """Parse passwd(5). Malformed lines are skipped, as the C library does."""
     return [
         User(fields[0], int(fields[2]), int(fields[3]), fields[5] or "/")
         for fields in _lines(text, 6)
@@ -73,7 +74,7 @@ def parse_passwd(text: str) -> list[User]:
 
 
 def parse_group(text: str) -> list[Group]:
-    """group(5); lines that are none are passed over."""
+    """Parse group(5). Malformed lines are skipped."""
     return [
         Group(fields[0], int(fields[2]), tuple(name for name in fields[3].split(",") if name))
         for fields in _lines(text, 4)
@@ -106,7 +107,7 @@ def _is_id(text: str) -> bool:
 
 
 def _read(rootfs: str, path: str) -> str:
-    """A root file system without the file, or with something else in its place, has no names at all."""
+    """Return the file's text, empty if it is missing or no regular file: then there are no names."""
     try:
         return read_in_root(rootfs, path, most_bytes=MOST_BYTES).decode(errors="replace")
     except OSError:

@@ -1,4 +1,5 @@
-"""Every run, and every exec, that this daemon watches: what wakes it, who is asked, and who follows a lost shim."""
+"""Every run and every exec that this daemon watches: what wakes it, which witnesses are asked, and how lost shims are
+replaced."""
 
 import asyncio
 import contextlib
@@ -21,15 +22,15 @@ from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import NoProcess, RunListener
 from supervisor.system.inotify import Inotify
 
-KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a keeper in a dead one's place; the service manager may start it
+KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a successor of a dead keeper; the service manager may start it
 REGISTER_AT_ONCE = 16
 
 log = structlog.get_logger(__name__)
 
 
 class Watching:
-    """One per daemon; belongs to its event loop. `cgroups` says where each container's is; `executes`, whether its init
-    becomes the program; `shim_cgroups`, where the shims of a container belong whose client named a cgroup for them."""
+    """One per daemon; belongs to its event loop. `cgroups`: each container's cgroup; `executes`: whether its init
+    becomes the program; `shim_cgroups`: the cgroup for a container's shims, if its client named one."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Watching:
         zombie: bool,
         kernel: KernelWord,
     ) -> None:
-        """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
+        """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie)."""
         self.cgroups: dict[str, str] = {}
         self.executes: dict[str, bool] = {}
         self.shim_cgroups: dict[str, str] = {}
@@ -53,7 +54,7 @@ class Watching:
         self._adoptions: dict[asyncio.Task[None], RunKey] = {}
         self._finding: asyncio.Task[None] | None = None
         self._keepers_lost = 0
-        self._unregistered: set[RunKey] = set()  # whose shims cannot
+        self._unregistered: set[RunKey] = set()  # runs whose shims cannot register
         self._senses = Senses(
             monitor=watcher,
             zombie_readable=zombie,
@@ -74,25 +75,25 @@ class Watching:
         return self._watches.get(key)
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
-        """Set when its output is complete, and its shim has left; None for what is not watched."""
+        """Return the event that is set when its output is complete and its shim has left; None if it is not watched."""
         watch = self._watches.get(key)
         return watch.output_over if watch is not None else None
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
-        """Its shim, if it is stopped: its zombies go to the keeper. False: there is none that is."""
+        """Kill its shim if it is stopped: the keeper then gets its zombies. Return False if no shim is stopped."""
         watch = self._watches.get(key)
         return watch is not None and watch.kill_stopped_shim()
 
     def add(
         self, key: RunKey, directory: rundir.RunDirectory, init: Process | None = None, *, executes: bool = True
     ) -> Watch:
-        """A watch that has not begun."""
+        """Add a watch that has not begun."""
         watch = self._watches[key] = Watch(key, directory, self._senses, init=init, executes=executes)
         return watch
 
     def mark_shared(self, new: Watch) -> None:
-        """Before its cgroup has anybody of the new run in it: where one run's cgroup has another's in it, or strangers,
-        the end of its init is not theirs. OSError: an earlier mark cannot be read."""
+        """Note whether the cgroup is shared, before the new run's processes are in it: if it has those of another run
+        or unknown ones, they must not be ended with init. Raises OSError when an earlier mark cannot be read."""
         own, known = self.cgroups[new.key.container], set[int]()
         has_strangers = False
         for watch in [*self._watches.values()]:
@@ -110,17 +111,17 @@ class Watching:
             rest.mark_shared(new.directory.path)
 
     def hold(self, watch: Watch, created: launch.Created) -> Process:
-        """The init that its shim has told of, watched from now on."""
+        """Watch the init that its shim reported. Return it."""
         watch.init = Process(created.pid, created.started)
         watch.init_fd = created.pidfd
-        watch.is_unheld = created.pidfd < 0  # it got lost on its way: no room among our descriptors
+        watch.is_unheld = created.pidfd < 0  # it was lost on its way: this process had no room for a descriptor
         watch.begin()
         self._look_for_shim(watch)
         return watch.init
 
     async def take_up(self, watch: Watch, init: Process) -> None:
-        """The init that was found without its shim's word, watched from now on; its end may be told before this
-        returns. OSError, and repeatable: there is no room to look for its shim."""
+        """Watch an init that was found without its shim's report; its end may be reported before this returns. Raises
+        OSError when there is no room to look for its shim; may be repeated then."""
         watch.drop_shim()
         self.shims.find(watch)
         watch.init, watch.is_unheld = init, True
@@ -129,7 +130,7 @@ class Watching:
         self._look_for_shim(watch)
 
     def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True) -> Watch:
-        """What an earlier daemon has begun. Its end may be told before this returns."""
+        """Watch what an earlier daemon has begun. Its end may be reported before this returns."""
         watch = self.add(key, directory, init, executes=executes)
         watch.init_fd = pidfd_of(init)
         self.shims.find(watch)
@@ -140,12 +141,12 @@ class Watching:
         return watch
 
     def inits_of(self, container_id: str) -> set[int]:
-        """The pids of those that are known of it."""
+        """Return the pids of its known inits."""
         return {w.init.pid for key, w in self._watches.items() if key.container == container_id and w.init is not None}
 
     async def keepers_word(self, key: RunKey) -> Process | NoProcess:
-        """Of an exec whose shim is dead and has not named its process: what the keeper, the next subreaper, knows. It
-        is all there is to know, if it has had the exec from the beginning."""
+        """Return what the keeper, the next subreaper, knows of an exec whose shim is dead and has not named its
+        process. If the keeper has had the exec from the beginning, nothing more can be known."""
         try:
             known = await self._known_to_keeper(key)
             if (entry := self._entry(key)) is not None:
@@ -159,7 +160,7 @@ class Watching:
             return NoProcess.UNKNOWN
 
     async def _known_to_keeper(self, key: RunKey) -> fields.Message | None:
-        """Asked more than once: its list may move while it is read."""
+        """Ask more than once: the keeper's list may move while it is read."""
         for _ in range(3):
             for message in await self.keeper.runs():
                 if _key_of(message) == key:
@@ -167,7 +168,7 @@ class Watching:
         return None
 
     async def name(self, key: RunKey, init: Process, path: str) -> None:
-        """As the shim would have done it: for the keeper, for the shim that takes its place, for the next daemon."""
+        """Note init as the shim would have: for the keeper, for a replacement shim, and for the next daemon."""
         facts = [*launch.key(key.container, key.run, key.exec_id), ("pid", init.pid), ("started", init.started_ticks)]
         oom = cgroups.oom_counter_path(self.cgroups[key.container]) or ""
         with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused):
@@ -181,22 +182,22 @@ class Watching:
             watch.close()
 
     def news(self) -> None:
-        """The keeper has journalled something: whoever has no shim may find its exit there."""
+        """The keeper has a new journal entry: look at the runs without a shim, whose exit it may be."""
         for watch in list(self._watches.values()):
             if watch.shim_fd < 0:
                 watch.look()
 
     def look_at_all(self) -> None:
-        """For the reconcile loop: an end that nothing woke us for is found here."""
+        """Called by the reconcile loop: finds an end that no event reported."""
         for watch in list(self._watches.values()):
             watch.look()
 
     async def look_at_memory(self) -> None:
-        """For the reconcile loop: memory kills that nothing woke us for."""
+        """Called by the reconcile loop: finds memory kills that no event reported."""
         await self._oom.look_at_all()
 
     def shim_lost(self, key: RunKey) -> None:
-        """Init goes on under the keeper; a replacement goes on with its output."""
+        """Init goes on under the keeper; a replacement shim goes on with its output."""
         task = self._spawn(self._adopt(key))
         self._adoptions[task] = key
         task.add_done_callback(lambda _: self._adoptions.pop(task, None))
@@ -208,8 +209,8 @@ class Watching:
         return task
 
     async def _move_shim(self, watch: ShimWatch) -> None:
-        """To the cgroup that its container's client named, if one did. Repeatable. A refusal is logged: the run goes
-        on without."""
+        """Move the shim to the cgroup that its container's client named, if any. Repeatable. A refusal is logged, and
+        the run goes on."""
         cgroup, shim = self.shim_cgroups.get(watch.key.container), watch.shim
         if not cgroup or shim is None:
             return
@@ -220,7 +221,7 @@ class Watching:
             log.warning("shim not moved", container=key.container, exec=key.exec_id, cgroup=cgroup, why=error.strerror)
 
     def _look_for_shim(self, watch: Watch) -> None:
-        """One that has gone has either done its work, or needs to be replaced."""
+        """Look for the shim. One that is gone has either done its work, or must be replaced."""
         if watch.has_no_shim():
             watch.look()
             if not watch.reported and (watch.init_fd >= 0 or watch.is_unheld):
@@ -233,8 +234,8 @@ class Watching:
         await self.shims.replace(watch)
 
     async def drain(self, key: RunKey, path: str) -> None:
-        """Have a replacement write what a killed shim has left in the pipes, after the end and before the keeper
-        forgets the run. `path` is the run's directory."""
+        """Let a replacement write what a killed shim has left in the pipes, after the end and before the keeper forgets
+        the run. `path` is the run's directory."""
         if begun := [task for task, of in self._adoptions.items() if of == key]:  # before the end was seen
             await asyncio.wait(begun)
         watch = self._watches.get(key) or self._ended_before(key, path)
@@ -242,7 +243,7 @@ class Watching:
             watch.settle_output()
 
     async def settle(self, key: RunKey, path: str) -> None:
-        """After the end is stored: a shim that stands still is killed, and what a killed one has left is drained."""
+        """After the end is stored: kill a shim that is stuck, and drain what a killed one has left."""
         watch = self._watches.get(key)
         if watch is not None and watch.shim_is_stuck:
             with contextlib.suppress(TimedOut):  # `leave` tries again
@@ -250,8 +251,8 @@ class Watching:
         await self.drain(key, path)
 
     async def leave(self, key: RunKey, path: str, limit_seconds: float) -> None:
-        """Returns with the run's shim gone and its output complete, as far as it can be; only then the keeper closes
-        its copies of the streams. A shim may have been killed without a word of it until here. Repeatable."""
+        """Wait until the run's shim is gone and its output as complete as it can be; the keeper closes its copies of
+        the streams only then. The shim may have been killed without a report until now. Repeatable."""
         await self.shims.leave(self._watches.get(key), limit_seconds)
         await self.drain(key, path)
         watch = self._watches.get(key)
@@ -261,7 +262,7 @@ class Watching:
         await self.keeper.acknowledge(key.container, key.run, key.exec_id)
 
     def _ended_before(self, key: RunKey, path: str) -> Watch | None:
-        """An earlier daemon has stored the end. None when there is no more to do than to clean up."""
+        """An earlier daemon has stored the end. Return None if only the clean-up is left."""
         watch = Watch(key, rundir.RunDirectory(path), self._senses, reported=True)
         if rundir.created(path) is None or not watch.has_output_left() or self.shims.is_there(path):
             return None
@@ -269,13 +270,13 @@ class Watching:
         return watch
 
     def keeper_lost(self) -> None:
-        """What lives registers with the next one."""
+        """Let the shims that live register with the next keeper."""
         self._keepers_lost += 1
         if self._finding is None or self._finding.done():
             self._finding = asyncio.get_running_loop().create_task(self._find_keepers())
 
     async def _find_keepers(self) -> None:
-        """Once more where another has been lost meanwhile."""
+        """Begin again if another keeper has been lost meanwhile."""
         seen = 0
         while seen != self._keepers_lost:
             seen = self._keepers_lost
@@ -288,8 +289,8 @@ class Watching:
             await asyncio.sleep(KEEPER_REST_SECONDS)
 
     async def _register_rest(self, known: Sequence[fields.Message]) -> None:
-        """Have the shims of runs that the keeper does not know, as after another's death, give it copies of what they
-        have. They do so after their answer: whether it knows the run then is seen the next time."""
+        """Ask the shims of runs that the keeper does not know, as after the death of its predecessor, to give it copies
+        of their descriptors. They do so after their answer: whether it then knows the run shows at the next time."""
         keys = {_key_of(message) for message in known}
         lost = [watch for watch in self._watches.values() if watch.key not in keys and self._can_register(watch)]
         places = asyncio.Semaphore(REGISTER_AT_ONCE)
@@ -314,8 +315,8 @@ class Watching:
             log.warning("shims of an older version cannot register with a new keeper: their death would cost output")
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
-        """Runs the keeper still knows and nobody needs: their acknowledgement was lost. Returns how many. `needed` is
-        asked after the keeper: a run that begins meanwhile is in its answer."""
+        """Acknowledge runs that the keeper still knows but that are not needed, since their acknowledgement was lost.
+        Return their number. `needed` is asked after the keeper, so that it contains runs that begin meanwhile."""
         try:
             known = await self.keeper.runs()
         except (keeper.KeeperSilent, fields.BadMessage):
@@ -328,15 +329,15 @@ class Watching:
         return len(stale)
 
     async def keeper_knows(self, key: RunKey) -> bool:
-        """Whether the keeper watches over the run. ShimFailed when it does not say."""
+        """Return whether the keeper watches the run. Raises ShimFailed when it does not answer."""
         try:
             return await self._known_to_keeper(key) is not None
         except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage) as error:
             raise ShimFailed(f"the keeper does not say whether it knows {key.container}: {error}") from error
 
     async def learn(self, container: Container, place: Place) -> None:
-        """Read its configuration, where that is not known yet, so that `cgroup_of` need not: an adopted container's is
-        its caller's, whose file system may hang. TimedOut, Busy."""
+        """Read the container's configuration, unless it is known, so that `cgroup_of` need not: an adopted container's
+        belongs to its caller, whose file system may hang. Raises TimedOut, Busy."""
         if container.id in self.cgroups and container.id in self.executes:
             return
 
@@ -352,22 +353,23 @@ class Watching:
         self.executes.setdefault(container.id, executes)
 
     def cgroup_of(self, container: Container, root: str) -> str:
-        """What `learn` has found; of a container that exitd has made itself, also without that."""
+        """Return what `learn` has found; for a container that exitd has made itself it works without `learn`, too."""
         if container.id not in self.cgroups:
             self.cgroups[container.id] = bundle.cgroups_path(container, root)
         return self.cgroups[container.id]
 
     def executes_of(self, container: Container) -> bool:
-        """Likewise: whether its init becomes the program by execve(2). True where that is not known."""
+        """Return whether its init becomes the program by execve(2); True if that is not known. Needs `learn`,
+        likewise."""
         return self.executes.get(container.id, True)
 
     def forget(self, container_id: str) -> None:
-        """What was known of it beside its runs."""
+        """Forget what was known of it besides its runs."""
         for known in (self.cgroups, self.executes, self.shim_cgroups):
             known.pop(container_id, None)
 
     def oom_kills(self, key: RunKey) -> int:
-        """In the container's cgroup, by now."""
+        """Return the memory kills in the container's cgroup so far."""
         path = self.cgroups.get(key.container)
         return max((cgroups.oom_kills(path) or 0) if path else 0, self._oom.seen(RunKey(key.container, key.run)))
 
@@ -380,11 +382,11 @@ class Watching:
         self._oom.close()
 
     def _begun(self, key: RunKey) -> None:
-        if not key.exec_id:  # whose memory is its container's
+        if not key.exec_id:  # an exec's memory is its container's
             self._oom.begin(key, self.cgroups[key.container])
 
     def report(self, key: RunKey, report: Report) -> None:
-        """The end of what is not watched."""
+        """Report the end of something that is not watched."""
         self._exit_seen(key, report)
 
     def _exit_seen(self, key: RunKey, report: Report) -> None:
@@ -404,11 +406,11 @@ class Watching:
 
 
 def _key_of(message: fields.Message) -> RunKey:
-    """Of a run that the keeper knows."""
+    """Return the key of a run in the keeper's list."""
     return RunKey(message.get("id"), message.number("run"), message.get("exec"))
 
 
 def pidfd_of(process: Process) -> int:
-    """-1: it is gone."""
+    """Return -1 if it has ended."""
     fd = epoll.open_process(process.pid, process.started_ticks)
     return -1 if fd is None else fd
