@@ -1,8 +1,8 @@
 """How a shim v2 binary is called, and what it prints: names, arguments, environment, stdin and stdout. Pure, but for
-the look along PATH.
+the search along PATH.
 
 What `start` prints has four forms: the address alone; JSON of version 2 or 3; since containerd 2.3 a message. What it
-reads has two: the options, or since containerd 2.3 a message around them. Neither end says which it means: `-v` does.
+reads has two: the options, or since containerd 2.3 a message around them. Neither says which form it has: `-v` does.
 """
 
 import json
@@ -21,12 +21,12 @@ from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.runtime.foreign_shim.verdict import instant_ns
 from supervisor.runtime.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
 
-NOBODY = "/bin/false"  # as the program that publishes events: some shims want a name, none of them calls it any more
-FIRST_SHOWN, LAST_SHOWN = 100, 400  # characters of what a shim has printed, in an error: the reason stands at the end
-FIRST_BOOTSTRAP = (2, 3)  # the release of containerd whose shims want the message on stdin
+NOBODY = "/bin/false"  # as the program that publishes events: some shims require a name, but none calls it any more
+FIRST_SHOWN, LAST_SHOWN = 100, 400  # characters of a shim's output in an error: the reason is at the end
+FIRST_BOOTSTRAP = (2, 3)  # the first release of containerd whose shims expect the message on stdin
 VERSIONS = (2, 3)  # of the Task service
 SCHEMES = ("unix", "vsock", "hvsock")
-RUNC_FAMILY = ("runc", "exitd")  # whose containers are processes of this host, in the cgroups that their bundles name
+RUNC_FAMILY = ("runc", "exitd")  # their containers are processes of this host, in the cgroups that their bundles name
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _VERSION = re.compile(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shims on containerd's own frame print it
@@ -35,8 +35,8 @@ _ABSTRACT = re.compile(r"/[!-~]{1,106}")
 
 @dataclass(frozen=True, slots=True)
 class Shim:
-    """Whom to call, and for whom. `address` is containerd's in the place of ours: it need not exist, but names the
-    shim's socket together with namespace and id. Events go to `ttrpc_address`, a path."""
+    """Which binary to call, and for which container. `address` stands for containerd's: nothing need listen on it, but
+    shims derive their socket's name from it, the namespace and the id. Events go to `ttrpc_address`, a path."""
 
     binary: str
     namespace: str
@@ -58,7 +58,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The end of a process as a `delete` tells it. The binary's is nobody's observation."""
+    """The end of a process as a `delete` reports it. If the binary reports it, it was not observed."""
 
     pid: int
     exit_status: int
@@ -66,7 +66,7 @@ class Deleted:
 
 
 class Era(Enum):
-    """What `start` wants on its stdin."""
+    """What `start` expects on its stdin."""
 
     ANY = "options"  # or nothing
     BOOTSTRAP = "a message around them"
@@ -74,7 +74,7 @@ class Era(Enum):
 
 
 def program_name(runtime: str) -> str:
-    """io.containerd.runc.v2 is containerd-shim-runc-v2. BadRequest."""
+    """Return containerd-shim-runc-v2 for io.containerd.runc.v2. Raises BadRequest."""
     parts = runtime.split(".")
     if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
         raise BadRequest(f"runtime {runtime!r}: a shim is named like io.containerd.runc.v2", runtime=runtime)
@@ -82,12 +82,12 @@ def program_name(runtime: str) -> str:
 
 
 def is_of_runc(runtime: str) -> bool:
-    """Whether it takes runc's options, and puts a container where its bundle says."""
+    """Return whether it takes runc's options, and puts a container into the cgroup that its bundle names."""
     return runtime.split(".")[-2] in RUNC_FAMILY
 
 
 def find(runtime: str, path: str) -> str:
-    """The absolute path of a runtime's shim, looked for along `path`. BadRequest, RuntimeMissing."""
+    """Return the absolute path of a runtime's shim, searched along `path`. Raises BadRequest, RuntimeMissing."""
     program = program_name(runtime)
     places = ":".join(place for place in path.split(":") if place.startswith("/"))
     found = shutil.which(program, path=places) if places else None
@@ -98,7 +98,7 @@ def find(runtime: str, path: str) -> str:
 
 
 def era_of(version_text: str) -> Era:
-    """From what `-v` has printed. Only shims on containerd's own frame print its version so; others have their own."""
+    """Judge by the output of `-v`. Only shims built on containerd's own framework print its version in this form."""
     found = _VERSION.search(version_text)
     if found is None:
         return Era.UNTOLD
@@ -119,7 +119,8 @@ def _words(shim: Shim) -> list[str]:
 
 
 def environment(shim: Shim, base: Mapping[str, str]) -> dict[str, str]:
-    """`base` is ours; the shim hands it on to its runtime, which acts on some of it and is looked for on PATH."""
+    """`base` is exitd's own; the shim passes it on to its runtime, which is searched on PATH and interprets some
+    variables."""
     return {
         **{name: value for name, value in base.items() if name not in NOT_PASSED_ON},
         "PATH": ":".join(filter(None, (base.get("PATH"), SEARCH_PATH))),
@@ -132,7 +133,7 @@ def environment(shim: Shim, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_input(shim: Shim, era: Era, options: bytes) -> bytes:
-    """`options`: a serialized Any, or nothing. BadRequest."""
+    """Return what `start` gets on stdin. `options`: a serialized Any, or nothing. Raises BadRequest."""
     if era is not Era.BOOTSTRAP:
         return options
     level = bootstrap_pb2.DEBUG if shim.debug else bootstrap_pb2.INFO
@@ -153,8 +154,8 @@ def start_input(shim: Shim, era: Era, options: bytes) -> bytes:
 
 
 def read_start_output(printed: bytes) -> Address:
-    """Raises ShimFailed, with what was printed, for all that is no address."""
-    if printed.startswith(b"\x08"):  # the version's tag; no text begins so
+    """Return the address that was printed. Raises ShimFailed, with the output, when it is none."""
+    if printed.startswith(b"\x08"):  # the version's tag; no text begins with it
         return _read_message(printed)
     try:
         text = printed.decode().strip()
@@ -195,7 +196,7 @@ def _checked(address: str, version: int, protocol: str, printed: bytes) -> Addre
         raise _unreadable(f"the protocol {protocol!r}, and only ttrpc is spoken here", printed)
     scheme, is_named, rest = address.partition("://")
     if not is_named:
-        # containerd 1.6 takes any text for the name of an abstract socket; those that shims ever printed begin so.
+        # containerd 1.6 takes any text for the name of an abstract socket; those that shims have ever printed begin so.
         if not _ABSTRACT.fullmatch(address):
             raise _unreadable("no address", printed)
     elif scheme not in SCHEMES:
@@ -206,7 +207,7 @@ def _checked(address: str, version: int, protocol: str, printed: bytes) -> Addre
 
 
 def _is_place(scheme: str, rest: str) -> bool:
-    """What was printed after an address makes it none."""
+    """Return False if more was printed after the address."""
     is_path = scheme != "unix" or (rest[:1] in ("/", "@") and len(rest) > 1)
     return is_path and bool(rest) and rest.isprintable() and " " not in rest
 
@@ -216,14 +217,15 @@ def _unreadable(what: str, printed: bytes) -> ShimFailed:
 
 
 def shown(printed: bytes) -> str:
-    """For an error or the log."""
+    """Shorten the output for an error or the log."""
     text = printed.decode(errors="backslashreplace").strip()
     most = FIRST_SHOWN + LAST_SHOWN
     return text if len(text) <= most else f"{text[:FIRST_SHOWN]} ... {text[-LAST_SHOWN:]}"
 
 
 def read_delete_output(printed: bytes) -> Deleted | None:
-    """None: it tells no end. One without its time is none: an empty message would be an exit with 0."""
+    """Return the end that was printed; None if there is none. Without its time it counts as none: an empty message
+    would be an exit with 0."""
     try:
         found = task_pb2.DeleteResponse.FromString(printed)
     except DecodeError:

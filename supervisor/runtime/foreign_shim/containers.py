@@ -1,8 +1,8 @@
-"""Shim v2: containers under any containerd shim binary, behind the seam of `supervisor/runtime/sandbox.py`.
+"""Shim v2: containers under any containerd shim binary, implementing `supervisor/runtime/sandbox.py`.
 
-exitd does containerd's part: it lays the bundle out, listens for events, calls `start`, and from then on speaks the
-Task service over the socket that was printed. A Wait is open from before the start to the end; after a restart of the
-daemon it is Connect and Wait again. What ends is told by those who have observed it (`verdict.py`).
+exitd takes containerd's place: it makes the bundle, listens for events, calls `start`, and from then on uses the Task
+service on the socket that was printed. A Wait is open from before the start to the end; after a restart of the daemon
+it sends Connect and Wait again. `verdict.py` decides which observed end is reported.
 """
 
 import asyncio
@@ -47,20 +47,20 @@ log = structlog.get_logger(__name__)
 
 
 def set_pod_limits(container: Container) -> None:
-    """Set a pod's own limits where its containers are in its cgroup. An earlier exitd stored such limits, without any
-    effect, also for shims that run them elsewhere. Raises ShimFailed."""
+    """Set a pod's own limits if its containers are in its cgroup. An earlier exitd stored such limits, without effect,
+    also for shims that run them elsewhere. Raises ShimFailed."""
     if binary.is_of_runc(container.spec.runtime_type):
         podlimits.set_limits(container)
 
 
 class ShimV2Containers:
-    """ContainerManager for shim v2 binaries. `prepared` gives a container its bundle of exitd's own kind."""
+    """The ContainerManager for shim v2 binaries. `prepared` makes a container's bundle of exitd's own kind."""
 
     def __init__(self, where: Place, hub: Hub, prepared: Callable[[Container], Awaitable[bundle.Bundle]]) -> None:
         self._place = where
         self._hub = hub
         self._prepared = prepared
-        self._starting: set[RunKey] = set()  # whose Start is not answered yet
+        self._starting: set[RunKey] = set()  # runs whose Start is not answered yet
 
     def listen(self, listener: RunListener) -> None:
         self._hub.listen(listener)
@@ -85,8 +85,8 @@ class ShimV2Containers:
 
     @contextlib.contextmanager
     def _joins(self, container: Container) -> Iterator[list[int]]:
-        """Descriptors of the namespaces it takes from its pod, for the length of the block. WrongState when the run of
-        the pause container that it was to join is over."""
+        """Yield descriptors of the namespaces that it joins, valid for the length of the block. Raises WrongState when
+        the run of the pause container that it was to join has ended."""
         kinds = namespaces.joined(container.spec)
         if not kinds:
             yield []
@@ -102,7 +102,7 @@ class ShimV2Containers:
                 os.close(fd)
 
     async def _start(self, container: Container, key: RunKey, work: str, cgroup: str) -> Run:
-        """Its shim runs: a new one, or that of its pod."""
+        """Return its run, with a new shim or that of its pod."""
         program, path = container.spec.runtime_path, self._path(container)
         log_fifo = LogFifo(work, container.id)
         with undone_on_failure(log_fifo.close):
@@ -115,15 +115,15 @@ class ShimV2Containers:
     async def _create(
         self, container: Container, run: Run, work: str, fifos: pumps.Fifos, wanted: command.Command | None
     ) -> Process:
-        """Init, which waits for its start, and a Wait for its end."""
+        """Create the container and open a Wait for its end. Return init, which waits for its start."""
         link = await run.peer.link()
-        await self._know_shim(run, link)  # some know of nobody yet
+        await self._know_shim(run, link)  # some shims do not know their own pid yet
         stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, container.spec.tty)
         given, seconds = options.packed(container, self._place.state), self._place.create_seconds
         try:
             pid = await link.create(container.id, work, stdio=stdio, options=given, seconds=seconds)
         except TimedOut:
-            run.peer.silent = True  # it is not waited for as long again when it is taken away
+            run.peer.silent = True  # so that the removal does not wait for it as long again
             raise
         except RuntimeFailed as error:
             if wanted is None:
@@ -140,7 +140,7 @@ class ShimV2Containers:
         return init
 
     async def _know_shim(self, run: Run, link: ShimLink) -> None:
-        """If it tells. Whether it lives is for those who watch it to find out."""
+        """Note the shim's pid, if it reports one. Whether it is alive is for its watch to find out."""
         with contextlib.suppress(ExitdError):
             run.shim = process_of((await link.connect(run.key.container)).shim_pid) or run.shim
 
@@ -155,7 +155,7 @@ class ShimV2Containers:
     # -- a run goes on
 
     def _run(self, container: Container) -> Run:
-        """WrongState when it has no shim."""
+        """Return its run. Raises WrongState when it has no shim."""
         run = self._hub.get(RunKey(container.id, container.run))
         if run is None:
             raise WrongState(f"{container.spec.name} has no shim", id=container.id)
@@ -177,7 +177,7 @@ class ShimV2Containers:
             raise command.never_executed(argv0, more=f", and at: {where}")
 
     async def state_process(self, container: Container) -> str:
-        """Of an init that has ended without its program the kernel knows it first."""
+        """Ask the shim. But if init has ended without executing its program, the kernel knows that first."""
         if self._never_executed(RunKey(container.id, container.run)):
             return "stopped"
         link = await self._to(container)
@@ -191,9 +191,9 @@ class ShimV2Containers:
         return watched is not None and self._hub.watching.has_begun(watched) is False
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
-        """Through the shim, whatever the pid: it may be a virtual machine's, and others' too. Past a shim that does not
-        answer where init is a process of this host. One that does not hear of SIGKILL is killed itself, unless others
-        have it too; its `delete` then ends the container."""
+        """Signal through the shim, whatever the pid: it may be a virtual machine's, which others share. If the shim
+        does not answer, signal init directly if it is a process of this host. A shim that does not handle SIGKILL is
+        killed itself, unless others use it; its `delete` then ends the container."""
         run = self._run(container)
         try:
             await self._kill(run, signal_number, everyone=everyone)
@@ -214,7 +214,7 @@ class ShimV2Containers:
             cgroups.thaw(bundle.cgroups_path(container, self._place.root))
 
     async def _force(self, run: Run, signal_number: int, *, everyone: bool) -> bool:
-        """Past its shim. False: there is no way."""
+        """Signal without the shim. Return False if that is not possible."""
         watched = self._hub.watching.get(run.key)
         if watched is None or watched.init is None or not self._hub.watching.force(watched, signal_number):
             return False
@@ -225,8 +225,8 @@ class ShimV2Containers:
         return True
 
     async def _never_started(self, container: Container, run: Run) -> bool:
-        """A virtual machine's shim signals nobody in a container that was created and not started, or whose start has
-        failed; it deletes that. What its state says is then the end of the run."""
+        """A virtual machine's shim cannot signal a container that was created but not started, or whose start has
+        failed; it only deletes it. The state that it reports is then the end of the run."""
         watched = self._hub.watching.get(run.key)
         if container.phase not in (Phase.CREATED, Phase.STARTING) or watched is None:
             return False
@@ -238,8 +238,8 @@ class ShimV2Containers:
         return False
 
     async def _kill(self, run: Run, signal_number: int, *, everyone: bool) -> None:
-        """Once more over a new connection where the old one broke. ShimLost: there is nobody, and its end is on its
-        way."""
+        """Signal, and once more over a new connection if the old one broke. ShimLost is ignored: the shim is gone, and
+        the end will be reported."""
         seconds = SILENT_SECONDS if run.peer.silent else CALL_SECONDS
         for last in (False, True):
             link = await run.peer.link()
@@ -259,17 +259,17 @@ class ShimV2Containers:
         return await self.state_process(container) == "paused"
 
     async def update_container(self, container: Container, resources: str) -> None:
-        """`resources`: JSON of runtime-spec's linux.resources."""
+        """Change its limits. `resources`: JSON of runtime-spec's linux.resources."""
         await (await self._to(container)).update(container.id, resources.encode())
 
     async def pids(self, container: Container) -> tuple[int, ...]:
         return tuple(member.pid for member in await (await self._to(container)).pids(container.id))
 
     def orders(self, key: RunKey) -> Orders:
-        """The terminal is the shim's, and so is one hold on stdin; the pump has the other one."""
+        """The terminal is the shim's, and so is one copy of stdin; the pump has the other one."""
 
         async def resize(_: Control, size: Winsize) -> None:
-            with contextlib.suppress(ShimLost):  # its end is on its way
+            with contextlib.suppress(ShimLost):  # its end will be reported
                 link = await self._of(key)
                 await link.resize(key.container, key.exec_id, rows=size.rows, columns=size.cols)
 
@@ -287,7 +287,7 @@ class ShimV2Containers:
         return await run.peer.link()
 
     def has_begun(self, container: Container) -> bool:
-        """Only its shim can tell: `state_process`."""
+        """Only its shim knows: see `state_process`."""
         return False
 
     def is_unseen(self, container: Container) -> bool:
@@ -295,7 +295,7 @@ class ShimV2Containers:
         return False
 
     def may_start_again(self, container: Container) -> bool:
-        """Others deadlock over a second Start."""
+        """Some shims deadlock over a second Start."""
         run = self._hub.get(RunKey(container.id, container.run))
         return run is None or run.peer.is_plain
 
@@ -323,16 +323,16 @@ class ShimV2Containers:
         return Found.LIVE, Made(init, run.shim, self.monitored_by(key))
 
     def forget(self, container: Container) -> None:
-        """What the next look-up finds of it here, it goes on with."""
+        """Keeps the run: the next look-up here continues with it."""
 
     # -- a run ends
 
     async def end_rest(self, container: Container) -> int:
-        """Its shim's work, before it answers Wait."""
+        """Does nothing: its shim ends them before it answers Wait."""
         return 0
 
     async def settle(self, container: Container) -> None:
-        """Nobody keeps anything: what a shim has told it tells again until it is deleted."""
+        """Does nothing: a shim reports the end again until it is deleted."""
 
     async def delete_process(self, container: Container) -> None:
         """As containerd does: see `parting`."""
@@ -356,11 +356,11 @@ class ShimV2Containers:
         await self._hub.pumps.remove(key)
 
     async def _release(self, container_id: str, path: str) -> None:
-        """What a shim has mounted below the run directory. ShimFailed, TimedOut."""
+        """Unmount what a shim has mounted below the run directory. Raises ShimFailed, TimedOut."""
         await self._place.clearing.run(f"unmounting what is below {path}", lambda: place.clear(path), container_id)
 
     async def delete_stray(self, container_id: str, run: int) -> None:
-        """A run directory that belongs to no run of ours."""
+        """Remove a run directory of an unknown run."""
         path = rundir.path_of(self._place.state, container_id, run)
         contact = place.read_contact(path)
         if place.laid_out(path, container_id):
@@ -388,7 +388,7 @@ class ShimV2Containers:
         return run.shim if run is not None and not run.peer.lost.is_set() else None
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
-        """Set when the run's output is complete in its log."""
+        """Return the event that is set when the run's output is complete in its log."""
         return self._hub.pumps.gone(key)
 
     async def look_at_memory(self) -> None:
@@ -399,7 +399,7 @@ class ShimV2Containers:
 
 
 def _silent(container: Container, run: Run, error: ExitdError) -> TimedOut:
-    """For a person who wants to have it ended."""
+    """Return the error for a person who wants to end it."""
     pid = f"process {run.shim.pid}" if run.shim is not None else "of a pid that it has not told"
     end = f"`kill -9 {run.shim.pid}` ends it" if run.shim is not None else "`ps` shows it; its end ends it"
     next_step = f"{end} and all containers under it"

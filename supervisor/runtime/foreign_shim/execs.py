@@ -1,4 +1,4 @@
-"""Execs under foreign shims: made known, waited for, started; each with a pump for its streams, as its container."""
+"""Execs under foreign shims: added, waited for, started. Each has a pump for its streams, as its container has."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class ShimV2Execs:
-    """ExecManager for shim v2 binaries. A shim signals an exec's first process and no more. The rest of its family is
+    """The ExecManager for shim v2 binaries. A shim signals only an exec's first process. The rest of its family is
     found on this host; in a virtual machine it ends with the container."""
 
     def __init__(self, where: Place, hub: Hub) -> None:
@@ -86,13 +86,13 @@ class ShimV2Execs:
         try:
             init = await room.patiently(lambda: as_named(pid), "a look at an exec")
         except Busy:
-            init = Process(pid, 0)  # its Wait tells how it ends
+            init = Process(pid, 0)  # its Wait reports how it ends
         place.leave_init(directory.path, init)
         self._hub.watching.hold(watched, init, own=run.peer.is_plain)
         return MadeExec(init, run.shim, self._hub.oom_kills(e.key))
 
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
-        """Where no daemon has noted it, the shim knows."""
+        """If no daemon has noted it, the shim knows."""
         if (made := rundir.created(self.directory_of(e.key))) is not None:
             return made
         try:
@@ -133,17 +133,17 @@ class ShimV2Execs:
             raise WrongState(f"{container.spec.name} has lost its shim", id=container.id) from error
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
-        """A foreign shim is that of its whole container, or pod."""
+        """A foreign shim serves its whole container, or pod."""
         return False
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
         return self._hub.pumps.gone(key)
 
     async def settle_exec(self, key: RunKey) -> None:
-        """The shim tells it again until it is deleted."""
+        """Does nothing: the shim reports the end again until it is deleted."""
 
     async def delete_exec(self, container: Container, e: Exec) -> None:
-        """What was never told to run may run all the same: it is ended first."""
+        """An exec that was not asked to start may run nevertheless: it is ended first."""
         with contextlib.suppress(ShimLost, WrongState, NoSuchContainer, NoSuchExec):
             _, link = await self._to(container)
             if e.exit is None:
@@ -166,7 +166,8 @@ class ShimV2Execs:
         return rundir.path_of(self._place.state, key.container, key.run, key.exec_id)
 
     def _prepare(self, container: Container, e: Exec) -> tuple[Document, command.Command]:
-        """Users and commands are looked up in the container's root as exitd sees it: init may run in another kernel."""
+        """Users and commands are looked up in the container's root as exitd sees it: init may run under another
+        kernel."""
         document = bundle.configuration(container, self._place.root)
         root = spec.rootfs_of(document)
         if e.spec.process:

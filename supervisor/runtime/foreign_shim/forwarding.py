@@ -1,7 +1,7 @@
-"""The events that shims send to whoever has started them: exitd in containerd's place, on a socket of its own.
+"""The events that shims send to the program that started them: exitd takes containerd's place, on a socket of its own.
 
-It must listen before a shim is started, and answers each event at once: a shim that gets no answer tells an event
-again, and some drop it in the end.
+It must listen before a shim is started, and answers each event at once: a shim without an answer repeats an event, and
+some drop it in the end.
 """
 
 import os
@@ -28,14 +28,15 @@ KNOWN: dict[str, type[Message]] = {
         *(pb.TaskExecAdded, pb.TaskExecStarted, pb.TaskCheckpointed),
     )
 }
-SHOWN = 100  # characters of a shim's text in a line of the log
+SHOWN = 100  # characters of a shim's text in one line of the log
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """`event` is one of KNOWN. `at_ns` is the shim's own clock, 0 where it told none. The same may come twice."""
+    """One event. `event` is one of KNOWN. `at_ns` is from the shim's own clock, 0 if it gave none. The same event may
+    come twice."""
 
     namespace: str
     topic: str
@@ -44,7 +45,7 @@ class Happened:
 
 
 class Forwarding:
-    """Tells `happened` of each event, in the order of each shim. What is unknown or cannot be read is for the log."""
+    """Calls `happened` for each event, in the order of each shim. Unknown and unreadable ones are only logged."""
 
     def __init__(self, happened: Callable[[Happened], None]) -> None:
         self._happened = happened
@@ -52,7 +53,7 @@ class Forwarding:
         self._server = Server({SERVICE: {"Forward": method}}, check=_is_us, ceiling=peer_ceiling)
 
     async def start(self, path: str) -> None:
-        """CannotStart."""
+        """Raises CannotStart."""
         try:
             await self._server.listen(path)
         except OSError as error:
@@ -75,7 +76,7 @@ class Forwarding:
 
 
 def unpacked(packed: Any) -> Message | None:
-    """Whatever stands before the name in the url. None: of no known kind, or it cannot be read."""
+    """Unpack, whatever precedes the name in the url. None: the kind is unknown, or it cannot be read."""
     kind = KNOWN.get(packed.type_url.rpartition("/")[2])
     try:
         return kind.FromString(packed.value) if kind is not None else None

@@ -1,4 +1,5 @@
-"""What all containers under foreign shims share: the address for their events, the ways to their shims, the ends."""
+"""What all containers under foreign shims share: the address for their events, the connections to their shims, the
+ends."""
 
 import asyncio
 import time
@@ -26,7 +27,7 @@ from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import RunListener
 from supervisor.system.inotify import Inotify
 
-NAMESPACE = "exitd"  # containerd's word for whose containers they are; shims sort theirs by it
+NAMESPACE = "exitd"  # the namespace that shims get as containerd's, by which they group containers
 EVENTS = "shimv2-events.sock"
 
 log = structlog.get_logger(__name__)
@@ -34,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run, from the moment its shim is known until nothing of it is left."""
+    """One run, from when its shim is known until nothing of it is left."""
 
     key: RunKey
     path: str
@@ -42,7 +43,7 @@ class Run:
     cgroup: str
     log: LogFifo
     shim: Process | None = None
-    parted: bool = False  # it has been deleted there, or its shim was asked to in vain
+    parted: bool = False  # it has been deleted there, or the shim did not answer that request
     keeping: tuple[asyncio.Task[None], ...] = ()
 
     @property
@@ -71,7 +72,7 @@ class Hub:
         kernel: KernelWord,
         executions: Executions,
     ) -> None:
-        """`zombie`: this process may read wait statuses of strangers' zombies (probe.zombie)."""
+        """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie)."""
         self.place = where
         self.pumps = pumps
         self.watching = ShimWatching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions)
@@ -84,11 +85,11 @@ class Hub:
         self._listener = listener
 
     async def serve(self) -> None:
-        """Before any shim is started: there are shims that connect at once. CannotStart."""
+        """Listen for events, before any shim is started: some connect at once. Raises CannotStart."""
         await self._events.start(f"{self.place.state}/{EVENTS}")
 
     async def close(self) -> None:
-        """The shims live on, and so do their containers."""
+        """Close this side. The shims live on, and so do their containers."""
         self.watching.close()
         for run in list(self._runs.values()):
             await run.close()
@@ -103,7 +104,7 @@ class Hub:
         return run if run is not None and run.key.run == key.run else None
 
     def shim(self, container_id: str, program: str) -> Shim:
-        """How it is called."""
+        """Return how its shim is called."""
         state = self.place.state
         return Shim(program, NAMESPACE, container_id, f"{state}/exitd.sock", f"{state}/{EVENTS}")
 
@@ -114,7 +115,8 @@ class Hub:
         return run
 
     def find(self, container: Container) -> Run | None:
-        """One whose shim an earlier daemon, or a create that failed, has begun. None: nobody has its address."""
+        """Return a run whose shim was begun by an earlier daemon, or by a create that failed. None: its address is not
+        known."""
         key, path = RunKey(container.id, container.run), rundir.path_of(self.place.state, container.id, container.run)
         run, contact = self.get(key), place.read_contact(path)
         if run is not None or contact is None or not place.laid_out(path, container.id):
@@ -126,7 +128,7 @@ class Hub:
         return run
 
     def keep(self, run: Run) -> None:
-        """From now on its shim is asked whether it is there, and its death is noticed. Repeatable."""
+        """From now on check that its shim is alive, and notice its death. Repeatable."""
         loop = asyncio.get_running_loop()
         run.keeping = run.keeping or (loop.create_task(run.peer.keep()), loop.create_task(self._lose(run)))
 
@@ -134,11 +136,12 @@ class Hub:
         return self.place.limits().reconcile_seconds
 
     def watch_memory(self, run: Run, told: int) -> None:
-        """Once it has its cgroup. `told`: memory kills of this run that are in the event log already."""
+        """Watch the run's cgroup, which exists now. `told`: memory kills of this run that are already in the event
+        log."""
         self._oom.begin(run.key, run.cgroup, told)
 
     async def end(self, key: RunKey) -> None:
-        """Closes what this process holds of the run."""
+        """Close what this process holds of the run."""
         run = self.get(key)
         if run is not None:
             del self._runs[key.container]
@@ -148,7 +151,7 @@ class Hub:
             await run.close()
 
     async def delete(self, run_path: str, container_id: str, program: str) -> Deletion:
-        """What the shim's `delete` binary says. It is called always, and any number of times."""
+        """Call the shim's `delete` binary and return what it reports. It is always called, possibly several times."""
         bundle = place.bundle_of(run_path, container_id)
         try:
             deleted = await process.delete(self.shim(container_id, program), bundle)
@@ -161,7 +164,8 @@ class Hub:
         return self.is_alone(run.path, run.peer.contact.address)
 
     def is_alone(self, run_path: str, address: str) -> bool:
-        """No other run needs the shim there, by what lies in the state directory: some may have to be found yet."""
+        """Return whether no other run needs the shim there, by the files in the state directory: some runs may not be
+        found yet."""
         runs = (found for found in rundir.runs(self.place.state) if not self._has_parted(*found))
         paths = (rundir.path_of(self.place.state, *found) for found in runs)
         contacts = (place.read_contact(path) for path in paths if path != run_path)
@@ -172,13 +176,14 @@ class Hub:
         return found is not None and found.parted
 
     async def end_shim(self, run: Run, patience: float) -> None:
-        """Of a run that is alone with it: it may go by itself for so long, and is killed then. ShimFailed."""
+        """End the shim of a run that is the only one to use it: it has `patience` seconds to exit, then it is killed.
+        Raises ShimFailed."""
         found = {run.shim} if run.shim is not None else set()
         for each in found | set(await asyncio.to_thread(strays.workers_in, run.bundle)):
             if not await strays.ended(each, patience):
                 raise ShimFailed(f"the shim of {run.key.container[:12]}, process {each.pid}, does not die of SIGKILL")
 
-    # -- what shims tell
+    # -- what shims report
 
     async def _lose(self, run: Run) -> None:
         await run.peer.lost.wait()
@@ -210,8 +215,8 @@ class Hub:
         self._listener.silence_seen(key, silent)
 
     def _out_of_memory(self, run: Run) -> None:
-        """A shim whose containers are processes of this host reports what their cgroup counts. What another one reports
-        may have been in a virtual machine, where nobody else counts."""
+        """A shim whose containers are processes of this host reports what their cgroup counts. Another's report may be
+        about a virtual machine, where no cgroup of this host counts."""
         log.info("a shim reports a memory kill", container=run.key.container, run=run.key.run)
         if run.peer.is_plain:
             self._oom.wake(run.key)
@@ -226,11 +231,11 @@ class Hub:
         self._listener.exit_seen(key, report)
 
     def lost(self, key: RunKey, init: Process) -> None:
-        """The end of what nobody can be asked about any more."""
+        """Report an end that no witness can be asked about any more."""
         self._ended(key, Report(Unknown(SHIM_LOST), Source.NONE, init, time.time_ns(), at_is_found=True))
 
     def oom_kills(self, key: RunKey) -> int:
-        """In the cgroup of the container, by now."""
+        """Return the memory kills in the container's cgroup so far."""
         run = self._runs.get(key.container)
         whole = RunKey(key.container, key.run)
         return max((cgroups.oom_kills(run.cgroup) or 0) if run is not None else 0, self._oom.seen(whole))

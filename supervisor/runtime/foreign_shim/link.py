@@ -1,7 +1,8 @@
-"""The Task service of a shim, over one connection: a method for each call, facts in and out, a limit for each but Wait.
+"""The Task service of a shim, over one connection: one method for each call, values in and out, a time limit for all
+but Wait.
 
-Version 2 and 3 of the service differ in nothing but the name. Which one a shim has, its `start` has told; some tell it
-wrongly, so until the first answer code 12 means: ask under the other name.
+Versions 2 and 3 of the service differ only in name. A shim's `start` prints which one it has; some print the wrong one,
+so until the first answer, code 12 means: ask under the other name.
 """
 
 import asyncio
@@ -27,21 +28,22 @@ from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 
 OPEN_SECONDS = 5.0
-MAKE_SECONDS = 120.0  # of create and start: there may be a machine to boot
+MAKE_SECONDS = 120.0  # of create and start: a virtual machine may have to boot
 DELETE_SECONDS = 30.0  # output is drained first
 CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 SHUTDOWN_SECONDS = 5.0
 
-JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # before Process, LinuxResources
-DETAILS = "ProcessDetails"  # of whichever package: which exec a process belongs to
+JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # the prefix of Process and LinuxResources
+DETAILS = "ProcessDetails"  # from any package: which exec a process belongs to
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class ShimState:
-    """`status`: unknown | created | running | stopped | paused | pausing. The last two are 0 until the end."""
+    """The answer of State. `status`: unknown | created | running | stopped | paused | pausing. The last two fields are
+    0 until the end."""
 
     status: str
     pid: int
@@ -51,7 +53,8 @@ class ShimState:
 
 @dataclass(frozen=True, slots=True)
 class ShimMember:
-    """A process of a container. `exec_id`: it is this exec's first one. Several containers may have one pid."""
+    """A process of a container. `exec_id`: it is the first process of this exec. Several containers may have one
+    pid."""
 
     pid: int
     exec_id: str = ""
@@ -59,7 +62,7 @@ class ShimMember:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Who serves a task. 0: not told."""
+    """The answer of Connect: who serves a task. 0: not reported."""
 
     shim_pid: int
     task_pid: int
@@ -68,7 +71,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A message of the kind named, as its bytes: io.containerd.cgroups.v1.Metrics or v2."""
+    """A message of the named kind, as its bytes: io.containerd.cgroups.v1.Metrics or v2."""
 
     kind: str
     value: bytes
@@ -78,10 +81,10 @@ NOTHING = Stdio()
 
 
 class ShimLink:
-    """One connection. `exec_id` names an exec; without it init is meant.
+    """One connection. `exec_id` names an exec; empty means init.
 
-    All calls raise what `refusal` makes of the answer, TimedOut by this end's own clock, and ShimLost when the
-    connection has ended: that is never an exit.
+    All calls raise what `refusal` makes of an error response, TimedOut on this side's clock, and ShimLost when the
+    connection has ended, which is never an exit.
     """
 
     def __init__(self, address: Address) -> None:
@@ -89,24 +92,24 @@ class ShimLink:
         self.closed = asyncio.Event()
         self._client: TtrpcClient | None = None
         self._version = address.version
-        self._settled = False  # some call was answered under this version
+        self._settled = False  # a call was answered under this version
 
     @classmethod
     async def open(cls, address: Address, seconds: float = OPEN_SECONDS) -> Self:
-        """ShimLost when nobody listens there, TimedOut, Unsupported for an address of another kind."""
+        """Connect. Raises ShimLost when no shim listens there, TimedOut, Unsupported for an address of another kind."""
         link = cls(address)
         path = socket_path(address.address)
         try:
             link._client = await TtrpcClient.connect(path, link.closed.set, seconds)
         except Closed as error:
-            # Only these mean that nobody is there. Another trouble, such as too many open files, is this end's own.
+            # Only these mean that no shim is there. Other errors, such as too many open files, are this side's own.
             nobody = isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError | NotADirectoryError)
             kind = ShimLost if nobody or error.__cause__ is None else TimedOut
             raise kind(f"no shim answers: {error.text}") from error
         return link
 
     def close(self) -> None:
-        """This end's. Repeatable."""
+        """Close this side of the connection. Repeatable."""
         if self._client is not None:
             self._client.close()
 
@@ -124,7 +127,7 @@ class ShimLink:
         options: bytes = b"",
         seconds: float = MAKE_SECONDS,
     ) -> int:
-        """The pid of init, which several containers may share. `options`: a serialized Any."""
+        """Return the pid of init, which several containers may share. `options`: a serialized Any."""
         request = pb.CreateTaskRequest(
             id=id,
             bundle=bundle,
@@ -138,7 +141,7 @@ class ShimLink:
         return (await self._call("Create", request, pb.CreateTaskResponse, seconds)).pid
 
     async def start(self, id: str, exec_id: str = "", *, seconds: float = MAKE_SECONDS) -> int:
-        """The process's pid."""
+        """Return the process's pid."""
         request = pb.StartRequest(id=id, exec_id=exec_id)
         return (await self._call("Start", request, pb.StartResponse, seconds)).pid
 
@@ -149,20 +152,20 @@ class ShimLink:
         return ShimState(status, answer.pid, answer.exit_status, instant_ns(answer.exited_at))
 
     async def wait(self, id: str, exec_id: str = "") -> ShimWord:
-        """However long it takes. A word without a time is none: the shim has nothing to tell of an end."""
+        """Wait without a limit. A result with time 0 is no end: the shim knows of none."""
         answer = await self._call("Wait", pb.WaitRequest(id=id, exec_id=exec_id), pb.WaitResponse, None)
         return ShimWord(answer.exit_status, instant_ns(answer.exited_at))
 
     async def kill(
         self, id: str, signal: int, exec_id: str = "", *, everyone: bool = False, seconds: float = CALL_SECONDS
     ) -> None:
-        """WrongState when it has no process any more."""
+        """Send a signal. Raises WrongState when the process has ended."""
         await self._call("Kill", pb.KillRequest(id=id, exec_id=exec_id, signal=signal, all=everyone), Empty, seconds)
 
     async def exec(
         self, id: str, exec_id: str, process: bytes, *, stdio: Stdio = NOTHING, seconds: float = CALL_SECONDS
     ) -> None:
-        """Makes it known; `start` begins it. `process`: JSON of runtime-spec."""
+        """Add an exec; `start` begins it. `process`: JSON of runtime-spec's process."""
         request = pb.ExecProcessRequest(
             id=id,
             exec_id=exec_id,
@@ -175,7 +178,8 @@ class ShimLink:
         await self._call("Exec", request, Empty, seconds)
 
     async def delete(self, id: str, exec_id: str = "", *, seconds: float = DELETE_SECONDS) -> Deleted:
-        """Of what has ended, or never was started; its output has been drained. The time is 0 for what never ran."""
+        """Delete a process that has ended or was never started; its output has been drained then. The time is 0 for one
+        that never ran."""
         answer = await self._call("Delete", pb.DeleteRequest(id=id, exec_id=exec_id), pb.DeleteResponse, seconds)
         return Deleted(answer.pid, answer.exit_status, instant_ns(answer.exited_at))
 
@@ -192,7 +196,7 @@ class ShimLink:
     async def update(
         self, id: str, resources: bytes, annotations: Mapping[str, str] | None = None, *, seconds: float = CALL_SECONDS
     ) -> None:
-        """`resources`: JSON of runtime-spec's linux.resources."""
+        """Change the limits. `resources`: JSON of runtime-spec's linux.resources."""
         packed = Any(type_url=f"{JSON_TYPES}LinuxResources", value=resources)
         request = pb.UpdateTaskRequest(id=id, resources=packed, annotations=annotations or {})
         await self._call("Update", request, Empty, seconds)
@@ -208,7 +212,7 @@ class ShimLink:
         await self._call("ResizePty", request, Empty, seconds)
 
     async def close_io(self, id: str, exec_id: str = "", *, seconds: float = CALL_SECONDS) -> None:
-        """The shim's own hold on stdin: its end follows once everybody else has closed it too."""
+        """Close the shim's copy of stdin: it ends once all other writers have closed it, too."""
         await self._call("CloseIO", pb.CloseIORequest(id=id, exec_id=exec_id, stdin=True), Empty, seconds)
 
     async def connect(self, id: str, *, seconds: float = CONNECT_SECONDS) -> Connected:
@@ -216,7 +220,7 @@ class ShimLink:
         return Connected(answer.shim_pid, answer.task_pid, answer.version)
 
     async def shutdown(self, id: str, *, now: bool = False, seconds: float = SHUTDOWN_SECONDS) -> None:
-        """A shim without tasks ends. Some do so without an answer."""
+        """Ask the shim to end, which it does if it has no tasks. Some end without an answer."""
         try:
             await self._call("Shutdown", pb.ShutdownRequest(id=id, now=now), Empty, seconds)
         except ShimLost:
@@ -239,7 +243,7 @@ class ShimLink:
             return await self._ask_other(5 - version, asked, error)
 
     async def _ask_other(self, version: int, asked: "_Question[M]", first: CallFailed) -> M:
-        """Under the other name, which is the right one if anything but code 12 comes back."""
+        """Ask under the other name, which is the right one if anything but code 12 comes back."""
         try:
             return await self._ask_version(version, asked)
         except CallFailed as error:
@@ -252,7 +256,7 @@ class ShimLink:
         try:
             answer = await self._client.call(name, asked.request, asked.response_type, asked.seconds)
         except CallFailed as error:
-            # A refusal tells which service there is; silence and a lost connection do not.
+            # A refusal shows which service there is; silence and a lost connection do not.
             if not isinstance(error, Closed) and error.code not in (Code.UNIMPLEMENTED, Code.DEADLINE_EXCEEDED):
                 self._version, self._settled = version, True
             raise
@@ -269,7 +273,7 @@ class _Question(Generic[M]):
 
 
 def socket_path(address: str) -> str:
-    """What connect(2) takes; an abstract name begins with a NUL. Unsupported, ShimFailed."""
+    """Return what connect(2) takes; an abstract name begins with a NUL. Raises Unsupported, ShimFailed."""
     scheme, is_named, rest = address.partition("://")
     if not is_named:
         return f"\0{address}"
@@ -282,7 +286,8 @@ def socket_path(address: str) -> str:
 
 
 def remove_dead_socket(address: Address) -> bool:
-    """The file of a shim that has gone without removing it. False: there is none, or somebody listens there."""
+    """Remove the socket of a shim that has ended without doing so. Return False if there is none, or a shim listens on
+    it."""
     path = socket_path(address.address)
     if path.startswith("\0") or not stat.S_ISSOCK(_mode(path)):
         return False

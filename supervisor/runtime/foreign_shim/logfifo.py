@@ -1,7 +1,7 @@
-"""BUNDLE/log, the fifo a shim v2 writes its log to. Without a reader some shims wait for ever, or die.
+"""BUNDLE/log, the fifo to which a shim v2 writes its log. Without a reader some shims block forever, or die.
 
-Held open from before `start` until the bundle goes; what comes is drained into ours. Nothing of it is understood but
-the level, and that only to be shown at the right one.
+It is held open from before `start` until the bundle is removed, and its lines go into exitd's log. Only the level is
+interpreted, to log each line at the right one.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from supervisor.model.errors import ShimFailed
 
 NAME = "log"
 MODE = 0o700
-MOST_LINE_BYTES = 4096  # what is longer is cut
-MOST_LINES = 100  # in WINDOW_SECONDS; how many more there were, the next window tells
+MOST_LINE_BYTES = 4096  # a longer line is cut
+MOST_LINES = 100  # in WINDOW_SECONDS; the next window reports how many more there were
 WINDOW_SECONDS = 10.0
 CHUNK_BYTES = 64 << 10
 
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class Lines:
-    """Bytes as they come, whole lines as they are complete, cut where they are too long. Pure."""
+    """Takes bytes in portions, returns complete lines, cut if they are too long. Pure."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -52,10 +52,10 @@ class Lines:
 
 
 class LogFifo:
-    """Of one task, on the running event loop. After a restart of exitd it is opened again."""
+    """The fifo of one task, on the running event loop. After a restart of exitd it is opened again."""
 
     def __init__(self, bundle: str, id: str) -> None:
-        """Made if it is not there. ShimFailed."""
+        """Make the fifo if it does not exist. Raises ShimFailed."""
         path = f"{bundle}/{NAME}"
         self._id = id
         self._lines = Lines()
@@ -65,7 +65,8 @@ class LogFifo:
         try:
             with suppress(FileExistsError):
                 os.mkfifo(path, MODE)
-            # For writing too: so there is no end of file when a shim goes, and a shim never waits for a reader.
+            # Opened for writing, too: so there is no end of file when a shim exits, and a shim never waits for a
+            # reader.
             self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             raise ShimFailed(f"cannot open the log fifo {path}: {error.strerror}") from error
@@ -73,7 +74,7 @@ class LogFifo:
             self._loop.add_reader(self._fd, self._drain)
 
     def close(self) -> None:
-        """What has been written is told first. Repeatable."""
+        """Log what has been written, and close. Repeatable."""
         if self._fd >= 0:
             self._drain()
             self._loop.remove_reader(self._fd)

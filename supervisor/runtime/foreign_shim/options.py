@@ -1,7 +1,7 @@
-"""The options that a shim is given, with `start` and with Create: a message of its own kind, packed.
+"""The options that a shim gets with `start` and with Create: a message of its own kind, packed.
 
-Shims of runc's family take containerd.runc.v1.Options; any other one is told where its configuration is, if exitd's
-configuration says so.
+Shims of runc's family take containerd.runc.v1.Options. Others get the path of their configuration, if exitd's
+configuration has one.
 """
 
 from google.protobuf.any_pb2 import Any
@@ -11,12 +11,12 @@ from protos.containerd import runc_pb2, runtimeoptions_pb2
 from supervisor.model.values import Container, Spec
 from supervisor.runtime.foreign_shim import binary
 
-RUNTIME_ROOT = "shimrt"  # below the state directory: where runc keeps what it knows, apart from containerd's own
+RUNTIME_ROOT = "shimrt"  # below the state directory: where runc keeps its state, apart from containerd's own
 RUNTIME_OPTIONS = "runtimeoptions.v1.Options"
 
 
 def packed(container: Container, state: str) -> bytes:
-    """A serialized Any, or nothing."""
+    """Return a serialized Any, or nothing."""
     return _packed(container.spec, state)
 
 

@@ -1,6 +1,6 @@
-"""A task is taken from its shim, and the shim may go: Delete, Shutdown, and `delete` at the end whatever came of these.
+"""Takes a task from its shim, and lets the shim go: Delete, Shutdown, and `delete` at the end, whatever came of these.
 
-A shim that does not let go is no reason to keep a container for ever. One that nobody has the address of is looked for.
+A container is not kept forever because its shim does not let it go. A shim with an unknown address is searched for.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from supervisor.runtime.foreign_shim import place, strays
 from supervisor.runtime.foreign_shim.hub import Hub, Run
 
 DELETE_SECONDS = 12.0  # shims drain the output for up to 10 s
-SILENT_SECONDS = 2.0  # of one that has not answered for a while
-GONE_SECONDS = 5.0  # for a shim that was told to shut down: there may be a machine to take down
+SILENT_SECONDS = 2.0  # of one that has not answered for some time
+GONE_SECONDS = 5.0  # for a shim that was asked to shut down: it may have to stop a virtual machine
 
 log = structlog.get_logger(__name__)
 
 
 async def part(hub: Hub, run: Run, container: Container, init: Process | None) -> None:
-    """Nothing of the task is left, as far as its shim and its `delete` can be believed, and no process of it. A shim
-    that has this task alone and does not go is killed. ShimFailed."""
+    """Remove everything of the task, as far as its shim and its `delete` can be believed, and all its processes. A shim
+    that has only this task and does not exit is killed. Raises ShimFailed."""
     in_pod = container.spec.pod is not None or bool(container.spec.sandbox)
     is_deleted = False
     try:
@@ -33,7 +33,7 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
     except ExitdError as error:
         if not run.peer.lost.is_set():
             log.warning("a shim does not let its task go", container=container.id, why=str(error))
-        # It may have another address than one that it has printed and exitd cannot reach.
+        # It may have another address than the one that it printed and exitd cannot reach.
         is_told = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id)
         if hub.is_lone(run):
             await hub.end_shim(run, GONE_SECONDS if is_told else 0)
@@ -47,8 +47,9 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
 
 
 async def _end_survivor(hub: Hub, run: Run, init: Process) -> None:
-    """Nobody has deleted the container, and the process that its shim called its own lives: a virtual machine, mostly.
-    No next run begins beside it. Under a living shim it is others' too, and left alone. ShimFailed."""
+    """End a process that the shim named as its own, usually a virtual machine, if the container could not be deleted,
+    so that no next run begins beside it. Under a living shim other containers use it, too, and it is left alone. Raises
+    ShimFailed."""
     if not run.peer.lost.is_set() and not hub.is_lone(run):
         log.warning("neither the shim nor its delete has deleted the container", container=run.key.container)
     elif not await strays.ended(init, 0):
@@ -66,18 +67,18 @@ async def _let_go(run: Run) -> None:
 
 
 async def _see_out(hub: Hub, run: Run) -> None:
-    """Until it has gone. A connection that has ended is no proof of that: it may still be at its last words."""
+    """Wait until the shim is gone. A closed connection does not prove that: the shim may still be finishing."""
     try:
         async with asyncio.timeout(GONE_SECONDS):
             await run.peer.wait_closed()
         await hub.end_shim(run, GONE_SECONDS)
     except TimeoutError:
-        if hub.is_lone(run):  # not grouped by something that exitd does not know of
+        if hub.is_lone(run):  # no container that exitd does not know shares it
             await hub.end_shim(run, 0)
 
 
 async def part_from_nameless(hub: Hub, path: str, container_id: str) -> None:
-    """Of a create that failed before its shim's address was known: it may have left it in the bundle."""
+    """Clean up after a create that failed before the shim's address was known; it may be in the bundle."""
     work = place.bundle_of(path, container_id)
     address = strays.address_in(work)
     await strays.end_stray(work, container_id)

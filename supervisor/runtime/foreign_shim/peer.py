@@ -1,7 +1,7 @@
-"""The way to one container's shim: opened, opened again when it broke, and asked now and then whether anybody is there.
+"""The connection to one container's shim: opened, reopened when it broke, and checked now and then.
 
-Connection lost is not shim lost: a shim is dead when nobody listens any more where it did. One that is stopped accepts
-connections and answers nothing: it is silent, its waits stay open, and no end is made up.
+A lost connection is not a lost shim: a shim is dead when no process listens on its socket any more. A stopped shim
+accepts connections but answers nothing: it is silent, its waits stay open, and no end is invented.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.place import Contact
 
 PLAIN = frozenset({"containerd-shim-runc-v2", "containerd-shim-exitd-v2"})  # see `verdict.Seen`
-CHECK_SECONDS = 5.0  # between two questions, and what an answer may take, at most
-ANSWER_INTERVALS = 10  # where the questions come more often, an answer may take so many times what is between them
+CHECK_SECONDS = 5.0  # between two checks, and the limit for an answer, at most
+ANSWER_INTERVALS = 10  # if checks are more frequent, an answer may take so many times the interval
 OPEN_SECONDS = 5.0
 REST_SECONDS = 0.5  # between two connections: a shim that closes each at once must not keep the daemon busy
 
@@ -26,12 +26,12 @@ log = structlog.get_logger(__name__)
 
 
 class Peer:
-    """Belongs to the event loop. `lost` is set once, for good; `silent` comes and goes, and `on_silence` is told."""
+    """Belongs to the event loop. `lost` is set once, for good; `silent` comes and goes, reported by `on_silence`."""
 
     def __init__(
         self, id: str, contact: Contact, on_silence: Callable[[bool], None], check_seconds: Callable[[], float]
     ) -> None:
-        """`check_seconds` is asked each time: how long between two questions, if that is less than CHECK_SECONDS."""
+        """`check_seconds` returns the present interval between two checks, if that is less than CHECK_SECONDS."""
         self.id = id
         self._check_seconds = check_seconds
         self.contact = contact
@@ -48,13 +48,13 @@ class Peer:
         return Address(self.contact.address, self.contact.version, self.contact.protocol)
 
     async def wait_closed(self) -> None:
-        """Until the connection there is now has ended."""
+        """Wait until the present connection has ended."""
         if self._link is not None:
             await self._link.closed.wait()
 
     async def link(self) -> ShimLink:
-        """One that works, as far as can be seen. ShimLost when there is none to be had any more, TimedOut when the shim
-        takes none."""
+        """Return a connection that works, as far as is known. Raises ShimLost when the shim is gone, TimedOut when it
+        accepts none."""
         async with self._opening:
             if self.lost.is_set() or self._closed:
                 raise ShimLost(f"the shim of {self.id[:12]} is gone", id=self.id)
@@ -67,7 +67,7 @@ class Peer:
             return self._link
 
     async def keep(self) -> None:
-        """Until the shim is lost or this is cancelled."""
+        """Check the shim until it is lost or this is cancelled."""
         while not self.lost.is_set():
             with contextlib.suppress(ShimLost):
                 await self._ask()
@@ -82,12 +82,12 @@ class Peer:
             return
         except ShimLost:
             raise
-        except ExitdError as error:  # an answer is an answer
+        except ExitdError as error:  # an error is an answer, too
             log.debug("the shim refused to connect", container=self.id, why=str(error))
         self._heard(True)
 
     def missed(self) -> None:
-        """A call that it should have answered came to its limit."""
+        """Note that a call, which the shim should have answered, has timed out."""
         self._heard(False)
 
     def _heard(self, answers: bool) -> None:
@@ -97,7 +97,7 @@ class Peer:
             self._on_silence(self.silent)
 
     async def _rest(self) -> None:
-        """A connection that breaks is looked after soon."""
+        """A broken connection is checked soon."""
         if self._link is None or self._link.closed.is_set():
             await asyncio.sleep(REST_SECONDS)
             return

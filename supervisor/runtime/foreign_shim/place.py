@@ -1,8 +1,8 @@
-"""What lies in the run directory of a container under a foreign shim, beside what every run has.
+"""The files of a foreign shim in the run directory of its container, beside what every run has.
 
 b/ID/         the bundle that the shim works in: config.json, rootfs, the shim's own files and its log fifo
 shim          where the shim listens and what it is, so that a later daemon finds it again
-ns-net ...    for the length of a create: the namespaces that the container joins
+ns-net ...    during a create: the namespaces that the container joins
 """
 
 import contextlib
@@ -32,17 +32,17 @@ class Contact:
 
 
 def bundle_of(path: str, container_id: str) -> str:
-    """Its last part is the id: there are shims that go by that."""
+    """Return the bundle's path. Its last part is the id, which some shims rely on."""
     return f"{path}/{BUNDLES}/{container_id}"
 
 
 def laid_out(path: str, container_id: str) -> bool:
-    """There is a bundle, so there may be a shim."""
+    """Return whether there is a bundle, so that there may be a shim."""
     return os.path.isdir(bundle_of(path, container_id))
 
 
 def lay_out(config: bytes, path: str, container_id: str) -> str:
-    """The bundle. ShimFailed."""
+    """Make the bundle. Return its path. Raises ShimFailed."""
     bundle = bundle_of(path, container_id)
     try:
         os.mkdir(os.path.dirname(bundle), mode=0o700)
@@ -68,7 +68,7 @@ def leave_contact(path: str, contact: Contact) -> None:
 
 
 def read_contact(path: str) -> Contact | None:
-    """None when `start` had not returned yet."""
+    """Return None if `start` had not returned yet."""
     try:
         with open(f"{path}/{CONTACT}", "rb") as file:
             found = fields.decode(file.read(65536), "exitd-shimv2")
@@ -78,12 +78,12 @@ def read_contact(path: str) -> Contact | None:
 
 
 def leave_init(path: str, init: Process) -> None:
-    """As exitd-shim does: `rundir.created` reads it."""
+    """Note init as exitd-shim does: `rundir.created` reads it."""
     _leave(f"{path}/{CREATED}", fields.encode("exitd-created", [("pid", init.pid), ("started", init.started_ticks)]))
 
 
 def _leave(path: str, data: bytes) -> None:
-    """Whole, or not at all."""
+    """Write the file completely, or not at all. Raises ShimFailed."""
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{path}.new")
@@ -95,8 +95,8 @@ def _leave(path: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def linked(links: Mapping[str, str], descriptors: list[int]) -> Iterator[None]:
-    """The paths that config.json names lead to these namespaces of ours, for the length of the block. By our
-    descriptors, which nobody else's process can take the place of while we live."""
+    """While the block runs, let the paths that config.json names lead to these namespaces: by way of exitd's
+    descriptors, which no other process can replace while exitd lives."""
     made: list[str] = []
     try:
         for path, fd in zip(links.values(), descriptors, strict=True):
@@ -112,8 +112,8 @@ def linked(links: Mapping[str, str], descriptors: list[int]) -> Iterator[None]:
 
 
 def clear(path: str) -> None:
-    """Whatever a shim has left mounted below the run directory, which is about to be removed recursively. ShimFailed
-    when something stays."""
+    """Unmount what a shim has left below the run directory, which is about to be removed recursively. Raises ShimFailed
+    when a mount stays."""
     try:
         for point in reversed(rootfs.mounts_under(path)):
             native.unmount(point, MNT_DETACH | UMOUNT_NOFOLLOW)

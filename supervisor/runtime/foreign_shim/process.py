@@ -1,4 +1,4 @@
-"""A shim v2 binary is run: `-v`, `start`, `delete`, each to its end and within a limit."""
+"""Runs a shim v2 binary: `-v`, `start`, `delete`, each to its end and within a limit."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,8 @@ from supervisor.runtime.foreign_shim.binary import (
 START_SECONDS = 30.0
 DELETE_SECONDS = 5.0
 ERA_SECONDS = 10.0
-HELD_SECONDS = 5.0  # for a pipe that whoever has ended well has left to a child
-DEATH_SECONDS = 2.0  # what a SIGKILLed process gets until its end is left to be reaped later
+HELD_SECONDS = 5.0  # for a pipe that a program which ended well has left open in a child
+DEATH_SECONDS = 2.0  # after it, a SIGKILLed process is left to be reaped later
 MOST_OUTPUT_BYTES = 64 << 10
 
 log = structlog.get_logger(__name__)
@@ -49,9 +49,9 @@ class Said:
 
 
 async def start(shim: Shim, bundle: str, options: bytes = b"", *, seconds: float = START_SECONDS) -> Address:
-    """The address of a shim that is there now: a new one, or that of its group. `options`: a serialized Any.
+    """Return the address of a shim, a new one or that of its group. `options`: a serialized Any.
 
-    Raises ShimFailed with the shim's own words, RuntimeMissing, TimedOut, BadRequest.
+    Raises ShimFailed with the shim's own message, RuntimeMissing, TimedOut, BadRequest.
     """
     _check(shim, bundle)
     async with _limit(seconds, f"{shim.binary} start"):
@@ -66,8 +66,9 @@ async def start(shim: Shim, bundle: str, options: bytes = b"", *, seconds: float
 
 
 async def delete(shim: Shim, bundle: str, *, seconds: float = DELETE_SECONDS) -> Deleted | None:
-    """Nothing of the task is left, if the shim keeps its promise. What it tells of its end; None: nothing, and the log
-    says why. Raises ShimFailed when it has failed, and something may be left; RuntimeMissing, TimedOut, BadRequest.
+    """Remove what is left of the task. Return the end that the shim reports; None if it reports none, which is logged.
+
+    Raises ShimFailed when it has failed, so that something may be left; RuntimeMissing, TimedOut, BadRequest.
     """
     _check(shim, bundle)
     words, variables = delete_words(shim, bundle), environment(shim, os.environ)
@@ -86,7 +87,7 @@ async def delete(shim: Shim, bundle: str, *, seconds: float = DELETE_SECONDS) ->
 
 
 async def era_at(shim: Shim) -> Era:
-    """By `-v`, asked once for each state of the file. RuntimeMissing."""
+    """Return what `start` expects, by `-v`, asked once for each state of the file. Raises RuntimeMissing."""
     try:
         found = os.stat(shim.binary)
     except OSError as error:
@@ -123,11 +124,11 @@ async def _start(shim: Shim, bundle: str, stdin: bytes) -> Said:
 
 
 async def _run(program: "_Program") -> Said:
-    """To its end and that of its output. Who is cancelled kills it."""
+    """Run it until it and its output have ended. It is killed if the caller is cancelled."""
     try:
         await program.ended.wait()
         if program.code() == 0:
-            # A shim that starts another one may have it say by this that it is ready.
+            # A shim that starts another one may let that one report here that it is ready.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HELD_SECONDS):
                     await program.silent.wait()
@@ -137,8 +138,8 @@ async def _run(program: "_Program") -> Said:
 
 
 class _Program:
-    """One run under way, in a process group of its own. stdout and stderr are one pipe, as containerd has it for a
-    start, or `apart`. Belongs to the event loop's thread: what is under way when exitd dies is killed with it."""
+    """One program in a process group of its own. stdout and stderr are one pipe, as containerd has it for a start, or
+    `apart`. Belongs to the event loop's thread: when exitd dies, the program is killed with it."""
 
     def __init__(
         self, words: Sequence[str], variables: Mapping[str, str], cwd: str, stdin: bytes = b"", *, apart: bool = False
@@ -176,10 +177,10 @@ class _Program:
         return Said(self._process.returncode, *map(bytes, self._kept.values()))
 
     async def finish(self) -> None:
-        """Kills what has not ended, reaps it, closes everything. An unkillable one is reaped by a later Popen."""
+        """Kill what has not ended, reap it, close everything. A later Popen reaps a program that cannot be killed."""
         try:
             if self.code() is None:
-                # The group's number is the leader's, which is not reaped yet: neither can be a stranger's.
+                # The group's number is the leader's pid, which is not reaped yet, so neither can be another's.
                 os.killpg(self._process.pid, signal.SIGKILL)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DEATH_SECONDS):
@@ -188,7 +189,7 @@ class _Program:
             self._close()
 
     def _read(self, output_fd: int) -> None:
-        """Takes what is there, keeps the first MOST_OUTPUT_BYTES of it; of stderr apart the last ones."""
+        """Read what is there, and keep the first MOST_OUTPUT_BYTES of it; of a separate stderr the last ones."""
         kept = self._kept[output_fd]
         try:
             chunk = os.read(output_fd, MOST_OUTPUT_BYTES)
@@ -209,7 +210,7 @@ class _Program:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         for output_fd in tuple(self._open):
-            self._read(output_fd)  # a pipe's whole content; more would be another writer's
+            self._read(output_fd)  # a pipe's whole content; more would be from another writer
             self._loop.remove_reader(output_fd)
         self._end()
 
@@ -224,7 +225,7 @@ class _Program:
 
 @contextlib.contextmanager
 def _input(data: bytes) -> Iterator[int]:
-    """A descriptor that reads `data` and then its end: a file, since nobody needs to write to that."""
+    """Yield a descriptor with `data` in a file, to which no writer is needed."""
     input_fd = os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if data:

@@ -1,8 +1,8 @@
-"""The streams of what runs under another's shim: for each run and each exec an exitd-shim that makes nothing, a pump.
+"""The streams of processes under a foreign shim. Each run and each exec has a pump: an exitd-shim that creates nothing.
 
-The other's shim opens fifos in the run directory. Their other ends are the pump's, and copies of them the keeper's: so
-output goes on while exitd is away, and a pump that is killed is replaced and loses no byte. How it ends, and when, only
-the other's shim knows; a pump stays until it is told of that.
+The foreign shim opens fifos in the run directory. The pump has their other ends, and the keeper has copies of those. So
+output goes on while exitd is away, and a pump that is killed is replaced without losing a byte. Only the foreign shim
+knows when and how the process ends; a pump stays until exitd reports the end to it.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from supervisor.runtime.oci import runplan
 from supervisor.runtime.oci.execs import HOLD_MS
 from supervisor.runtime.oci.runplan import Place
 
-STDIN, STDOUT, STDERR = "stdin", "stdout", "stderr"  # the fifos; the core knows the first one's name
-DRAIN_MS = 8_000  # from the end to the last of the output, which others' shims cut off after 2 s, or 10 s
+STDIN, STDOUT, STDERR = "stdin", "stdout", "stderr"  # the fifos; the core knows the name of the first
+DRAIN_MS = 8_000  # from the end to the last output; foreign shims cut it off after 2 s, or 10 s
 LEAVES_SECONDS = DRAIN_MS / 1000 + 2
-EXEC_LEAVES_SECONDS = 2.0  # when an exec is deleted: who wanted its output has waited for it before
-TELL_SECONDS = 0.1  # between two tries to tell a pump of the end
+EXEC_LEAVES_SECONDS = 2.0  # when an exec is deleted: clients that want its output have waited for it before
+TELL_SECONDS = 0.1  # between two attempts to report the end to a pump
 
 log = structlog.get_logger(__name__)
 
 
 class WantedPump(Protocol):
-    """What of a container's or an exec's spec says which streams there are."""
+    """The part of a container's or an exec's spec that says which streams there are."""
 
     @property
     def stdin(self) -> bool: ...
@@ -47,7 +47,7 @@ class WantedPump(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fifos:
-    """Their paths, as a request to the other's shim names them; "" for none."""
+    """Their paths, as a request to the foreign shim names them; "" for none."""
 
     stdin: str
     stdout: str
@@ -56,10 +56,11 @@ class Fifos:
 
 @dataclass(slots=True)
 class Pump(ShimWatch):
-    """One pump. `over` is set when it has left, or nobody can take its place: all there will be is in the log."""
+    """One pump. `over` is set when it has left, or cannot be replaced: the log has everything that it will ever
+    have."""
 
     begun: bool = False
-    may_leave: bool = False  # it is told of the end, or an earlier daemon may have told it
+    may_leave: bool = False  # the end was reported to it, perhaps by an earlier daemon
     given_up: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -71,7 +72,7 @@ class Pump(ShimWatch):
             self.senses.on_shim_lost(self.key)
 
     def has_left(self) -> bool:
-        """By itself, not killed: then it has taken its socket with it."""
+        """Return whether it left by itself and was not killed: then it has removed its socket."""
         return self.may_leave and not os.path.lexists(f"{self.directory.path}/{control.SOCKET_NAME}")
 
     def kill(self) -> None:
@@ -100,8 +101,9 @@ class Pumps:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self, key: RunKey, directory: rundir.RunDirectory, wanted: WantedPump) -> Fifos:
-        """Before the other's shim is asked to create: the fifos in the directory, which has a plan of this module and
-        is taken over, and a pump at them. ShimFailed, TimedOut: then there is none."""
+        """Make the fifos in the directory, whose plan this module has made and which it takes over, and start a pump
+        for them. Call it before the foreign shim is asked to create. Raises ShimFailed or TimedOut when there is no
+        pump."""
         pump = self._pumps[key] = Pump(key, directory, self._senses)
         names = Fifos(STDIN if wanted.stdin else "", STDOUT, "" if wanted.tty else STDERR)
         try:
@@ -122,7 +124,7 @@ class Pumps:
         )
 
     def find(self, key: RunKey, directory: rundir.RunDirectory) -> None:
-        """Of an earlier daemon: the pump that lives, or one in the place of what was killed. Repeatable."""
+        """Find the pump of an earlier daemon, or start one for a pump that was killed. Repeatable."""
         if key in self._pumps:
             return directory.close()
         pump = self._pumps[key] = Pump(key, directory, self._senses, begun=True, may_leave=True)
@@ -132,27 +134,28 @@ class Pumps:
             self._lost(key)
 
     def end(self, key: RunKey) -> None:
-        """What it moves the streams of has ended: the pump leaves at the end of the output, or with the drain limit.
-        Repeatable."""
+        """Report the end of its process to the pump, which then leaves at the end of the output or after the drain
+        limit. Repeatable."""
         pump = self._pumps.get(key)
         if pump is not None and key not in self._goodbyes:
             pump.may_leave = True
             self._goodbyes[key] = self._task(self._see_off(pump))
 
     def gone(self, key: RunKey) -> asyncio.Event | None:
-        """Set when the output is complete and the pump has left; None for what has none."""
+        """Return the event that is set when the output is complete and the pump has left; None if there is none."""
         pump = self._pumps.get(key)
         return pump.over if pump is not None else None
 
     def shim_of(self, key: RunKey) -> Process | None:
-        """The pump, or the one that came after it; None when neither lives."""
+        """Return the pump or its replacement; None if neither is alive."""
         pump = self._pumps.get(key)
         return pump.shim if pump is not None and pump.shim_fd >= 0 else None
 
     async def leave(self, key: RunKey) -> None:
-        """Returns with the pump gone, which is killed if it does not go, and the keeper's copies closed. Repeatable."""
+        """Wait until the pump is gone, killing it if it does not leave, and the keeper has closed its copies.
+        Repeatable."""
         pump = self._pumps.get(key)
-        if pump is None:  # if there is one all the same, nobody watches it: it has a moment, and is killed for the lock
+        if pump is None:  # an unwatched one gets a moment, and is then killed for the run's lock
             await _told(self._path(key))
             async with self._shims.locked(self._path(key)):
                 return await self._keeper.acknowledge(key.container, key.run, key.exec_id)
@@ -162,7 +165,7 @@ class Pumps:
         await self._forget(pump)
 
     async def remove(self, key: RunKey) -> None:
-        """Likewise, and so are the pumps of a run's execs, and the directory with them. Repeatable."""
+        """As `leave`, also for the pumps of a run's execs, and remove the directory. Repeatable."""
         path = self._path(key)
         execs = [] if key.exec_id else [RunKey(key.container, key.run, exec_id) for exec_id in rundir.execs(path)]
         for result in await asyncio.gather(*map(self.leave, [*execs, key]), return_exceptions=True):
@@ -175,7 +178,7 @@ class Pumps:
         return rundir.path_of(self._state, key.container, key.run, key.exec_id)
 
     def close(self) -> None:
-        """Pumps go on without this daemon."""
+        """Stop watching. Pumps go on without this daemon."""
         for task in self._tasks:
             task.cancel()
         for pump in self._pumps.values():
@@ -198,8 +201,8 @@ class Pumps:
             self._task(self._replace(pump))
 
     async def _replace(self, pump: Pump) -> None:
-        """Unless one that an earlier daemon has begun in its last moments is there by now."""
-        with contextlib.suppress(OSError):  # no room to look: a second one finds the lock taken, and leaves
+        """Start a replacement, unless an earlier daemon has begun one in its last moments."""
+        with contextlib.suppress(OSError):  # no room to look: a second pump would find the lock taken, and leave
             self._shims.find(pump)
         if pump.has_no_shim() and not await self._shims.replace(pump) and pump.has_no_shim():
             pump.over.set()
@@ -207,8 +210,8 @@ class Pumps:
             pump.kill()
 
     async def _see_off(self, pump: Pump) -> None:
-        """One that neither hears nor leaves is killed: nobody waits any longer for the output. That of an exec may be
-        held for somebody who is to attach."""
+        """Report the end to the pump, and kill it if it neither takes the report nor leaves. The output of an exec may
+        be held for a client that is to attach."""
         try:
             async with asyncio.timeout(LEAVES_SECONDS + (HOLD_MS / 1000 if pump.key.exec_id else 0)):
                 while not pump.over.is_set():
@@ -230,17 +233,17 @@ class Pumps:
 
 
 def plan_of(container: Container, place: Place) -> bytes:
-    """What a run's pump is to do. ShimFailed when the logger program is missing."""
+    """Encode the plan of a run's pump. Raises ShimFailed when the logger program is missing."""
     return plan.encode(runplan.with_log(_plan(RunKey(container.id, container.run), place), container, place.root))
 
 
 def plan_of_exec(e: Exec, place: Place) -> bytes:
-    """What an exec's pump is to do: it has no log."""
+    """Encode the plan of an exec's pump, which has no log."""
     return plan.encode(_plan(e.key, place, HOLD_MS if e.spec.attach else 0))
 
 
 def _plan(key: RunKey, place: Place, hold_ms: int = 0) -> plan.Plan:
-    """The terminal, if there is one, is the other's shim's: here it is one fifo each way."""
+    """A terminal is the foreign shim's: for the pump it is one fifo in each direction."""
     return plan.Plan(
         id=key.container,
         run=key.run,
@@ -256,7 +259,7 @@ def _plan(key: RunKey, place: Place, hold_ms: int = 0) -> plan.Plan:
 
 @contextlib.contextmanager
 def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
-    """Our ends by their seats, for the length of the block. A writer needs a reader: of stdin that is then the pump."""
+    """Make the fifos and yield exitd's ends by slot. A writer needs a reader: for stdin that is then the pump."""
     with contextlib.ExitStack() as opened:
 
         def end_of(name: str, flags: int) -> int:
@@ -279,7 +282,7 @@ def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
 
 
 async def _told(path: str) -> bool:
-    """False: there is no pump at this moment, or it is too busy."""
+    """Report the end. Return False if there is no pump at this moment, or it is too busy."""
     try:
         async with control.opened(path) as line:
             await line.end()

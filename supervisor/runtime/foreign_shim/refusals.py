@@ -1,4 +1,4 @@
-"""What a shim's refusal means, by its code alone: texts differ from shim to shim. Pure."""
+"""What a shim's refusal means, by its code alone: the texts differ from shim to shim. Pure."""
 
 from supervisor.model.errors import (
     BadRequest,
@@ -31,7 +31,8 @@ PLAIN: dict[int, type[ExitdError]] = {
 
 
 def refusal(method: str, id: str, exec_id: str, error: CallFailed) -> ExitdError:
-    """In the words of the shim. Of codes that tell nothing RuntimeFailed: the Go shim answers 2 to most."""
+    """Return the error, with the shim's own text. Codes without a clear meaning give RuntimeFailed: the Go shim answers
+    most failures with 2."""
     whose = f"exec {exec_id} of {id}" if exec_id else id
     if isinstance(error, Closed):
         return ShimLost(f"{whose}: {method} has no answer, and whether it was done is not known: {error.text}", id=id)
@@ -44,9 +45,9 @@ def refusal(method: str, id: str, exec_id: str, error: CallFailed) -> ExitdError
 def _kind(method: str, exec_id: str, code: int) -> type[ExitdError]:
     if code == Code.NOT_FOUND:
         if method == "Create":
-            return RuntimeFailed  # something that it needs is not there
+            return RuntimeFailed  # something that it needs is missing
         if method == "Kill":
-            return WrongState  # nothing to signal any more, whether or not the task is known
+            return WrongState  # there is nothing to signal, whether or not the task is known
         return NoSuchExec if exec_id and method != "Exec" else NoSuchContainer
     if code == Code.ALREADY_EXISTS:
         return NameTaken if method in MAKING else WrongState

@@ -1,5 +1,5 @@
-"""Shims that nobody has the address of: `start` was killed, or not understood, or its exitd died before it could note
-what it had printed. They leave it in their bundle."""
+"""Shims whose address exitd does not know: `start` was killed, or its output not understood, or exitd died before it
+could note what `start` printed. Such a shim has left its address in its bundle."""
 
 import asyncio
 import os
@@ -17,13 +17,13 @@ from supervisor.system import regular
 
 NAME = "address"
 MOST_BYTES = 4096
-DEATH_SECONDS = 2.0  # what a SIGKILLed one gets
+DEATH_SECONDS = 2.0  # how long a SIGKILLed shim may take
 
 log = structlog.get_logger(__name__)
 
 
 def address_in(bundle: str) -> Address | None:
-    """None: no shim has got as far as writing it, or it cannot be read."""
+    """Return the address in the bundle; None if no shim got as far as writing it, or it cannot be read."""
     try:
         return read_start_output(regular.read(f"{bundle}/{NAME}", most_bytes=MOST_BYTES, follow=False))
     except (OSError, ShimFailed):
@@ -31,8 +31,8 @@ def address_in(bundle: str) -> Address | None:
 
 
 async def end_stray(bundle: str, id: str) -> bool:
-    """A shim without tasks ends; one that has others, of a pod, stays. True: somebody was there and was asked. Call
-    `delete` afterwards."""
+    """Ask a stray shim to shut down. A shim without tasks ends; one with other tasks, of a pod, stays. Return True if
+    there was a shim. Call `delete` afterwards."""
     address = address_in(bundle)
     if address is None:
         return False
@@ -52,24 +52,25 @@ async def end_stray(bundle: str, id: str) -> bool:
 
 
 def remove_socket(address: Address) -> bool:
-    """The file of a shim that was killed. False: there is none, or somebody listens there."""
+    """Remove the socket of a shim that was killed. Return False if there is none, or a shim listens on it."""
     return address.address.startswith("unix://") and remove_dead_socket(address)
 
 
 def workers_in(bundle: str) -> list[Process]:
-    """Whoever works in the bundle: its shim does, also one that tells nobody its pid, and what it has left behind."""
+    """Return the processes that work in the bundle: its shim, even one that reports its pid to no client, and what it
+    left behind."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             if os.readlink(f"/proc/{name}/cwd") == bundle:
                 found.append(Process(int(name), native.process_stat(int(name))[2]))
-        except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has gone
+        except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended
             continue
     return found
 
 
 async def ended(process: Process, patience: float) -> bool:
-    """It has so many seconds to go by itself, and is killed then. False: it does not die."""
+    """Give the process `patience` seconds to exit, then kill it. Return False if it does not die."""
     fd = epoll.open_process(process.pid, process.started_ticks)
     if fd is None:
         return True

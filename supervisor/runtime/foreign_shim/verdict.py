@@ -1,8 +1,8 @@
-"""What is known about the end of a process that a foreign shim looks after, weighed: a pure function.
+"""Weigh what is known about the end of a process under a foreign shim: a pure function.
 
-A shim v2 tells one number for both kinds of ends: the code, or 128 + signal. Where the kernel tells the wait status of
-that very process, that is the truth, and says the kind. The number that a `delete` binary prints is nobody's
-observation: it has just killed whatever was left.
+A shim v2 reports one number for both kinds of ends: the code, or 128 + signal. If the kernel reports the wait status of
+that very process, that is the truth, and shows the kind. The number that a `delete` binary prints was not observed: the
+binary has just killed whatever was left.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from supervisor.model.evidence import Pending, waited
 from supervisor.model.values import NEVER_STARTED, Exited, ExitStatus, Process, Report, Source, Unknown, fold
 
-EVENT_PATIENCE_SECONDS = 1.0  # what a TaskExit waits for the answer to Wait, which comes at the same moment
+EVENT_PATIENCE_SECONDS = 1.0  # how long a TaskExit waits for the answer to Wait, which comes at the same time
 LAST_SIGNAL = 64  # SIGRTMAX, signal(7)
 SHIM_LOST = "shim-lost"
 UNDELETED = "shim-lost-undeleted"  # and its `delete` failed, or could not be run
 NUMBER_ONLY = "shim-number-only"
-OWN_OR_LOST = "shim-255"  # the program's own code, or what the shim says of an end that it has lost
+OWN_OR_LOST = "shim-255"  # the program's own code, or what the shim reports for an end that it has lost
 NO_STATUS = "shim-number-impossible"
 
 
 @dataclass(frozen=True, slots=True)
 class ShimWord:
-    """An end as a shim tells it. `at_ns` 0: it gave no time, as of something that has not ended."""
+    """An end as a shim reports it. `at_ns` 0: without a time, as for a process that has not ended."""
 
     number: int
     at_ns: int
@@ -31,26 +31,26 @@ class ShimWord:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What came of a shim's `delete`. `failed`: what was left of the container may run on."""
+    """The result of a shim's `delete`. `failed`: what was left of the container may still run."""
 
     word: ShimWord | None = None
     failed: bool = False
 
 
-NOT_DELETED = Deletion()  # nobody was asked to
+NOT_DELETED = Deletion()  # no `delete` was called
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at everybody who may know.
+    """One look at all witnesses.
 
-    `kernel_status`: the wait status of the process, only where its pid is nobody else's in the same shim. `lost`: the
-    shim is dead, and its `delete` has been called; `deleted` is what came of that. `is_plain`: of a shim that says 255
-    for no other reason than that this was the code; others say it of what they have lost, too. `ended_ns`: when the
-    kernel reported the end of the process, 0 where exitd did not see it. `forced`: it was killed past its shim,
-    which does not answer. `is_zombie`: `kernel_status` is from the process itself. `never_started`: the shim says so.
-    `kernel_source`: by which way the kernel gave the status. `began`: whether the program was executed, as the kernel
-    says; None: it does not, or nobody could ask. Where it was not, every number is that of the runtime's init.
+    `kernel_status`: the wait status of the process, only if no other process of the same shim has its pid;
+    `kernel_source`: how the kernel reported it; `is_zombie`: it was read from the process itself. `lost`: the shim is
+    dead and its `delete` was called, with the result `deleted`. `is_plain`: the shim reports 255 only for the code 255;
+    others use it for lost ends, too. `ended_ns`: when the kernel reported the end, 0 if exitd did not see it. `forced`:
+    it was killed without its shim, which does not answer. `never_started`: according to the shim. `began`: whether the
+    program was executed, according to the kernel; None: not known. If it was not, every number is that of the runtime's
+    init.
     """
 
     process: Process | None
@@ -72,7 +72,7 @@ class Seen:
 
 
 def judge(seen: Seen) -> Report | Pending:
-    """The first of them that has observed it."""
+    """Return what the first witness that has observed the end says."""
     if seen.wait is not None:
         return _told(seen, seen.wait, Source.SHIMV2_WAIT)
     if seen.event is not None:
@@ -96,7 +96,7 @@ def judge(seen: Seen) -> Report | Pending:
 
 
 def _seen_ended(seen: Seen, status: ExitStatus, source: Source) -> Report:
-    """Dated by the kernel's notice, else when it was found."""
+    """The time is that of the kernel's report, else that of the discovery."""
     return _report(seen, status, source, seen.ended_ns or seen.now_ns, at_is_found=not seen.ended_ns)
 
 
@@ -114,7 +114,7 @@ def _report(seen: Seen, status: ExitStatus, source: Source, at_ns: int, *, at_is
 
 
 def _told(seen: Seen, word: ShimWord, source: Source) -> Report:
-    """The shim's word, and with it, or against it, the kernel's."""
+    """Combine the shim's number with the kernel's status, which may contradict it."""
     status, at_ns = number_status(word.number, is_plain=seen.is_plain), word.at_ns or seen.now_ns
     if seen.kernel_status is not None:
         truth = waited(seen.kernel_status)
@@ -124,7 +124,7 @@ def _told(seen: Seen, word: ShimWord, source: Source) -> Report:
 
 
 def number_status(number: int, *, is_plain: bool) -> ExitStatus:
-    """What may be 128 + signal is of no known kind: did it exit with 137, or did SIGKILL end it?"""
+    """A number that may be 128 + signal is ambiguous: did it exit with 137, or did SIGKILL end it?"""
     if not 0 <= number <= 255:
         return Unknown(NO_STATUS, _sane(number))
     if 128 < number <= 128 + LAST_SIGNAL:
@@ -133,12 +133,12 @@ def number_status(number: int, *, is_plain: bool) -> ExitStatus:
 
 
 def instant_ns(at: Timestamp) -> int:
-    """0 for Go's zero time, which some tell of what has not ended, and for what no clock shows: it is stored as an
-    int64."""
+    """Return 0 for Go's zero time, which some shims send for what has not ended, and for times that do not fit an int64
+    of ns."""
     ns = at.seconds * 10**9 + at.nanos
     return ns if 0 <= ns < 2**63 else 0
 
 
 def _sane(number: int) -> int | None:
-    """It goes through the API as an int32."""
+    """The API transports it as an int32."""
     return number if 0 <= number < 2**31 else None

@@ -1,4 +1,5 @@
-"""Every process under a foreign shim that this daemon waits for, init or exec, and who has said what of its end."""
+"""Every process under a foreign shim whose end this daemon waits for, init or exec, and what has been reported of
+it."""
 
 import asyncio
 import contextlib
@@ -21,20 +22,20 @@ from supervisor.runtime.foreign_shim.peer import Peer
 from supervisor.runtime.foreign_shim.verdict import NOT_DELETED, Deletion, Seen, ShimWord, judge
 from supervisor.system import room
 
-ANSWERS = 3  # so often a shim may say that it knows no such process before that is believed
-AGAIN_SECONDS = 1.0  # between two Waits that came back without an end
-REAPED_SECONDS = 1.0  # for the host's init to reap what a dead shim has left
+ANSWERS = 3  # how often a shim must say that it knows no such process before it is believed
+AGAIN_SECONDS = 1.0  # between two Waits that returned without an end
+REAPED_SECONDS = 1.0  # how long the host's init may take to reap what a dead shim has left
 LOOK_SECONDS = 0.02
 FIRST_LOOK_SECONDS = 0.001  # after a start, for its execve(2)
-MOST_PID = 1 << 22  # PID_MAX_LIMIT: no machine has more
+MOST_PID = 1 << 22  # PID_MAX_LIMIT: no machine has higher pids
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """One process, by the key of its run or exec. `own`: its pid is that process's on this host, and not that of a
-    virtual machine, or of its shim."""
+    """One process, by the key of its run or exec. `own`: the pid is that process's on this host, and not that of a
+    virtual machine or of its shim."""
 
     key: RunKey
     peer: Peer
@@ -46,19 +47,19 @@ class Watched:
     event_at: float = 0.0  # loop time
     lost: bool = False
     deleted: Deletion = NOT_DELETED
-    over: bool = False  # the shim has said that there is nobody to signal
+    over: bool = False  # the shim has said that there is no process to signal
     reported: bool = False
     kernel_status: int | None = None
     kernel_source: Source = Source.PIDFD
-    is_zombie: bool = False  # that status was read from the dead process itself, which nobody has reaped
-    forced: bool = False  # SIGKILL was sent past its shim, which does not answer: the kernel's word is enough
-    never_started: bool = False  # its shim says so
+    is_zombie: bool = False  # that status was read from the dead process itself, which is not reaped yet
+    forced: bool = False  # SIGKILL was sent without its shim, which does not answer: the kernel's report is enough
+    never_started: bool = False  # according to its shim
     executes: bool = False  # its runtime executes the program, and exitd has seen it wait for that
-    began: bool | None = None  # whether the program was executed; None: nobody knows
-    ended_ns: int = 0  # CLOCK_REALTIME at which init's pidfd became readable; 0 where it had ended before it was held
+    began: bool | None = None  # whether the program was executed; None: not known
+    ended_ns: int = 0  # CLOCK_REALTIME when init's pidfd became readable; 0 if it had ended before it was opened
     waiting: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
-    holding: asyncio.TimerHandle | None = None  # the next try to hold init
+    holding: asyncio.TimerHandle | None = None  # the next attempt to open init
 
     def close(self, kernel: KernelWord, executions: Executions) -> None:
         for each in (self.waiting, self.timer, self.holding):
@@ -74,7 +75,7 @@ class Watched:
 
 
 class ShimWatching:
-    """One per daemon; belongs to its event loop. `tell` hears of each end once."""
+    """One per daemon; belongs to its event loop. `tell` is called once for each end."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class ShimWatching:
         return [watched for watched in self._watched.values() if watched.peer is peer]
 
     def add(self, key: RunKey, peer: Peer) -> Watched:
-        """In the place of one that is watched already, if there is one."""
+        """Watch a process. Replaces an existing watch with this key."""
         self.drop(key)
         watched = self._watched[key] = Watched(key, peer)
         return watched
@@ -110,7 +111,7 @@ class ShimWatching:
             watched.close(self._kernel, self._executions)
 
     def drop_run(self, key: RunKey) -> None:
-        """Init and its execs."""
+        """Stop watching init and its execs."""
         for each in [each for each in self._watched if (each.container, each.run) == (key.container, key.run)]:
             self.drop(each)
 
@@ -119,9 +120,9 @@ class ShimWatching:
             self.drop(key)
 
     def hold(self, watched: Watched, init: Process, *, own: bool = True, executes: bool = False) -> None:
-        """Its pid, held by a descriptor: if the kernel tells how it ended, it tells there. Without room for one it is
-        opened as soon as there is: that its shim has begun it stays true. A pid of 0 is nobody's. `executes`: init
-        becomes the container's program by execve(2), and may wait for that still."""
+        """Hold the process by a pidfd, through which the kernel may report how it ended. Without room for one it is
+        opened later: the shim has begun the process in any case. A pid of 0 means no process. `executes`: init becomes
+        the container's program by execve(2), and may still wait for that."""
         watched.init, watched.own = init, own and init.pid > 0
         watched.executes = executes and watched.own
         if init.pid > 0:
@@ -132,7 +133,7 @@ class ShimWatching:
         loop, fd = asyncio.get_running_loop(), None
         try:
             fd = epoll.open_process(watched.init.pid, watched.init.started_ticks)
-            # The moment of its end, whenever its shim tells of it.
+            # The time of its end, whenever its shim reports that.
             if watched.own and fd is not None and not epoll.read_ready(fd):
                 loop.add_reader(fd, self._init_ended, watched)
         except OSError as error:
@@ -147,7 +148,7 @@ class ShimWatching:
                 self._hold_start(watched)
 
     def _hold_start(self, watched: Watched) -> None:
-        """First held, then looked at: no execve(2) comes between."""
+        """Held first, looked at second: so no execve(2) is missed in between."""
         if not watched.executes:
             return
         assert watched.init is not None
@@ -157,21 +158,22 @@ class ShimWatching:
             watched.executes = False
 
     def has_begun(self, watched: Watched) -> bool | None:
-        """Whether init has executed the program. None: nobody knows yet, or ever will, or it is not to be asked."""
+        """Return whether init has executed the program; None if that is not known yet, will never be known, or the
+        runtime does not execute it."""
         if watched.began is not None or not watched.executes or watched.init is None or watched.init_fd < 0:
             return watched.began
-        is_over = epoll.read_ready(watched.init_fd)  # before the looks: they are the last ones then
+        is_over = epoll.read_ready(watched.init_fd)  # asked first: the looks below are the last ones then
         looked = native.has_executed(watched.init.pid, watched.init.started_ticks)
         heard = self._executions.of(watched.init)
         if looked or heard:
             watched.began = True
             self._executions.let_go(watched.init)
-        elif is_over and False in (looked, heard):  # a zombie knows as well
+        elif is_over and False in (looked, heard):  # a zombie shows it, too
             watched.began = False
         return watched.began
 
     async def see_start(self, key: RunKey) -> None:
-        """After a start that has succeeded: until `has_begun` knows it, or nobody will, BEGINS_SECONDS at most."""
+        """After a successful start: wait until `has_begun` knows, or cannot know; BEGINS_SECONDS at most."""
         loop, rest = asyncio.get_running_loop(), FIRST_LOOK_SECONDS
         end = loop.time() + BEGINS_SECONDS
         while (watched := self._watched.get(key)) is not None and loop.time() < end:
@@ -191,8 +193,8 @@ class ShimWatching:
             self.look(watched)
 
     def force(self, watched: Watched, number: int) -> bool:
-        """Signals init past its shim, which does not answer. False: its pid is that of a virtual machine, or several
-        containers'. Whether SIGKILL was its end the kernel says then."""
+        """Signal init without its shim, which does not answer. Return False if its pid is a virtual machine's or is
+        shared by several containers. The kernel then says whether SIGKILL was its end."""
         if watched.init_fd < 0 or self.is_shared(watched):
             return False
         watched.forced = watched.forced or number == signal.SIGKILL
@@ -203,12 +205,12 @@ class ShimWatching:
         return True
 
     def never_started(self, watched: Watched) -> None:
-        """Its shim says that it has not begun, and lets nobody signal it."""
+        """Note that, according to its shim, it has not begun and cannot be signalled."""
         watched.never_started = True
         self.look(watched)
 
     def begin(self, watched: Watched) -> None:
-        """Waits for its end, from before its start."""
+        """Wait for its end, from before its start."""
         watched.waiting = asyncio.get_running_loop().create_task(self._wait(watched))
 
     async def _wait(self, watched: Watched) -> None:
@@ -234,7 +236,7 @@ class ShimWatching:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _is_there(self, watched: Watched) -> bool:
-        """An answer to Wait without a time is no end; whether there is a process, the shim's state says."""
+        """An answer to Wait without a time is no end; the shim's state says whether there is a process."""
         link = await watched.peer.link()
         state = await link.state(watched.key.container, watched.key.exec_id)
         if state.status == "stopped" and state.exited_at_ns:
@@ -243,7 +245,7 @@ class ShimWatching:
         return watched.wait is not None or state.status != "stopped"
 
     async def _lives_on(self, watched: Watched) -> bool:
-        """A shim that refuses to wait may know all the same that there is something to wait for."""
+        """A shim that refuses to wait may nevertheless know that there is a process."""
         try:
             return await self._is_there(watched)
         except (ShimLost, TimedOut):
@@ -252,7 +254,7 @@ class ShimWatching:
             return False
 
     def event_came(self, key: RunKey, word: ShimWord, pid: int = 0) -> None:
-        """A TaskExit. The second one of a process is no news, nor is a late one of the run before."""
+        """Take a TaskExit. A second one of the same process is ignored, and so is a late one of the previous run."""
         watched = self._watched.get(key)
         known = watched.init.pid if watched is not None and watched.init is not None else 0
         if watched is None or (known and pid not in (0, known)):
@@ -262,7 +264,8 @@ class ShimWatching:
             self.look(watched)
 
     async def lose(self, peer: Peer, delete: Callable[[], Awaitable[Deletion]]) -> None:
-        """The shim is dead. Who has ended by himself by now is asked of the kernel first: `delete` kills the rest."""
+        """The shim is dead. Ask the kernel first which processes have ended by themselves by now: `delete` kills the
+        rest."""
         lost = [watched for watched in self.of_peer(peer) if not watched.reported]
         for watched in lost:
             if watched.init_fd >= 0 and epoll.read_ready(watched.init_fd):
@@ -270,13 +273,13 @@ class ShimWatching:
         kills = {watched.key: self._oom_kills(watched.key) for watched in lost}
         deleted = await delete()
         for watched in lost:
-            # An exec's end is none of those that `delete` tells of, but what is left may be the exec's as well.
+            # `delete` does not report an exec's end, but the kernel may have reported it.
             watched.deleted = Deletion(failed=deleted.failed) if watched.key.exec_id else deleted
             watched.lost = True
             self.look(watched, kills[watched.key])
 
     def look(self, watched: Watched, oom_kills: int | None = None) -> None:
-        """Tells the end once, as soon as somebody has observed it."""
+        """Report the end, once, as soon as it has been observed."""
         if watched.reported:
             return
         loop = asyncio.get_running_loop()
@@ -314,7 +317,7 @@ class ShimWatching:
         self.look(watched)
 
     def _kernel_status(self, watched: Watched) -> int | None:
-        """None where the pid is not its own alone, has not ended, or this kernel does not tell."""
+        """Return None if the pid is shared, or the process has not ended, or this kernel does not report its status."""
         if watched.init is None or watched.init_fd < 0 or self.is_shared(watched):
             return None
         if not epoll.read_ready(watched.init_fd):
@@ -327,17 +330,17 @@ class ShimWatching:
             return None
         try:
             state, _, started, status = native.process_stat(watched.init.pid)
-        except ProcessLookupError:  # reaped, and the kernel does not tell of that
+        except ProcessLookupError:  # reaped, and the kernel keeps no status of it
             return None
         watched.is_zombie = state == "Z" and started == watched.init.started_ticks
         return status if watched.is_zombie else None
 
     def is_shared(self, watched: Watched) -> bool:
-        """Its pid is several containers', or might be: that of a virtual machine, or of its shim."""
+        """Return whether its pid is, or might be, that of several containers, a virtual machine, or its shim."""
         return not watched.own or sum(other.init == watched.init for other in self._watched.values()) > 1
 
     async def _reaped(self, watched: Watched) -> int | None:
-        """The kernel's word of what has ended. Its new parent may take a moment to reap it."""
+        """Return the kernel's status of an ended process. Its new parent may take a moment to reap it."""
         if self.is_shared(watched):
             return None
         loop = asyncio.get_running_loop()
@@ -350,13 +353,13 @@ class ShimWatching:
 
 
 def process_of(pid: int) -> Process | None:
-    """The process that has this pid now. OSError: there is no room to look."""
+    """Return the process that has this pid now. Raises OSError when there is no room to look."""
     with contextlib.suppress(ProcessLookupError):
         return Process(pid, native.process_stat(pid)[2]) if 0 < pid <= MOST_PID else None
     return None
 
 
 def as_named(pid: int) -> Process:
-    """Return the process with the pid that a shim reported, also after its end; pid 0 where the number cannot be one.
-    OSError: there is no room to look."""
+    """Return the process with the pid that a shim reported, also after its end; pid 0 if the number cannot be a pid.
+    Raises OSError when there is no room to look."""
     return process_of(pid) or Process(pid if 0 < pid <= MOST_PID else 0, 0)
