@@ -1,1 +1,1 @@
-"""Containers that other engines run: watched, and left alone."""
+"""Containers that other engines run: exitd watches them, and leaves them alone."""

@@ -1,7 +1,7 @@
-"""The tasks of a containerd, those that are there and those that come: heard of in its events, and listed now and then.
+"""The tasks of a containerd, present and new ones: reported by its events, and listed now and then.
 
-The events tell at once. A subscription has no answer that says from when on it counts, and a connection may break: so
-the tasks are listed too, when the connection is made and soon after, then every half a minute.
+Events report a task at once. But a subscription has no answer that says from when on it counts, and a connection may
+break. So the tasks are also listed, when the connection is made, soon after, and then every 30 seconds.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
 from supervisor.model.watched import FoundProcess, Target
 
-LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one for ever
-AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next try, likewise
+LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one is repeated
+AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next attempt; the last one is repeated
 FIRST_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
 
 
 class NoAnswer(Exception):
-    """containerd is not there, or does not do what was asked."""
+    """containerd is not there, or did not do what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LiveTask:
 
 
 class TasksApi(Protocol):
-    """What is asked of a containerd. Raises NoAnswer."""
+    """The part of containerd's API that is used. Raises NoAnswer."""
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
@@ -45,25 +45,25 @@ class TasksApi(Protocol):
     ) -> None: ...
     async def tasks(self) -> tuple[LiveTask, ...]: ...
     def beginnings(self) -> AsyncGenerator[LiveTask, None]:
-        """Ends when the connection does."""
+        """Yield the tasks that begin; ends when the connection does."""
 
 
 class ContainerdTasks:
-    """Of one socket. `observe` is the observer's."""
+    """Watches the tasks of one socket. `observe` is the observer's."""
 
     def __init__(
         self, target: Target, connect: Callable[[str], TasksApi], observe: Callable[[FoundProcess], Awaitable[object]]
     ) -> None:
         self.trouble = ""
         self._socket = target.where
-        self._writer = whose.ANYBODY  # whoever has made the socket answers on it
+        self._writer = whose.ANYBODY  # the process that has made the socket answers on it
         self._connect = connect
         self._observe = observe
         self._listed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Returns when what is there now has been looked at, or has failed to be."""
+        """Return when the present tasks have been looked at, or that has failed."""
         self._task = asyncio.create_task(self._forever())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
@@ -86,7 +86,7 @@ class ContainerdTasks:
                 await asyncio.sleep(AGAIN_SECONDS[min(attempt, len(AGAIN_SECONDS) - 1)])
 
     async def _until_broken(self, api: TasksApi) -> str:
-        """Why it is."""
+        """Return the reason why the connection broke."""
         why = ""
         try:
             async with asyncio.TaskGroup() as together:
@@ -117,7 +117,7 @@ class ContainerdTasks:
             rounds += 1
 
     async def _look(self, task: LiveTask) -> None:
-        with contextlib.suppress(OSError):  # it is made anew just now
+        with contextlib.suppress(OSError):  # it is being recreated just now
             self._writer = os.stat(self._socket).st_uid
         found = foreign.task_found(self._socket, task.namespace, task.id, task.pid, self._writer)
         try:

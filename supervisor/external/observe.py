@@ -1,12 +1,13 @@
-"""One process of somebody else's, seen until its end: what the kernel tells of it and nothing else. It is left alone.
+"""Watches one process of another program until its end, by what the kernel reports and nothing else. The process is
+left alone.
 
     with Sight.of(pid) as sight:          # in a program without a daemon
         report = sight.wait(30)           # Report(status=Exited(code=7), source=PIDFD, ...); None: it lives on
 
-The kernel keeps the status of a reaped process for those who hold its pidfd (Linux 6.15, PIDFD_GET_INFO); `probe.pidfd`
-says whether this one does. exitd has another way on older kernels (`kernelword`); without one the end comes out as
-unknown. A process whose parent does not reap it is a zombie, and its status is read in /proc once it has been one for a
-while. A child of one's own may be watched too, but is reaped by nobody else.
+The kernel keeps the status of a reaped process for holders of its pidfd (Linux 6.15, PIDFD_GET_INFO); `probe.pidfd`
+says whether this one does. exitd has another way on older kernels (`kernelword`); without either, the end comes out as
+unknown. A process that its parent does not reap is a zombie: its status is read from /proc once it has been one for a
+while. A process's own child may be watched, too; reaping it remains the parent's task.
 """
 
 import contextlib
@@ -36,15 +37,15 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Sight:
-    """A pidfd and what was seen through it. `close` it, or use it as a context manager."""
+    """A pidfd, and what was seen through it. Close it with `close`, or use it as a context manager."""
 
     def __init__(
         self, pidfd: int, process: Process, *, zombie_readable: bool = True, kernel: KernelWord = BY_PIDFD
     ) -> None:
-        """Takes the descriptor over. `zombie_readable`: what `probe.zombie` says."""
+        """Takes ownership of the descriptor. `zombie_readable`: what `probe.zombie` says."""
         self.pidfd = pidfd
         self.process = process
-        self.dead_ns: int | None = None  # CLOCK_MONOTONIC at which it was first seen dead
+        self.dead_ns: int | None = None  # CLOCK_MONOTONIC when it was first seen dead
         self._zombie_readable = zombie_readable
         self._kernel = kernel
         kernel.hold(process, pidfd)
@@ -58,8 +59,9 @@ class Sight:
         zombie_readable: bool = True,
         kernel: KernelWord = BY_PIDFD,
     ) -> Self:
-        """BadRequest: no pid of a process. NoSuchProcess: it has gone, or was started at another time. NotPermitted:
-        /proc does not show it. Busy: no descriptor is left."""
+        """Open the process with this pid. Raises BadRequest when that cannot be a pid, NoSuchProcess when the process
+        has ended or was started at another time, NotPermitted when /proc does not show it, Busy when no descriptor is
+        left."""
         pidfd = _opened(pid)
         with undone_on_failure(lambda: os.close(pidfd)):
             try:
@@ -68,7 +70,7 @@ class Sight:
                 if not epoll.read_ready(pidfd):
                     raise NotPermitted(f"process {pid} is not shown by /proc here (hidepid?)", pid=str(pid)) from error
                 raise _gone(pid) from error
-            # Not reaped even now: so it is the descriptor's own start time that was read, and no later process's.
+            # Not reaped even now: so the start time read before is the descriptor's own, and no later process's.
             if _is_reaped(pidfd) or (started_ticks is not None and started != started_ticks):
                 raise _gone(pid)
             return cls(pidfd, Process(pid, started), zombie_readable=zombie_readable, kernel=kernel)
@@ -89,11 +91,11 @@ class Sight:
             self.pidfd = -1
 
     def fileno(self) -> int:
-        """Readable when it is dead; edge-triggered epoll tells once more when it has been reaped."""
+        """Readable when the process is dead; edge-triggered epoll reports it again when it has been reaped."""
         return self.pidfd
 
     def look(self) -> Report | Pending:
-        """What is known now. Pending: it lives, or is a zombie that may be reaped yet; look again then."""
+        """Return what is known now. Pending: it lives, or is a zombie that may still be reaped; look again then."""
         init, word, zombie_status = self._states()
         now_ns = time.monotonic_ns()
         if init is not Init.ALIVE and self.dead_ns is None:
@@ -114,7 +116,7 @@ class Sight:
         return verdict
 
     def wait(self, seconds: float) -> Report | None:
-        """Blocks until its end is known, at most so long. None: then it is not over."""
+        """Block until the end is known, at most `seconds`. None: it has not ended by then."""
         deadline = time.monotonic() + seconds
         poll = select.epoll(flags=select.EPOLL_CLOEXEC)
         try:
@@ -129,7 +131,7 @@ class Sight:
             poll.close()
 
     def _states(self) -> tuple[Init, KernelStatus, int | None]:
-        """How far it is, the kernel's word of its end, the status of a zombie that the kernel has no word of."""
+        """Return its state, the kernel's status, and the status of a zombie that the kernel reports none for."""
         if not epoll.read_ready(self.pidfd):  # state Z alone is not dead: other threads may live
             return Init.ALIVE, NO_WORD, None
         word = self._kernel.of(self.process, self.pidfd)
@@ -145,18 +147,18 @@ class Sight:
 
 
 def cgroup_of(pid: int) -> str:
-    """As foreign.cgroup_of; empty too for what has gone."""
+    """As foreign.cgroup_of; also empty for a process that has ended."""
     return foreign.cgroup_of(_text(f"/proc/{pid}/cgroup"))
 
 
 def owners_of(pid: int, cgroup: str) -> Owners:
-    """What the kernel says of whose the process is. Of one that has gone meanwhile it says less."""
+    """Return what the kernel says about the process's owner; less if it has ended meanwhile."""
     uid = next((line.split()[1] for line in _text(f"/proc/{pid}/status").splitlines() if line[:4] == "Uid:"), "")
     return Owners(int(uid) if uid.isdecimal() else None, _namespace_owner(pid), _cgroup_owner(cgroup))
 
 
 def _namespace_owner(pid: int) -> int | None:
-    """None for a zombie, which has no namespaces any more."""
+    """Return None for a zombie, which has no namespaces any more."""
     with contextlib.suppress(OSError):
         fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -175,18 +177,18 @@ def _cgroup_owner(cgroup: str) -> int | None:
 
 
 def command_of(pid: int) -> str:
-    """What the kernel calls it; it may have given itself any name."""
+    """Return the kernel's name of the process, which the process can change itself."""
     text = _text(f"/proc/{pid}/comm").removesuffix("\n")[:COMMAND_BYTES]
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def memory_kills(cgroup: str) -> int | None:
-    """The count now; None: there is nothing to count by."""
+    """Return the present count; None if the cgroup has no counter."""
     return cgroups.oom_kills(cgroup) if cgroup else None
 
 
 def started_ns(process: Process, now_ns: int, boottime_ns: int) -> int:
-    """The wall time of its start, as far as clock ticks tell."""
+    """Return the wall time of its start in ns, with the precision of clock ticks."""
     return now_ns - boottime_ns + process.started_ticks * 10**9 // TICKS
 
 
@@ -212,7 +214,7 @@ def _gone(pid: int) -> NoSuchProcess:
 
 
 def _is_reaped(pidfd: int) -> bool:
-    """Its number may be another's by now (proc_pid_fdinfo(5): Pid is -1 then)."""
+    """Return whether it is reaped, so that its pid may be another's (proc_pid_fdinfo(5): Pid is -1 then)."""
     return "\nPid:\t-1\n" in _text(f"/proc/self/fdinfo/{pidfd}")
 
 

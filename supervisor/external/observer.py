@@ -1,7 +1,9 @@
-"""All processes that exitd watches and does not run: each one's end told once, whatever becomes of exitd meanwhile.
+"""All processes that exitd watches but does not run. The end of each is reported once, even if exitd restarts
+meanwhile.
 
-A row says that a process is watched; it goes in the commit that stores the end. So the next exitd looks up what this
-one watched: what lives, or is a zombie, is watched on, and what has gone ended unseen: a pidfd dies with its holder.
+A stored row says that a process is watched; it is deleted in the commit that stores the end. So the next exitd looks up
+what this one watched. What lives, or is a zombie, is watched again; what is gone has ended unseen, since a pidfd dies
+with its holder.
 """
 
 import asyncio
@@ -48,16 +50,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Eye:
-    """On one process. `one` is there once the store has it; `settled` also when that has failed."""
+    """The watch of one process. `one` is set once the store has it; `settled` also if storing has failed."""
 
     sight: Sight
     target: str
     one: Observed | None = None
-    kills: int = 0  # of its cgroup, when it was last looked at
+    kills: int = 0  # of its cgroup, at the last look
     cgroup: str = ""
     ending: bool = False
     dropped: bool = False
-    unwatched: bool = False  # the kernel gave no watch for it: it is looked at now and then
+    unwatched: bool = False  # the kernel had no watch for it: it is looked at now and then
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 
@@ -79,8 +81,8 @@ class Observer:
         self._monitor = watcher
         self._sight = partial(Sight.of, zombie_readable=zombie_readable, kernel=kernel)
         self._eyes: dict[Process, Eye] = {}
-        self._counts = Counter[str]()  # of eyes by their watch
-        self._runs: dict[str, int] = {}  # the newest run of each container that is watched
+        self._counts = Counter[str]()  # of eyes, by their watch
+        self._runs: dict[str, int] = {}  # the newest run of each watched container
         self._by_key: dict[RunKey, Eye] = {}
         self._numbering = asyncio.Lock()
         self._background = Background()
@@ -97,16 +99,17 @@ class Observer:
         return self._events.last_seq
 
     def count(self, target: str) -> int:
-        """How many processes it has."""
+        """Return how many processes of this target are watched."""
         return self._counts[target]
 
     def watcher_of(self, process: Process) -> str:
-        """Which watch has it; empty: none."""
+        """Return which watch has the process; empty if none has."""
         eye = self._eyes.get(process)
         return eye.target if eye is not None else ""
 
     async def load(self, targets: Collection[str]) -> None:
-        """What the last exitd watched for these; what was stored for others behind a call that was broken off goes."""
+        """Continue with what the last exitd watched for these targets. Rows that an interrupted call has left for
+        others are removed."""
         stored = await self._store.load_all(Observed, "observed")
         stray = [one for one in stored if one.target not in targets]
         await self._store.commit(Transaction(watching=tuple(codec.over((), stray))))
@@ -136,9 +139,11 @@ class Observer:
             eye.unwatched = True
 
     async def observe(self, found: FoundProcess, targets: Iterable[Target] = ()) -> Observed | None:
-        """Watches it from now on; `targets` are stored with it. None: it is watched already, or its end was told.
+        """Watch a process from now on; `targets` are stored with it. Return None if it is watched already, or its end
+        was reported.
 
-        BadRequest, NoSuchProcess, NotPermitted: see Sight. Busy: this exitd watches as many as it can.
+        Raises BadRequest, NoSuchProcess, NotPermitted as Sight.of; Busy when this exitd watches as many processes as it
+        can.
         """
         sight = self._sight(found.pid, found.started_ticks)
         if sight.process in self._eyes or self.owns(sight.process):
@@ -166,7 +171,8 @@ class Observer:
         return one
 
     async def missed(self, found: FoundProcess) -> None:
-        """It began and ended before it could be looked at. Told once, if the process is known by its start."""
+        """Report a process that began and ended before it could be looked at. Reported once, if its start time
+        identifies it."""
         if found.started_ticks is None:
             return
         process = Process(found.pid, found.started_ticks)
@@ -181,7 +187,8 @@ class Observer:
             self._free(found.container, run)
 
     async def drop(self, target: str, targets: Iterable[Target]) -> None:
-        """Nothing of this watch is told any more, but for ends that are known. StoreFailed: all is as it was."""
+        """Stop watching for this target, except for ends that are known. Raises StoreFailed; then nothing has
+        changed."""
         eyes = [eye for eye in self._eyes.values() if eye.target == target and eye.one is not None and not eye.ending]
         gone = tuple(targets)
         told = tuple(foreign.target_event(each, "unwatch", self._clock.now_ns()) for each in gone)
@@ -199,17 +206,17 @@ class Observer:
             self._forget(eye)
 
     async def note(self, target: Target) -> None:
-        """A watch has begun."""
+        """Note that a watch has begun."""
         event = foreign.target_event(target, "watch", self._clock.now_ns())
         statements = tuple(codec.begun((target,)))
         self._events.publish(await self._store.commit(Transaction(events=(event,), watching=statements)))
 
     async def settled(self) -> None:
-        """Returns when each end that is known is stored."""
+        """Return when each known end is stored."""
         await self._background.settled()
 
     async def close(self) -> None:
-        """Processes are watched on by the next exitd."""
+        """Close. The next exitd goes on watching the processes."""
         if self._polling is not None:
             self._polling.cancel()
         await self._background.close()
@@ -236,7 +243,7 @@ class Observer:
         return one
 
     async def _next_run(self, container: str, process: Process) -> int | None:
-        """Reserved until `_free`. None: the end of this process has been told."""
+        """Reserve the number of the next run until `_free`. None: the end of this process has been reported."""
         async with self._numbering:
             before = self._runs.get(container, 0)  # its end may be stored while the ledger is read
             newest = await self._store.newest_exit(container)
@@ -247,7 +254,7 @@ class Observer:
             return run
 
     def _free(self, container: str, run: int) -> None:
-        """It is in the ledger, or has come to nothing."""
+        """Release the number: it is in the ledger, or was not used."""
         if self._runs.get(container) == run:
             del self._runs[container]
 
@@ -277,7 +284,7 @@ class Observer:
     # -- the end
 
     def _look(self, eye: Eye) -> None:
-        """Its cgroup may go with it: so that is read first."""
+        """Read the cgroup first, since it may vanish with the process."""
         if eye.ending or eye.dropped:
             return
         eye.kills = max(eye.kills, _kills(eye), self._oom.seen(eye.one.key) if eye.one is not None else 0)
@@ -309,7 +316,7 @@ class Observer:
         self._watches.count_exit(one.target)
 
     async def _kills_of(self, one: Observed, report: Report, kills: int) -> int:
-        """The count at its end: its cgroup may have gone before anybody read it."""
+        """Return the count at its end; its cgroup may have been removed before it could be read."""
         inner, known = cgroups.inside_or_nowhere(one.cgroup), KnownKills(one.kills_outlived)
         return (await self._second_witness(replace(report, oom_kills=kills), inner, known)).oom_kills
 
@@ -323,7 +330,7 @@ class Observer:
             numbered = await self._store.commit(
                 Transaction(exits=(exit,), events=events, watching=statements), patient=True
             )
-        except AlreadyStored:  # by a commit that was thought to have failed
+        except AlreadyStored:  # by a commit that seemed to have failed
             numbered = await self._store.commit(Transaction(watching=statements), patient=True)
         self._events.publish(numbered)
         log.info("exit", container=one.container, run=one.run, status=str(exit.status), source=exit.source)
@@ -370,7 +377,7 @@ class Observer:
             self._background.spawn(self._tell_oom(eye, kills))
 
     async def _tell_oom(self, eye: Eye, kills: int) -> None:
-        """What cannot be stored now is told by the next look."""
+        """If this cannot be stored now, the next look reports it."""
         if eye.one is None or kills <= eye.one.kills_outlived or eye.ending or eye.dropped:
             return
         now = replace(eye.one, kills_outlived=kills)
@@ -382,7 +389,7 @@ class Observer:
 
 
 async def _nothing_to_add(report: Report, inner: str, known: KnownKills) -> Report:
-    """Where nobody else counts memory kills."""
+    """Used when there is no other count of memory kills."""
     return report
 
 

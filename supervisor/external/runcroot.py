@@ -1,10 +1,10 @@
-"""The containers of a runtime's state directory, runc's or crun's: DIR/ID/state.json or DIR/ID/status. Only read.
+"""The containers of a runtime's state directory, runc's or crun's: DIR/ID/state.json or DIR/ID/status. Read only.
 
-Both put the file in its place whole, by rename(2), before the container's program runs. New directories are told by
-inotify, and so is the file in one that has none yet. Everything is looked at again now and then, and when the kernel
-lost changes.
+Both runtimes put the complete file in place with rename(2) before the container's program runs. inotify reports new
+directories, and the file in one that has none yet. Everything is looked at again now and then, and when the kernel lost
+changes.
 
-Whoever owns such a directory puts there what they like: everything in it is listed and read in threads of its own.
+The owner of such a directory can put anything there: it is listed and read in separate threads.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ AGAIN_SECONDS = 30.0
 FIRST_SECONDS = 10.0
 MOST_BYTES = 1 << 20  # of a state file
 MOST_WATCHES = 1000  # of directories without a state file
-ID = re.compile(r"[A-Za-z0-9_+.-]{1,1024}")  # what runc and crun take for one
-SLICE = 50  # containers looked at in one turn of the loop
-READ_SECONDS = 10.0  # that they may take together
+ID = re.compile(r"[A-Za-z0-9_+.-]{1,1024}")  # ids that runc and crun accept
+SLICE = 50  # containers handled in one turn of the loop
+READ_SECONDS = 10.0  # that reading them may take together
 
 log = structlog.get_logger(__name__)
 
-Mark = tuple[int, int]  # of a file: inode and time
+Mark = tuple[int, int]  # of a file: inode and modification time
 
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
     """What one container's state file says now, if it was read."""
 
-    mark: Mark | None = None  # None: there is none, or it cannot be read
+    mark: Mark | None = None  # None: there is no file, or it cannot be read
     found: FoundProcess | None = None  # None: nothing new
-    why: str = ""  # it cannot be read
+    why: str = ""  # why it cannot be read
 
 
 class RuncRoot:
@@ -64,17 +64,17 @@ class RuncRoot:
         self._path = PathWatch(changes, target.where, self._everything)
         self._top: InotifyWatch | None = None
         self._empty: dict[str, InotifyWatch] = {}  # directories without a state file, the longest watched first
-        self._listed = frozenset[str]()  # when everything was looked at last
-        self._read: dict[str, Mark] = {}  # whose state was taken in
+        self._listed = frozenset[str]()  # when everything was last looked at
+        self._read: dict[str, Mark] = {}  # those whose state is known
         self._aside = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
         self._news: dict[str, None] = {}  # names in the order of their changes
         self._all = True
-        self._fresh = False  # what is found now has come while this was looking
+        self._fresh = False  # what is found now has appeared while this watched
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Returns when what is there now has been looked at, or after a while."""
+        """Return when the present containers have been looked at, or after a limit."""
         first = asyncio.Event()
         self._task = asyncio.create_task(self._forever(first))
         with contextlib.suppress(TimeoutError):
@@ -95,7 +95,7 @@ class RuncRoot:
             try:
                 await self._turn()
                 self._fresh = True
-            except Exception:  # a directory of somebody else's may hold anything
+            except Exception:  # another user's directory may contain anything
                 log.exception("looking at a runtime's directory failed", directory=self._root)
                 self._all = True
             first.set()
@@ -113,7 +113,7 @@ class RuncRoot:
         if everything:
             names, before = await self._names(), self._listed
             new = frozenset(names) - before
-            if not self.trouble:  # what could not be listed has not gone, and is not new when it can be
+            if not self.trouble:  # what could not be listed is not gone, and is not new when it can be
                 self._listed = frozenset(names)
         names = list(filter(ID.fullmatch, names))
         for start in range(0, len(names), SLICE):
@@ -121,7 +121,7 @@ class RuncRoot:
                 await self._look(name, state, is_new=name in new)
 
     async def _states(self, names: list[str]) -> dict[str, StateFile]:
-        """Empty: the directory hangs, which is its trouble."""
+        """Return the states; none if the directory hangs, which is noted in `trouble`."""
         known = {name: self._read.get(name) for name in names}
         try:
             return await self._aside.run(
@@ -132,8 +132,8 @@ class RuncRoot:
             return {}
 
     async def _names(self) -> list[str]:
-        """Watched first, listed second: nothing comes in between. The way there is looked at before that, in a thread:
-        while it hangs, the watches that there are stay as they are."""
+        """Watch first, list second, so that nothing is missed in between. The path is walked before that, in a thread:
+        while it hangs, the present watches stay as they are."""
         try:
             await self._aside.run(f"looking at {self._root}", lambda: walk(self._root))
         except TimedOut as error:
@@ -182,7 +182,7 @@ class RuncRoot:
         except BadRequest as error:
             log.warning("a state that names no process", container=found.container, why=str(error))
         except ExitdError as error:
-            self._read.pop(name, None)  # with the next look at everything
+            self._read.pop(name, None)  # until everything is looked at again
             self.trouble = str(error)
 
     def _taken_in(self, name: str, state: StateFile) -> FoundProcess | None:
@@ -196,14 +196,14 @@ class RuncRoot:
         return state.found
 
     def _watch(self, name: str, *, is_new: bool) -> bool:
-        """Where as many are watched as may be, a new directory takes the place of the one that has been watched
-        longest: its file comes at once, or the directory is no container's."""
+        """Watch a directory without a state file. If the limit is reached, it replaces the one that has been watched
+        longest: a container's file appears at once, or the directory is no container's."""
         if name in self._empty or (len(self._empty) >= MOST_WATCHES and not is_new):
             return False
         listener, mask = _Listener(name, self._changed_below), IN_MOVED_TO | IN_CLOSE_WRITE
         try:
             watch = self._changes.watch(f"{self._root}/{name}", mask, listener)
-        except OSError:  # no directory, gone again, or no watch for one more
+        except OSError:  # no directory, removed again, or no further watch available
             return False
         if len(self._empty) >= MOST_WATCHES:
             self._empty.pop(next(iter(self._empty))).close()
@@ -217,12 +217,13 @@ class RuncRoot:
         self._wake.set()
 
     async def _told_missed(self, found: FoundProcess) -> None:
-        with contextlib.suppress(ExitdError):  # the store refuses; health says so
+        with contextlib.suppress(ExitdError):  # the store refuses, which the health service reports
             await self._missed(found)
 
 
 def read_state(root: str, name: str, known: Mark | None) -> StateFile:
-    """In a thread. `known`: the mark of what was taken in already. Never follows a link to the file."""
+    """Read one state file; runs in a thread. `known`: the mark of a state that was read before. Never follows a
+    link."""
     for file_name in foreign.STATE_FILES:
         try:
             fd = regular.open_path(f"{root}/{name}/{file_name}", follow=False)
@@ -239,7 +240,7 @@ def read_state(root: str, name: str, known: Mark | None) -> StateFile:
 
 
 def _writer(file: os.stat_result, *directories: str) -> int:
-    """Who can have put it there. OSError: the directory has gone."""
+    """Return the uid that can have put it there. Raises OSError when the directory is gone."""
     found = (file, *map(os.stat, directories))
     return whose.writer_of([(each.st_uid, each.st_mode) for each in found])
 

@@ -1,4 +1,4 @@
-"""What exitd is asked to watch: pids, a containerd's socket, a runtime's directory. Kept over restarts."""
+"""What callers ask exitd to watch: pids, a containerd's socket, a runtime's directory. Kept over restarts."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class WatchDesk:
-    """One per daemon. `sources` make what looks for the processes of each kind of target but a pid."""
+    """The registry of watches, one per daemon. `sources` make the WatchSource for each kind of target but a pid."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class WatchDesk:
         blind: str = "",
         looks: Aside | None = None,
     ) -> None:
-        """`watches`: the observer's. `blind`: why the kernel does not tell how processes end; empty: it does. `looks`:
-        for what callers name."""
+        """`watches`: the observer's. `blind`: why this kernel does not report how processes end; empty if it does.
+        `looks`: threads for the paths that callers name."""
         self._observer = observer
         self._store = store
         self._clock = clock
@@ -52,8 +52,8 @@ class WatchDesk:
         self._beginning: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
-        """Goes on with what was asked of an exitd before this one. Returns when the processes of then are watched;
-        who looks for more begins in the background."""
+        """Continue the watches of an earlier exitd. Returns when the processes known then are watched; the search for
+        more begins in the background."""
         for target in await self._store.load_all(Target, "watches"):
             self._watches[target.where] = WatchEntry(target)
         await self._observer.load(self._watches.keys())
@@ -61,15 +61,16 @@ class WatchDesk:
             self._beginning = asyncio.create_task(self._begin_again())
 
     async def begun(self) -> None:
-        """Returns when what was loaded has been looked at, or has failed to be."""
+        """Return when what was loaded has been looked at, or that has failed."""
         if self._beginning is not None:
             await asyncio.wait((self._beginning,))
 
     async def watch(self, kind: Kind, where: str, by: By) -> WatchView:
-        """Asked for twice, it is the same one.
+        """Watch a target. Repeating the call returns the same watch.
 
-        CannotWatch: this kernel does not tell. BadRequest, NoSuchProcess, NotPermitted, WrongState: no such thing to
-        watch, or one that is watched otherwise. Busy: enough is watched. TimedOut: it is on a file system that hangs.
+        Raises CannotWatch when this kernel does not report ends; BadRequest, NoSuchProcess, NotPermitted, WrongState
+        when the target cannot be watched, or is watched otherwise; Busy when enough is watched; TimedOut when it is on
+        a file system that hangs.
         """
         self._check_kernel()
         if kind is not Kind.PID and where not in self._watches:
@@ -82,14 +83,14 @@ class WatchDesk:
             return self._view(known)
 
     def watches(self) -> list[WatchView]:
-        """Oldest first."""
+        """Return all watches, oldest first."""
         return [self._view(watch) for watch in sorted(self._watches.values(), key=lambda each: each.target.since_ns)]
 
     def last_seq(self) -> int:
         return self._observer.last_seq()
 
     async def end(self, where: str) -> WatchView:
-        """NoSuchWatch. What has ended by now is told yet."""
+        """End a watch. What has ended by now is still reported. Raises NoSuchWatch."""
         async with self._turn:
             watch = self._watches.get(where)
             if watch is None:
@@ -102,7 +103,7 @@ class WatchDesk:
                 await self._begin_source(watch)
                 raise
             self._watches.pop(where, None)
-            await _close(watch)  # one that was beginning meanwhile
+            await _close(watch)  # a watch that was beginning meanwhile
             return view
 
     async def close(self) -> None:
@@ -120,7 +121,7 @@ class WatchDesk:
         if pid == os.getpid():
             raise BadRequest("that is exitd itself; its service manager sees its end")
         self._room(MOST_PIDS, pids=True)
-        with observe.Sight.of(pid) as sight:  # who it is, before it is said that it is watched
+        with observe.Sight.of(pid) as sight:  # opened before it is reported as watched
             process = sight.process
         if self._observer.owns(process):
             raise WrongState(f"process {pid} is of a container of exitd's own: exitctl wait, exitctl events")
@@ -179,7 +180,7 @@ async def _close(watch: WatchEntry) -> None:
 
 
 def _check_path(kind: Kind, where: str) -> None:
-    """BadRequest. In a thread: it is a caller's."""
+    """Check the path, in a thread, since it is a caller's. Raises BadRequest."""
     if not os.path.isabs(where) or len(os.fsencode(where)) > MOST_PATH or os.path.normpath(where) != where:
         raise BadRequest(f"{where!r} must be an absolute path without . and ..")
     try:
