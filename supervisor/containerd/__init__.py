@@ -1,1 +1,1 @@
-"""exitd as a runtime of containerd's: the service behind containerd-shim-exitd-v2, and what it is made of."""
+"""exitd as a runtime of containerd's: the service behind containerd-shim-exitd-v2, and its parts."""

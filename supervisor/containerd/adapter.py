@@ -1,5 +1,5 @@
-"""The adapter put together, and its place in the life of a container: what is mounted before its create and taken down
-with its files; what is held open after a create that was broken off."""
+"""Puts the adapter together, and takes part in the life of containers: root file systems are mounted before a create
+and unmounted with the container's files; fifos are held open after a create that was interrupted."""
 
 import contextlib
 
@@ -21,7 +21,7 @@ __all__ = ["AdapterParts", "Asides", "Tasks", "serve"]
 
 
 class Tasks(Participant):
-    """Before containers are looked up: what a crash has left of one is removed then."""
+    """Made before containers are looked up, since it removes what a crash has left of them."""
 
     def __init__(self, node: Node, execs: TaskExecs, state: str, asides: Asides) -> None:
         self._node = node
@@ -52,8 +52,8 @@ class Tasks(Participant):
 
 
 async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, inotify: Inotify) -> None:
-    """CannotStart. When the containers are listed; ends with the stack. containerd is told of its tasks from when it is
-    known which of them it has given up."""
+    """Serve containerd once the containers are listed; ends with the stack. Events are sent to containerd only when it
+    is known which tasks it has given up. Raises CannotStart."""
     publisher = Publisher(parts.runs.node.events, parts.state, parts.runs.node.clock.boot_id())
     stack.push_async_callback(publisher.close)
     turns, service = Turns(), TaskService(parts)

@@ -1,4 +1,4 @@
-"""Who asks: a relay, over one connection of containerd's; and the turns of what changes something."""
+"""The callers: a relay, for one connection of containerd's. And the order of requests that change something."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a relay says first on each connection. `live` are the numbers of those that containerd has open."""
+    """What a relay sends first on each connection. `live`: the numbers of the connections that containerd has open."""
 
     relay: str
     connection: int
@@ -29,7 +29,7 @@ class Hello:
     namespace: str
     address: str
     started: int = 0  # of `pid`, in clock ticks since the boot
-    courier: str = ""  # its process, PID/START, if it brings events to containerd; one of an older exitd does not
+    courier: str = ""  # its process, PID/START, if it sends events to containerd; older relays do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Caller:
 
 
 def read_hello(data: bytes) -> Hello:
-    """BadRequest."""
+    """Raises BadRequest."""
     try:
         message = fields.decode(data, "relay-hello")
         live = tuple(int(word) for word in message.get("live").split(",") if word)
@@ -71,8 +71,8 @@ def key_of(hello: Hello, stream: int) -> str:
 
 
 class Turns:
-    """What changes one process of a task is done in the order in which it was asked, and to its end, whether or not
-    its caller is still there: one who asks again under the same key is told what came of it."""
+    """Requests that change one process of a task are executed in the order in which they came, and completely, even if
+    the caller is gone: a repeated request with the same key gets the same result."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
@@ -80,7 +80,7 @@ class Turns:
         self._closing = False
 
     async def run(self, key: str, name: Name, work: Callable[[], Coroutine[object, object, T]]) -> T:
-        """ShuttingDown after `close`."""
+        """Execute `work` in its turn. Raises ShuttingDown after `close`."""
         task = self._at.get(key)
         if task is None:
             if self._closing:
@@ -98,7 +98,7 @@ class Turns:
             log.debug("refused", key=str(place), why=str(error) or repr(error))
 
     async def close(self, seconds: float) -> None:
-        """Begins no more; what is under way gets so long, and is then broken off as by a crash."""
+        """Begin no more requests; interrupt, after `seconds`, those in progress, as a crash would."""
         self._closing = True
         if tasks := list(self._at.values()):
             _, left = await asyncio.wait(tasks, timeout=seconds)

@@ -1,7 +1,7 @@
-"""The relays as couriers: each brings the events of its tasks to containerd and knows which was the last. It outlives
-exitd, so an exitd that was killed before it could note an answer hands the event over once more, and the relay does not
-tell it again. A relay is known by its process, which every event of its tasks names (docs/decisions/0026).
-"""
+"""The relays as event senders: each sends its tasks' events to containerd and remembers the last one. It outlives
+exitd. So if exitd was killed before it could note an answer, the next exitd hands the event over again, and the relay
+does not send it twice. A relay is identified by its process, which every event of its tasks names
+(docs/decisions/0026)."""
 
 import asyncio
 import os
@@ -24,14 +24,14 @@ log = structlog.get_logger(__name__)
 
 
 def packed(seq: int, name: str, message: Message) -> bytes:
-    """What an event's frame holds: its number, and the request that containerd gets. `name`: service/method."""
+    """Return the content of an event's frame: its number, and the request for containerd. `name`: service/method."""
     service, _, method = name.partition("/")
     request = Request(service=service, method=method, payload=message.SerializeToString())
     return _NUMBER.pack(seq) + request.SerializeToString()
 
 
 def unpacked(data: bytes) -> tuple[int, Response]:
-    """What a relay's answer holds: the number, and containerd's response. ValueError."""
+    """Return the content of a relay's answer: the number, and containerd's response. Raises ValueError."""
     try:
         return _NUMBER.unpack_from(data)[0], Response.FromString(data[_NUMBER.size :])
     except (struct.error, DecodeError) as error:
@@ -39,17 +39,17 @@ def unpacked(data: bytes) -> tuple[int, Response]:
 
 
 class Courier:
-    """One relay process that lives. It is handed one event at a time."""
+    """One living relay process. It is handed one event at a time."""
 
     def __init__(self, pidfd: int) -> None:
         self.pidfd = pidfd
-        self.links: list[Connection] = []  # over which it can be handed one, the newest last
-        self.moved = asyncio.Event()  # there is a link, or no hope of one
+        self.links: list[Connection] = []  # its connections, the newest last
+        self.moved = asyncio.Event()  # there is a link, or there will be none
         self._handed: tuple[Connection, int] | None = None
         self._answer: asyncio.Future[Response | None] | None = None
 
     async def hand(self, seq: int, data: bytes) -> Response | None:
-        """None: the connection has ended before an answer came."""
+        """Hand an event over. Return None if the connection ended before an answer came."""
         link = self.links[-1]
         self._handed, self._answer = (link, seq), asyncio.get_running_loop().create_future()
         link.write(encode(Frame(0, EVENT, 0, data)))
@@ -63,7 +63,7 @@ class Courier:
             self._answer.set_result(response)
 
     def lost(self, link: Connection | None) -> None:
-        """That connection; None: all of them."""
+        """Note the loss of that connection; None: of all."""
         self.links = [each for each in self.links if link is not None and each is not link]
         if self._handed is None or self._answer is None or self._answer.done():
             return
@@ -78,8 +78,8 @@ class Couriers:
         self._couriers: dict[str, Courier] = {}
 
     async def tell(self, name: str, seq: int, data: bytes, is_wanted: Callable[[], bool]) -> bool:
-        """As soon as the relay is connected; its life is the limit of that. False: it has ended, and what it was handed
-        last it may have brought. CallFailed as containerd answered."""
+        """Hand an event over as soon as the relay is connected, while it lives. Return False if it has ended; it may
+        have sent the event that it was handed last. Raises CallFailed with containerd's answer."""
         while is_wanted():
             courier = self._of(name)
             if courier is None:
@@ -111,7 +111,7 @@ class Couriers:
             self._couriers[name].told(link, seq, response)
 
     def parting(self, name: str, link: Connection) -> None:
-        """Nothing more is handed over there; an answer may still come."""
+        """Hand nothing more over on this connection; an answer may still come."""
         if name in self._couriers:
             courier = self._couriers[name]
             courier.links = [each for each in courier.links if each is not link]
@@ -125,7 +125,7 @@ class Couriers:
             self._ended(name)
 
     def _of(self, name: str) -> Courier | None:
-        """None: it does not live."""
+        """Return None if it is not alive."""
         if name not in self._couriers:
             pid, _, started = name.partition("/")
             fd = open_process(int(pid), int(started))

@@ -1,12 +1,12 @@
-"""The socket on which containerd's relays and their `delete` find exitd: the Task service over ttrpc, and what a relay
-says about its requests beside them. It keeps containerd's connections while exitd is away, and then sends again what
-was not answered.
+"""The socket on which containerd's relays and their `delete` programs find exitd: the Task service over ttrpc, and the
+relays' own frames. A relay keeps containerd's connections open while exitd is away, and then repeats the unanswered
+requests.
 
 | frame           | stream    |                                                                         |
 |-----------------|-----------|-------------------------------------------------------------------------|
 | 0x80 hello      | 0         | first of all: who this is, and which of its connections containerd has  |
 | 0x81 again      | request's | right before a request that was sent before: attempt and age            |
-| 0x82 done       | request's | containerd has its answer: nobody asks once more                        |
+| 0x82 done       | request's | containerd has its answer: the request will not be repeated             |
 | 0x83 bye        | 0         | containerd has closed this connection                                   |
 | 0x85 event      | 0         | from exitd: a number (64 bits) and a request that containerd gets once  |
 | 0x86 told       | 0         | that number, and containerd's response, or 14 if it is away             |
@@ -44,10 +44,10 @@ from supervisor.ttrpc.server import Call, Connection, PeerCredentials, Server
 from supervisor.ttrpc.services import Method
 
 HELLO, AGAIN, DONE, BYE = 0x80, 0x81, 0x82, 0x83
-KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20  # on the header of an answer
+KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20  # flags in the header of an answer
 SOCKET = "shimv2.sock"
 GRACE_SECONDS = 5.0
-SETTLE_SECONDS = 2.0  # for the last events of a relay that is to leave: containerd waits 3 s for that
+SETTLE_SECONDS = 2.0  # for the last events of a relay that is to exit: containerd waits 3 s for that
 FORGET_SECONDS = 1.0  # answers that have arrived are forgotten together
 _AGAIN = struct.Struct(">II")  # attempt, age in ms
 
@@ -58,14 +58,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Relay:
-    """What is known of a connection. `again`: attempts of requests that come next."""
+    """What is known of a connection. `again`: attempts of the requests that come next."""
 
     hello: Hello | None = None
     again: dict[int, int] = field(default_factory=dict)
 
 
 class Door:
-    """Begin it when the containers are listed; `stop` before the node is closed."""
+    """Begin it when the containers are listed; `stop` it before the node is closed."""
 
     def __init__(
         self, node: Node, service: TaskService, ends: Ends, turns: Turns, publisher: Publisher, state: str
@@ -94,7 +94,7 @@ class Door:
         )
 
     async def start(self, inotify: Inotify) -> None:
-        """CannotStart."""
+        """Raises CannotStart."""
         self._ends.begin(inotify)
         try:
             await self._server.listen(self.path)
@@ -102,7 +102,7 @@ class Door:
             raise CannotStart(f"cannot listen on {self.path}: {error.strerror or error}") from error
 
     async def stop(self) -> None:
-        """What is not answered is sent again to the next exitd; what was begun here comes to its end first."""
+        """Stop. Relays repeat unanswered requests to the next exitd; what was begun here is finished first."""
         await self._server.stop(0)
         await self._turns.close(GRACE_SECONDS)
 
@@ -153,7 +153,7 @@ class Door:
         return await self._service.create(request, caller)
 
     async def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> Empty:
-        """A relay that leaves has brought all that it has to: it alone knows what it has brought."""
+        """A relay may exit when it has sent all its events: only the relay knows what it has sent."""
         hello = _caller(call).hello
         if self._service.is_unused(hello.relay):
             settled = await self._publisher.settled(hello, self._node.store.last_seq(), SETTLE_SECONDS)
@@ -163,7 +163,7 @@ class Door:
     async def _cleanup(self, request: relay_pb2.CleanupRequest, call: Call) -> pb.DeleteResponse:
         return tasks.delete_reply(await self._ends.clean_up(request.namespace, request.id, request.bundle))
 
-    # -- what relays say beside their requests
+    # -- the relays' own frames
 
     def _frame(self, connection: Connection, frame: Frame) -> None:
         relay = _of(connection)
@@ -192,7 +192,7 @@ class Door:
             return
         self._publisher.couriers.linked(hello.courier, connection)
         self._publisher.wake(hello.address)
-        live = ",".join(map(str, (hello.connection, *hello.live)))  # numbers, as they were read
+        live = ",".join(map(str, (hello.connection, *hello.live)))  # the numbers as they were read
         self._forget(f"relay = ? AND connection NOT IN ({live})", hello.relay)
 
     def _lost(self, connection: Connection) -> None:
@@ -226,7 +226,7 @@ def _of(connection: Connection) -> Relay:
 
 
 def _caller(call: Call) -> Caller:
-    """CallFailed for one that has not said hello."""
+    """Raises CallFailed for a connection that has not sent hello."""
     relay = _of(call.connection)
     if relay.hello is None:
         raise CallFailed(Code.FAILED_PRECONDITION, "tasks are asked for through containerd-shim-exitd-v2")

@@ -1,7 +1,8 @@
-"""Tasks that containerd has given up: their relay is dead, or the host was rebooted. They are ended and removed here.
+"""Tasks that containerd has given up, since their relay is dead or the host was rebooted. They are ended and removed
+here.
 
-containerd asks through the relay's `delete`, which is told how the task ended. Where exitd was away, or too slow, that
-program leaves word in STATE/shimv2/gone/HASH, with the same names.
+containerd asks for that through the relay's `delete` program, which exitd answers with how the task ended. If exitd was
+away, or too slow, that program leaves a note in STATE/shimv2/gone/HASH, with the same names.
 """
 
 import asyncio
@@ -35,8 +36,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What a program that could not reach us has left. `written_ns`: a task that was made later is another one.
-    `socket`: of the relay that is dead; empty from programs of an earlier version."""
+    """The note of a program that could not reach exitd. `written_ns`: a task made later is another one. `socket`: of
+    the dead relay; empty from programs of an earlier version."""
 
     path: Path
     namespace: str
@@ -58,7 +59,7 @@ class Ends:
         state: str,
         asides: making.Asides,
     ) -> None:
-        """`publisher` drops a task before it is ended: containerd tells its clients of the end by itself."""
+        """`publisher` drops a task before it is ended: containerd reports its end to clients itself."""
         self._node = node
         self._service = service
         self._turns = turns
@@ -67,7 +68,8 @@ class Ends:
         self._places = Path(state) / "shimv2" / "gone"
 
     def begin(self, inotify: Inotify) -> None:
-        """CannotStart. What was left while exitd was away is taken up behind this, as what is left from now on."""
+        """Read the notes left while exitd was away, in the background, and later ones as they come. Raises
+        CannotStart."""
         try:
             for directory in (self._places.parent, self._places):
                 directory.mkdir(mode=0o700, exist_ok=True)
@@ -92,19 +94,19 @@ class Ends:
                 self._node.spawn(self._take_up(one))
 
     async def clean_up(self, namespace: str, id: str, bundle: str) -> TaskLook:
-        """How the task ended; nothing of it is left. One that nobody knows has an end that nobody knows."""
+        """Return how the task ended, with everything of it removed. An unknown task has an unknown end."""
         self._tell_given_up(namespace, id, bundle, self._node.clock.now_ns())  # not when a create that hangs is over
         name = (namespace, id, "")
         return await self._turns.run("", name, lambda: self._clean_up(namespace, id, bundle, self._node.clock.now_ns()))
 
     async def word_of(self, namespace: str, id: str) -> None:
-        """Whatever word there is of such a task is acted on. To be called in the task's turn."""
+        """Act on a note about such a task, if there is one. Call it in the task's turn."""
         place = self._place(namespace, id)
         if place.exists() and (one := await asyncio.to_thread(_read, place)) is not None:
             await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
 
     async def _take_up(self, one: Gone) -> None:
-        """Nobody asks for it again."""
+        """Clean up without a caller that waits for the result."""
 
         async def clean_up() -> TaskLook:
             return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
@@ -115,7 +117,7 @@ class Ends:
     async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> TaskLook:
         self._tell_given_up(namespace, id, bundle, before_ns)
         stale = sockets.of_text(socket) or await self._socket_of(bundle)
-        if stale:  # `delete` removes it, if it is not killed
+        if stale:  # `delete` removes it, unless it is killed
             self._node.spawn(self._remove_stale(stale))
         c = await self._known(namespace, id)
         if c is None or not _same(c, bundle) or c.created_ns > before_ns:
@@ -129,25 +131,25 @@ class Ends:
         return seen
 
     async def _socket_of(self, bundle: str) -> str:
-        """TimedOut."""
+        """Raises TimedOut."""
         what = f"reading the address in {bundle}"
         return await self._asides.bundles.run(what, lambda: sockets.of_bundle(bundle), bundle)
 
     async def _remove_stale(self, path: str) -> None:
-        """What fails is logged."""
+        """A failure is logged."""
         try:
             await self._asides.bundles.run(f"removing {path}", lambda: sockets.remove_stale(path), path)
         except ExitdError as error:
             log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
 
     def _tell_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
-        """At once, and not when it has been looked up: its end may be in the log already."""
+        """Report it at once, and not only when the task has been found: its end may be in the log already."""
         c = self._node.containers.named(namespace, id, task=True)
         if c is not None and c.spec.task is not None and _same(c, bundle) and c.created_ns <= before_ns:
             self._publisher.drop(c)
 
     async def _known(self, namespace: str, id: str) -> Container | None:
-        """Once it has been looked up after a daemon start."""
+        """Return the container, once it has been examined after a daemon start."""
         c = self._node.containers.named(namespace, id, task=True)
         if c is not None and c.spec.task is not None:
             with contextlib.suppress(NoSuchContainer):
@@ -161,7 +163,7 @@ class Ends:
         return TaskLook(tasks.STOPPED, 0, UNKNOWN_NUMBER, self._node.clock.now_ns())
 
     async def _end_rebooted(self, container_id: str) -> None:
-        """containerd knows nothing of the tasks of another boot, and asks for none of them to be deleted."""
+        """End a task of another boot, of which containerd knows nothing and whose deletion it will not ask for."""
         with contextlib.suppress(ExitdError):
             c = await self._node.containers.find(container_id)
             # Earlier versions gave a task that had ended the boot in which they first saw it.
@@ -173,14 +175,15 @@ class Ends:
 
 
 def _same(c: Container, bundle: str) -> bool:
-    """Two containerds may have tasks of one name. Links are followed only where the names differ: a bundle may hang."""
+    """Two containerds may have tasks of one name. Links are followed only if the names differ, for a bundle may
+    hang."""
     assert c.spec.task is not None
     own = c.spec.task.bundle
     return bundle in ("", own) or os.path.realpath(bundle) == os.path.realpath(own)
 
 
 def _read(path: Path) -> Gone | None:
-    """None: there is none, or it is not understood, which is logged."""
+    """Return None if there is no note, or if it cannot be decoded, which is logged."""
     try:
         with path.open("rb") as file:
             message, written_ns = fields.decode(file.read(MOST_BYTES), "gone"), os.fstat(file.fileno()).st_mtime_ns

@@ -1,4 +1,4 @@
-"""Execs as containerd has them: added, started, ended, deleted. From a Start on, an exec of exitd's runs as each."""
+"""Execs as containerd has them: added, started, ended, deleted. Each Start begins an exec of exitd's."""
 
 import asyncio
 import contextlib
@@ -23,14 +23,14 @@ from supervisor.runtime.oci import spec as documents
 from supervisor.store.database import Transaction
 from supervisor.ttrpc.faults import CallFailed
 
-GONE_SECONDS = 10.0  # for the rest of an exec's output and its shim
+GONE_SECONDS = 10.0  # how long the rest of an exec's output and its shim may take
 Document = dict[str, object]
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """One exec. `begun` is set when a Start has come to something, or nobody can start it any more. `doubtful`: an
-    earlier daemon has begun a Start, and what came of it is to be looked up."""
+    """One exec. `begun` is set when a Start has had a result, or can no longer happen. `doubtful`: an earlier daemon
+    has begun a Start, whose result must be found out."""
 
     fact: TaskExec
     begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,7 +39,7 @@ class Kept:
 
 
 class TaskExecs:
-    """Of all tasks; belongs to the node's event loop."""
+    """The execs of all tasks; belongs to the node's event loop."""
 
     def __init__(self, node: Node, operations: ExecOperations, execs: Execs, asides: making.Asides) -> None:
         self._node = node
@@ -49,7 +49,7 @@ class TaskExecs:
         self._of: dict[str, dict[str, Kept]] = {}  # by container
 
     async def load(self) -> None:
-        """After exitd's own execs, before anybody asks."""
+        """Load them after exitd's own execs, and before the first request."""
         for fact in await self._node.store.load_task_execs():
             kept = Kept(fact, doubtful=bool(fact.run_as and not fact.error))
             if fact.error:
@@ -57,7 +57,8 @@ class TaskExecs:
             self._of.setdefault(fact.container, {})[fact.name] = kept
 
     async def _settle(self, c: Container, kept: Kept) -> None:
-        """Once the container has been looked up after a daemon start. A Start that came to nothing never was one."""
+        """Wait until the container has been examined after a daemon start. A Start without a result has not
+        happened."""
         if not kept.doubtful:
             return
         await self._node.containers.find(c.id)
@@ -66,12 +67,12 @@ class TaskExecs:
         has_begun = running or await self._node.store.exec_exit(c.id, kept.fact.run_as) is not None
         if kept.doubtful and has_begun:
             kept.begun.set()
-        elif kept.doubtful:  # still: somebody else may have been quicker, and may have begun it by now
+        elif kept.doubtful:  # still doubtful: another request may have begun it meanwhile
             kept.fact = replace(kept.fact, run_as="", start_key="")
         kept.doubtful = False
 
     def forget(self, container_id: str) -> None:
-        """The container is gone, and with it the rows."""
+        """Forget the execs of a removed container; their rows are gone with it."""
         for kept in self._of.pop(container_id, {}).values():
             kept.begun.set()
 
@@ -79,11 +80,12 @@ class TaskExecs:
         return name in self._of.get(c.id, {})
 
     def run_as(self, c: Container, name: str) -> str | None:
-        """exitd's id of what runs, empty for init; None: nothing runs yet. CallFailed when there is no such exec."""
+        """Return exitd's id of the running exec, empty for init; None if nothing runs yet. Raises CallFailed for an
+        unknown exec."""
         return "" if not name else self._get(c, name).fact.run_as or None
 
     def pids(self, c: Container) -> dict[int, str]:
-        """The names of the execs by their first processes."""
+        """Return the execs' names by their first processes' pids."""
         names = {kept.fact.run_as: name for name, kept in self._of.get(c.id, {}).items()}
         there = self._execs.of(c.id) if names else ()
         return {e.init.pid: names[e.key.exec_id] for e in there if e.init is not None and e.key.exec_id in names}
@@ -121,7 +123,7 @@ class TaskExecs:
         self._node.events.publish(await self._node.store.commit(replace(change, task_execs=(fact,))))
 
     async def start(self, c: Container, name: str, caller: Caller) -> int:
-        """Its pid."""
+        """Start it and return its pid."""
         kept = self._get(c, name)
         await self._settle(c, kept)
         if not (caller.key and kept.fact.start_key == caller.key):
@@ -143,7 +145,7 @@ class TaskExecs:
             await self._operations.exec(c.id, spec, caller.by, new.run_as, Transaction(task_execs=(new,)))
             kept.fact = new
         except (ExitdError, OSError) as error:
-            # The wrong moment, and it may be asked for once more; or it has been tried, and never runs.
+            # The wrong moment, after which the request may be repeated; or it was tried, and will never run.
             kept.fact = old if isinstance(error, WrongState) else replace(new, error=str(error))
             await self._put(kept.fact)
             raise
@@ -179,7 +181,7 @@ class TaskExecs:
         return tasks.look_at_exec(kept.fact, running, kept.exit)
 
     async def wait(self, c: Container, name: str) -> TaskLook:
-        """May be asked before the start. One whose start has failed has no code and no time."""
+        """May be called before the start. An exec whose start has failed has no code and no time."""
         kept = self._get(c, name)
         await self._settle(c, kept)
         await kept.begun.wait()
@@ -202,7 +204,7 @@ class TaskExecs:
             raise CallFailed(Code.NOT_FOUND, f"{name}: process already finished: not found") from error
 
     async def delete(self, c: Container, name: str, caller: Caller) -> TaskLook:
-        """The rest of its output has been written when this returns."""
+        """Delete it, after the rest of its output has been written."""
         kept = self._get(c, name)
         seen = await self._look(kept)
         check(Op.DELETE, seen.status, name)
@@ -226,7 +228,7 @@ class TaskExecs:
 
 
 def _check(process: Document) -> None:
-    """BadRequest, before anything is stored of it."""
+    """Raises BadRequest, before anything of the request is stored."""
     shape.check_depth(process, "process")
     shape.check(process, shape.PROCESS, "process")
     if not documents.strings(process, "args"):

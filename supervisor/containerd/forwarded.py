@@ -1,8 +1,9 @@
-"""How far each containerd has been told, on file: appended to after each answer, written anew when it has grown.
+"""How far each containerd has been sent its events, in a file: appended to after each answer, rewritten when it has
+grown.
 
-In the state directory, since it needs to outlive the daemon and not the host: containerd's tasks do not survive a boot
-either. So nothing is flushed, and an entry costs microseconds. A file of another boot, or of another database (its
-numbers are beyond the newest), is none.
+The file is in the state directory, since it must survive the daemon but not the host: containerd's tasks do not survive
+a boot either. So nothing is flushed, and an entry costs microseconds. A file of another boot, or of another database
+(with numbers beyond the newest), is ignored.
 """
 
 import json
@@ -16,16 +17,16 @@ from shim.undo import undone_on_failure
 from supervisor.containerd.outbox import OutboxPlace
 
 VERSION = 1
-LINES = 1000  # appended at least, before the file is written anew
+LINES = 1000  # appended at least, before the file is rewritten
 
 log = structlog.get_logger(__name__)
 
 
 class Forwarded:
-    """`floors` and `places` by address; the address '' is that of whoever looks for new addresses."""
+    """`floors` and `places` by address; the address '' is that of the search for new addresses."""
 
     def __init__(self, path: str, boot_id: str, newest: int) -> None:
-        """OSError when the file cannot be made."""
+        """Raises OSError when the file cannot be made."""
         self.path = path
         self._head = {"exitd-forwarded": VERSION, "boot": boot_id}
         self.floors: dict[str, int] = {}
@@ -36,7 +37,7 @@ class Forwarded:
         self._write_anew()
 
     def note(self, address: str, floor: int, task: str = "", place: OutboxPlace | None = None) -> None:
-        """What cannot be written is told once more should this daemon be killed."""
+        """Note an answer. What cannot be written is sent once more, should this daemon be killed."""
         entry: dict[str, object] = {"address": address, "floor": floor}
         if place is not None:
             entry |= _of(task, place)
@@ -47,7 +48,7 @@ class Forwarded:
             else:
                 self._write_anew()
         except OSError as error:
-            self._lines = self._most_lines  # half a line may have been written: nothing is put behind that
+            self._lines = self._most_lines  # half a line may have been written: rewrite before anything is appended
             log.error("what containerd has been told cannot be noted", file=self.path, why=str(error))
 
     def close(self) -> None:
@@ -64,7 +65,7 @@ class Forwarded:
                 self.places[address][task] = OutboxPlace(seq, exited, dropped)
 
     def _load(self, newest: int) -> bool:
-        """Whether there is a file of this boot. The rest of a line that a kill cut off is no line."""
+        """Return whether there is a file of this boot. An incomplete line, left by a kill, is skipped."""
         try:
             head, *lines = Path(self.path).read_text().split("\n")[:-1]
             if json.loads(head) != self._head:

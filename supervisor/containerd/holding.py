@@ -1,5 +1,5 @@
-"""The fifos of a task whose create a daemon's end has broken off: its client would see their end when the shim that was
-begun for it goes, and would not read what the next one writes."""
+"""Keeps the fifos open of a task whose create was interrupted by a daemon's end: otherwise its client would see an end
+of file when the shim of that create exits, and would not read what the next shim writes."""
 
 import asyncio
 import contextlib
@@ -10,19 +10,19 @@ import structlog
 
 from supervisor.model.values import Container, Phase
 
-HOLD_SECONDS = 30.0  # for a request that is not sent again
+HOLD_SECONDS = 30.0  # for a request that is not repeated
 
 log = structlog.get_logger(__name__)
 
 
 class Held:
-    """Writing ends, kept open from before the old shim's end until the new one has its own."""
+    """Writing ends, kept open from before the old shim's end until the new shim has its own."""
 
     def __init__(self) -> None:
         self._fds: dict[tuple[str, str], list[int]] = {}
 
     def look(self, c: Container) -> None:
-        """Of one that is found, or has changed."""
+        """Open or close the ends for a container that was found, or has changed."""
         key = (c.spec.namespace, c.spec.name)
         if c.phase is Phase.CREATED:
             self._release(key)
@@ -37,7 +37,7 @@ class Held:
 
 
 def _open(path: str) -> int:
-    """-1 where there is no fifo. Never waits: it is its own reader."""
+    """Return -1 if there is no fifo. Never waits: it is its own reader."""
     with contextlib.suppress(FileNotFoundError):
         try:
             if stat.S_ISFIFO(os.stat(path).st_mode):

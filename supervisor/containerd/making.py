@@ -1,4 +1,4 @@
-"""From a Create to a container of ours: its spec, its root file system, and the word left in its bundle."""
+"""From a Create to a container of exitd's: its spec, its root file system, and the note in its bundle."""
 
 import asyncio
 import contextlib
@@ -32,10 +32,10 @@ from supervisor.system import regular
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed
 
-WORD = "exitd.task"  # in the bundle: what `delete` of the relay goes by
+WORD = "exitd.task"  # in the bundle: `delete` of the relay reads it
 MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
 MOST_PATH_BYTES = 4095
-MOST_AT_ONCE = 32  # tasks of one hung file system have a place each, and leave some to the others
+MOST_AT_ONCE = 32  # tasks on one file system that hangs take a place each, and leave some to others
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than containerd's own 76 characters
 
 log = structlog.get_logger(__name__)
@@ -43,16 +43,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Asides:
-    """Where the file systems behind containerd's paths are waited for: by task, and apart from each other, so that a
-    source that hangs in a mount keeps no bundle from being read, and a file of options that hangs keeps neither."""
+    """Where the file systems behind containerd's paths are waited for: by task, and separately, so that a source that
+    hangs in a mount does not keep a bundle from being read, nor a file of options that hangs either of them."""
 
-    asked: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # what a Create or an Exec names
+    asked: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # files that a Create or an Exec names
     mounts: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE, reserve=True))  # root file systems
-    bundles: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE, reserve=True))  # the words in them
+    bundles: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE, reserve=True))  # the notes in bundles
 
 
 async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> Spec:
-    """BadRequest; CallFailed for what exitd does not do; TimedOut where a file that it names hangs."""
+    """Build the Spec for a Create. Raises BadRequest, CallFailed for what exitd does not support, TimedOut when a file
+    that the request names hangs."""
     checked_id(request.id, "a task")
     _checked_path(request.bundle, "the bundle of a task")
     mounts.check(request.rootfs)
@@ -81,21 +82,22 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides)
 
 
 def checked_id(id: str, whose: str) -> str:
-    """The id of a task or an exec as containerd makes them: names of files and cgroups. BadRequest."""
+    """Check a task's or an exec's id as containerd makes them, since files and cgroups get that name. Raises
+    BadRequest."""
     if not _ID.fullmatch(id):
         raise BadRequest(f"{whose} needs an id: {id[:100]!r} is none; at most 128 letters, digits, '_', '.' and '-'")
     return id
 
 
 def _checked_path(path: str, what: str) -> str:
-    """BadRequest."""
+    """Raises BadRequest."""
     if not os.path.isabs(path) or "\0" in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
         raise BadRequest(f"{what} is {path[:100]!r}; it must be an absolute path of at most {MOST_PATH_BYTES} bytes")
     return path
 
 
 def _root_of(root: str, namespace: str) -> str:
-    """Where the runtime is to keep the task's state, as containerd's own runtime has it. BadRequest."""
+    """Return where the runtime keeps the task's state, as containerd's own runtime has it. Raises BadRequest."""
     if not root:
         return ""
     _checked_path(root, "runtime options: Root")
@@ -103,7 +105,8 @@ def _root_of(root: str, namespace: str) -> str:
 
 
 def _cgroup_of(path: str) -> str:
-    """Where the task's shims belong. BadRequest: a path that leads out of the hierarchy, or to nothing."""
+    """Return the cgroup for the task's shims. Raises BadRequest for a path that leads out of the hierarchy, or
+    nowhere."""
     if ".." in path.split("/") or "\0" in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
         wanted = f"a path without '..' of at most {MOST_PATH_BYTES} bytes"
         raise BadRequest(f"runtime options: ShimCgroup is {path[:100]!r}; it must be {wanted}")
@@ -114,7 +117,7 @@ def _cgroup_of(path: str) -> str:
 
 
 async def put_shims(container: Container, caller: Caller) -> None:
-    """Move the relay and the shim of a new task to the cgroup that its client named for them. ShimFailed."""
+    """Move the relay and the shim of a new task to the cgroup that its client named for them. Raises ShimFailed."""
     wanted = container.spec.shim_cgroup
     relay = Process(caller.hello.pid, caller.hello.started)
     shims = [relay] if container.shim is None else [relay, container.shim]
@@ -131,8 +134,9 @@ def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller
 
 
 def oom_score_of(relay: int) -> int:
-    """What a task inherits where its configuration names none: from the process that containerd has started for it, as
-    with containerd's own runtime. ShimFailed when that has gone, and with it whoever asked."""
+    """Return the oom_score_adj of the process that containerd has started for the task, which the task inherits if its
+    configuration sets none, as with containerd's own runtime. Raises ShimFailed when that process, and so the caller,
+    is gone."""
     try:
         with open(f"/proc/{relay}/oom_score_adj", encoding="ascii") as file:
             return int(file.read())
@@ -143,14 +147,14 @@ def oom_score_of(relay: int) -> int:
 async def settled(
     asides: Asides, words: Stdio, namespace: str, id: str, owner: tuple[int, int] = (0, 0)
 ) -> ForeignStreams:
-    """`id`: of the container, or of the exec. BadRequest, TimedOut."""
+    """Settle the streams in a thread. `id`: the container's, or the exec's. Raises BadRequest, TimedOut."""
     asked = stdio.Words(namespace, id, words.stdin, words.stdout, words.stderr, words.terminal)
     wanted = stdio.parse(asked, owner)
     return await asides.asked.run(f"the look at the streams of {id}", lambda: stdio.settle(wanted), f"{namespace}/{id}")
 
 
 async def _options(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> options.TaskOptions:
-    """In a thread: TOML takes its time, and a file its own."""
+    """Read the options in a thread: parsing TOML and opening a file may take long."""
     asked = await asyncio.to_thread(options.parse, request.options if request.HasField("options") else None)
     if not asked.config_path:
         return asked
@@ -171,8 +175,9 @@ def _with_file(asked: options.TaskOptions) -> options.TaskOptions:
 
 
 async def mount(container: Container, asides: Asides) -> None:
-    """Before its create. What stands there is of a create that a crash has ended. BadRequest, ShimFailed; TimedOut:
-    what is mounted hangs. `unmount` takes its turn behind a mount that was given up."""
+    """Mount the root file system before the create; what is mounted there already is from a create that a crash
+    interrupted. Raises BadRequest, ShimFailed, TimedOut when a source hangs. `unmount` waits its turn behind a mount
+    that was given up."""
     task = container.spec.task
     if task is not None and task.rootfs:
         asked, where = task.rootfs, _rootfs(task)
@@ -180,7 +185,7 @@ async def mount(container: Container, asides: Asides) -> None:
 
 
 async def unmount(container: Container, asides: Asides) -> None:
-    """When nothing of it runs. Repeatable. ShimFailed, TimedOut."""
+    """Unmount it when nothing of the task runs. Repeatable. Raises ShimFailed, TimedOut."""
     task = container.spec.task
     if task is not None and task.rootfs:
         where = _rootfs(task)
@@ -193,20 +198,21 @@ def _rootfs(task: Task) -> str:
     return f"{task.bundle}/rootfs"
 
 
-# -- the word in the bundle
+# -- the note in the bundle
 
 
 async def leave_word(container: Container, state: str, asides: Asides) -> None:
-    """Write who the task's init is. ShimFailed when it cannot be written, TimedOut when its bundle hangs."""
+    """Note the task's init. Raises ShimFailed when the note cannot be written, TimedOut when the bundle hangs."""
     pairs = _word(container, state)
     if pairs:
         await _leave(container, pairs, asides)
 
 
 async def leave_end(container: Container, state: str, asides: Asides) -> None:
-    """Add how the task ended, before its record and its row are removed: a containerd that dies before it has the
-    answer to its Delete calls `delete` of the relay afterwards. Only beside the word of this very run: a bundle that
-    has gone, or is another task's by now, needs none. What fails is logged, a bundle that hangs too."""
+    """Add to the note how the task ended, before its record and its row are removed: a containerd that dies before it
+    has the answer to its Delete calls `delete` of the relay afterwards. Only done if the note is of this very run: a
+    bundle that is gone, or belongs to another task by now, needs none. Failures and a bundle that hangs are only
+    logged."""
     task, exit_, pairs = container.spec.task, container.exit, _word(container, state)
     if task is None or exit_ is None or not pairs:
         return
@@ -238,13 +244,13 @@ async def _leave(container: Container, pairs: tuple[tuple[str, str | int], ...],
 
 
 async def is_forgotten(container: Container, asides: Asides, new_bundle: str = "") -> bool:
-    """Return whether containerd cannot know this task, which has ended, any more.
+    """Return whether containerd certainly no longer knows this task, which has ended.
 
     containerd makes a task's bundle before it asks for the task, and removes it after it has deleted the task; on most
-    hosts a reboot takes the bundle away. So a bundle that is not there, or has the word of another run in it, is proof.
-    Where the namespace's directory of bundles is not there either, its mount may be missing: that proves nothing.
-    `new_bundle`: of a task that is asked for now. If it has the same path and no word, containerd has just made it.
-    What cannot be read proves nothing, nor does what hangs.
+    hosts a reboot removes the bundle. So a bundle that is missing, or has the note of another run, is proof. If the
+    namespace's directory of bundles is missing, too, its mount may be missing: that proves nothing. `new_bundle`: of a
+    task that is being created now; if it is at the same path and has no note, containerd has just made it. What cannot
+    be read, or hangs, proves nothing.
     """
     task = container.spec.task
     if task is None or container.phase is not Phase.EXITED:
@@ -263,18 +269,18 @@ async def is_forgotten(container: Container, asides: Asides, new_bundle: str = "
 
 
 async def _word_of(task: Task, asides: Asides) -> str | None:
-    """TimedOut, and as `_word_in`."""
+    """Raises TimedOut, and as `_word_in`."""
     return await asides.bundles.run(f"reading {task.bundle}/{WORD}", lambda: _word_in(task.bundle), task.bundle)
 
 
 async def _is_gone_alone(task: Task, asides: Asides) -> bool:
-    """Whether the directory around the bundle, which has gone, is there. TimedOut."""
+    """Return whether the directory around the bundle, which is gone, still exists. Raises TimedOut."""
     around = os.path.dirname(task.bundle.rstrip("/"))
     return await asides.bundles.run(f"listing {around}", lambda: _is_listed(around), task.bundle)
 
 
 def _word_in(bundle: str) -> str | None:
-    """The run directory that the word in a bundle names; empty without a word, None without a bundle."""
+    """Return the run directory that the note in a bundle names; empty without a note, None without a bundle."""
     try:
         data = regular.read(f"{bundle}/{WORD}", most_bytes=MOST_BYTES)
     except FileNotFoundError:
@@ -283,7 +289,7 @@ def _word_in(bundle: str) -> str | None:
 
 
 def _is_there(path: str) -> bool:
-    """OSError: nobody can tell."""
+    """Raises OSError when that is not known."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -292,7 +298,7 @@ def _is_there(path: str) -> bool:
 
 
 def _is_listed(directory: str) -> bool:
-    """Whether that directory is there, and can be read."""
+    """Return whether the directory exists and can be read."""
     try:
         os.listdir(directory)
     except OSError:
@@ -303,15 +309,15 @@ def _is_listed(directory: str) -> bool:
 def _write(path: str, data: bytes) -> None:
     made = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(made)  # of an exitd that died in the middle of it
+        os.unlink(made)  # left by an exitd that died while writing
     with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(data)
     os.rename(made, path)
 
 
 async def read_end(bundle: str, namespace: str, id: str, asides: Asides) -> TaskLook | None:
-    """What `leave_end` has left of this task in its bundle. None: nothing, or nothing that is understood. TimedOut when
-    the bundle hangs: the end may be in it."""
+    """Return what `leave_end` has noted about this task in its bundle; None if there is nothing, or nothing that can be
+    decoded. Raises TimedOut when the bundle hangs: the end may be in it."""
     path = f"{bundle}/{WORD}"
     try:
         data = await asides.bundles.run(

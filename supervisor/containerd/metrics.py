@@ -1,10 +1,11 @@
-"""What a task used, in the messages that containerd's clients read: those of cgroups v1, or of v2, as the host has it.
+"""A task's resource usage, in the messages that containerd's clients read: those of cgroups v1 or v2, as the host has
+it.
 
-Every message within is set, if only empty: `ctr task metrics` and containerd's own collector look into them without
-asking whether they are there. What the kernel does not tell stays 0. "No limit" is what each reader takes for it: the
-kernel's huge number (v1), all bits set (v2), 0 (pids of v1).
+Every nested message is set, if only empty: `ctr task metrics` and containerd's own collector read them without
+checking. What the kernel does not report stays 0. "No limit" is what each reader takes for it: the kernel's huge number
+(v1), all bits set (v2), 0 (pids of v1).
 
-`root` is a parameter so that a made-up tree can stand in for a kernel that is not at hand. See cgroups(7).
+`root` is a parameter so that a made-up tree can replace a kernel that is not available. See cgroups(7).
 """
 
 import errno
@@ -20,7 +21,7 @@ from supervisor.runtime.oci import cgroups
 
 UNLIMITED = 2**64 - 1
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-# A file that is gone, one of a controller that is off, pressure of a kernel that does not measure it.
+# The file is gone, its controller is off, or the kernel does not measure pressure.
 NOT_TOLD = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL})
 
 M = TypeVar("M", bound=Message)
@@ -28,21 +29,22 @@ Metrics = v1.Metrics | v2.Metrics
 
 
 def read(cgroups_path: str, root: str = cgroups.ROOT) -> Metrics | None:
-    """The readings of now; None when the cgroup is gone. Blocks for some forty small files: call it in a thread."""
+    """Return the present readings; None if the cgroup is gone. Blocks for some forty small files: call it in a
+    thread."""
     places = cgroups.paths(cgroups_path, root)
     found: Metrics
     if cgroups.mode(root) is cgroups.Mode.V2:
         found = _read_v2(places["unified"])
     else:
         found = _read_v1({name: path for names, path in places.items() for name in names.split(",")})
-    # Looked at last: what is gone now may have been half gone before.
+    # Checked last: what is gone now may have been half gone before.
     there = places["unified"] if isinstance(found, v2.Metrics) else places.get("memory") or places.get("pids", "")
     return found if os.path.isdir(there) else None
 
 
 def after_the_end(last: bytes, oom_kills: int, root: str = cgroups.ROOT) -> Metrics:
-    """For a task whose cgroup is gone: the last readings (their wire form; empty: there were none), with the memory
-    kills that its exit is known to have. CRI asks for these before it deletes the task."""
+    """Return the readings of a task whose cgroup is gone: the last ones (`last` is their wire form; empty: there were
+    none), with the memory kills of its exit. CRI asks for these before it deletes the task."""
     if cgroups.mode(root) is cgroups.Mode.V2:
         unified = v2.Metrics.FromString(last)
         unified.memory_events.oom_kill = max(unified.memory_events.oom_kill, oom_kills)
@@ -53,12 +55,12 @@ def after_the_end(last: bytes, oom_kills: int, root: str = cgroups.ROOT) -> Metr
 
 
 def wrap(metrics: Metrics) -> Any:
-    """As StatsResponse holds it: the url is the bare name."""
+    """Pack as StatsResponse holds it: the url is the bare name."""
     return Any(type_url=metrics.DESCRIPTOR.full_name, value=metrics.SerializeToString())
 
 
 def _whole(message: M) -> M:
-    """All messages within are there, those within them too."""
+    """Set all nested messages, recursively."""
     for field in message.DESCRIPTOR.fields:
         within = getattr(message, field.name)
         if isinstance(within, Message):
@@ -91,12 +93,12 @@ def _value(word: str, unlimited: int = UNLIMITED) -> int:
 
 
 def _pairs(text: str) -> dict[str, int]:
-    """`name number`, a line each."""
+    """Parse lines of `name number`."""
     return {words[0]: _value(words[1]) for line in text.splitlines() if len(words := line.split()) == 2}
 
 
 def _take(message: Message, pairs: dict[str, int], names: dict[str, str] | None = None) -> None:
-    """The numbers that the message has a field for; `names` are the kernel's, where the message calls it otherwise."""
+    """Set the numbers that the message has a field for; `names` maps the kernel's names to differing fields."""
     fields = message.DESCRIPTOR.fields_by_name
     for name, value in pairs.items():
         field = (names or {}).get(name, name)
@@ -165,7 +167,7 @@ def _memory_v1(found: v1.Metrics, path: str) -> None:
 
 
 def _blkio(found: v1.BlkIOStat, path: str) -> None:
-    """Which files there are depends on the disks' schedulers; the throttle's are always there."""
+    """The disks' schedulers decide which files there are; the throttle's always exist."""
     for field in found.DESCRIPTOR.fields:
         name = "time_recursive" if field.name == "io_time_recursive" else field.name
         for kind in ("", "bfq.", "throttle."):
@@ -176,7 +178,7 @@ def _blkio(found: v1.BlkIOStat, path: str) -> None:
 
 
 def _entry(line: str) -> v1.BlkIOEntry | None:
-    """`8:0 Read 4096`, or without a word; the sum over all disks is none."""
+    """Parse `8:0 Read 4096`, or without the word; the sum over all disks is skipped."""
     words = line.split()
     major, _, minor = words[0].partition(":") if len(words) in (2, 3) else ("", "", "")
     if not (major.isdigit() and minor.isdigit()):
@@ -203,7 +205,7 @@ def _hugetlb_v1(found: v1.Metrics, path: str) -> None:
 
 
 def _rdma(found: v1.RdmaStat | v2.RdmaStat, path: str) -> None:
-    """`mlx4_0 hca_handle=2 hca_object=2000`, a line for each device."""
+    """Parse `mlx4_0 hca_handle=2 hca_object=2000`, one line for each device."""
     for entries, file in ((found.current, "rdma.current"), (found.limit, "rdma.max")):
         for line in _text(f"{path}/{file}").splitlines():
             device, *rest = line.split()
@@ -248,7 +250,7 @@ def _read_v2(path: str) -> v2.Metrics:
 
 
 def _sums(stat: dict[str, int]) -> dict[str, int]:
-    """Since Linux 5.9 some are told for anonymous memory and files apart."""
+    """Since Linux 5.9 some are reported separately for anonymous memory and files."""
     parts = ("workingset_refault", "workingset_activate")
     return {**stat, **{name: stat[f"{name}_anon"] + stat[f"{name}_file"] for name in parts if f"{name}_anon" in stat}}
 

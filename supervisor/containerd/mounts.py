@@ -1,4 +1,5 @@
-"""The root file system of a task: what containerd names, mounted below its bundle by mount(2), and taken down again.
+"""The root file system of a task: the mounts that containerd names, made below its bundle with mount(2), and removed
+again.
 
 All functions block: call them in a thread.
 """
@@ -19,7 +20,7 @@ from supervisor.runtime.oci.lower import lowerdir
 from supervisor.runtime.oci.rootfs import MNT_DETACH, MOST_LOOKS, UMOUNT_NOFOLLOW, mounts_under
 
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 1 << 5, 1 << 12
-# fstab's words: the flags that each sets, and those that it takes back.
+# The words of fstab: the flags that each sets, and those that it clears.
 WORDS = {
     **dict.fromkeys(("defaults", "nomand", "nostrictatime"), (0, 0)),
     "ro": (MS_RDONLY, 0),
@@ -45,10 +46,10 @@ WORDS = {
     "norelatime": (0, 1 << 21),
     "strictatime": (1 << 24, 0),
 }
-# What a bind mount takes over from its source, unless it is mounted a second time.
+# What a bind mount inherits from its source, unless it is mounted a second time.
 BIND_TAKES = MS_BIND | 1 << 14
-MOST_DATA_BYTES = 4095  # a page with the zero at its end; the kernel cuts off what is more, without a word
-MOST_LOWER, MOST_LOWER_BYTES = 500, 256 << 10  # overlay's own bound; they become descriptors where a page is too short
+MOST_DATA_BYTES = 4095  # a page with the terminating zero; the kernel silently cuts off more
+MOST_LOWER, MOST_LOWER_BYTES = 500, 256 << 10  # overlay's own limit; paths become descriptors if a page is too short
 MOST_MOUNTS = 256  # a snapshotter may send each layer as one, and an image has 127 at most
 BUSY_LOOKS, BUSY_SECONDS = 50, 0.05
 LOWER = "lowerdir="
@@ -62,7 +63,8 @@ def read(messages: Iterable[types_pb2.Mount]) -> tuple[RootMount, ...]:
 
 
 def check(mounts: Sequence[types_pb2.Mount]) -> None:
-    """What can be handed to mount(2), and shown. BadRequest names the mount by its place, and the field."""
+    """Check that the mounts can be passed to mount(2), and shown. Raises BadRequest, which names the mount by its
+    position, and the field."""
     if len(mounts) > MOST_MOUNTS:
         raise BadRequest(f"a root file system of {len(mounts)} mounts; at most {MOST_MOUNTS} are made")
     for place, mount in enumerate(mounts):
@@ -94,13 +96,14 @@ def mount_all(mounts: Sequence[RootMount], rootfs: str) -> None:
 
 
 def unmount_all(rootfs: str) -> tuple[str, ...]:
-    """Nothing is mounted on `rootfs` or below it any more. Repeatable. What stays busy for 2.5 s is detached: whoever
-    holds it keeps it until he ends; these are returned, for the log. ShimFailed when the kernel refuses."""
+    """Unmount everything on `rootfs` or below it. Repeatable. A mount that stays busy for 2.5 s is detached, and
+    remains for the processes that use it; such mounts are returned, for the log. Raises ShimFailed when the kernel
+    refuses."""
     try:
-        # A link in its place is nobody's root file system, and none of ours.
+        # A link in its place is not a root file system, and not exitd's.
         if os.path.islink(rootfs) or not os.path.isdir(rootfs):
             return ()
-        real = os.path.realpath(rootfs)  # as mountinfo names it
+        real = os.path.realpath(rootfs)  # as mountinfo shows it
         points = [*reversed(mounts_under(real)), real]
         return tuple(point for point in points if _unmount(point))
     except OSError as error:
@@ -125,7 +128,7 @@ def fitting(mount: RootMount, words: tuple[str, ...]) -> Iterator[str]:
     paths are too long. BadRequest when even then it is too much."""
     data = ",".join(words)
     lower = next((word for word in words if word.startswith(LOWER)), "") if mount.type == "overlay" else ""
-    # Behind `::` are layers of another kind, for which nothing else is known to work.
+    # Layers behind `::` are of another kind, for which nothing else is known to work.
     if len(os.fsencode(data)) <= MOST_DATA_BYTES or not lower or "::" in lower:
         yield _checked(mount, data)
         return
@@ -146,7 +149,7 @@ def _mount(mount: RootMount, rootfs: str) -> None:
     with _target(mount, rootfs) as place, fitting(mount, words) as data:
         native.mount(mount.source, place, mount.type, first, data)
     if flags != first:
-        # Opened anew, it is what was just mounted there.
+        # Opened again, it is what was just mounted there.
         with _target(mount, rootfs) as place:
             native.mount("", place, "", MS_REMOUNT | MS_BIND | flags & ~BIND_TAKES, "")
 
@@ -169,7 +172,7 @@ def _target(mount: RootMount, rootfs: str) -> Iterator[str]:
 
 
 def _unmount(point: str) -> bool:
-    """As often as something is mounted there, for mounts may be stacked. Whether it had to be detached."""
+    """Unmount as often as something is mounted there: mounts may be stacked. Return whether one had to be detached."""
     busy, detached = 0, False
     for _ in range(MOST_LOOKS + BUSY_LOOKS):
         detach = busy >= BUSY_LOOKS
@@ -182,5 +185,5 @@ def _unmount(point: str) -> bool:
             if error.errno != errno.EBUSY:
                 raise
             busy += 1
-            time.sleep(BUSY_SECONDS)  # nobody tells when the last user goes
+            time.sleep(BUSY_SECONDS)  # the kernel does not report when the last user is gone
     raise OSError(errno.EBUSY, f"still a mount after {MOST_LOOKS + BUSY_LOOKS} looks", point)

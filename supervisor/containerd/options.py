@@ -1,8 +1,8 @@
-"""What containerd's clients ask of a runtime, from whichever message they put it into. Pure.
+"""What containerd's clients ask of a runtime, whichever message they use for it. Pure.
 
-Four kinds arrive: runc's options, their older forms, and what CRI and `ctr --runtime-config-path` send to a runtime
-that is not called runc: a path, or the text of the runtime's section in containerd's configuration. Of another kind
-nothing is taken, and a note says so: a client may know more than we do, and its container shall run all the same.
+There are four kinds: runc's options; their older forms; and what CRI and `ctr --runtime-config-path` send to a runtime
+that is not called runc: a path, or the text of the runtime's section in containerd's configuration. Other kinds are
+ignored with a note, so that a container of a newer client runs nevertheless.
 """
 
 import json
@@ -20,39 +20,39 @@ from supervisor.model.errors import BadRequest
 
 JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # before Process, LinuxResources and the like
 MAX_ID = 2**32 - 2
-MOST_BYTES = 16 << 10  # of TOML: tomllib takes 1.6 s for as many of the worst kind, and the square of that
-MOST_SHOWN, MOST_NOTES = 100, 20  # characters of a name of the client's, and notes of one task
+MOST_BYTES = 16 << 10  # of TOML: tomllib takes 1.6 s for the worst text of this size, growing with its square
+MOST_SHOWN, MOST_NOTES = 100, 20  # characters of a client's name, and notes of one task
 
 M = typing.TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What a task needs to know. Empty: as exitd has it."""
+    """The options that a task depends on. Empty: exitd's default."""
 
     binary: str = ""  # the runtime: a name on PATH, or a path
-    root: str = ""  # where it would keep its state under the Go shim; exitd has a place of its own for each run
+    root: str = ""  # where the Go shim would keep its state; exitd has its own place for each run
     systemd_cgroup: bool = False
     no_pivot_root: bool = False
     no_new_keyring: bool = False
-    io_uid: int = 0  # whose the pipes of its output are
+    io_uid: int = 0  # the owner of its output's pipes
     io_gid: int = 0
     shim_cgroup: str = ""
     criu_path: str = ""
     criu_image_path: str = ""
     criu_work_path: str = ""
-    config_path: str = ""  # a file with the same in TOML: `with_config` takes its text
+    config_path: str = ""  # a file with the same options in TOML, for `with_config`
     notes: tuple[str, ...] = ()  # what was not understood, for the log
 
     @property
     def create_words(self) -> tuple[str, ...]:
-        """For the runtime's create."""
+        """Return the arguments for the runtime's create."""
         asked = (("--no-pivot", self.no_pivot_root), ("--no-new-keyring", self.no_new_keyring))
         return tuple(word for word, is_asked in asked if is_asked)
 
 
 def parse(given: Any | None) -> TaskOptions:
-    """The options of a Create. BadRequest when a known message cannot be read."""
+    """Parse the options of a Create. Raises BadRequest when a known message cannot be read."""
     match type_of(given):
         case "":
             return TaskOptions()
@@ -71,13 +71,13 @@ def parse(given: Any | None) -> TaskOptions:
 
 
 def with_config(options: TaskOptions, text: bytes, origin: str) -> TaskOptions:
-    """`options`, changed to what the TOML says; `origin` is for the message. A key may be written as in containerd's
-    configuration (SystemdCgroup) or as in the message (systemd_cgroup). BadRequest."""
+    """Return `options` changed to what the TOML says; `origin` is for error messages. A key may be written as in
+    containerd's configuration (SystemdCgroup) or as in the message (systemd_cgroup). Raises BadRequest."""
     if len(text) > MOST_BYTES:
         raise BadRequest(f"runtime options: {origin} has more than {MOST_BYTES >> 10} KiB")
     try:
         values = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # no text, no TOML, a number of 5,000 digits; too deep
+    except (ValueError, RecursionError) as error:  # no text, no TOML, a number of 5,000 digits; nested too deeply
         raise BadRequest(f"runtime options: {origin} is not TOML: {str(error)[:MOST_SHOWN]}") from error
     names = {key: FIELDS.get(key.replace("_", "").lower()) for key in values}
     unknown = [key[:MOST_SHOWN] for key, name in names.items() if name is None]
@@ -93,13 +93,15 @@ def with_config(options: TaskOptions, text: bytes, origin: str) -> TaskOptions:
 
 
 def type_of(given: Any | None) -> str:
-    """The full name of the message inside, the prefix of its url cut off; a JSON type keeps its own. Empty: nothing."""
+    """Return the full name of the message, without its url's prefix; a JSON type keeps its own. Empty: there is
+    none."""
     url = given.type_url if given is not None else ""
     return url if url.startswith(JSON_TYPES) else url.rpartition("/")[2]
 
 
 def document(given: Any | None, kind: str) -> dict[str, object]:
-    """The JSON object that an Any of runtime-spec's types holds: `kind` is Process, LinuxResources. BadRequest."""
+    """Return the JSON object in an Any of runtime-spec's types. `kind` is Process or LinuxResources. Raises
+    BadRequest."""
     if given is None or type_of(given) != JSON_TYPES + kind:
         found_type = type_of(given)[:MOST_SHOWN] or "none"
         raise BadRequest(f"a {kind} of runtime-spec is needed, and the type is {found_type!r}")
@@ -112,7 +114,7 @@ def document(given: Any | None, kind: str) -> dict[str, object]:
     return found
 
 
-# The names of runc's options in containerd's configuration, without case and underscores.
+# Names of runc's options in containerd's configuration, without case and underscores.
 FIELDS = {
     "binaryname": "binary",
     "root": "root",
@@ -130,7 +132,7 @@ FIELDS = {
 
 
 def _checked(key: str, value: object, before: object, origin: str) -> object:
-    """A value of the type that is there already."""
+    """Return a value of the same type as `before`. Raises BadRequest."""
     if type(value) is not type(before) or (isinstance(value, int) and not 0 <= value <= MAX_ID):
         wanted = {bool: "true or false", int: "a number of a user or group", str: "a text"}[type(before)]
         raise BadRequest(f"runtime options: {key} of {origin} is {repr(value)[:MOST_SHOWN]}; it must be {wanted}")
@@ -138,7 +140,7 @@ def _checked(key: str, value: object, before: object, origin: str) -> object:
 
 
 def _unpack(given: Any | None, message: M) -> M:
-    """Whatever stands before the name in the url."""
+    """Unpack, whatever precedes the name in the url."""
     assert given is not None
     try:
         message.ParseFromString(given.value)

@@ -1,9 +1,9 @@
-"""What one containerd has still to be told, in the order that it relies on: pure, no clock, no socket.
+"""What one containerd must still be sent, in the order that it relies on: pure, no clock, no socket.
 
-The log's order is that order, for each task. What goes through one relay forms a queue: the relay knows of one event
-whether containerd has it, so there is one at a time, the oldest. A task without such a relay is a queue by itself. The
-queues do not wait for each other: the next event of each may be on its way at the same time. So what is dealt with is a
-number, the floor, and beyond it a place for each task.
+That order is the log's, for each task. Events that go through one relay form a queue: the relay remembers for one event
+whether containerd has it, so only the oldest is under way. A task without such a relay is a queue by itself. The queues
+do not wait for each other. So the progress is a number, the floor, up to which everything is done, and beyond it a
+place for each task.
 """
 
 from collections import deque
@@ -18,12 +18,12 @@ ROOM = 256  # events at a time; the others wait in the log
 
 @dataclass(frozen=True, slots=True)
 class OutboxPlace:
-    """How far a task is: dealt with up to `seq`. Kept until the floor has passed it, or longer, as long as it says more
-    than a number: until the task is deleted."""
+    """The progress of a task: done up to `seq`. Kept until the floor has passed it; or, if it says more than a number,
+    until the task is deleted."""
 
     seq: int
-    exited: bool = False  # after init's exit nothing comes but the deletion
-    dropped: bool = False  # containerd tells the rest itself
+    exited: bool = False  # after init's exit only the deletion is sent
+    dropped: bool = False  # containerd reports the rest itself
 
     @property
     def says_more(self) -> bool:
@@ -31,7 +31,8 @@ class OutboxPlace:
 
 
 class Outbox:
-    """Of one address. Whatever gives a place back wants it stored before anything newer of that task is told."""
+    """The outbox of one address. A place that a method returns must be stored before anything newer of that task is
+    sent."""
 
     def __init__(self, address: str, floor: int, places: Mapping[str, OutboxPlace]) -> None:
         self.address = address
@@ -50,20 +51,20 @@ class Outbox:
 
     @property
     def floor(self) -> int:
-        """Everything up to that number is dealt with."""
+        """The number up to which everything is done."""
         return min((events[0].seq - 1 for events in self._unsent.values()), default=self._taken)
 
     @property
     def places(self) -> Mapping[str, OutboxPlace]:
-        """Of the tasks that need one."""
+        """The places of the tasks that need one."""
         return self._places
 
     def is_settled(self, queue: str, seq: int) -> bool:
-        """Whether everything of it up to that number is dealt with."""
+        """Return whether everything of the queue up to that number is done."""
         return self._taken >= seq and queue not in self._unsent
 
     def take(self, event: Event) -> OutboxPlace | None:
-        """The next event of the log."""
+        """Take the next event of the log."""
         self._taken = event.seq
         notice, place = event.task, self._place(event.id)
         if notice is None or notice.address != self.address or event.seq <= place.seq:
@@ -78,17 +79,17 @@ class Outbox:
         return None
 
     def passed(self, seq: int) -> None:
-        """There is nothing to be told up to there, beside what was taken."""
+        """Note that, up to there, there is nothing to send but what was taken."""
         self._taken = max(self._taken, seq)
 
     def next(self, queue: str) -> Event | None:
-        """What containerd is to be told now."""
+        """Return the event that containerd must be sent now."""
         return self._unsent[queue][0] if queue in self._unsent else None
 
     def sent(self, event: Event) -> OutboxPlace | None:
-        """That event is dealt with; None: it was given up meanwhile.
+        """Note that the event is done. Return None if it was given up meanwhile.
 
-        After init's exit nothing but the deletion is told: what the log has of execs then is passed over.
+        After init's exit only the deletion is sent: later events of execs are skipped.
         """
         task, queue = event.id, queue_of(event)
         if self.next(queue) is not event:
@@ -104,7 +105,7 @@ class Outbox:
         return place
 
     def drop(self, task: str) -> OutboxPlace:
-        """containerd is not told anything more of it."""
+        """Send containerd nothing more of this task."""
         unsent = [event for events in self._unsent.values() for event in events if event.id == task]
         removed = [event for event in unsent if event.type == "remove"]
         if removed:
@@ -116,14 +117,14 @@ class Outbox:
         return place
 
     def forget_before(self, oldest: int) -> int:
-        """What the log itself no longer has is given up; how many events that were."""
+        """Give up the events that the log no longer has. Return their number."""
         before = self._count
         for queue in tuple(self._unsent):
             self._keep(queue, lambda e: e.seq >= oldest)
         return before - self._count
 
     def _over(self, removed: Event) -> OutboxPlace:
-        """It is deleted: its number alone is of use now, until the floor has passed it."""
+        """The task is deleted: only its number is of use now, until the floor has passed it."""
         self._keep(queue_of(removed), lambda e: e.id != removed.id)
         place = OutboxPlace(removed.seq)
         self._put(removed.id, place)
@@ -148,5 +149,5 @@ class Outbox:
 
 
 def queue_of(event: Event) -> str:
-    """That of its relay, or of its task."""
+    """Return the queue of its relay, or of its task."""
     return (event.task.courier if event.task is not None else "") or event.id

@@ -1,6 +1,6 @@
-"""Events for containerd, published through its relays, in order, each until it is taken.
+"""Events for containerd, published through its relays, in order, each until containerd has accepted it.
 
-containerd refuses an envelope without a time, a valid namespace and topic, and 1.6 dies of one without an event.
+containerd refuses an envelope without a time, a valid namespace and topic; version 1.6 crashes on one without an event.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from supervisor.ttrpc.faults import CallFailed, Closed
 
 
 FORWARD = "containerd.services.events.ttrpc.v1.Events/Forward"
-MOST_ROOTFS_BYTES = 1 << 20  # with more the mounts are left out: the whole must fit into one frame
+MOST_ROOTFS_BYTES = 1 << 20  # if there is more, the mounts are left out: the whole must fit into one frame
 
 
 def request(event: Event, notice: Notice) -> forward_pb2.ForwardRequest:
@@ -47,7 +47,7 @@ def request(event: Event, notice: Notice) -> forward_pb2.ForwardRequest:
 
 
 def _word(event: Event, notice: Notice) -> tuple[str, Message]:
-    """The topic and its message. A task's id is the container's name."""
+    """Return the topic and its message. A task's id is the container's name."""
     id, pid, exec_id = event.name, notice.pid, notice.exec_name
     match event.type:
         case "create":
@@ -104,26 +104,26 @@ def _timestamp(ns: int) -> Timestamp:
 
 
 # -- publishing
-#
-# containerd is told of its tasks: from the durable log, in order, until it has taken each event.
-#
-# For each address that containerd takes events at there is a lane: a reader of the log, an outbox, and a connection. A
-# containerd that is away holds up nobody but itself; what it has not been told waits in the log. What it has been told
-# is noted after its answer: killed in between, the next daemon hands it over once more. A task's relay brings the event
-# and knows the repetition; where there is none any more, exitd tells containerd itself, and then perhaps twice.
+
+# containerd learns of its tasks' events from the durable log, in order, until it has accepted each one.
+
+# Each address at which a containerd receives events has a lane: a reader of the log, an outbox, and a connection. A
+# containerd that is away delays no other; its events wait in the log. An event is noted as sent after containerd's
+# answer: if exitd is killed in between, the next daemon sends it once more. A task's relay sends the event and
+# recognises the repetition. If the relay is gone, exitd sends it to containerd itself, and then perhaps twice.
 
 
 CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
-PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 30.0  # between tries; each is twice the last
-NOTE_EVERY = 1000  # numbers without anything to tell, until the floor is noted all the same
-AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})  # not about the event, so nothing else goes either
+PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 30.0  # between attempts; each pause is twice the last
+NOTE_EVERY = 1000  # events for other clients, until the floor is noted all the same
+AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})  # not about the event, so no other event would be accepted
 
 log = structlog.get_logger(__name__)
 
 
 class RelayLink:
-    """The way to one containerd: a connection while there is one, and growing pauses while there is none."""
+    """The connection to one containerd while there is one, and growing pauses while there is none."""
 
     def __init__(self, address: str) -> None:
         self._path = address.removeprefix("unix://")
@@ -131,7 +131,7 @@ class RelayLink:
         self._connecting = asyncio.Lock()
         self._open = asyncio.Event()
         self._open.set()
-        self._round = 0  # of tries: those of one round that fail make one pause
+        self._round = 0  # of attempts: those of one round that fail cause one pause
         self._pause = PAUSE_SECONDS
         self._timer: asyncio.TimerHandle | None = None
 
@@ -142,8 +142,8 @@ class RelayLink:
     async def tell(
         self, message: ForwardRequest, bring: Callable[[], Awaitable[bool]], is_wanted: Callable[[], bool]
     ) -> None:
-        """When the pause is over, if there is one; nothing when it is not wanted any more by then. What nobody else can
-        `bring` is told from here. CallFailed."""
+        """Send an event when the pause, if any, has ended, unless it is no longer wanted by then. It goes through
+        `bring`, or from here if there is no relay for that. Raises CallFailed."""
         await self._open.wait()
         began = self._round
         try:
@@ -160,7 +160,7 @@ class RelayLink:
         self._pause = PAUSE_SECONDS
 
     def wake(self) -> None:
-        """The next try is now."""
+        """End the pause now."""
         self._pause = PAUSE_SECONDS
         self._go_on()
 
@@ -193,7 +193,7 @@ class RelayLink:
 
 
 class Lane:
-    """All that goes to one address."""
+    """Everything that goes to one address."""
 
     def __init__(self, address: str, floor: int, of: "Publisher") -> None:
         noted = of.noted
@@ -255,7 +255,7 @@ class Lane:
             self._telling.discard(queue)
 
     async def _tell(self, event: Event) -> None:
-        """Until containerd has it, or it has been given up."""
+        """Send it until containerd has it, or it has been given up."""
         assert event.task is not None
         message, courier, pause = request(event, event.task), event.task.courier, PAUSE_SECONDS
         data = packed(event.seq, FORWARD, message) if courier else b""
@@ -282,11 +282,11 @@ class Lane:
 
 
 class Publisher:
-    """Make it inside its event loop, before anything happens to a task that containerd is to hear of. Tasks may be
-    given up before it begins."""
+    """Make it inside its event loop, before anything happens to a task that containerd must learn of. Tasks may be
+    given up before `begin`."""
 
     def __init__(self, events: EventLog, state: str, boot_id: str) -> None:
-        """CannotStart."""
+        """Raises CannotStart."""
         path = f"{state}/shimv2/forwarded"
         try:
             self.noted = Forwarded(path, boot_id, events.last_seq)
@@ -294,7 +294,7 @@ class Publisher:
             raise CannotStart(f"{path}: {error.strerror}") from error
         self.events = events
         self.couriers = Couriers()
-        self.moved = asyncio.Event()  # something was read or told
+        self.moved = asyncio.Event()  # an event was read or sent
         self._tasks = Background()
         self._begun = False
         self._looked = self.noted.floors[""]
@@ -310,7 +310,7 @@ class Publisher:
         self._tasks.spawn(self._look_for_addresses())
 
     async def close(self) -> None:
-        """What has not been told is told by the next daemon."""
+        """Stop. The next daemon sends what has not been sent."""
         await self._tasks.close()
         for lane in self.lanes.values():
             await lane.close()
@@ -318,18 +318,18 @@ class Publisher:
         self.noted.close()
 
     def drop(self, container: Container) -> None:
-        """containerd tells the rest of this task itself."""
+        """Send nothing more of this task: containerd reports the rest itself."""
         if container.spec.task is not None:
             self._lane(container.spec.task.address, self.noted.floors[""]).drop(container.id)
 
     def wake(self, address: str) -> None:
-        """There is a sign of life of the containerd that takes events there."""
+        """The containerd that receives events at this address is alive: end its pause."""
         if address in self.lanes:
             self.lanes[address].link.wake()
 
     async def settled(self, hello: Hello, newest: int, seconds: float) -> bool:
-        """Once all that the relay has to bring, up to that number of the log, is noted: nothing comes to it again then.
-        False: not so soon."""
+        """Return True once it is noted that the relay has sent everything up to that number of the log, so that it will
+        get no more events; False if that takes longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._is_settled(hello, newest):
@@ -362,7 +362,7 @@ class Publisher:
 
 
 async def reading(events: EventLog, seq: int) -> AsyncGenerator[Event | int, None]:
-    """The log behind `seq`, without an end: events, and numbers up to which there is nothing else."""
+    """Yield the log behind `seq`, without an end: events, and numbers up to which there are no others."""
     while True:
         try:
             async with contextlib.aclosing(await events.subscribe(seq + 1)) as items:

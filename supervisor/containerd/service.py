@@ -1,4 +1,4 @@
-"""containerd's Task service on top of what callers of exitd ask for. Of execs: `execs.py`; who asks: `callers.py`."""
+"""containerd's Task service, on top of exitd's own operations. `execs.py` has the execs, `callers.py` the callers."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ MOST_SIGNAL = 64
 
 @dataclass(frozen=True, slots=True)
 class AdapterParts:
-    """What a task is made of here."""
+    """The parts of exitd that the service uses."""
 
     runs: Runs
     manager: ContainerRuntimes
@@ -97,7 +97,7 @@ class TaskService:
 
     @contextlib.contextmanager
     def _allowed(self, op: Op, c: Container) -> Iterator[None]:
-        """Refused in the same words when its state has changed meanwhile."""
+        """Refuse with the same error if the state changes during the block."""
         check(op, look(c).status, c.spec.name)
         try:
             yield
@@ -123,8 +123,8 @@ class TaskService:
                 del self._making[relay]
 
     async def _created_before(self, request: pb.CreateTaskRequest, caller: Caller) -> Container | None:
-        """By this very request. What a crash has left of it is gone when this returns None; so is a task of before the
-        host was rebooted, of which containerd knows nothing."""
+        """Return the task if this very request has made it. Otherwise clean up what a crash has left of it, or a task
+        from before a reboot, of which containerd knows nothing."""
         c = await self._settled(caller.namespace, request.id)
         if c is None or c.spec.task is None:
             return None
@@ -159,13 +159,13 @@ class TaskService:
             await self._signal(c, request, caller.by)
         except CallFailed as error:
             if not (caller.attempt and error.code == Code.NOT_FOUND):
-                raise  # otherwise it was this very request that ended it, before an exitd that has died could say so
+                raise  # unless this very request ended it, before an exitd that has died could answer
         return Empty()
 
     async def _signal(self, c: Container, request: pb.KillRequest, by: By) -> None:
         if request.exec_id:
             await self.execs.kill(c, request.exec_id, request.signal, request.all, by)
-        elif not (request.all and look(c).status == STOPPED):  # whoever it has left behind is gone by then
+        elif not (request.all and look(c).status == STOPPED):  # processes left behind by init have been ended by then
             with self._allowed(Op.KILL, c):
                 await self._operations.kill(c.id, request.signal, request.all, by)
 
@@ -191,7 +191,7 @@ class TaskService:
         return tasks.of_tombstone(found[0])
 
     async def remove(self, c: Container, by: By, key: str) -> TaskLook:
-        """Ends what has not ended; nothing of it is left when this returns what is to be told of its end."""
+        """End the task if it has not ended, and remove everything of it. Return how it ended."""
         if c.phase in LIVE:
             await self._ending.by_policy(c.id, Reason.KILL, by, 0)
         try:
@@ -209,7 +209,7 @@ class TaskService:
         self._last.pop(c.id, None)
 
     async def wait(self, request: pb.WaitRequest, caller: Caller) -> pb.WaitResponse:
-        """For as long as its connection lives."""
+        """Wait for as long as the caller's connection lives."""
         if self.find(caller.namespace, request.id) is None:
             await self._settled(caller.namespace, request.id)
         c = self.find(caller.namespace, request.id)
@@ -223,7 +223,7 @@ class TaskService:
         return tasks.wait_reply(tasks.ended(0, last))
 
     async def _waited_before(self, request: pb.WaitRequest, caller: Caller) -> TaskLook:
-        """The answer to a Wait got lost, and its process has been deleted meanwhile."""
+        """Return the answer of a Wait that was lost, and whose process has been deleted meanwhile."""
         values = (caller.namespace, request.id, request.exec_id)
         found = await self._node.store.tombstones(TOMBSTONE_OF, *values) if caller.attempt else []
         if not found:
@@ -231,7 +231,7 @@ class TaskService:
         return tasks.of_tombstone(found[0])
 
     def is_unused(self, relay: str) -> bool:
-        """No task was made through it that is still there."""
+        """Return whether no existing task was made through this relay."""
         made = (c.spec.task for c in self._node.containers.values())
         return relay not in self._making and all(task is None or task.relay != relay for task in made)
 
@@ -264,7 +264,7 @@ class TaskService:
         return pb.StatsResponse(stats=metrics.wrap(found))
 
     async def connect(self, request: pb.ConnectRequest, caller: Caller) -> pb.ConnectResponse:
-        """Also of a task that is not there."""
+        """Also answers for a task that does not exist."""
         try:
             pid = look(await self._look(caller, request.id)).pid
         except CallFailed:
@@ -279,7 +279,7 @@ class TaskService:
             return Empty()
         with self._allowed(Op.PAUSE, c):
             if caller.attempt and await self._manager.of(c).state_process(c) == "paused":
-                await self._node.apply(c.id, Paused())  # done by a daemon that has ended before it could be stored
+                await self._node.apply(c.id, Paused())  # done by a daemon that ended before it could be stored
             else:
                 await self._operations.pause(c.id, caller.by)
         return Empty()
@@ -310,7 +310,7 @@ class TaskService:
         return Empty()
 
     async def resize_pty(self, request: pb.ResizePtyRequest, caller: Caller) -> Empty:
-        """Of a process without a terminal, or that has ended: nothing."""
+        """Resize. Does nothing for a process without a terminal, or one that has ended."""
         c = await self._task(caller, request.id)
         run_as = self.execs.run_as(c, request.exec_id)
         if c.phase in LIVE and run_as is not None:
@@ -319,7 +319,7 @@ class TaskService:
         return Empty()
 
     async def close_io(self, request: pb.CloseIORequest, caller: Caller) -> Empty:
-        """Likewise."""
+        """Close stdin. Does nothing for a process that has ended."""
         c = await self._task(caller, request.id)
         run_as = self.execs.run_as(c, request.exec_id)
         if request.stdin and c.phase in LIVE and run_as is not None:
@@ -329,7 +329,7 @@ class TaskService:
 
     @contextlib.contextmanager
     def _unless_over(self, c: Container, run_as: str) -> Iterator[None]:
-        """A shim that has gone, or has no such stream, is no failure when its process ends."""
+        """If the process is ending, it is no failure that the shim is gone or has no such stream."""
         try:
             yield
         except (WrongState, NoSuchExec):
@@ -339,7 +339,7 @@ class TaskService:
                 raise
 
     def _is_ending(self, c: Container, run_as: str) -> bool:
-        """Whether or not that is stored."""
+        """Return whether it is dead or dying, whether or not that is stored."""
         if not run_as:
             return self._node.is_ending(c)
         live = self._live.get(c.id, run_as)

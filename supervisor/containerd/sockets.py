@@ -1,7 +1,7 @@
-"""The sockets of relays that were killed, and whose `delete` program was killed too before it had removed them.
+"""The sockets of relays that were killed, and whose `delete` program was killed, too, before it had removed them.
 
-Each `start` of a relay on the machine holds a lock on the directory while its relay begins (shim/relay/place.c).
-Everything here blocks.
+Each `start` of a relay on the machine locks the directory while its relay begins (shim/relay/place.c). Everything here
+blocks.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def of_bundle(bundle: str) -> str:
-    """Return the path of the socket that the bundle's relay has had; empty where the bundle names none."""
+    """Return the path of the socket that the bundle's relay has had; empty if the bundle names none."""
     try:
         text = regular.read(f"{bundle}/address", most_bytes=MOST_BYTES, follow=False).decode(errors="replace")
     except (OSError, regular.NotRegular):
@@ -33,7 +33,7 @@ def of_bundle(bundle: str) -> str:
 
 
 def of_text(text: str) -> str:
-    """Return the path of the socket that the text names, with or without its scheme; empty where it names another."""
+    """Return the path of the socket that the text names, with or without its scheme; empty if it is of another kind."""
     directory, _, name = text.strip().removeprefix(SCHEME).rpartition("/")
     return f"{SOCKETS}/{name}" if directory == SOCKETS and name not in ("", ".", "..") else ""
 
@@ -52,7 +52,7 @@ def remove_stale(path: str) -> None:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    """The lock of the directory. OSError: others had it for LOCK_SECONDS."""
+    """Lock the directory. Raises OSError when others had the lock for LOCK_SECONDS."""
     fd, deadline = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY), time.monotonic() + LOCK_SECONDS
     try:
         while not _is_locked(fd, deadline):
@@ -73,7 +73,8 @@ def _is_locked(fd: int, deadline: float) -> bool:
 
 
 def _is_served(path: str) -> bool:
-    """A full queue is somebody's, and want of descriptors or memory says nothing. FileNotFoundError: there is none."""
+    """Return whether a process listens. A full queue means yes; so does lack of descriptors or memory, which proves
+    nothing. Raises FileNotFoundError when there is no socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as one:
         try:
             one.connect(path)

@@ -1,15 +1,15 @@
-"""The three words of a task's or an exec's streams, and what its shim is to do with them.
+"""The three stream fields of a task or an exec, and what its shim does with them.
 
-| word                  | stdout, stderr                                   | stdin                      |
+| field                 | stdout, stderr                                   | stdin                      |
 |-----------------------|--------------------------------------------------|----------------------------|
-| empty, /dev/null      | what is written is dropped                       | at its end from the begin  |
+| empty, /dev/null      | output is dropped                                | closed from the beginning  |
 | PATH, fifo://PATH     | a fifo of the client; a file is appended to      | a fifo of the client       |
 | file://PATH           | made with its directories, 0644, and appended to | refused                    |
-| binary://PATH?key=val | a program of its own gets both streams           | refused                    |
+| binary://PATH?key=val | a logger program gets both streams               | refused                    |
 
-The shim opens both ends of a fifo, without waiting: no client has to be there, and none that goes hurts the container.
-When nobody reads, the fifo fills, then the shim's buffer, and then the container waits.
-What is unread at the end waits a third of the drain limit for its client.
+The shim opens both ends of a fifo, without waiting: no client need be there, and one that leaves does not hurt the
+container. If there is no reader, first the fifo fills, then the shim's buffer, and then the container blocks. Data that
+is unread at the end waits for its client for a third of the drain limit.
 """
 
 import os
@@ -25,13 +25,13 @@ from supervisor.model.values import ForeignStreams
 NULL = "/dev/null"
 OUTPUT = ("fifo", "file", "binary", "binary-v2")  # the last must say when it is ready, which ours waits for in both
 INPUT = ("fifo",)
-MOST_CHARACTERS = 4096  # of a word; three of them fit into the shim's plan
+MOST_CHARACTERS = 4096  # of a field; three of them fit into the shim's plan
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """As they come with a Create or an Exec. `id` is the container's, for an exec the exec's own."""
+    """The fields of a Create or an Exec. `id` is the container's, for an exec the exec's own."""
 
     namespace: str
     id: str
@@ -43,7 +43,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class WantedStdio:
-    """What they mean. `to_make`: those of the paths that are made where they are not there."""
+    """What the fields mean. `to_make`: the paths that are made if they do not exist."""
 
     streams: ForeignStreams
     to_make: tuple[str, ...] = ()
@@ -57,7 +57,8 @@ class _Word:
 
 
 def parse(words: Words, owner: tuple[int, int] = (0, 0)) -> WantedStdio:
-    """Pure. `owner`: io_uid and io_gid of the options. BadRequest names the stream and the scheme."""
+    """Parse the fields; pure. `owner`: io_uid and io_gid of the options. Raises BadRequest, which names the stream and
+    the scheme."""
     stdin = _read("stdin", words.stdin, INPUT)
     out = _read("stdout", words.stdout, OUTPUT)
     err = _Word() if words.terminal else _read("stderr", words.stderr, OUTPUT)  # a terminal has one output
@@ -74,8 +75,8 @@ def parse(words: Words, owner: tuple[int, int] = (0, 0)) -> WantedStdio:
 
 
 def settle(wanted: WantedStdio) -> ForeignStreams:
-    """What the shim can open, for a Spec or an ExecSpec: files are made, links followed, and all is looked at. Never
-    waits. Repeatable. BadRequest for what is not there, or is neither a fifo nor a file."""
+    """Return what the shim can open, for a Spec or an ExecSpec: files are made, links resolved, and everything is
+    checked. Never blocks. Repeatable. Raises BadRequest for what does not exist, or is neither a fifo nor a file."""
     streams = wanted.streams
     for path in wanted.to_make:
         _make(path)
@@ -87,7 +88,7 @@ def settle(wanted: WantedStdio) -> ForeignStreams:
 
 
 def _read(stream: str, word: str, schemes: tuple[str, ...]) -> _Word:
-    """A word without a scheme is a path as it stands, percent signs and all."""
+    """A field without a scheme is a literal path, percent signs included."""
     if word in ("", NULL):
         return _Word()
     if "\0" in word or len(word) > MOST_CHARACTERS:
@@ -105,7 +106,7 @@ def _read(stream: str, word: str, schemes: tuple[str, ...]) -> _Word:
 
 
 def _arguments(stream: str, query: str) -> tuple[str, ...]:
-    """Key, value, key, value, each key once: the first of its values."""
+    """Return key, value, key, value, each key once with the first of its values."""
     pairs: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         pairs.setdefault(key, value)
@@ -115,7 +116,7 @@ def _arguments(stream: str, query: str) -> tuple[str, ...]:
 
 
 def _make(path: str) -> None:
-    """O_NONBLOCK: a fifo in its place would hold us until somebody reads it."""
+    """O_NONBLOCK: opening a fifo in its place would wait for a reader."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644))
@@ -124,7 +125,7 @@ def _make(path: str) -> None:
 
 
 def _checked(stream: str, path: str, *, only_fifo: bool = False) -> str:
-    """Without links: the shim follows none."""
+    """Return the path without links: the shim follows none."""
     if not path:
         return ""
     try:

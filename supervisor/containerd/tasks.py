@@ -1,4 +1,4 @@
-"""A task as containerd sees it: its states, what may be asked in which, the codes of refusals, the replies. Pure."""
+"""A task as containerd sees it: its states, what may be asked in each, error codes, and replies. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from supervisor.ttrpc.faults import CallFailed
 REBOOTED = Unknown("host-rebooted")
 
 CREATED, RUNNING, STOPPED, PAUSED = process.CREATED, process.RUNNING, process.STOPPED, process.PAUSED
-# Start is asked for and has not returned: created still. What is being removed has stopped.
+# "created" until Start has returned. A container that is being removed counts as stopped.
 STATUS = {
     Phase.CREATED: CREATED,
     Phase.STARTING: CREATED,
@@ -32,7 +32,7 @@ STATUS = {
 
 
 class Op(StrEnum):
-    """What depends on the state. Everything else may be asked in any."""
+    """Requests that depend on the state. All others are allowed in any state."""
 
     START = "start"
     DELETE = "delete"
@@ -44,7 +44,7 @@ class Op(StrEnum):
 
 
 NOT_FOUND, WRONG = Code.NOT_FOUND, Code.UNKNOWN
-# Which code refuses it: what other shims answer, since clients decide by it.
+# The error codes are those of other shims, since clients decide by them.
 REFUSALS: Mapping[Op, Mapping[process.Status, Code]] = {
     Op.START: {RUNNING: WRONG, PAUSED: WRONG, STOPPED: WRONG},
     Op.DELETE: {RUNNING: WRONG, PAUSED: WRONG},
@@ -55,7 +55,7 @@ REFUSALS: Mapping[Op, Mapping[process.Status, Code]] = {
     Op.UPDATE: {STOPPED: WRONG},
 }
 WORDS = {CREATED: "created", RUNNING: "running", STOPPED: "stopped", PAUSED: "paused"}
-# Codes that containerd decides by; everything else is "unknown" to it.
+# Codes by which containerd decides; all others are "unknown" to it.
 KNOWN = frozenset(
     {
         Code.CANCELLED,
@@ -71,7 +71,7 @@ KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TaskLook:
-    """One process of a task at this moment: its init, or that of an exec. `at_ns` 0: it has not ended."""
+    """One process of a task at this moment: its init, or an exec's. `at_ns` 0: it has not ended."""
 
     status: process.Status
     pid: int
@@ -80,7 +80,7 @@ class TaskLook:
 
 
 def look(c: Container) -> TaskLook:
-    """Of init; the pid stays when it has ended."""
+    """Describe init; it keeps its pid when it has ended."""
     known = c.init or (c.exit.init if c.exit is not None else None)
     pid = known.pid if known is not None else 0
     status = STATUS[c.phase]
@@ -88,7 +88,7 @@ def look(c: Container) -> TaskLook:
 
 
 def look_at_exec(fact: TaskExec, running: Exec | None, exit: Exit | None) -> TaskLook:
-    """One that was never started, or whose start has failed, is created and has no pid."""
+    """Describe an exec. One that was never started, or whose start has failed, is "created" and has no pid."""
     if exit is not None:
         return ended(exit.init.pid if exit.init is not None else 0, exit)
     if not fact.run_as or fact.error or running is None or running.phase is not ExecPhase.RUNNING:
@@ -105,18 +105,18 @@ def of_tombstone(one: Tombstone) -> TaskLook:
 
 
 def is_of_another_boot(c: Container, boot_id: str) -> bool:
-    """The host was rebooted since it ran, whether or not that was its end. containerd knows nothing of it any more."""
+    """Return whether the host was rebooted since it ran, so that containerd no longer knows it."""
     return c.boot_id != boot_id or (c.exit is not None and c.exit.status == REBOOTED)
 
 
 def is_there(c: Container | None) -> bool:
-    """To be seen by clients: made, and not the rest of a create that has failed."""
+    """Return whether clients can see it: it was made, and is not the rest of a failed create."""
     failed = c is not None and c.phase is Phase.REMOVING and c.exit is None
     return c is not None and c.spec.task is not None and c.phase in STATUS and not failed
 
 
 def check(op: Op, status: process.Status, name: str) -> None:
-    """CallFailed when this cannot be asked now."""
+    """Raises CallFailed when the request is not allowed in this state."""
     code = REFUSALS[op].get(status)
     if code is NOT_FOUND:
         raise CallFailed(code, f"{name}: process already finished: not found")
@@ -133,7 +133,7 @@ def no_exec(exec_id: str) -> CallFailed:
 
 
 def failure_of(error: Exception) -> CallFailed | None:
-    """The answer to what a handler raised; None: a bug."""
+    """Return the answer for a handler's error; None if the error is a bug."""
     if isinstance(error, CallFailed):
         return error
     if not isinstance(error, ExitdError):
@@ -174,7 +174,7 @@ def delete_reply(seen: TaskLook) -> pb.DeleteResponse:
 
 
 def pids_reply(init: int, pids: Iterable[int], execs: Mapping[int, str]) -> pb.PidsResponse:
-    """Never empty: containerd takes a task without processes for one that was left over, and its exit is lost."""
+    """Never empty: containerd takes a task without processes for a leftover, and its exit would be lost."""
     found = tuple(pids) or (init,)
     return pb.PidsResponse(processes=[process.ProcessInfo(pid=pid, info=_details(execs.get(pid))) for pid in found])
 
