@@ -1,4 +1,4 @@
-"""Threads for work that others may make wait: a few, with a limit of time, and none of those that everybody shares."""
+"""Threads for work that other programs can delay: a few, with a time limit, separate from the shared threads."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class Aside:
-    """One kind of such work. A thread that never comes back keeps its place, and keeps the daemon from nothing else."""
+    """One kind of such work. A thread that never returns keeps its place, and delays nothing else in the daemon."""
 
     def __init__(
         self, most_at_once: int = MOST_AT_ONCE, limit_seconds: float = LIMIT_SECONDS, *, reserve: bool = False
     ) -> None:
-        """`reserve`: one thread begins now, for work that must be done also where no other can be started (EAGAIN), one
-        after the other. CannotStart: there is no room for it."""
+        """`reserve`: one thread begins now, for work that must be done even if no other thread can be started (EAGAIN),
+        one after the other. Raises CannotStart when there is no room for it."""
         self._reserve: queue.SimpleQueue[Callable[[], None]] | None = queue.SimpleQueue() if reserve else None
         if self._reserve is not None:
             threads.start(threading.Thread(target=_forever, args=(self._reserve,), name="aside", daemon=True))
@@ -37,12 +37,12 @@ class Aside:
     async def run(self, what: str, work: Callable[[], T], whose: str = "") -> T:
         """Return what `work` returns, or raise what it raises.
 
-        `whose`: works of one name run one after the other, also behind one that was given up, so that what is tried
-        again and again on one file system that hangs takes one place. Empty: it stands for itself.
+        `whose`: works with the same name run one after the other, also behind one that was given up, so that repeated
+        attempts on one file system that hangs take one place. Empty: the work waits for no other.
 
-        Raises TimedOut, naming `what`, when it has not come to its end within the limit, the time for which it waited
-        for its turn and for a place included; it goes on by itself then, and nobody looks at it. Busy: no thread can be
-        started, and there is none in reserve.
+        Raises TimedOut, naming `what`, when it has not ended within the limit, which includes the wait for its turn and
+        for a place; it then goes on, and its result is dropped. Raises Busy when no thread can be started, and none is
+        in reserve.
         """
         turn = self._turns.setdefault(whose, asyncio.Lock()) if whose else asyncio.Lock()
         try:
@@ -92,6 +92,6 @@ def _forever(works: "queue.SimpleQueue[Callable[[], None]]") -> None:
 
 
 def _looked_at(future: "asyncio.Future[T]") -> None:
-    """Of work that was given up nobody asks for the error."""
+    """Retrieve the error of work that was given up, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: kept, heard when it fails, broken off at the end."""
+"""Background tasks: kept until they end, logged when they fail, cancelled at the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -8,7 +8,7 @@ import structlog
 
 from supervisor.model.errors import ExitdError
 
-RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)  # the last one for ever
+RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)  # the last one is repeated
 
 log = structlog.get_logger(__name__)
 
@@ -30,11 +30,11 @@ class Background:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # a bug: named errors are dealt with where the work is
+        if error is not None:  # a bug: the work itself handles named errors
             log.error("background work failed", exc_info=error)
 
     async def settled(self) -> None:
-        """Returns when there is nothing under way."""
+        """Return when no task is running."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -45,7 +45,7 @@ class Background:
 
 
 async def insist(work: Callable[[], Awaitable[object]], what: str, container_id: str) -> None:
-    """Until it has worked. What fails is told each time, and tried again after a while."""
+    """Repeat the work until it has succeeded. Each failure is logged, and followed by a pause."""
     attempt = 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The clocks exitd reads, behind one role, so that every rule about time can be tested with a time of its own."""
+"""The clocks that exitd reads, behind one interface, so that rules about time can be tested with a made-up time."""
 
 import time
 from functools import cached_property
@@ -11,7 +11,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
-    """Wall time is for people and may jump; whatever waits counts in boot time, which also runs during suspend."""
+    """Wall time is for people and may jump; timers use boot time, which also runs during suspend."""
 
     def now_ns(self) -> int:
         """CLOCK_REALTIME, nanoseconds since 1970."""
@@ -20,7 +20,7 @@ class Clock(Protocol):
         """CLOCK_BOOTTIME, nanoseconds since the host booted."""
 
     def boot_id(self) -> str:
-        """What tells one boot of the host from every other (random(4))."""
+        """The id that differs for each boot of the host (random(4))."""
 
 
 class SystemClock:
@@ -41,5 +41,5 @@ class SystemClock:
 
 
 def boot_now(clock: Clock) -> BootTime:
-    """This moment, in the form that restart and retention times are stored in."""
+    """Return the present time in the form in which restart and retention times are stored."""
     return BootTime(clock.boot_id(), clock.boottime_ns())

@@ -1,7 +1,7 @@
-"""Changes of files and directories, told to listeners in the event loop: the one module over pyinotify.
+"""Changes of files and directories, reported to listeners in the event loop: the only module that uses pyinotify.
 
-pyinotify keeps the watches; the descriptor is read here, because its own reader loses the rest of a batch at the first
-file name that is not UTF-8, tells an overflow to nobody who asked, and costs thirteen times as much per event.
+pyinotify manages the watches; the descriptor is read here, because its own reader loses the rest of a batch at the
+first file name that is not UTF-8, reports an overflow to no listener, and costs thirteen times as much per event.
 
 One instance per process (fs.inotify.max_user_instances is 128 per user), made before gRPC starts: the constructor looks
 for the C library by running ldconfig. Source: inotify(7).
@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # pyinotify imports asyncore
     import pyinotify
 
-# pyinotify writes to stderr by a handler of its own; the program's logging decides where its lines go.
+# pyinotify writes to stderr with its own handler; the program's logging decides where its lines go.
 for _handler in tuple(logging.getLogger("pyinotify").handlers):
     logging.getLogger("pyinotify").removeHandler(_handler)
 
@@ -38,15 +38,15 @@ IN_Q_OVERFLOW = 0x4000
 IN_IGNORED = 0x8000
 IN_ISDIR = 0x40000000
 
-_IN_MASK_ADD = 0x20000000  # a second watch of one inode must not replace what the first one asked for
-_ALWAYS = IN_UNMOUNT | IN_IGNORED  # told to everybody, asked for or not
+_IN_MASK_ADD = 0x20000000  # a second watch of one inode must not replace the mask of the first one
+_ALWAYS = IN_UNMOUNT | IN_IGNORED  # reported to all listeners, asked for or not
 _HEADER = struct.Struct("iIII")  # wd, mask, cookie, length of the name
 _READ_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One inotify event. `name` is the entry of a watched directory, bytes that are no UTF-8 kept by surrogates."""
+    """One inotify event. `name` is the entry of a watched directory; bytes that are not UTF-8 become surrogates."""
 
     wd: int
     mask: int
@@ -55,7 +55,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Changes were lost, nobody knows which: look at everything again."""
+    """Changes were lost: look at everything again."""
 
 
 Item = FileChange | Overflow
@@ -63,7 +63,7 @@ Listener = Callable[[Item], None]
 
 
 def parse(data: bytes) -> tuple[Item, ...]:
-    """The events of one read(2). The kernel gives whole events only; a torn one counts as lost changes."""
+    """Return the events of one read(2). The kernel gives whole events only; a torn one counts as lost changes."""
     items: list[Item] = []
     at = 0
     while at < len(data):
@@ -79,7 +79,7 @@ def parse(data: bytes) -> tuple[Item, ...]:
 
 
 class InotifyWatch:
-    """One listener's interest in one path; `close` ends it. Its listener runs in the event loop, not after `close`."""
+    """One listener's interest in one path; `close` ends it. The listener runs in the event loop, not after `close`."""
 
     def __init__(self, owner: "Inotify", wd: int, mask: int, listener: Listener) -> None:
         self._owner = owner
@@ -93,14 +93,14 @@ class InotifyWatch:
             self._listener(item)
 
     def close(self) -> None:
-        """Idempotent; also fine after the path or the whole instance has gone."""
+        """Repeatable; also after the path or the whole instance is gone."""
         if self._open:
             self._open = False
             self._owner.forget(self)
 
 
 class Inotify:
-    """The process's inotify instance. Several watches may share a path: each hears what its own mask asks for."""
+    """The process's inotify instance. Several watches may share a path: each receives what its own mask asks for."""
 
     def __init__(self) -> None:
         """Raises OSError when the user's instances are used up (EMFILE) or inotify is missing."""
@@ -113,15 +113,15 @@ class Inotify:
         self._closed = False
 
     def start(self) -> None:
-        """Reads in the running event loop from now on."""
+        """Read in the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._fd, self._readable)
 
     def watch(self, path: str, mask: int, listener: Listener) -> InotifyWatch:
-        """Tells `listener` of changes of `path` in `mask`, and of IN_UNMOUNT, IN_IGNORED and Overflow always.
+        """Call `listener` for changes of `path` in `mask`, and always for IN_UNMOUNT, IN_IGNORED and Overflow.
 
-        Raises OSError: ENOENT, EACCES, ENOSPC when fs.inotify.max_user_watches is reached, EILSEQ for a path that is no
-        UTF-8 (pyinotify cannot pass it on).
+        Raises OSError: ENOENT, EACCES, ENOSPC when fs.inotify.max_user_watches is reached, EILSEQ for a path that is
+        not UTF-8 (pyinotify cannot pass it on).
         """
         wd = self._add(path, mask)
         watch = InotifyWatch(self, wd, mask, listener)
@@ -132,14 +132,14 @@ class Inotify:
         try:
             found: dict[str, int] = self._manager.add_watch(path, mask | _IN_MASK_ADD, quiet=False)
         except pyinotify.WatchManagerError as refused:
-            number = self._manager._inotify_wrapper.get_errno()  # its exception carries the number only as text
+            number = self._manager._inotify_wrapper.get_errno()  # its exception has the number only as text
             raise OSError(number, os.strerror(number), path) from refused
         except UnicodeEncodeError as refused:
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), path) from refused
         return next(iter(found.values()))
 
     def forget(self, watch: InotifyWatch) -> None:
-        """What `Watch.close` calls. The kernel's watch goes with its last listener."""
+        """Called by `InotifyWatch.close`. The kernel's watch is removed with its last listener."""
         watches = self._watches.get(watch.wd)
         if watches is None or watch not in watches:
             return
@@ -149,7 +149,8 @@ class Inotify:
             self._manager.rm_watch(watch.wd, quiet=True)
 
     def _readable(self) -> None:
-        """One bounded read per turn of the loop; the descriptor is level-triggered, so the rest comes next turn."""
+        """Read once, bounded, in each turn of the loop; the descriptor is level-triggered, so the rest comes next
+        turn."""
         try:
             data = os.read(self._fd, _READ_BYTES)
         except BlockingIOError:
@@ -158,12 +159,13 @@ class Inotify:
             self.dispatch(item)
 
     def dispatch(self, item: Item) -> None:
-        """Fans one item out. Each listener is a callback of its own, so that one that fails takes no other with it."""
+        """Pass one item to its listeners, each in a separate callback, so that one that fails does not affect the
+        others."""
         loop = self._loop or asyncio.get_running_loop()
         for watch in self._meant(item):
             loop.call_soon(watch.tell, item)
         if isinstance(item, FileChange) and item.mask & IN_IGNORED and self._watches.pop(item.wd, None) is not None:
-            self._manager.del_watch(item.wd)  # the kernel has dropped it: path deleted or unmounted
+            self._manager.del_watch(item.wd)  # the kernel has dropped it: the path was deleted or unmounted
 
     def _meant(self, item: Item) -> tuple[InotifyWatch, ...]:
         if isinstance(item, FileChange):
@@ -171,7 +173,7 @@ class Inotify:
         return tuple(watch for watches in self._watches.values() for watch in watches)
 
     def close(self) -> None:
-        """Ends all watches. Idempotent."""
+        """End all watches. Repeatable."""
         if self._closed:
             return
         self._closed = True

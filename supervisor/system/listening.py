@@ -1,8 +1,8 @@
 """Listening unix sockets that leave descriptors for exitd's own work, however many clients there are.
 
-The kernel gives each new descriptor the lowest free number (accept(2)). A connection whose number is too high is ended
-at once, so no client ever holds one of the highest numbers: what is opened, read and started for a container finds
-one. gRPC accepts by itself and may be given any number; how many connections it takes is limited instead.
+The kernel gives each new descriptor the lowest free number (accept(2)). A connection with too high a number is closed
+at once, so no client ever holds one of the highest numbers, which remain for what is opened, read and started for a
+container. gRPC accepts by itself and may get any number; so the number of its connections is limited instead.
 """
 
 import asyncio
@@ -19,41 +19,41 @@ import structlog
 from supervisor.model.errors import Busy
 
 PAUSE_SECONDS = 0.25
-LOG_SECONDS = 60.0  # between two lines about the same socket
-AT_ONCE = 64  # connections that are taken or refused in one turn of the loop
+LOG_SECONDS = 60.0  # between two log lines about the same socket
+AT_ONCE = 64  # connections accepted or refused in one turn of the loop
 _NOBODY = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 
 log = structlog.get_logger(__name__)
 
 
 def limit() -> int:
-    """How many descriptors this process may have: getrlimit(2)."""
+    """Return how many descriptors this process may have: getrlimit(2)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft
 
 
 def kept(limit: int) -> int:
-    """How many descriptors are exitd's own work's."""
+    """Return how many descriptors are reserved for exitd's own work."""
     return min(max(limit // 8, 32), 1024)
 
 
 def grpc_connections(limit: int) -> int:
-    """How many connections gRPC may take."""
+    """Return how many connections gRPC may accept."""
     return max(min(limit // 8, 16_384), 1)
 
 
 def client_ceiling(limit: int) -> int:
-    """The descriptors of clients are below this."""
+    """Return the limit below which clients' descriptors are."""
     return limit - kept(limit) - grpc_connections(limit)
 
 
 def peer_ceiling(limit: int) -> int:
-    """Those of shims and relays are below this: clients cannot shut them out."""
+    """Return the limit below which the descriptors of shims and relays are: clients cannot shut them out."""
     return limit - kept(limit) // 2
 
 
 def check_room() -> None:
-    """Refuse a call that would hold descriptors for its client when what is left is kept. Raises Busy."""
+    """Refuse a call that would hold descriptors for its client when only the reserved ones are left. Raises Busy."""
     try:
         lowest = os.dup(0)
     except OSError:
@@ -65,9 +65,9 @@ def check_room() -> None:
 
 
 def bound(path: str, mode: int) -> socket.socket:
-    """A unix socket, bound and not listening: nobody can connect before the mode is right.
+    """Return a unix socket, bound but not listening, so that no client can connect before the mode is set.
 
-    A socket file in the way is replaced: hold a lock. Raises OSError.
+    An existing socket file is replaced: hold a lock. Raises OSError.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -83,13 +83,13 @@ def bound(path: str, mode: int) -> socket.socket:
 
 
 class Listener:
-    """Takes connections on the running loop until `close`. asyncio's own server accepts `backlog` times when there are
-    no descriptors, with a line and a traceback each time."""
+    """Accepts connections on the running loop until `close`. asyncio's own server, if there are no descriptors, tries
+    `backlog` times and logs a traceback each time."""
 
     def __init__(
         self, listening: socket.socket, protocol: Callable[[], asyncio.Protocol], *, backlog: int, ceiling: int
     ) -> None:
-        """`listening` is bound, and belongs to the listener from now on; `ceiling`: see client_ceiling. OSError."""
+        """Takes ownership of `listening`, which is bound. `ceiling`: see client_ceiling. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._socket = listening
         self._protocol = protocol
@@ -102,7 +102,7 @@ class Listener:
         self._loop.add_reader(listening, self._take)
 
     def close(self) -> None:
-        """Idempotent. Connections that were taken stay."""
+        """Repeatable. Accepted connections remain."""
         if self._again is not None:
             self._again.cancel()
         if self._socket.fileno() >= 0:
@@ -118,7 +118,7 @@ class Listener:
                 connection, _ = self._socket.accept()
             except _NOBODY:
                 break
-            except OSError as error:  # EMFILE, ENFILE, ENOBUFS, ENOMEM: who waits goes on waiting
+            except OSError as error:  # EMFILE, ENFILE, ENOBUFS, ENOMEM: waiting clients go on waiting
                 self._pause(os.strerror(error.errno or 0))
                 return
             if connection.fileno() < self._ceiling:
@@ -142,7 +142,8 @@ class Listener:
             log.error("a connection could not begin", exc_info=error)
 
     def _pause(self, why: str) -> None:
-        """A listening socket stays readable as long as there is somebody: looked at again and again it costs a core."""
+        """Stop accepting for a moment: the socket stays readable while a client waits, and polling it would cost a
+        core."""
         self._loop.remove_reader(self._socket)
         self._again = self._loop.call_later(PAUSE_SECONDS, self._go_on)
         now = self._loop.time()

@@ -1,6 +1,6 @@
-"""Tells when a path may lead to another file than before, or that file was written: editors that rename, directories
-that are replaced, links that are turned over (Kubernetes swaps one named ..data) are all changes of some look-up.
-"""
+"""Watches whether a path may lead to another file than before, or its file was written: editors rename files,
+directories are replaced, links are switched (Kubernetes swaps one named ..data). All of these change a look-up on the
+way."""
 
 import os
 import stat
@@ -31,7 +31,7 @@ Step = tuple[str, str]  # a directory, named without links, and the name that is
 
 
 def steps(path: str) -> tuple[Step, ...]:
-    """Every look-up that opening the absolute path makes, the last one possible included: that of what is not there."""
+    """Return every look-up that opening the absolute path makes, up to the first name that does not exist."""
     found: list[Step] = []
     here, left, links = "/", path.split("/")[::-1], 0
     while left:
@@ -46,7 +46,7 @@ def steps(path: str) -> tuple[Step, ...]:
         try:
             mode = os.lstat(below).st_mode
             target = os.readlink(below) if stat.S_ISLNK(mode) else ""
-        except OSError:  # it is not there, or is no longer what it was a moment ago: whoever opens it will see
+        except OSError:  # it does not exist, or has changed in this moment: opening it will show that
             break
         if not target:
             here = below
@@ -60,15 +60,15 @@ def steps(path: str) -> tuple[Step, ...]:
 
 
 def walk(path: str) -> None:
-    """Look at all that `renew` and a watch of the path itself look at. In a thread, before them: it comes back when no
-    file system on the way hangs, and what it has found the kernel has at hand then."""
+    """Look at everything that `renew` and a watch of the path itself look at. Run it in a thread, before them: it
+    returns if no file system on the way hangs, and the kernel has cached the answers then."""
     steps(path)
-    with suppress(OSError):  # whoever opens it will see
+    with suppress(OSError):  # opening it will show the error
         os.stat(path)
 
 
 class PathWatch:
-    """Calls `on_change` in the event loop, now and then once too often. `renew` after each call, then look."""
+    """Calls `on_change` in the event loop, sometimes once too often. Call `renew` after each call, then look."""
 
     def __init__(self, inotify: Inotify, path: str, on_change: Callable[[], None]) -> None:
         self._inotify = inotify
@@ -77,7 +77,7 @@ class PathWatch:
         self._watches: list[InotifyWatch] = []
 
     def renew(self) -> None:
-        """Watches the way as it is now. What happens from here on is told. Raises OSError, with fewer changes told."""
+        """Watch the present path. Later changes are reported. Raises OSError, with fewer changes reported."""
         before = self._watches
         self._watches = []
         try:
@@ -106,7 +106,7 @@ class PathWatch:
 
 
 class _Listener:
-    """One directory's changes: all but the look-ups on our way are somebody else's."""
+    """The changes of one directory: only look-ups on the way are of interest."""
 
     def __init__(self, directory: str, names: frozenset[str], on_change: Callable[[], None]) -> None:
         self._directory = directory
@@ -123,6 +123,6 @@ class _Listener:
         self._on_change()
 
     def _is_being_written(self, change: FileChange) -> bool:
-        """A file that is made is empty at first; its being closed is told too. A link is whole at once."""
+        """A new file is empty at first; closing it is reported, too. A link is complete at once."""
         made = change.mask & IN_CREATE and not change.mask & IN_ISDIR
         return bool(made) and not os.path.islink(os.path.join(self._directory, change.name))

@@ -1,4 +1,5 @@
-"""Open what others may have made, without ever waiting: a regular file on a disk or in memory, or an error."""
+"""Opens files that other users may have made, without ever blocking: a regular file on a disk or in memory, or an
+error."""
 
 import errno
 import os
@@ -6,8 +7,8 @@ import stat
 
 from shim import native
 
-# statfs(2). What the kernel makes up may wait in a read (/proc/kmsg), or change something: whoever puts a link there
-# instead of a file must not have us follow it.
+# statfs(2). The kernel's own file systems may block a read (/proc/kmsg) or change something on it: a user who puts a
+# link there in place of a file must not make exitd follow it.
 MADE_UP = frozenset(
     {
         0x9FA0,  # proc
@@ -25,7 +26,7 @@ MADE_UP = frozenset(
         0xDE5E81E4,  # efivarfs
         0xCAFE4A11,  # bpf
         0x42494E4D,  # binfmt_misc
-        0x0187,  # autofs: a look at it mounts, or waits for who does
+        0x0187,  # a look at it mounts, or waits for the mount
         0x6E736673,  # nsfs
         0x50494446,  # pidfs
     }
@@ -34,11 +35,11 @@ FUSE = 0x65735546  # a program answers, or does not
 
 
 class NotRegular(OSError):
-    """It is there, and is no regular file on a disk or in memory."""
+    """The file exists, but is no regular file on a disk or in memory."""
 
 
 def check(fd: int, path: str, *, fuse: bool = True) -> None:
-    """Raise NotRegular unless `fd` (O_PATH is enough) is what may be read. `fuse`: files of a FUSE will do."""
+    """Raise NotRegular unless `fd` (O_PATH is enough) may be read. `fuse`: accept files of a FUSE file system."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise NotRegular(errno.EINVAL, "not a regular file", path)
     kind = native.file_system(fd)
@@ -47,14 +48,15 @@ def check(fd: int, path: str, *, fuse: bool = True) -> None:
 
 
 def open_found(found_fd: int, path: str, *, fuse: bool = True) -> int:
-    """A descriptor to read what an O_PATH descriptor has found; the caller closes both. NotRegular, OSError."""
+    """Return a descriptor for reading what an O_PATH descriptor has found; the caller closes both. Raises NotRegular,
+    OSError."""
     check(found_fd, path, fuse=fuse)
     return os.open(f"/proc/self/fd/{found_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
 
 
 def open_path(path: str, *, follow: bool = True) -> int:
-    """A descriptor to read the file; the caller closes it. It is looked at before it is opened: opening alone may wait,
-    or rewind a tape. `follow`: a link in the last part will do. NotRegular, OSError."""
+    """Return a descriptor for reading the file; the caller closes it. It is checked before it is opened: opening alone
+    may block, or rewind a tape. `follow`: the last part may be a link. Raises NotRegular, OSError."""
     found_fd = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
         return open_found(found_fd, path)
@@ -63,11 +65,12 @@ def open_path(path: str, *, follow: bool = True) -> int:
 
 
 def read_all(fd: int, most_bytes: int) -> bytes:
-    """The first `most_bytes` from where the descriptor stands; closes it."""
+    """Return the first `most_bytes` from the descriptor's position, and close it."""
     with open(fd, "rb") as file:
         return file.read(most_bytes)
 
 
 def read(path: str, *, most_bytes: int, follow: bool = True) -> bytes:
-    """The first `most_bytes` of the file; a caller that must have all of it asks for one more. NotRegular, OSError."""
+    """Return the first `most_bytes` of the file; a caller that needs all of it asks for one more. Raises NotRegular,
+    OSError."""
     return read_all(open_path(path, follow=follow), most_bytes)

@@ -1,4 +1,4 @@
-"""Room for descriptors: waited for before anything is begun, and refused by name where there is none."""
+"""Room for descriptors: waited for before anything is begun, and refused with a named error if there is none."""
 
 import asyncio
 import os
@@ -9,16 +9,16 @@ from typing import TypeVar
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy
 
-FOR_ONE = 24  # descriptors that one run or exec takes at most while it is made; it keeps four of them
-FOR_COMMAND = 8  # that a command of the runtime takes at most: its outputs, its pidfd, what starts it
-PATIENCE_SECONDS = 3.0  # what has not begun waits so long
-AGAIN_SECONDS = 0.1  # between two tries
+FOR_ONE = 24  # descriptors needed at most to make one run or exec, which keeps four of them
+FOR_COMMAND = 8  # descriptors that a command of the runtime needs at most: its outputs, its pidfd, its launcher
+PATIENCE_SECONDS = 3.0  # how long work that has not begun waits
+AGAIN_SECONDS = 0.1  # between two attempts
 
 T = TypeVar("T")
 
 
 def is_used_up(error: BaseException | None) -> bool:
-    """Return whether there was no descriptor, or nothing else that the kernel gives, for what was asked."""
+    """Return whether the error means that descriptors, or another resource of the kernel, are used up."""
     return isinstance(error, OSError) and error.errno in USED_UP
 
 
@@ -31,7 +31,7 @@ def busy(what: str, why: object, so: str = NOTHING) -> Busy:
 
 
 async def patiently(attempt: Callable[[], T], what: str, so: str = NOTHING) -> T:
-    """Return what `attempt` returns; it is tried again while there is no room for it.
+    """Return what `attempt` returns; it is repeated while there is no room for it.
 
     Raises:
         Busy: there was none for PATIENCE_SECONDS. `what` names what was to be made, `so` what the caller may rely on.
@@ -50,8 +50,8 @@ async def patiently(attempt: Callable[[], T], what: str, so: str = NOTHING) -> T
 
 
 async def surely(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return what `attempt` returns, tried again without a limit while there is no room for it. For what has begun: to
-    give that up would be to report what nobody has seen."""
+    """Return what `attempt` returns, repeated without a limit while there is no room for it. This is for what has begun
+    already, since giving up would mean to report something that was not seen."""
     while True:
         try:
             return await attempt()

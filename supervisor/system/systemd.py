@@ -1,4 +1,5 @@
-"""The service manager without libsystemd: sd_notify(3), and the sockets that it listens on for us, sd_listen_fds(3)."""
+"""The service manager, without libsystemd: sd_notify(3), and the sockets on which it listens for exitd,
+sd_listen_fds(3)."""
 
 import os
 import socket
@@ -11,7 +12,8 @@ _SEND_SECONDS = 1.0  # a manager that does not read must not hold the daemon up
 
 
 def notify(*lines: str) -> bool:
-    """Sends `NAME=value` lines as one datagram to $NOTIFY_SOCKET. False when there is none or it does not take them."""
+    """Send `NAME=value` lines as one datagram to $NOTIFY_SOCKET. Return False if there is none, or if it does not take
+    them."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
@@ -27,12 +29,12 @@ def notify(*lines: str) -> bool:
 
 
 def ready(text: str = "") -> bool:
-    """Up and serving; also the end of a reload."""
+    """Report that exitd serves; also ends a reload."""
     return notify("READY=1", f"STATUS={_one_line(text)}") if text else notify("READY=1")
 
 
 def reloading() -> bool:
-    """A reload has begun; `ready` ends it. The time tells the manager which reload is meant (Type=notify-reload)."""
+    """Report that a reload has begun; `ready` ends it. The time tells the manager which reload (Type=notify-reload)."""
     return notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
 
@@ -52,8 +54,8 @@ VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 
 
 def given(known: frozenset[str], environment: MutableMapping[str, str] = os.environ) -> dict[str, socket.socket]:
-    """Each by its FileDescriptorName=. To be called before there are children: they shall have neither the variables
-    nor the descriptors. Raises CannotStart for what is not in `known`, or is no listening unix socket."""
+    """Return the sockets by their FileDescriptorName=. Call it before there are children, which must have neither the
+    variables nor the descriptors. Raises CannotStart when one is not in `known`, or is no listening unix socket."""
     told = {name: environment.pop(name, "") for name in VARIABLES}
     if told["LISTEN_PID"] != str(os.getpid()) or not told["LISTEN_FDS"].isdecimal():
         return {}

@@ -1,7 +1,7 @@
-"""Threads that are there before there is work for them: pthread_create(3) fails where no process may be added (EAGAIN).
+"""Threads that exist before there is work for them: pthread_create(3) fails when no process may be added (EAGAIN).
 
-A ThreadPoolExecutor starts a thread when work comes that no thread waits for. Where that fails, `submit` raises and the
-work stays queued all the same: a caller that tries again has it done twice.
+A ThreadPoolExecutor starts a thread when work arrives and no thread is idle. If that fails, `submit` raises but the
+work stays queued: a caller that tries again has it done twice.
 """
 
 import os
@@ -15,13 +15,13 @@ CURE = "raise TasksMax= of its unit, pids.max of its cgroup, or the limit of pro
 
 
 def usual() -> int:
-    """How many threads asyncio's own pool would have at most."""
+    """Return the maximum number of threads in asyncio's own pool."""
     return min(32, (os.cpu_count() or 1) + 4)
 
 
 def pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """An executor whose threads have all begun, so that no work ever needs a new one. CannotStart: there is no room
-    for them."""
+    """Return an executor whose threads have all begun, so that no work ever needs a new one. Raises CannotStart when
+    there is no room for them."""
     executor = ThreadPoolExecutor(threads, name)
     all_there = threading.Barrier(threads + 1)
     try:
@@ -36,7 +36,7 @@ def pool(threads: int, name: str) -> ThreadPoolExecutor:
 
 
 def start(thread: threading.Thread) -> None:
-    """Start it. CannotStart: there is no room for one more thread."""
+    """Start a thread. Raises CannotStart when there is no room for one more."""
     try:
         thread.start()
     except RuntimeError as error:
