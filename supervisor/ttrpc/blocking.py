@@ -25,9 +25,9 @@ class BlockingClient:
     """One connection. Calls raise CallFailed as the asyncio client's do; `name` is service/method."""
 
     def __init__(self, path: str, seconds: float = CONNECT_SECONDS) -> None:
-        """Closed when nobody takes the connection on `path`."""
+        """Connect. Raises Closed when no server accepts the connection on `path`."""
         self._core = ClientConnection()
-        self._events: deque[ClientEvent] = deque()  # of one read at most
+        self._events: deque[ClientEvent] = deque()  # of at most one read
         self._socket = connected(path, seconds)
 
     def __enter__(self) -> Self:
@@ -43,7 +43,8 @@ class BlockingClient:
         self._socket.close()
 
     def is_fresh(self) -> bool:
-        """Open as far as can be known, and nothing comes that nobody waits for: fit for another call."""
+        """Return whether the connection is open, as far as is known, and no unexpected data has come: fit for another
+        call."""
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
@@ -56,7 +57,7 @@ class BlockingClient:
     def call(
         self, name: str, request: Message, response_type: type[M], seconds: float | None, metadata: Metadata = ()
     ) -> M:
-        """A unary call within `seconds`; None: as long as it takes."""
+        """Make a unary call within `seconds`; None: without a limit."""
         limit = Limit(seconds)
         stream = self._open(name, request, response_type, CallKind.UNARY, limit, metadata)
         event = self._next(stream, limit)
@@ -73,10 +74,10 @@ class BlockingClient:
         silent_seconds: float | None = None,
         metadata: Metadata = (),
     ) -> Iterator[M]:
-        """A server's stream, called once it is iterated. `seconds` limits all of it and is told to the server;
-        `silent_seconds` is the longest wait for one message.
+        """Call a server-streaming method when the iterator is first advanced. `seconds` limits the whole call and is
+        sent to the server; `silent_seconds` limits the wait for each message.
 
-        The server is not told when the iterator is left before its end: what comes yet is dropped.
+        If the iterator is left before its end, the server is not notified, and what it still sends is dropped.
         """
         limit = Limit(seconds)
         stream = self._open(name, request, response_type, CallKind.SERVER, limit, metadata)
@@ -107,7 +108,7 @@ class BlockingClient:
         return stream
 
     def _next(self, stream: int, limit: "Limit") -> ClientEvent:
-        """What happens next on this stream; what is left of earlier ones is dropped."""
+        """Return the next event of this stream; what is left of earlier ones is dropped."""
         while True:
             while self._events:
                 event = self._events.popleft()
@@ -131,14 +132,15 @@ class BlockingClient:
 
 
 class Limit:
-    """A time by which something is to be there, however often it is waited for; None: none."""
+    """A time by which something must have happened, however often it is waited for; None: no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self._at = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """More than nothing: a socket's limit of 0 would be no waiting at all. TimeoutError when it has passed."""
+        """Return the seconds left, always more than 0: a socket's limit of 0 would mean not to wait at all. Raises
+        TimeoutError when none are left."""
         if self._at is None:
             return None
         if (left := self._at - time.monotonic()) <= 0:
@@ -149,7 +151,7 @@ class Limit:
         return late(self.seconds or 0)
 
     def and_of(self, seconds: float | None) -> "Limit":
-        """The one of both that passes first."""
+        """Return the earlier of the two limits."""
         if seconds is None:
             return self
         other = Limit(seconds)
@@ -157,7 +159,8 @@ class Limit:
 
 
 def connected(path: str, seconds: float) -> socket.socket:
-    """Its sends have the limit of the connect until somebody sets another. Closed when nobody takes it."""
+    """Return a connected socket. The limit also holds for its sends until it is changed. Raises Closed when no server
+    accepts."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         # A connect with Python's own limit does not wait in the server's queue; this one does, unix(7).
@@ -170,7 +173,7 @@ def connected(path: str, seconds: float) -> socket.socket:
 
 
 def limit_sends(connection: socket.socket, seconds: float) -> None:
-    """0: none."""
+    """Set the limit of sends; 0: none."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(seconds))
 
 

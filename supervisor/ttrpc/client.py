@@ -1,4 +1,5 @@
-"""A ttrpc client on asyncio: any number of calls at once over one connection to a unix socket, each with its limit."""
+"""A ttrpc client on asyncio: any number of concurrent calls over one connection to a unix socket, each with its
+limit."""
 
 import asyncio
 import socket
@@ -17,15 +18,15 @@ from supervisor.ttrpc.services import CallKind
 from supervisor.ttrpc.wire import MAX_UNSENT, Inbox, Wire
 
 CONNECT_SECONDS = 5.0
-QUEUE_SECONDS = 0.02  # between two looks at a server's full queue of connections
+QUEUE_SECONDS = 0.02  # between two attempts while the server's queue of connections is full
 M = TypeVar("M", bound=Message)
 
 
 class TtrpcClient(Wire):
-    """One connection. Calls raise CallFailed: what the server answered; DEADLINE_EXCEEDED by this end's own clock;
+    """One connection. Calls raise CallFailed: with the server's answer; DEADLINE_EXCEEDED by this side's own clock;
     RESOURCE_EXHAUSTED for what is too large, or when the server does not read; Closed.
 
-    `name` is service/method. `seconds` limits the whole call and is told to the server; None: as long as it takes.
+    `name` is service/method. `seconds` limits the whole call and is sent to the server; None: no limit.
     """
 
     def __init__(self, on_close: Callable[[], None] | None = None) -> None:
@@ -38,7 +39,8 @@ class TtrpcClient(Wire):
     async def connect(
         cls, path: str, on_close: Callable[[], None] | None = None, seconds: float = CONNECT_SECONDS
     ) -> Self:
-        """`on_close` is called once, whoever ends the connection. Closed when nobody answers on `path`."""
+        """`on_close` is called once, whichever side ends the connection. Raises Closed when no server answers on
+        `path`."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         with undone_on_failure(connection.close):
             try:
@@ -55,7 +57,7 @@ class TtrpcClient(Wire):
     async def call(
         self, name: str, request: Message, response_type: type[M], seconds: float | None, metadata: Metadata = ()
     ) -> M:
-        """A unary call. One that was given up may still have its effect."""
+        """Make a unary call. One that was given up may still take effect."""
         stream = self._open(name, request, response_type, CallKind.UNARY, seconds, metadata)
         reply: asyncio.Future[M] = self._loop.create_future()
         self._waiting[stream] = reply
@@ -76,10 +78,9 @@ class TtrpcClient(Wire):
         request: Message | None = None,
         metadata: Metadata = (),
     ) -> "AsyncIterator[Stream[M]]":
-        """A streaming call for the length of the block. `request` belongs to Kind.SERVER.
+        """Make a streaming call for the length of the block. `request` is for CallKind.SERVER.
 
-        ttrpc has no word for giving up: a server that still sends after the block does so for nobody, until the
-        connection ends.
+        ttrpc cannot cancel a call: what a server still sends after the block is dropped, until the connection ends.
         """
         stream = self._open(name, request, response_type, kind, seconds, metadata)
         inbox = Inbox(self)
@@ -164,7 +165,7 @@ class TtrpcClient(Wire):
 
 
 class Stream(Generic[M]):
-    """A streaming call: an async iterator of responses. It raises CallFailed when the call does not end well."""
+    """A streaming call: an async iterator of responses. It raises CallFailed when the call fails."""
 
     def __init__(self, client: TtrpcClient, stream: int, inbox: Inbox) -> None:
         self._client = client
@@ -172,16 +173,17 @@ class Stream(Generic[M]):
         self._inbox = inbox
 
     async def send(self, message: Message) -> None:
-        """Waits while the server does not read. FAILED_PRECONDITION once the call is over or this end has ended it."""
+        """Send a message; waits while the server does not read. Raises CallFailed, FAILED_PRECONDITION, when the call
+        or this side's stream has ended."""
         self._client.send(self._stream, message)
         await self._client.room()
 
     def end(self) -> None:
-        """This end sends no more. Repeatable."""
+        """End this side's stream. Repeatable."""
         self._client.end(self._stream)
 
     async def reply(self) -> M:
-        """The one response to a client's stream."""
+        """Return the one response to a client's stream."""
         return await anext(self)
 
     def __aiter__(self) -> Self:
@@ -203,7 +205,7 @@ def _deliver(inbox: Inbox, event: ClientEvent) -> None:
 
 
 async def _connect(connection: socket.socket, path: str) -> None:
-    """Not asyncio's own: where the server's queue is full, that takes the socket for a connected one."""
+    """Not asyncio's own connect: if the server's queue is full, that takes the socket for connected."""
     while True:
         with suppress(BlockingIOError):
             return connection.connect(path)

@@ -1,7 +1,6 @@
-"""Both ends of a ttrpc connection as pure state: bytes in, events out; calls in, bytes out. No socket, no clock.
+"""Both sides of a ttrpc connection as pure state: bytes in, events out; calls in, bytes out. No socket, no clock.
 
-Every open stream gets exactly one final answer. What breaks the rules of a stream ends that stream, never the
-connection.
+Every open stream gets exactly one final answer. An error in a stream ends that stream, never the connection.
 """
 
 from collections.abc import Iterable
@@ -30,13 +29,13 @@ from supervisor.ttrpc.happenings import (
 )
 from supervisor.ttrpc.services import CallKind, Method, Services
 
-MAX_STREAMS = 16_384  # calls under way on one connection
+MAX_STREAMS = 16_384  # concurrent calls on one connection
 MAX_TEXT = 16_384  # characters of an error's text
 _LAST = frames.REMOTE_CLOSED | frames.NO_DATA
 
 
 class ServerConnection:
-    """The server's end of one connection."""
+    """The server's side of one connection."""
 
     def __init__(self, services: Services, max_streams: int = MAX_STREAMS) -> None:
         self._services = services
@@ -54,11 +53,11 @@ class ServerConnection:
 
     @property
     def unfinished(self) -> tuple[int, int]:
-        """Bytes of a frame that has begun and is not complete, and which frame of the connection it is."""
+        """Return the number of bytes of an incomplete frame, and the frame's number in the connection."""
         return self._decoder.kept_bytes, self._decoder.completed
 
     def receive(self, data: bytes) -> list[ServerEvent]:
-        """Never raises, whatever the bytes are."""
+        """Return the events that the bytes cause. Never raises, whatever the bytes are."""
         events: list[ServerEvent] = []
         for item in self._decoder.feed(data):
             if isinstance(item, Oversize):
@@ -72,7 +71,7 @@ class ServerConnection:
         return events
 
     def respond(self, stream: int, message: Message, flags: int = 0) -> bytes:
-        """The response of a unary or client-streaming call; an error in its place when no frame can hold it."""
+        """Return the response of a unary or client-streaming call; an error instead if it fits into no frame."""
         if (method := self._open.get(stream)) is None:
             return b""
         try:
@@ -86,20 +85,21 @@ class ServerConnection:
         return data
 
     def send(self, stream: int, message: Message) -> bytes:
-        """The next message of a stream. CallFailed when it fits in no frame; the stream is still open then."""
+        """Return the next message of a stream. Raises CallFailed when it fits into no frame; the stream is still open
+        then."""
         if (method := self._open.get(stream)) is None:
             return b""
         return frames.encode(Frame(stream, frames.DATA, 0, _checked(message, method.response_type).SerializeToString()))
 
     def end(self, stream: int, flags: int = 0) -> bytes:
-        """No more messages on this stream, and all is well."""
+        """Return the successful end of a stream."""
         return frames.encode(Frame(stream, frames.DATA, _LAST | flags)) if self._forget(stream) else b""
 
     def fail(self, stream: int, error: CallFailed, flags: int = 0) -> bytes:
         return _failure(stream, error, flags) if self._forget(stream) else b""
 
     def close(self) -> None:
-        """The connection is gone: nothing is open any more."""
+        """The connection is gone: no stream is open any more."""
         self._open.clear()
         self._receiving.clear()
 
@@ -119,7 +119,7 @@ class ServerConnection:
             text = f"{self._max_streams} calls are under way on this connection already"
             return self._refuse(stream, CallFailed(Code.RESOURCE_EXHAUSTED, text))
         try:
-            # A client that streams may leave its first message out, and then sends it as data.
+            # A client that streams may leave out its first message, and then sends it as data.
             streams = method.kind.client_streams
             first = method.request_type.FromString(request.payload) if request.payload or not streams else None
         except DecodeError as error:
@@ -146,7 +146,7 @@ class ServerConnection:
         stream, flags = frame.stream, frame.flags
         if stream not in self._receiving:
             if flags & _LAST == _LAST and stream % 2 and stream <= self._newest:
-                return []  # both ends ended it at the same time
+                return []  # both sides ended it at the same time
             text = f"stream {stream} takes no data (any more)"
             return self._refuse(stream, CallFailed(Code.INVALID_ARGUMENT, text))
         events: list[ServerEvent] = []
@@ -169,7 +169,7 @@ class ServerConnection:
         return self._refuse(item.stream, frames.too_large(item.length))
 
     def _use(self, stream: int) -> bool:
-        """Whether this stream can be opened; if so it is used up, whatever becomes of the call."""
+        """Return whether this stream can be opened. If so, its number is used up, whatever becomes of the call."""
         if not stream % 2 or stream <= self._newest:
             return False
         self._newest = stream
@@ -192,7 +192,7 @@ class _Pending:
 
 
 class ClientConnection:
-    """The client's end of one connection."""
+    """The client's side of one connection."""
 
     def __init__(self) -> None:
         self._decoder = Decoder()
@@ -214,10 +214,10 @@ class ClientConnection:
         timeout_ns: int = 0,
         metadata: Metadata = (),
     ) -> tuple[int, bytes]:
-        """A new stream and the bytes that open it, to be written before those of any later one. `name` is
-        service/method; `request` is None where this end streams.
+        """Open a stream. Return its number and the bytes that open it, which must be written before those of any later
+        one. `name` is service/method; `request` is None if this side streams.
 
-        CallFailed when the request fits in no frame, Closed when the connection has used up its streams.
+        Raises CallFailed when the request fits into no frame, Closed when the connection has used up its streams.
         """
         if (stream := self._next) > frames.LAST_STREAM:
             raise Closed("the streams of this connection are used up")
@@ -234,31 +234,32 @@ class ClientConnection:
         return stream, data
 
     def send(self, stream: int, message: Message) -> bytes:
-        """CallFailed when the message fits in no frame, FAILED_PRECONDITION when the stream takes none any more."""
+        """Return a message of a stream. Raises CallFailed when it fits into no frame, or (FAILED_PRECONDITION) the
+        stream has ended."""
         pending = self._pending.get(stream)
         if pending is None or not pending.sending:
             raise CallFailed(Code.FAILED_PRECONDITION, "this call takes no more messages")
         return frames.encode(Frame(stream, frames.DATA, 0, message.SerializeToString()))
 
     def end(self, stream: int) -> bytes:
-        """This end sends no more. Nothing when it has said so, or the call is over."""
+        """Return the end of this side's stream; nothing if it has ended already, or the call has."""
         if (pending := self._pending.get(stream)) is None or not pending.sending:
             return b""
         pending.sending = False
         return frames.encode(Frame(stream, frames.DATA, _LAST))
 
     def forget(self, stream: int) -> None:
-        """Nobody waits for this call any more; the server is not told, since ttrpc has no word for it."""
+        """Drop what comes for this call. The server is not notified, since ttrpc has no message for that."""
         self._pending.pop(stream, None)
 
     def close(self) -> list[int]:
-        """The connection is gone. The streams that were open."""
+        """The connection is gone. Return the streams that were open."""
         streams = list(self._pending)
         self._pending.clear()
         return streams
 
     def receive(self, data: bytes) -> list[ClientEvent]:
-        """Never raises. What belongs to no open call is dropped: it was given up, or the server is confused."""
+        """Return the events that the bytes cause. Never raises. Data for no open call is dropped."""
         events: list[ClientEvent] = []
         for item in self._decoder.feed(data):
             if (pending := self._pending.get(item.stream)) is None:
@@ -316,8 +317,8 @@ def _checked(message: Message, wanted: type[Message]) -> Message:
 
 
 def _failure(stream: int, error: CallFailed, flags: int = 0) -> bytes:
-    """Details that fit in no frame are left out."""
-    # A text may hold file names, which need not be UTF-8.
+    """Details that fit into no frame are left out."""
+    # A text may contain file names, which need not be UTF-8.
     text = error.text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
     # Code 0 would be success.
     status = Status(code=error.code if 0 < error.code < 2**31 else Code.UNKNOWN, message=text)

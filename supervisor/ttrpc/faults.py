@@ -1,4 +1,4 @@
-"""What can go wrong with a call, as both ends see it."""
+"""How a call can fail, as both sides see it."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,9 @@ from supervisor.model.errors import Code
 
 
 class CallFailed(Exception):
-    """A call ended with a code: the peer's answer, or the same code by this end (limit, size, no connection).
+    """A call ended with an error code: the peer's answer, or this side's own (limit, size, no connection).
 
-    A handler raises it to answer so. `code` is a google.rpc.Code; a peer may have numbers beyond it.
+    A handler raises it to answer with that code. `code` is a google.rpc.Code; a peer may send numbers beyond it.
     """
 
     def __init__(self, code: int, text: str, details: Iterable[Any] = ()) -> None:
@@ -24,7 +24,7 @@ class CallFailed(Exception):
 
 
 class Closed(CallFailed):
-    """The connection has ended, or there never was one. Whether the call had an effect is not known."""
+    """The connection has ended, or there never was one. It is not known whether the call took effect."""
 
     def __init__(self, text: str = "the connection has ended") -> None:
         super().__init__(Code.UNAVAILABLE, text)

@@ -1,4 +1,4 @@
-"""ttrpc's frames: ten bytes of header, then data. Bytes in, frames out; nothing is kept beyond one frame."""
+"""ttrpc's frames: ten bytes of header, then data. Bytes in, frames out; no more than one frame is kept."""
 
 import struct
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from supervisor.model.errors import Code
 from supervisor.ttrpc.faults import CallFailed
 
 REQUEST, RESPONSE, DATA = 1, 2, 3
-FIRST_PRIVATE = 0x80  # types from here on are no ttrpc: two programs of one house may agree on them
+FIRST_PRIVATE = 0x80  # types from here on are not ttrpc's: two cooperating programs may agree on them
 REMOTE_CLOSED, REMOTE_OPEN, NO_DATA = 1, 2, 4
 MAX_DATA = 4 * 1024 * 1024
 LAST_STREAM = 0xFFFFFFFF
@@ -23,7 +23,7 @@ class Frame(NamedTuple):
 
 
 class Oversize(NamedTuple):
-    """A frame with more data than is taken; the data is gone."""
+    """A frame with more data than is accepted; the data was dropped."""
 
     stream: int
     type: int
@@ -31,7 +31,7 @@ class Oversize(NamedTuple):
 
 
 def encode(frame: Frame) -> bytes:
-    """CallFailed, RESOURCE_EXHAUSTED, when a peer would not take it."""
+    """Raises CallFailed, RESOURCE_EXHAUSTED, when a peer would not accept it."""
     stream, kind, flags, data = frame
     if len(data) > MAX_DATA:
         raise too_large(len(data))
@@ -47,18 +47,18 @@ class Decoder:
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        self._wanted = _HEADER.size  # so many bytes make the kept ones a header, or a frame
+        self._wanted = _HEADER.size  # number of bytes that complete the header or the frame
         self._skipped: Oversize | None = None
         self._to_skip = 0
-        self.completed = 0  # frames; so a caller sees whether the one that is kept is another
+        self.completed = 0  # number of frames; shows a caller whether the incomplete one is another
 
     @property
     def kept_bytes(self) -> int:
-        """Of a frame that has begun and is not complete."""
+        """Return the number of bytes of an incomplete frame."""
         return len(self._kept)
 
     def feed(self, data: bytes) -> list[Frame | Oversize]:
-        """The frames that are complete with `data`, however the bytes are cut into pieces."""
+        """Return the frames that `data` completes, however the bytes are divided."""
         if self._kept:
             self._kept += data
             if len(self._kept) < self._wanted:

@@ -1,5 +1,5 @@
-"""What a connection's cores tell the endpoint that feeds them. Tuples: nine dataclasses would cost a short program more
-time than its call."""
+"""The events that a connection's core returns to its endpoint. They are tuples: nine dataclasses would cost a short
+program more time than its call."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Send(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A call. `request` is None where the client sends a stream. `timeout_ns`: 0 no limit, negative: run out."""
+    """A call. `request` is None if the client sends a stream. `timeout_ns`: 0 no limit, negative: already passed."""
 
     stream: int
     name: str  # service/method
@@ -30,7 +30,7 @@ class Opened(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The next message of a stream; `size` is of its bytes."""
+    """The next message of a stream; `size` is its number of bytes."""
 
     stream: int
     message: Message
@@ -38,13 +38,13 @@ class Received(NamedTuple):
 
 
 class StreamEnded(NamedTuple):
-    """No more messages come on this stream. To a client: and it ended well."""
+    """The peer's stream has ended. For a client this means that the call succeeded."""
 
     stream: int
 
 
 class Aborted(NamedTuple):
-    """The client broke the rules of this stream and has been told so; nothing can be answered any more."""
+    """The client broke the rules of this stream and was sent an error; it gets no other answer."""
 
     stream: int
 
@@ -73,5 +73,5 @@ ClientEvent = Replied | Received | StreamEnded | Failed
 
 
 def nanoseconds(seconds: float | None) -> int:
-    """A limit as a request tells it, where 0 is none."""
+    """Return a limit in the form of a request, where 0 means none."""
     return 0 if seconds is None else max(1, min(int(seconds * 1e9), 2**63 - 1))

@@ -1,7 +1,7 @@
-"""A ttrpc server on asyncio: takes connections on a unix socket, runs a handler for each call, and bounds both.
+"""A ttrpc server on asyncio: accepts connections on a unix socket, runs a handler for each call, and limits both.
 
-A handler is cancelled when its client has gone, has broken the protocol, or its deadline has passed. Here stands
-ttrpc's one `except Exception`.
+A handler is cancelled when its client is gone or has broken the protocol, or its deadline has passed. This module has
+ttrpc's only `except Exception`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from supervisor.ttrpc.happenings import Aborted, Foreign, Metadata, Opened, Rece
 from supervisor.ttrpc.services import Services
 from supervisor.ttrpc.wire import LAST_WORDS_SECONDS, Inbox, Wire
 
-MAX_UNFINISHED_BYTES = 64 << 20  # of frames that have begun, of all connections together
+MAX_UNFINISHED_BYTES = 64 << 20  # of incomplete frames, of all connections together
 FRAME_SECONDS = 60.0  # that a frame may take from its first byte to its last
 BACKLOG = 1024
 MAX_CONNECTIONS = 16_384
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class PeerCredentials(NamedTuple):
-    """Who connected, by the kernel's word."""
+    """The process that connected, according to the kernel."""
 
     uid: int
     gid: int
@@ -43,7 +43,7 @@ class PeerCredentials(NamedTuple):
 
 
 class Call:
-    """What a handler knows of its call beside the request. `flags` go out on the header of its last frame."""
+    """What a handler knows about its call besides the request. `flags` are sent in the header of its last frame."""
 
     __slots__ = ("_inbox", "_task", "_timer", "connection", "deadline", "flags", "metadata", "name", "stream")
 
@@ -52,7 +52,7 @@ class Call:
         self.stream = opened.stream
         self.name = opened.name
         self.metadata: Metadata = opened.metadata
-        self.deadline = opened.timeout_ns / _NS if opened.timeout_ns else None  # seconds from its arrival on
+        self.deadline = opened.timeout_ns / _NS if opened.timeout_ns else None  # seconds from its arrival
         self.flags = 0
         self._inbox = Inbox(connection) if opened.method.kind.client_streams else None
         self._task: asyncio.Task[None] | None = None
@@ -64,24 +64,24 @@ class Call:
 
     @property
     def cancelled(self) -> bool:
-        """Nobody waits for the answer any more."""
+        """Return whether no client waits for the answer any more."""
         return not self.connection.is_waiting(self.stream)
 
 
 def failure_of(error: Exception) -> CallFailed | None:
-    """The answer to what a handler raised; None: it is a bug, which is logged and not told."""
+    """Return the answer for a handler's error; None if it is a bug, which is logged and not sent."""
     if isinstance(error, CallFailed):
         return error
     return CallFailed(code_of(error), str(error)) if isinstance(error, ExitdError) else None
 
 
 class Server:
-    """Serves `services`. The rest are hooks:
+    """Serves `services`. The other arguments are hooks:
 
-    `check` says who may connect; others see an end of file. `failure_of` turns what handlers raise into answers.
-    `on_frame` gets frames of private types, in order with the requests around them: handlers of earlier requests have
-    been scheduled, and not more. `on_lost` is told of each connection that has ended, once its handlers are cancelled.
-    `ceiling`: which descriptors connections may have, by the process's limit.
+    `check` says who may connect; others see an end of file. `failure_of` turns handlers' errors into answers.
+    `on_frame` is called for frames of private types, in order with the requests around them: handlers of earlier
+    requests have been scheduled, but may not have run. `on_lost` is called for each connection that has ended, once its
+    handlers are cancelled. `ceiling`: the limit below which connections' descriptors must be, from the process's limit.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Server:
         self._paths: list[str] = []
         self._cancelled: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._unfinished: dict[Connection, int] = {}  # bytes of frames that have begun and are not complete
+        self._unfinished: dict[Connection, int] = {}  # number of bytes of incomplete frames
         self._unfinished_bytes = 0
 
     async def listen(self, where: str | socket.socket, mode: int = 0o600) -> None:
-        """`where`: a path, or a socket that somebody has bound (and may listen on already). May be called again.
+        """Listen. `where`: a path, or a socket that is bound (and may be listening already). May be called again.
 
-        A socket file in the way is replaced: hold a lock. OSError when the path cannot be bound.
+        An existing socket file is replaced: hold a lock. Raises OSError when the path cannot be bound.
         """
         listening = bound(where, mode) if isinstance(where, str) else where
         ceiling = self._ceiling(limit())
@@ -122,8 +122,8 @@ class Server:
             self._paths.append(where)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Takes no more connections and reads no more requests; gives what is under way `grace_seconds` to be answered,
-        and ends all connections. What was read and not answered is cancelled. Idempotent."""
+        """Accept no more connections and read no more requests; give those in progress `grace_seconds` to be answered,
+        and close all connections. What was read but not answered is cancelled. Repeatable."""
         for listener in self._listeners:
             listener.close()
         for path in self._paths:
@@ -144,13 +144,13 @@ class Server:
             await asyncio.wait(last, timeout=2 * LAST_WORDS_SECONDS)
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Until it has ended: the event loop alone would let a cancelled one go in the middle of its last words."""
+        """Keep the task until it has ended: the event loop alone might drop a cancelled one before its last message."""
         self._cancelled.add(task)
         task.add_done_callback(self._cancelled.discard)
 
     def hold_unfinished(self, connection: "Connection", size_bytes: int) -> None:
-        """Of this connection's frame in the making, 0: none. With more than MAX_UNFINISHED_BYTES in all connections the
-        one that holds most is given up."""
+        """Note the size of this connection's incomplete frame, 0: none. If all connections together have more than
+        MAX_UNFINISHED_BYTES, the one that holds most is closed."""
         self._unfinished_bytes += size_bytes - self._unfinished.pop(connection, 0)
         if size_bytes:
             self._unfinished[connection] = size_bytes
@@ -175,7 +175,7 @@ class Server:
 
 
 class Connection(Wire):
-    """One client. `state` is for the hooks: whatever they want to remember of it."""
+    """One client. `state` is for the hooks, which may keep anything in it."""
 
     peer: PeerCredentials
 
@@ -186,7 +186,7 @@ class Connection(Wire):
         self._server = server
         self._core = ServerConnection(server.services)
         self._calls: dict[int, Call] = {}
-        self._frame = 0, -1  # bytes of the unfinished one, and which
+        self._frame = 0, -1  # bytes of the incomplete frame, and its number
         self._frame_timer: asyncio.TimerHandle | None = None
 
     def is_waiting(self, stream: int) -> bool:
@@ -222,7 +222,7 @@ class Connection(Wire):
             self._note_unfinished()
 
     def _note_unfinished(self) -> None:
-        """A frame that has begun takes memory, so it has a limit of time; one that is complete ends it."""
+        """An incomplete frame takes memory, so it has a time limit, which the complete frame ends."""
         size_bytes, number = before = self._core.unfinished
         if (not size_bytes or number != self._frame[1]) and self._frame_timer is not None:
             self._frame_timer.cancel()
@@ -234,7 +234,7 @@ class Connection(Wire):
 
     def _frame_is_late(self) -> None:
         self._frame_timer = None
-        if self._holders:  # it is we who do not read
+        if self._holders:  # this side has stopped reading
             self._frame_timer = self._loop.call_later(FRAME_SECONDS, self._frame_is_late)
             return
         log.warning("a connection is given up: its frame does not come to its end", pid=self.peer.pid)
@@ -274,7 +274,7 @@ class Connection(Wire):
                     self._server.on_frame(self, frame)
 
     def _inbox(self, stream: int) -> Inbox | None:
-        """None: the call has ended since its bytes were read."""
+        """Return None if the call has ended since its bytes were read."""
         call = self._calls.get(stream)
         return None if call is None else call._inbox
 
@@ -305,7 +305,7 @@ class Connection(Wire):
 
     async def _stream(self, call: Call, handler: Callable[..., Any], request: Message | None) -> None:
         try:
-            # Ended here and now when the client goes away, not whenever the garbage is collected.
+            # Closed at once when the client is gone, not when the garbage is collected.
             async with aclosing(handler(call._inbox or request, call)) as responses:
                 async for response in responses:
                     self.write(self._core.send(call.stream, response))
@@ -329,7 +329,7 @@ class Connection(Wire):
         return self._core.fail(call.stream, failure, call.flags & 0xFF)
 
     def _cancelled(self, call: Call) -> bytes:
-        """Empty when nobody waits, which is why a handler is cancelled, as a rule."""
+        """Return no bytes if no client waits, which is the usual reason for cancelling a handler."""
         return self._core.fail(call.stream, CallFailed(Code.CANCELLED, "the call was cancelled"), call.flags & 0xFF)
 
     def _expire(self, call: Call) -> None:

@@ -1,4 +1,4 @@
-"""The table of a server: which methods there are, which messages they take and give, who answers."""
+"""A server's table of methods: the messages that they take and return, and their handlers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 
 class CallKind(Enum):
-    """Who sends more than one message."""
+    """Which side sends more than one message."""
 
     UNARY = "unary"
     SERVER = "server"

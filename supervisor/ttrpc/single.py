@@ -1,6 +1,6 @@
-"""One call of any kind on a connection of its own, for programs with threads and no event loop.
+"""One call of any kind on its own connection, for programs with threads but no event loop.
 
-ttrpc has no word for giving a call up; ending its connection is one. And whoever does not read holds up himself only.
+ttrpc cannot cancel a call, but ending its connection does. And a client that does not read holds up no other call.
 """
 
 import select
@@ -24,7 +24,8 @@ M = TypeVar("M", bound=Message)
 
 
 class SingleCall(Generic[M]):
-    """Begun when it is made. All methods may be called from any thread; one at a time sends, and one receives."""
+    """The call begins in the constructor. All methods may be called from any thread; one at a time sends, and one
+    receives."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class SingleCall(Generic[M]):
         *,
         seconds: float | None = None,
     ) -> None:
-        """As BlockingClient's calls; `request` is None where this end streams. Raises CallFailed, Closed."""
+        """As BlockingClient's calls; `request` is None if this side streams. Raises CallFailed, Closed."""
         self._core = ClientConnection()
         self._stream, data = self._core.open(name, request, response_type, kind, nanoseconds(seconds))
         self._events: deque[ClientEvent] = deque()
@@ -45,7 +46,7 @@ class SingleCall(Generic[M]):
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._state = threading.Lock()  # held for moments only
-        self._users = 0  # threads inside the kernel: until they are out, nobody else may get the descriptor
+        self._users = 0  # threads inside the kernel: until they have returned, the descriptor must not be closed
         self._over = False
         self._failure: CallFailed | None = None
         self._socket = connected(path, CONNECT_SECONDS)
@@ -57,18 +58,19 @@ class SingleCall(Generic[M]):
             raise Closed(f"the request could not be sent: {error.strerror or error}") from error
 
     def send(self, message: Message) -> bool:
-        """Waits while the server does not read. False: the call is over, and nobody will get that."""
+        """Send a message; waits while the server does not read. Return False if the call has ended: the message is
+        lost."""
         with self._sending:
             return self._send(lambda: self._core.send(self._stream, message))
 
     def end(self) -> bool:
-        """This end sends no more. Repeatable."""
+        """End this side's stream. Repeatable."""
         with self._sending:
             return self._send(lambda: self._core.end(self._stream))
 
     def receive(self, seconds: float | None = None) -> M | None:
-        """The next message, or None: the call has ended well, or this end has cancelled it. TimeoutError after
-        `seconds`, with the call still there; CallFailed as it ended, as often as it is asked."""
+        """Return the next message; None if the call has succeeded, or this side has cancelled it. Raises TimeoutError
+        after `seconds`, with the call unchanged; CallFailed with the call's error, each time it is called."""
         wait_until = None if seconds is None else time.monotonic() + seconds
         with self._receiving:
             while not self._events:
@@ -79,8 +81,8 @@ class SingleCall(Generic[M]):
             return self._taken(self._events.popleft())
 
     def send_last(self, message: Message, seconds: float) -> None:
-        """And waits that long for the end of the call, which is over then in any case; what comes until then is
-        dropped."""
+        """Send a message, and wait up to `seconds` for the end of the call, which is ended then in any case; what comes
+        until then is dropped."""
         wait_until = time.monotonic() + seconds
         try:
             if self._sending.acquire(timeout=seconds):
@@ -90,7 +92,7 @@ class SingleCall(Generic[M]):
                     self._send(lambda: self._core.send(self._stream, message))
                 finally:
                     self._sending.release()
-            # Whoever receives lets go with each message; the last one is the end.
+            # The receiver releases the connection after each message; its last one is the end.
             while (left := wait_until - time.monotonic()) > 0 and self._receiving.acquire(timeout=left):
                 try:
                     self._events.clear()
@@ -99,12 +101,12 @@ class SingleCall(Generic[M]):
                 finally:
                     self._receiving.release()
         except (CallFailed, TimeoutError):
-            pass  # over, or too late
+            pass  # ended, or too late
         finally:
             self.cancel()
 
     def cancel(self) -> None:
-        """Gives it up: whoever is inside a method comes out of it. Repeatable."""
+        """Give the call up: threads inside a method return. Repeatable."""
         with self._state:
             if self._over:
                 return
@@ -128,7 +130,7 @@ class SingleCall(Generic[M]):
         return None
 
     def _read(self, wait_until: float | None) -> bool:
-        """Takes in what there is, within the limits. False: it is over, by this end's will or the server's."""
+        """Read what is there, within the limits. Return False if the call has ended, by this side or the server."""
         try:
             with self._using() as connection:
                 self._wait_readable(connection, wait_until)
@@ -147,7 +149,7 @@ class SingleCall(Generic[M]):
         return True
 
     def _wait_readable(self, connection: socket.socket, wait_until: float | None) -> None:
-        """Not by a limit of the socket's own: that would be the sender's, too."""
+        """Wait without a limit of the socket itself, which would also hold for the sender."""
         limits = [limit for limit in (wait_until, self._ends_at) if limit is not None]
         if not limits:
             return
@@ -170,7 +172,7 @@ class SingleCall(Generic[M]):
                 self._shut()
 
     def _shut(self) -> None:
-        with suppress(OSError):  # the server has, at the same moment
+        with suppress(OSError):  # the server has closed it at the same moment
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _send(self, encode: Callable[[], bytes]) -> bool:

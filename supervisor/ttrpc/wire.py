@@ -1,4 +1,4 @@
-"""What both asyncio ends have in common: a connection with bounded buffers, and the messages of a stream in waiting."""
+"""What both asyncio sides share: a connection with bounded buffers, and the queue of a stream's messages."""
 
 import asyncio
 import select
@@ -9,24 +9,24 @@ from google.protobuf.message import Message
 
 from supervisor.ttrpc.faults import CallFailed
 
-MAX_UNSENT = 8 * 1024 * 1024  # bytes for a peer that does not read; with more the connection is given up
-MAX_WAITING = 64  # messages of one stream nobody has taken yet,
-MAX_WAITING_BYTES = 1024 * 1024  # and their bytes; with more nothing is read from the connection
-LOOK_SECONDS = 1.0  # between two looks for a hang-up where nothing is read
+MAX_UNSENT = 8 * 1024 * 1024  # bytes for a peer that does not read; with more, the connection is closed
+MAX_WAITING = 64  # messages of one stream that have not been taken yet,
+MAX_WAITING_BYTES = 1024 * 1024  # and their bytes; with more, nothing is read from the connection
+LOOK_SECONDS = 1.0  # between two checks for a hang-up while nothing is read
 LAST_WORDS_SECONDS = 0.5
 
 _GONE = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 
 
 class Wire(asyncio.Protocol):
-    """A connection. A peer that ends its side has ended the connection: ttrpc knows no half-closed one."""
+    """A connection. A peer that ends its side has ended the connection: ttrpc has no half-closed ones."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._room.set()
-        self._holders: set[object] = set()  # full inboxes, as a rule
+        self._holders: set[object] = set()  # usually full inboxes
         self._look: asyncio.TimerHandle | None = None
 
     @property
@@ -38,7 +38,7 @@ class Wire(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        """Gives the connection up when the peer has left more than MAX_UNSENT unread."""
+        """Write. Closes the connection if the peer has left more than MAX_UNSENT bytes unread."""
         if self._transport is None or self._transport.is_closing() or not data:
             return
         self._transport.write(data)
@@ -46,11 +46,11 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     async def room(self) -> None:
-        """Lets others run, until the peer has read most of what was written or the connection has ended."""
+        """Wait until the peer has read most of what was written, or the connection has ended."""
         await (asyncio.sleep(0) if self._room.is_set() else self._room.wait())
 
     def close(self) -> None:
-        """What is written still gets a moment to be read. Repeatable."""
+        """Close; what is written still gets a moment to be read. Repeatable."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
             self._loop.call_later(LAST_WORDS_SECONDS, self._transport.abort)
@@ -78,7 +78,8 @@ class Wire(asyncio.Protocol):
         self._room.set()
 
     def hold_reading(self, holder: object) -> None:
-        """Nothing is read until every holder lets go. A hang-up, which reading tells, is looked for now and then."""
+        """Read nothing until every holder has let go. A hang-up, which reading would notice, is checked for now and
+        then."""
         if not self._holders and not self.is_closed:
             cast(asyncio.Transport, self._transport).pause_reading()
             self._look = self._loop.call_later(LOOK_SECONDS, self._look_for_hangup)
@@ -109,7 +110,8 @@ class Wire(asyncio.Protocol):
 
 
 class Inbox:
-    """What one stream has received, for one taker. An async iterator; raises CallFailed as the stream ended."""
+    """What one stream has received, for one consumer. An async iterator; raises the CallFailed with which the stream
+    ended."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -127,13 +129,13 @@ class Inbox:
         self._wake()
 
     def end(self, error: CallFailed | None = None) -> None:
-        """What has been received is taken first."""
+        """End the stream; what has been received is delivered first."""
         if not self._ended:
             self._ended, self._error = True, error
             self._wake()
 
     def drop(self) -> None:
-        """Nobody takes any more."""
+        """Drop everything: there is no consumer any more."""
         self._messages.clear()
         self._size = 0
         self._wire.go_on_reading(self)
