@@ -1,1 +1,1 @@
-"""Images: from the word on a command line to the directories a container's root is made of."""
+"""Images: from the name on a command line to the directories that a container's root is made of."""

@@ -1,4 +1,4 @@
-"""How long work on images may take, and how all of it is told to stop. For threads, which nobody can cancel."""
+"""How long work on images may take, and how all of it is stopped. For threads, which cannot be cancelled."""
 
 import os
 import select
@@ -9,10 +9,10 @@ from supervisor.model.errors import ShuttingDown, TimedOut
 
 
 class Halt:
-    """Told once and for all, from any thread. Close it when nobody works any more."""
+    """Set once, from any thread. Close it when no work is left."""
 
     def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # readable from then on
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # readable once it is set
         self.told = False
 
     def tell(self) -> None:
@@ -24,21 +24,21 @@ class Halt:
 
 
 class Deadline:
-    """For one piece of work; `what` is how errors call it."""
+    """The time limit of one piece of work; errors call it `what`."""
 
     def __init__(self, what: str, seconds: float, halt: Halt) -> None:
         self._what, self._seconds, self._halt = what, seconds, halt
         self._end = time.monotonic() + seconds
 
     def check(self) -> None:
-        """Asked again and again by whoever works. Raises TimedOut, ShuttingDown."""
+        """Called repeatedly by the work. Raises TimedOut, ShuttingDown."""
         if self._halt.told:
             raise ShuttingDown(f"{self._what} was broken off, the daemon is shutting down; nothing was stored")
         if time.monotonic() >= self._end:
             raise TimedOut(f"{self._what} took more than {self._seconds:g} s and was given up; nothing was stored")
 
     def wait(self, process: "subprocess.Popen[bytes]") -> int:
-        """The exit status of a child. Raises as `check` does; the child then goes on until somebody ends it."""
+        """Return the exit status of a child. Raises as `check` does; the child then runs until the caller ends it."""
         pidfd = os.pidfd_open(process.pid)
         try:
             poll = select.poll()

@@ -1,16 +1,17 @@
-"""The store's directory: what is where, what is written how, so that a kill at any moment leaves whole things alone.
+"""The store's directory: what is where, and how it is written, so that a kill at any moment leaves only complete
+things.
 
     index.json              what is listed; replaced as a whole, and last
     index.json.damaged-N    one that could not be read, as it was
     layers/HEX/             an unpacked layer, by the digest of its uncompressed tar: a lower directory for overlay
     blobs/HEX               configurations and manifests, by their digest
-    holds/CONTAINER         a symbolic link whose text is the id of the image the container stands on
+    holds/CONTAINER         a symbolic link whose text is the id of the image that the container uses
     empty/                  the lower directory of an image without layers
-    staging/                loads under way, and what is being removed; emptied after the store has been opened
+    staging/                loads in progress, and what is being removed; emptied after the store has been opened
     lock                    flock of the one exitd that has the store open
 
-What is in layers/ and blobs/ came by a rename after its content was on the disk. What no image in index.json needs is
-removed after the store has been opened.
+Everything in layers/ and blobs/ was renamed into place after its content was on the disk. What no image in index.json
+needs is removed after the store has been opened.
 """
 
 import errno
@@ -39,7 +40,7 @@ PLACES = ("layers", "blobs", "holds", "empty", "staging")
 
 
 class Disk:
-    """The directory of one store. CannotStart when it is open elsewhere or unusable, ImageStoreFailed later."""
+    """The directory of one store. Raises CannotStart when it is open elsewhere or unusable, ImageStoreFailed later."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -69,10 +70,10 @@ class Disk:
         return f"{self.path}/blobs/{_hex(digest)}"
 
     def read_index(self) -> index.Images:
-        """Return what the index lists. An entry that cannot be read is passed over, and stays in every later index.
+        """Return what the index lists. An entry that cannot be read is skipped, and kept in every later index.
 
-        An index that cannot be read at all is for `put_aside`, and `lost` says why: the images are those whose
-        configurations and layers are there, without their names and sizes.
+        If the index as a whole cannot be read, call `put_aside`; `lost` says why. The images are then those whose
+        configurations and layers exist, without their names and sizes.
 
         Raises:
             CannotStart: a later exitd wrote the index, or it cannot be read just now.
@@ -102,7 +103,7 @@ class Disk:
             os.rename(f"{self.path}/{INDEX}.new", f"{self.path}/{INDEX}")
 
     def sync(self) -> None:
-        """The index last written survives a power cut."""
+        """Make the last written index survive a power cut."""
         with self.errors():
             sync(self.path)
 
@@ -114,13 +115,13 @@ class Disk:
         return text
 
     def holds(self) -> dict[str, str]:
-        """Container and image of every hold. One that is let go meanwhile is or is not among them."""
+        """Return container and image of every hold. One that is released meanwhile may or may not be among them."""
         with self.errors():
             found = {name: self.held_by(name) for name in os.listdir(f"{self.path}/holds")}
         return {name: image for name, image in found.items() if image}
 
     def held_by(self, container: str) -> str:
-        """The image id; empty if it holds none."""
+        """Return the image id; empty if the container holds none."""
         with self.errors():
             try:
                 return os.readlink(f"{self.path}/holds/{container}")
@@ -128,7 +129,7 @@ class Disk:
                 return ""
 
     def hold(self, container: str, image: str) -> None:
-        """One system call: it is there or it is not. Survives every process; a power cut may take it away."""
+        """A single system call: the hold exists or not. It survives every process; a power cut may remove it."""
         with self.errors():
             os.symlink(image, f"{self.path}/holds/{container}")
 
@@ -137,7 +138,7 @@ class Disk:
             os.unlink(f"{self.path}/holds/{container}")
 
     def stage(self) -> str:
-        """A new directory for one load."""
+        """Return a new directory for one load."""
         with self.errors():
             path = tempfile.mkdtemp(dir=f"{self.path}/staging")
             os.mkdir(f"{path}/layers")
@@ -149,12 +150,12 @@ class Disk:
             return tuple(f"{self.path}/staging/{name}" for name in os.listdir(f"{self.path}/staging"))
 
     def remove_staged(self, paths: Iterable[str]) -> None:
-        """What cannot be removed now is tried again after the next opening."""
+        """Remove them. What cannot be removed now is tried again after the next opening."""
         for path in paths:
             shutil.rmtree(path, ignore_errors=True)
 
     def take_over(self, staging: str) -> None:
-        """What a load has staged, on the disk already, becomes the store's, except what it has meanwhile."""
+        """Move what a load has staged, which is on the disk already, into the store, except what it has meanwhile."""
         with self.errors():
             for place in ("layers", "blobs"):
                 for name in os.listdir(f"{staging}/{place}"):
@@ -163,8 +164,8 @@ class Disk:
                 sync(f"{self.path}/{place}")
 
     def move_others(self, bin_path: str, layers: Iterable[str], blobs: Iterable[str]) -> tuple[str, ...]:
-        """Every other layer and blob goes to a staging directory; the diff ids of the layers. One rename for each: none
-        is ever in its place by half."""
+        """Move every other layer and blob to a staging directory. Return the layers' diff ids. One rename for each, so
+        that none is ever in its place incompletely."""
         removed = []
         with self.errors():
             for place, kept in (("layers", set(map(_hex, layers))), ("blobs", set(map(_hex, blobs)))):
@@ -192,7 +193,7 @@ class Disk:
             return tuple(name for name in os.listdir(self.path) if name.startswith(ASIDE))
 
     def _found(self) -> index.Images:
-        """Return the images that are whole, without a word of the index. CannotStart: that cannot be said just now."""
+        """Return the complete images, without using the index. Raises CannotStart when they cannot be read just now."""
         try:
             names = sorted(os.listdir(f"{self.path}/blobs"))
             return tuple(image for name in names if (image := self._image(f"sha256:{name}")) is not None)
@@ -200,7 +201,7 @@ class Disk:
             raise CannotStart(f"the image store {self.path} cannot be read: {error.strerror}") from error
 
     def _image(self, digest: str) -> Image | None:
-        """OSError: it cannot be read just now."""
+        """Raises OSError when it cannot be read just now."""
         if not DIGEST.fullmatch(digest):
             return None
         try:

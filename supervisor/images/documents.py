@@ -15,7 +15,7 @@ from supervisor.model.errors import BadImage
 from supervisor.model.values import HealthSpec
 
 MOST_ITEMS = 10_000
-MOST_LAYERS = 500  # as many as overlay takes
+MOST_LAYERS = 500  # the limit of overlay
 REF_NAME = "org.opencontainers.image.ref.name"
 FULL_NAME = "io.containerd.image.name"
 INDEX_TYPES = (
@@ -28,7 +28,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "38
 
 @dataclass(frozen=True, slots=True)
 class DocumentNode:
-    """A value inside a JSON document that knows where it is."""
+    """A value inside a JSON document, with its place."""
 
     value: object
     document: str
@@ -39,7 +39,7 @@ class DocumentNode:
         return BadImage(f"{place}: {what}", document=self.document, field=self.path)
 
     def get(self, *names: str) -> "DocumentNode":
-        """A field, or the first of several spellings that is there; None if it is missing or null."""
+        """Return a field, by the first of several spellings that exists; None if it is missing or null."""
         if not isinstance(self.value, dict):
             raise self.wrong("must be an object")
         for name in names:
@@ -72,7 +72,7 @@ class DocumentNode:
         return text
 
     def items(self, *, most: int = MOST_ITEMS) -> Iterator["DocumentNode"]:
-        """Of a list; none if it is missing or null."""
+        """Yield the elements of a list; none if it is missing or null."""
         if self.value is None:
             return
         if not isinstance(self.value, list):
@@ -105,7 +105,7 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What points at a blob. `ref_name` and `full_name` are annotations of an index."""
+    """A reference to a blob. `ref_name` and `full_name` are annotations of an index."""
 
     digest: str
     size_bytes: int
@@ -138,7 +138,7 @@ class ImageConfig:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """One image of a docker-archive: file names in it, and the image's own names."""
+    """One image of a docker-archive: the names of its files, and the image's own names."""
 
     config: str
     layers: tuple[str, ...]
@@ -160,7 +160,8 @@ def parse_index(root: DocumentNode) -> Index:
 
 
 def parse_manifest(text: bytes, document: str) -> Index | Manifest:
-    """A manifest or, told by its media type or else by its fields, an index of more of them."""
+    """Parse a manifest, or an index of several; the media type, or else the fields, show which it is. Raises
+    BadImage."""
     root = parse_json(text, document)
     kind = root.get("mediaType").text("")
     if kind in INDEX_TYPES or (not kind and root.get("manifests").is_there):
@@ -205,7 +206,7 @@ def parse_archive(text: bytes, document: str) -> tuple[Archived, ...]:
 
 
 def config_document(diff_id: str) -> bytes:
-    """The configuration of an image that is one bare layer. Says nothing that changes from one time to the next."""
+    """Return the configuration of an image with one bare layer. The same layer always gives the same bytes."""
     document = {
         "architecture": host_platform().architecture,
         "os": "linux",
@@ -221,7 +222,7 @@ def host_platform() -> Platform:
 
 
 def fits(wanted: Platform, offered: Platform | None) -> bool:
-    """Whether an index's entry is for this host; one that does not say counts as fitting."""
+    """Return whether an index's entry is for this host; an entry without a platform counts as fitting."""
     if offered is None:
         return True
     same = (offered.os, offered.architecture) == (wanted.os, wanted.architecture)
@@ -274,8 +275,8 @@ def _labels(node: DocumentNode) -> tuple[tuple[str, str], ...]:
 
 
 def _check(node: DocumentNode) -> HealthSpec | None:
-    """docker's Healthcheck, which no other specification has. Its Test is NONE, or CMD and words, or CMD-SHELL and one
-    line; without one there is nothing to inherit from here."""
+    """Parse docker's Healthcheck, which no other specification has. Its Test is NONE; or CMD and words; or CMD-SHELL
+    and one line. Without one there is nothing to inherit."""
     kind, *words = (_words(node.get("Test")) if node.is_there else ()) or ("NONE",)
     if kind == "CMD-SHELL" and len(words) == 1:
         words = [*values.SHELL, *words]
@@ -288,7 +289,7 @@ def _check(node: DocumentNode) -> HealthSpec | None:
 
 
 def _time(node: DocumentNode) -> int:
-    """In ns; 0 is docker's word for the default."""
+    """In ns; 0 means docker's default."""
     time_ns = node.number() if node.is_there else 0
     if time_ns and not values.MIN_NS <= time_ns <= values.MAX_NS:
         raise node.wrong(f"must be 0, or {values.MIN_NS} (1 ms) to {values.MAX_NS} (a day)")

@@ -11,7 +11,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class ImageDefaults:
-    """What an image says about the process to run (image-spec, config.md); empty where it says nothing."""
+    """What an image says about the process to run (image-spec, config.md); empty if it says nothing."""
 
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
@@ -23,9 +23,10 @@ class ImageDefaults:
     health: HealthSpec | None = None
 
     def args(self, words: Sequence[str], entrypoint: Sequence[str] = ()) -> tuple[str, ...]:
-        """The command line: the image's entrypoint, then the caller's words, or the image's own if there are none.
+        """Return the command line: the image's entrypoint, then the caller's words, or the image's own if there are
+        none.
 
-        With an entrypoint of the caller's nothing is the image's; one empty word takes the image's away.
+        If the caller gives an entrypoint, nothing comes from the image; one empty word removes the image's.
         """
         if entrypoint:
             return (*(() if tuple(entrypoint) == ("",) else entrypoint), *words)
@@ -34,7 +35,7 @@ class ImageDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One unpacked layer: the digest of its tar, uncompressed, and how many bytes that has."""
+    """One unpacked layer: the digest of its uncompressed tar, and the number of its bytes."""
 
     diff_id: str
     size_bytes: int
@@ -43,7 +44,7 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class Image:
     """One image of the store. `id` is the digest of its configuration, `digest` that of its manifest, if it came with
-    one; `names` are all its NAME:TAG, and none is left when another image has taken the last one."""
+    one. `names` are all its NAME:TAG; there is none if another image has taken the last one."""
 
     id: str
     digest: str
@@ -58,9 +59,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a container is made from. `lower` are overlay's lower directories, topmost first, never none.
+    """What a container is made from. `lower` are overlay's lower directories, topmost first, at least one.
 
-    `image` is the id to hold it by; empty where nothing needs to be held (a directory, the pause program).
+    `image` is the id to hold it by; empty if nothing needs to be held (a directory, the pause program).
     """
 
     lower: tuple[str, ...]
@@ -71,7 +72,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class RemovedImage:
-    """What a removal took away: names, and the ids of the images that went with their last one."""
+    """What was removed: names, and the ids of the images whose last name was among them."""
 
     names: tuple[str, ...]
     ids: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The files of an image as it lies before us: a directory, or the members of an archive, by name."""
+"""The files of an image to be read, by name: in a directory, or as members of an archive."""
 
 import os
 import posixpath
@@ -20,19 +20,19 @@ MOST_LINKS = 8
 
 
 class Files(Protocol):
-    """`where` names the whole thing in errors."""
+    """`where` names the image in errors."""
 
     where: str
 
     def has(self, name: str) -> bool: ...
 
     def open(self, name: str) -> Slice:
-        """A part of a file to be read from its start. Raises BadImage if there is none."""
+        """Return a part of a file, to be read from its start. Raises BadImage when there is none."""
         ...
 
 
 def read_document(files: Files, name: str) -> bytes:
-    """A small file's content. Raises BadImage if it is not there or not small."""
+    """Return a small file's content. Raises BadImage when it does not exist or is not small."""
     part = files.open(name)
     data = bytearray()
     while len(data) <= MOST_DOCUMENT_BYTES and (more := part.read(MOST_DOCUMENT_BYTES + 1 - len(data))):
@@ -44,7 +44,7 @@ def read_document(files: Files, name: str) -> bytes:
 
 @dataclass(slots=True)
 class InDirectory:
-    """Links in it end at its root. Close it after use: `held` has every file that was opened."""
+    """Links in the directory end at its root. Close it after use: `held` has every file that was opened."""
 
     where: str
     held: ExitStack = field(default_factory=ExitStack)
@@ -69,7 +69,7 @@ class InDirectory:
 
 @dataclass(slots=True)
 class InArchive:
-    """The members of an uncompressed tar: where each one's content lies, or the name it is a link to."""
+    """The members of an uncompressed tar: the place of each one's content, or the name that it links to."""
 
     where: str
     file: BinaryIO
@@ -105,8 +105,8 @@ def directory(path: str) -> Iterator[InDirectory]:
 
 @contextmanager
 def archive(path: str, scratch: str, budget: Budget) -> Iterator[InArchive]:
-    """An archive's members. One that is compressed as a whole is first unpacked into a file in `scratch`, on `budget`,
-    which is for that alone."""
+    """Yield an archive's members. An archive that is compressed as a whole is first unpacked into a file in `scratch`,
+    using `budget`, which is for that alone."""
     with ExitStack() as held:
         file = held.enter_context(open_regular(path))
         packed = Slice(file)
@@ -121,7 +121,8 @@ def archive(path: str, scratch: str, budget: Budget) -> Iterator[InArchive]:
 
 
 def open_regular(path: str) -> BinaryIO:
-    """A file the caller named. Raises BadRequest if it is not there or is none; never waits for one."""
+    """Open a file that the caller named. Raises BadRequest when it does not exist or is not a regular file; never
+    blocks."""
     try:
         return open(regular.open_path(path), "rb")
     except OSError as error:

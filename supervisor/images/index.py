@@ -1,4 +1,4 @@
-"""What the store lists: the images, the bytes of index.json, and how a word finds one. Pure."""
+"""The store's list: the images, the bytes of index.json, and how a name finds an image. Pure."""
 
 import json
 import re
@@ -19,12 +19,12 @@ Images = tuple[Image, ...]
 
 
 class NewerVersion(ValueError):
-    """Written by a later exitd."""
+    """A later exitd wrote the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexDamaged:
-    """An entry that cannot be read: as it stands in the file, and why."""
+    """An entry that cannot be read: as it is in the file, and why."""
 
     value: object
     why: str
@@ -47,7 +47,7 @@ def encode(images: Images, damaged: Iterable[IndexDamaged] = ()) -> bytes:
 
 
 def decode(text: bytes, document: str) -> tuple[Images, tuple[IndexDamaged, ...]]:
-    """The images, and the entries that cannot be read. Raises BadImage for what is no index, NewerVersion."""
+    """Return the images, and the entries that cannot be read. Raises BadImage when it is no index, NewerVersion."""
     root = documents.parse_json(text, document)
     if (version := root.get("version").number()) > VERSION:
         raise NewerVersion(f"{document} has version {version}; this exitd knows {VERSION}")
@@ -86,7 +86,8 @@ def _image(row: documents.DocumentNode) -> Image:
 
 
 def with_images(images: Images, new: Iterable[Image]) -> Images:
-    """`new` are added; their names are taken from whoever had them. An image that is there already keeps its names."""
+    """Return the images with `new` added, whose names are taken from other images. An image that exists already keeps
+    its names, too."""
     for image in new:
         before = next((known for known in images if known.id == image.id), None)
         names = tuple(sorted({*(before.names if before else ()), *image.names}))
@@ -97,7 +98,8 @@ def with_images(images: Images, new: Iterable[Image]) -> Images:
 
 
 def without(images: Images, stored: Stored) -> tuple[Images, RemovedImage]:
-    """A name is taken away, and the image with its last one; an id or digest takes the image with all its names."""
+    """Remove a name, and the image with its last name; an id or digest removes the image with all its names. Raises
+    NoSuchImage, AmbiguousImage."""
     image = find(images, stored)
     name = _name_meant(image, stored)
     if name is not None and len(image.names) > 1:
@@ -107,8 +109,8 @@ def without(images: Images, stored: Stored) -> tuple[Images, RemovedImage]:
 
 
 def find(images: Images, stored: Stored) -> Image:
-    """The image a word means: its full name, else the end of one, else an id, a digest or the beginning of an id.
-    Raises NoSuchImage, AmbiguousImage."""
+    """Return the image that is meant: by its full name, else the end of one, else an id, a digest or the beginning of
+    an id. Raises NoSuchImage, AmbiguousImage."""
     fitting: Sequence[Image] = ()
     if stored.name is not None:
         name = stored.name
@@ -125,7 +127,7 @@ def find(images: Images, stored: Stored) -> Image:
 
 
 def _name_meant(image: Image, stored: Stored) -> str | None:
-    """Which of its names the word is; None if it was meant by its id or digest."""
+    """Return which of its names is meant; None if it was its id or digest."""
     name = stored.name
     if name is None or name.digest:
         return str(name) if str(name) in image.names else None

@@ -1,6 +1,6 @@
-"""The images that lie in an OCI layout or a docker-archive: which there are, and which one is meant.
+"""The images in an OCI layout or a docker-archive: which there are, and which one is meant.
 
-Documents are verified here, by the digest that points at them; layers when they are unpacked.
+Documents are verified here, by the digest that points to them; layers when they are unpacked.
 """
 
 import hashlib
@@ -17,13 +17,14 @@ from supervisor.model.errors import AmbiguousImage, BadImage, NoSuchImage, Wrong
 
 ARCHIVE_DOCUMENT = "manifest.json"
 LAYOUT_DOCUMENT = "index.json"
-MOST_DEPTH = 4  # indexes in indexes
+MOST_DEPTH = 4  # of indexes inside indexes
 _DIGEST_IN_NAME = re.compile(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.json)?")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerFile:
-    """Where a layer lies. `digest` is that of the file as it is, maybe compressed; empty: the archive does not say."""
+    """The place of a layer. `digest` is that of the file as it is, perhaps compressed; empty if the archive has
+    none."""
 
     name: str
     diff_id: str
@@ -32,7 +33,7 @@ class LayerFile:
 
 @dataclass(frozen=True, slots=True)
 class LayoutImage:
-    """An image that is not in the store yet. `tag` is what its layout calls it, `digest` its manifest's."""
+    """An image that is not in the store yet. `tag` is its name in the layout, `digest` its manifest's."""
 
     id: str
     digest: str
@@ -44,8 +45,8 @@ class LayoutImage:
 
 
 def find(files: Files, wanted: Platform, tag: str = "") -> tuple[LayoutImage, ...]:
-    """Every image for this host: by docker's manifest.json if there is one, else as an OCI layout. With a tag that a
-    layout knows, only what has that tag is read."""
+    """Return every image for this host: by docker's manifest.json if there is one, else as an OCI layout. With a tag
+    that a layout has, only that tag's images are read."""
     if files.has(ARCHIVE_DOCUMENT):
         return in_archive(files)
     if files.has(LAYOUT_DOCUMENT):
@@ -54,7 +55,8 @@ def find(files: Files, wanted: Platform, tag: str = "") -> tuple[LayoutImage, ..
 
 
 def choose(images: Sequence[LayoutImage], where: str, word: str) -> LayoutImage:
-    """The one that `word` (a tag, a name) means; without a word the only one. NoSuchImage, AmbiguousImage."""
+    """Return the image that `word` (a tag or a name) means; without a word, the only one. Raises NoSuchImage,
+    AmbiguousImage."""
     fitting = [image for image in images if not word or word == image.tag or word in image.names]
     known = ", ".join(sorted({name for image in images for name in (image.tag, *image.names) if name})) or "none"
     if not fitting:
@@ -118,13 +120,13 @@ def _image(files: Files, entry: Descriptor, wanted: Platform) -> LayoutImage:
         LayerFile(_path(layer), diff_id, layer.digest)
         for layer, diff_id in zip(manifest.layers, config.diff_ids, strict=True)
     )
-    # The digest of the index itself, where there is one: that is what a registry calls the image.
+    # The digest of the index itself, if there is one: registries identify the image by it.
     names = tuple(_names(files.where, entry))
     return LayoutImage(manifest.config.digest, entry.digest, names, entry.ref_name, config, config_text, layers)
 
 
 def _names(where: str, entry: Descriptor) -> Iterator[str]:
-    """A full name from the annotations; a bare tag belongs to a repository called as the directory is."""
+    """A full name comes from the annotations; a bare tag belongs to a repository with the directory's name."""
     for text in (entry.full_name, entry.ref_name):
         name = as_name(text) if re.search("[/:]", text) else None
         if name and not name.digest:

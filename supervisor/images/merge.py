@@ -1,4 +1,4 @@
-"""What a caller asked for, and under it what the image says. Pure.
+"""Merges what a caller asked for with what the image says. Pure.
 
 | of the image | counts |
 |---|---|
@@ -23,9 +23,9 @@ DEFAULT_STOP_SIGNAL = 15
 
 
 def complete(spec: Spec, found: Resolved | None = None) -> Spec:
-    """The spec with nothing left open; `found` is what its image was resolved to, None for a spec without one.
+    """Return the complete spec. `found` is what its image was resolved to, None for a spec without an image.
 
-    Raises BadRequest where there is no command at all, BadImage for a configuration that makes no sense.
+    Raises BadRequest when there is no command at all, BadImage when the image's configuration makes no sense.
     """
     if found is None:
         return replace(
@@ -63,7 +63,7 @@ def _env(config: ImageDefaults, word: str) -> tuple[str, ...]:
 
 
 def _health(spec: Spec, of_image: HealthSpec | None) -> HealthSpec | None:
-    """With everything filled in; None: there is no check."""
+    """Return the complete health check; None: there is none."""
     own, under = spec.health or HealthSpec(), of_image or HealthSpec()
     args = own.args or under.args
     if own.is_off or (spec.health is None and not args):

@@ -1,6 +1,6 @@
-"""IMAGE words, as they stand on a command line, and the values they mean. Pure: nothing is looked up here.
+"""Names of images, as on a command line, and the values that they mean. Pure: nothing is looked up here.
 
-| word | means |
+| text | means |
 |---|---|
 | `pause` | exitd's own pause program |
 | `/DIR`, `./DIR`, `../DIR` | a directory with a root file system |
@@ -55,7 +55,7 @@ class ImageDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`tag` is the text of the annotation org.opencontainers.image.ref.name; empty: the only image there is."""
+    """`tag` is the text of the annotation org.opencontainers.image.ref.name; empty: the only image."""
 
     path: str
     tag: str = ""
@@ -66,7 +66,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """`name` chooses among several images; empty: the only one there is."""
+    """`name` selects one of several images; empty: the only one."""
 
     path: str
     name: str = ""
@@ -77,7 +77,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A repository with a tag, a digest, or both. Written without either it has the tag `latest`."""
+    """A repository with a tag, a digest, or both. Without either it gets the tag `latest`."""
 
     repository: str
     tag: str = ""
@@ -97,7 +97,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A word to look up in the store: a name, or the beginning of an id. `name` is None if it cannot be one."""
+    """A text to look up in the store: a name, or the beginning of an id. `name` is None if it cannot be a name."""
 
     word: str
     name: Name | None
@@ -110,8 +110,9 @@ Reference: TypeAlias = Pause | ImageDirectory | Layout | Archive | Registry | St
 
 
 def parse(word: str, cwd: str = "") -> Reference:
-    """What an IMAGE word means. Relative paths begin at `cwd`; without one they are refused, for a daemon's own working
-    directory means nothing to its caller. The text of the result, parsed again, is the same. Raises BadRequest."""
+    """Return what the name of an image means. Relative paths begin at `cwd`; without one they are refused, since a
+    daemon's own working directory means nothing to its caller. The text of the result can be parsed again, with the
+    same result. Raises BadRequest."""
     if len(word) > MOST_WORD_CHARACTERS or not word.isprintable():
         raise BadRequest(f"IMAGE {word[:80]!r}: not a printable text of a sensible length; {WAYS}")
     if word == "pause":
@@ -132,7 +133,8 @@ def parse(word: str, cwd: str = "") -> Reference:
 
 
 def parse_remote(word: str, cwd: str = "") -> Registry | Layout | Archive:
-    """What to fetch: a registry's name with or without docker://, oci:DIR[:TAG], docker-archive:FILE[:NAME]."""
+    """Return what to fetch: a registry's name with or without docker://, oci:DIR[:TAG], or docker-archive:FILE[:NAME].
+    Raises BadRequest."""
     known = word.startswith(("docker://", "oci:", "docker-archive:"))
     wanted = parse(word if known else f"docker://{word}", cwd)
     assert isinstance(wanted, Registry | Layout | Archive)
@@ -140,7 +142,8 @@ def parse_remote(word: str, cwd: str = "") -> Registry | Layout | Archive:
 
 
 def parse_name(text: str, word: str = "") -> Name:
-    """NAME[:TAG][@DIGEST]; without both the tag is `latest`. Raises BadRequest quoting `word`, or the text itself."""
+    """Parse NAME[:TAG][@DIGEST]; without both the tag is `latest`. Raises BadRequest, quoting `word`, or the text
+    itself."""
     name = as_name(text)
     if name is None:
         raise BadRequest(f"IMAGE {word or text!r}: {text!r} is not an image's name; {WAYS}")
@@ -148,7 +151,7 @@ def parse_name(text: str, word: str = "") -> Name:
 
 
 def as_name(text: str) -> Name | None:
-    """The same, None for what is not a name. A digest, or the 64 digits of one, is never a name."""
+    """As `parse_name`; None if the text is not a name. A digest, or its 64 digits, is never a name."""
     match = _NAME.fullmatch(text)
     if not match or len(match["repository"]) > MOST_NAME_CHARACTERS or _is_digest(text):
         return None
@@ -157,14 +160,15 @@ def as_name(text: str) -> Name | None:
 
 
 def ends_with(stored: Name, short: Name) -> bool:
-    """Whether `short` is the stored name without some leading components: busybox:1 for docker.io/library/busybox:1."""
+    """Return whether `short` is the stored name without some leading components: busybox:1 for
+    docker.io/library/busybox:1."""
     if short.tag and stored.tag != short.tag:
         return False
     return stored.repository == short.repository or stored.repository.endswith("/" + short.repository)
 
 
 def canonical(name: Name) -> Name:
-    """As a registry's name is stored: with its host, and docker's own defaults where there is none."""
+    """Return the form in which a registry's name is stored: with its host, or docker's defaults if it has none."""
     host, slash, _ = name.repository.partition("/")
     if slash and (host == "localhost" or "." in host or ":" in host):
         return name

@@ -1,6 +1,6 @@
 """exitd's own images: loaded, listed, resolved to directories, held by containers, removed.
 
-All methods block, and may be called from several threads at once; the daemon calls them in threads of its own. The lock
+All methods block, and may be called from several threads at once; the daemon calls them in separate threads. The lock
 guards the list and is held for renames and one small write, never while a layer is read or removed.
 """
 
@@ -29,24 +29,24 @@ from supervisor.model.errors import BadRequest, ImageInUse, ImageStoreFailed, Wr
 
 log = structlog.get_logger()
 
-LOAD_SECONDS = 1800.0  # for reading and unpacking, a pull's own limit not counted
+LOAD_SECONDS = 1800.0  # for reading and unpacking, without a pull's own limit
 SHOWN_USERS = 5
 
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 
 
 class Images:
-    """The store below `root`. `pause` is what the word `pause` resolves to, once there is such a program.
+    """The store below `root`. `pause` is what the name `pause` resolves to, once there is such a program.
 
-    What a killed load or removal has left behind is listed nowhere, and `tidy` removes it. CannotStart when the store
-    is open elsewhere, or a later exitd wrote its index.
+    What a killed load or removal has left behind is not listed, and `tidy` removes it. Raises CannotStart when the
+    store is open elsewhere, or a later exitd wrote its index.
     """
 
     def __init__(self, root: str, *, pause: Resolved | None = None, limits: ImageLimits | None = None) -> None:
         self._pause, self._limits = pause, limits or ImageLimits()
         self._halt = Halt()
         self._lock = threading.Lock()
-        self._pins: Counter[str] = Counter()  # layers that loads under way count on
+        self._pins: Counter[str] = Counter()  # layers that loads in progress need
         self._disk = Disk(f"{os.path.realpath(root)}/images")
         with undone_on_failure(self.close):
             self._images = self._disk.read_index()
@@ -64,38 +64,39 @@ class Images:
         self._halt.close()
 
     def stop(self) -> None:
-        """Whoever loads or pulls gets ShuttingDown, soon. What is left in staging the next `tidy` finds."""
+        """Stop: loads and pulls soon raise ShuttingDown. The next `tidy` finds what they leave in staging."""
         self._halt.tell()
 
     def tidy(self) -> None:
-        """Removes what an earlier process has left; takes as long as its size asks for. Once, after opening."""
+        """Remove what an earlier process has left; takes as long as its size demands. Call once, after opening."""
         self._disk.remove_staged(self._leftovers)
         self.gc()
 
     def list(self) -> tuple[Image, ...]:
-        """By name; those without one last."""
+        """Return the images by name; those without one last."""
         return tuple(sorted(self._images, key=lambda image: (not image.names, image.names, image.id)))
 
     def get(self, word: str) -> Image:
-        """By name, digest, id or the beginning of one. Raises BadRequest, NoSuchImage, AmbiguousImage."""
+        """Return the image with this name, digest, id or beginning of an id. Raises BadRequest, NoSuchImage,
+        AmbiguousImage."""
         return index.find(self._images, self._stored(word))
 
     def config(self, image: Image) -> ImageDefaults:
         return documents.parse_config(self._disk.read_blob(image.id), self._disk.blob(image.id)).config
 
     def users(self) -> dict[str, tuple[str, ...]]:
-        """The containers that hold an image, by its id."""
+        """Return the containers that hold an image, by its id."""
         found: dict[str, tuple[str, ...]] = {}
         for container, image_id in sorted(self._disk.holds().items()):
             found[image_id] = (*found.get(image_id, ()), container)
         return found
 
     def load(self, word: str, *, name: str = "") -> tuple[Image, ...]:
-        """Every image of a file or directory, or the one that a tag or name after it chooses; all or none. Each comes
-        back with the names it was given now.
+        """Load every image of a file or directory, or the one that a tag or name after it selects; all or none. Return
+        them, each with the names that it was given now.
 
-        `word` is oci:DIR[:TAG] or docker-archive:FILE[:NAME] or the bare path of either. `name` is given to the image
-        instead of its own names, if it is one. Raises BadRequest, BadImage and the other errors of images.
+        `word` is oci:DIR[:TAG] or docker-archive:FILE[:NAME] or the bare path of either. `name` replaces the names of a
+        single image. Raises BadRequest, BadImage and the other errors of images.
         """
         wanted = reference.parse(word)
         if isinstance(wanted, ImageDirectory):
@@ -105,7 +106,7 @@ class Images:
         return self._load_from(wanted, name, just_one=bool(name))
 
     def import_(self, path: str, *, name: str = "") -> Image:
-        """One image from the tar of a root file system, compressed or not."""
+        """Make one image of the tar of a root file system, compressed or not. Return it. Raises as `load`."""
         names = (str(reference.parse_name(name)),) if name else ()
         budget = self._budget(path)
         with self._staging() as staging, self._disk.errors(), files.open_regular(path) as file:
@@ -117,9 +118,9 @@ class Images:
         return self.get(image.id)
 
     def pull(self, word: str, *, if_missing: bool = False, timeout_seconds: float = tools.PULL_SECONDS) -> Image:
-        """One image: of a registry by its name, with or without docker://, through skopeo; or what oci:DIR[:TAG] or
-        docker-archive:FILE[:NAME] means. With `if_missing` a registry is not asked for a name that is in the store.
-        Raises ToolMissing, ToolFailed, TimedOut and what `load` raises."""
+        """Fetch one image and return it: from a registry by its name, with or without docker://, through skopeo; or
+        from oci:DIR[:TAG] or docker-archive:FILE[:NAME]. With `if_missing`, a registry is not asked for a name that is
+        in the store. Raises ToolMissing, ToolFailed, TimedOut and what `load` raises."""
         wanted = reference.parse_remote(word)
         if not isinstance(wanted, Registry):
             (image,) = self._load_from(wanted, "", just_one=True)
@@ -137,10 +138,10 @@ class Images:
         return image
 
     def resolve(self, word: str, image_id: str = "") -> Resolved:
-        """What an IMAGE word is made of. An image that is not in the store yet is loaded or pulled into it; with an
-        `image_id` the word says only how it is called.
+        """Return what an image's name stands for. An image that is not in the store yet is loaded or pulled into it;
+        with an `image_id`, the name is only for display.
 
-        Until it is held another thread may remove it: `hold` then says NoSuchImage, and nothing was mounted.
+        Until it is held, another thread may remove it: `hold` then raises NoSuchImage, and nothing was mounted.
         """
         if image_id:
             return self._resolved(self.get(image_id), word)
@@ -157,14 +158,15 @@ class Images:
         return self._resolved(self._found_or_fetched(wanted), word)
 
     def _resolved(self, image: Image, word: str) -> Resolved:
-        with self._lock:  # nobody removes it between the look and the reading
+        with self._lock:  # so that it is not removed between the look and the reading
             index.find(self._images, Stored(image.id, None))
             config = self.config(image)
             lower = tuple(self._lower(image)) or (f"{self._disk.path}/empty",)
         return Resolved(lower, config, image.id, word)
 
     def hold(self, container: str, image_id: str) -> None:
-        """The image and its layers stay until the container releases them, over every restart. Repeatable."""
+        """Keep the image and its layers until the container releases them, over every restart. Repeatable. Raises
+        NoSuchImage."""
         if not _CONTAINER.fullmatch(container):
             raise BadRequest(f"{container!r} is no container id")
         with self._lock:
@@ -176,14 +178,14 @@ class Images:
                 raise WrongState(f"container {container} holds the image {before} already")
 
     def release(self, container: str) -> None:
-        """Repeatable; no error if it holds nothing."""
+        """Release the container's image. Repeatable; no error if it holds none."""
         if _CONTAINER.fullmatch(container):
             self._disk.release(container)
 
     def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:
-        """The holds become these: container and image id, from the one place that knows which containers there are. For
-        a daemon's start, before anything is removed: a power cut may have taken holds, a kill may have left some. The
-        `undecided` keep theirs: of them it is not known which image they have."""
+        """Replace the holds by these (container and image id), from the only place that knows the containers. For a
+        daemon's start, before anything is removed: a power cut may have removed holds, a kill may have left some. The
+        `undecided` keep theirs: it is not known which image they have."""
         with self._lock:
             before = self._disk.holds()
             for container in (name for name, image in before.items() if containers.get(name) != image):
@@ -193,8 +195,8 @@ class Images:
                 self._disk.hold(container, containers[container])
 
     def remove(self, word: str) -> RemovedImage:
-        """Takes a name away, and the image with its last one; an id or digest takes the image with all names.
-        Raises NoSuchImage, AmbiguousImage, ImageInUse."""
+        """Remove a name, and the image with its last one; an id or digest removes the image with all names. Raises
+        NoSuchImage, AmbiguousImage, ImageInUse."""
         with self._lock:
             rest, removed = index.without(self._images, self._stored(word))
             users = self.users()
@@ -206,8 +208,8 @@ class Images:
         return removed
 
     def gc(self) -> tuple[str, ...]:
-        """Removes the layers that no image has and no load under way counts on; their diff ids. None where an entry of
-        the index cannot be read, or a container stands on an image that is not listed: any layer may be theirs."""
+        """Remove the layers that no image and no load in progress needs. Return their diff ids. None is removed if an
+        entry of the index cannot be read, or a container uses an image that is not listed: any layer may be theirs."""
         if self._disk.damaged:
             return ()
         with self._staging() as bin_path, self._lock:
@@ -249,7 +251,8 @@ class Images:
 
     @contextmanager
     def _staging(self) -> Iterator[str]:
-        """A new directory for one load; what is in it afterwards is removed, unless there is no time left for that."""
+        """Yield a new directory for one load; what is in it afterwards is removed, unless there is no time left for
+        that."""
         path = self._disk.stage()
         try:
             yield path
@@ -261,7 +264,8 @@ class Images:
         self, opened: files.Files, found: tuple[LayoutImage, ...], staging: str, budget: Budget
     ) -> tuple[Image, ...]:
         with self._pinned(layer.diff_id for image in found for layer in image.layers):
-            # What the list has now stays, for it is pinned; what it has not is unpacked, maybe by two loads at once.
+            # Layers that the list has now stay, since they are pinned; the others are unpacked, perhaps by two loads at
+            # once.
             layers = {layer.diff_id: layer for image in self._images for layer in image.layers}
             for image in found:
                 for layer in image.layers:
@@ -283,10 +287,10 @@ class Images:
         return tuple(replace(self.get(id), names=tuple(sorted(set(names)))) for id, names in given.items())
 
     def _layer(self, opened: files.Files, layer: LayerFile, staging: str, budget: Budget) -> Layer:
-        """Unpacks and verifies a layer in `staging`."""
+        """Unpack and verify a layer in `staging`."""
         where = f"{opened.where}: {layer.name}"
         packed = opened.open(layer.name)
-        if layer.digest:  # before anything of it is believed
+        if layer.digest:  # before anything of it is trusted
             digest = Hashed(replace(packed), budget.pass_bytes).drain()
             if digest != layer.digest:
                 raise WrongDigest(f"{where} has the digest {digest}", document=layer.name)
@@ -310,7 +314,7 @@ class Images:
         return Layer(diff_id, counted.count)
 
     def _commit(self, staging: str, images: tuple[Image, ...]) -> None:
-        """From here on the images are listed, whole, or nothing is."""
+        """List the images: all of them, complete, or none."""
         if set(index.with_images(self._images, images)) == set(self._images):  # loaded before, and nothing is new
             return
         tools.sync_file_system(staging, Deadline(f"writing {staging}", tools.SYNC_SECONDS, self._halt))
@@ -323,13 +327,13 @@ class Images:
             raise
 
     def _list(self, images: tuple[Image, ...]) -> None:
-        """What the disk lists and what this object lists never part, not even by an error after the rename."""
+        """What the disk lists and what this object lists always agree, even after an error that follows the rename."""
         self._disk.write_index(images)
         self._images = images
         self._disk.sync()
 
     def _begin_anew(self) -> None:
-        """Write an index of the images that were found without one: containers stand on them."""
+        """Write an index of the images that were found without one: containers use them."""
         aside = self._disk.put_aside()
         self._list(self._images)
         log.error(
@@ -353,7 +357,8 @@ class Images:
 
     @contextmanager
     def _pinned(self, diff_ids: Iterable[str]) -> Iterator[None]:
-        """What somebody has removed meanwhile stayed for this load alone: then it goes with its end."""
+        """Pin layers. Those that are removed from the list meanwhile are kept for this load alone, and removed at its
+        end."""
         pins = set(diff_ids)
         with self._lock:
             self._pins.update(pins)
@@ -362,14 +367,15 @@ class Images:
         finally:
             with self._lock:
                 self._pins.subtract(pins)
-                self._pins += Counter()  # without those that are no longer counted on
+                self._pins += Counter()  # drops those that are no longer needed
                 idle = pins - self._pins.keys() - {layer.diff_id for image in self._images for layer in image.layers}
             if idle:
                 self.gc()
 
     def _lower(self, image: Image) -> Iterator[str]:
-        """Topmost first. A layer that comes twice counts where it is topmost, for overlay takes none twice and what it
-        says holds there; below one whose root is opaque nothing is seen, which overlay itself looks for in no root."""
+        """Yield the directories, topmost first. A layer that occurs twice counts where it is topmost, since overlay
+        accepts none twice. Below a layer whose root is opaque nothing is visible; overlay itself does not check that of
+        roots."""
         seen = set()
         for layer in reversed(image.layers):
             path = self._disk.layer(layer.diff_id)

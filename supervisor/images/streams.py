@@ -1,4 +1,5 @@
-"""Bytes from a file to a tar: part of a file, unpacked by gzip or zstd, counted and hashed on the way."""
+"""Streams of bytes from a file to a tar: part of a file, decompressed by gzip or zstd, counted and hashed on the
+way."""
 
 import hashlib
 import os
@@ -16,14 +17,14 @@ from supervisor.images.tar import TarSource
 from supervisor.model.errors import BadImage, ImageTooLarge
 
 CHUNK_BYTES = 1 << 18
-KEPT_NAME_BYTES = 128  # what a name takes beside its characters
+KEPT_NAME_BYTES = 128  # memory that a name takes besides its characters
 GZIP_CHUNK_BYTES = 1 << 14  # small: what follows a member is copied once per member
 GZIP, ZSTD, XZ, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"
 
 
 @dataclass(slots=True)
 class Budget:
-    """What one load has left of its limits. Bytes are those of the uncompressed tars, so files and headers both."""
+    """What one load has left of its limits. Bytes are those of the uncompressed tars: files and headers."""
 
     limits: ImageLimits
     deadline: Deadline | None = None
@@ -32,7 +33,7 @@ class Budget:
     kept_bytes: int = 0  # of names in memory
 
     def pass_bytes(self, count: int) -> None:
-        """They cost time alone."""
+        """Count bytes that take only time."""
         if self.deadline:
             self.deadline.check()
 
@@ -48,7 +49,7 @@ class Budget:
             raise ImageTooLarge(f"the image has more than the limit of {self.limits.entries} entries")
 
     def keep_name(self, name: str) -> None:
-        """Memory that a name takes until the end of the load."""
+        """Count memory that a name takes until the end of the load. Raises ImageTooLarge."""
         self.kept_bytes += KEPT_NAME_BYTES + len(name)
         if self.kept_bytes > self.limits.kept_bytes:
             raise ImageTooLarge(f"the image's names take more than the limit of {self.limits.kept_bytes} bytes")
@@ -56,7 +57,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Slice:
-    """A part of an open file, which stays the caller's; -1: to its end."""
+    """A part of an open file, which the caller owns; length -1: to its end."""
 
     file: BinaryIO
     offset: int = 0
@@ -85,7 +86,7 @@ def _read_past(source: TarSource, count: int) -> None:
 
 @dataclass(slots=True)
 class Hashed:
-    """What is read from `source`, hashed, counted, and paid for with `spend`, which is told how many bytes."""
+    """Hashes and counts what is read from `source`; `spend` is called with each number of bytes."""
 
     source: TarSource
     spend: Callable[[int], None]
@@ -103,7 +104,7 @@ class Hashed:
         _read_past(self, count)
 
     def drain(self) -> str:
-        """Reads to the end; the digest of it all."""
+        """Read to the end and return the digest of everything."""
         while self.read(CHUNK_BYTES):
             pass
         return f"sha256:{self._sha256.hexdigest()}"
@@ -153,7 +154,7 @@ class Gunzip:
 
 @dataclass(slots=True)
 class Piped:
-    """The output of a program that unpacks."""
+    """The output of a program that decompresses."""
 
     process: "subprocess.Popen[bytes]"
     where: str
@@ -171,9 +172,9 @@ class Piped:
 
 @contextmanager
 def uncompressed(packed: Slice, where: str) -> Iterator[TarSource]:
-    """The plain bytes of `packed`, or `packed` itself if it is not compressed.
+    """Yield the plain bytes of `packed`, or `packed` itself if it is not compressed.
 
-    Goes by the first bytes, never by a media type or a file's name. Raises BadImage for a format not known here.
+    The first bytes decide, never a media type or a file name. Raises BadImage for an unknown format.
     """
     magic = os.pread(packed.file.fileno(), 6, packed.offset)
     if magic.startswith((XZ, BZIP2)):

@@ -1,8 +1,8 @@
-"""A tar stream as entries, each limited before it is believed: nothing larger than a limit is ever read into memory.
+"""A tar stream as entries, each limited before it is trusted: nothing larger than a limit is ever read into memory.
 
-Python's tarfile reads one header block (numbers, checksum, ustar prefix); what goes over several blocks is read here,
-because tarfile reads an extended header of any length at once, and parses some for ever. Formats: ustar, pax, and GNU's
-long names. Sources: tar(5), POSIX.1-2017 pax, "Extended Header Keyword/Value Pairs".
+Python's tarfile reads one header block (numbers, checksum, ustar prefix). What spans several blocks is read here,
+because tarfile reads an extended header of any length at once, and parses some without end. Formats: ustar, pax, and
+GNU's long names. Sources: tar(5), POSIX.1-2017 pax, "Extended Header Keyword/Value Pairs".
 """
 
 import re
@@ -17,7 +17,7 @@ BLOCK_BYTES = 512
 MOST_EXTENDED_BYTES = 1 << 20  # of a pax header or a long name
 MOST_EXTENDED_IN_A_ROW = 16
 MOST_NAME_BYTES = 4095  # PATH_MAX without its NUL
-MOST_ID = 2**32 - 2  # -1 means "leave it" to chown(2)
+MOST_ID = 2**32 - 2  # -1 means "unchanged" to chown(2)
 EARLIEST_SECONDS, LATEST_SECONDS = -(2**31), 2**34 - 2**31 - 1  # what ext4 can store
 XATTR = "SCHILY.xattr."
 _SPARSE = "GNU.sparse."
@@ -25,11 +25,12 @@ _MTIME = re.compile(r"(-?)([0-9]{1,20})(?:\.([0-9]*))?", re.ASCII)
 
 
 class BadTar(ValueError):
-    """Not a tar, not a whole one, or one with something in it that no image has."""
+    """Not a tar, an incomplete one, or one with something in it that images do not have."""
 
 
 class TarSource(Protocol):
-    """Bytes in order. `read` gives up to `most` bytes, none at the end; `skip` passes over bytes, fewer at the end."""
+    """Bytes in order. `read` returns up to `most` bytes, none at the end; `skip` passes over bytes, fewer at the
+    end."""
 
     def read(self, most: int) -> bytes: ...
 
@@ -60,7 +61,7 @@ _KINDS: Mapping[bytes, TarKind] = {
 
 @dataclass(frozen=True, slots=True)
 class TarEntry:
-    """One entry as the archive names it: `name` and `target` are not yet safe to use. Only a file has a size."""
+    """One entry as the archive names it: `name` and `target` are not checked yet. Only a file has a size."""
 
     name: str
     kind: TarKind
@@ -74,7 +75,7 @@ class TarEntry:
 
 
 class TarReader:
-    """`next` gives entry after entry; `read` the current one's content. Everything wrong is a BadTar."""
+    """`next` returns the next entry, `read` the current one's content. Every error is a BadTar."""
 
     def __init__(self, source: TarSource) -> None:
         self._source = source
@@ -82,7 +83,7 @@ class TarReader:
         self._padding_bytes = 0
 
     def next(self) -> TarEntry | None:
-        """None at the end: a block of zeros, or no more bytes."""
+        """Return None at the end: a block of zeros, or no more bytes."""
         self._finish()
         extended: dict[str, bytes] = {}
         for _ in range(MOST_EXTENDED_IN_A_ROW):
@@ -95,7 +96,7 @@ class TarReader:
             if header.type == tarfile.XHDTYPE:
                 extended.update(_pax(self._extended(header)))
             elif header.type == tarfile.XGLTYPE:
-                self._extended(header)  # comments, such as git's; a default for every later entry is in no image
+                self._extended(header)  # comments, such as git's; no image has defaults for all later entries
             elif header.type == tarfile.GNUTYPE_LONGNAME:
                 extended["path"] = self._extended(header).split(b"\0")[0]
             elif header.type == tarfile.GNUTYPE_LONGLINK:
@@ -105,7 +106,7 @@ class TarReader:
         raise BadTar(f"more than {MOST_EXTENDED_IN_A_ROW} extended headers for one entry")
 
     def read(self, most: int) -> bytes:
-        """Up to `most` bytes of the current entry's content; none at its end."""
+        """Return up to `most` bytes of the current entry's content; none at its end."""
         data = self._source.read(min(most, self._left_bytes))
         if not data and self._left_bytes and most:
             raise BadTar("ends in the middle of an entry's content")
@@ -209,7 +210,7 @@ def _id(extended: Mapping[str, bytes], key: str, otherwise: int, name: str) -> i
 
 
 def _mtime_ns(extended: Mapping[str, bytes], otherwise: int | float) -> int:
-    """Held to what file systems store."""
+    """Limited to what file systems can store."""
     seconds, nanoseconds = int(otherwise), 0
     if "mtime" in extended:
         match = _MTIME.fullmatch(_decode(extended["mtime"]))

@@ -1,4 +1,4 @@
-"""Programs run beside the store: skopeo, zstd, sync. Each dies with the daemon and has a limit on time."""
+"""Programs run for the store: skopeo, zstd, sync. Each dies with the daemon and has a time limit."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def find(name: str) -> str:
-    """The program's path. Raises ToolMissing with the next step."""
+    """Return the program's path. Raises ToolMissing, which names the next step."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SEARCH_PATH}")
     if not found:
         raise ToolMissing(f"{name} is not installed (Debian: {DEBIAN.get(name, name)})", tool=name)
@@ -34,7 +34,7 @@ def find(name: str) -> str:
 def start(
     argv: list[str], *, stdin: Stream = None, stdout: Stream = None, stderr: Stream = None, tmp: str = ""
 ) -> "subprocess.Popen[bytes]":
-    """A child in a process group of its own that dies with this thread; what is not given is /dev/null."""
+    """Start a child in its own process group, which dies with this thread. Streams that are not given are /dev/null."""
     try:
         launcher = programs.find("exitd-launch")
     except FileNotFoundError as error:
@@ -50,9 +50,9 @@ def start(
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kills what is left of a child's group and reaps the child. One that the kernel holds fast is left to it."""
+    """Kill what is left of a child's group and reap the child. One that the kernel does not let die is left to it."""
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)  # not yet reaped: the number is still this group's
+        os.killpg(process.pid, signal.SIGKILL)  # not yet reaped, so the number is still this group's
         try:
             process.wait(DEATH_SECONDS)
         except subprocess.TimeoutExpired:
@@ -62,7 +62,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def pull(name: str, layout: str, scratch: str, deadline: Deadline) -> None:
-    """Copies an image of a registry into a new OCI layout, under the tag `pulled`. skopeo asks the host's own policy
+    """Copy an image of a registry into a new OCI layout, under the tag `pulled`. skopeo uses the host's policy
     (containers-policy.json(5)) and credentials. Raises ToolMissing, ToolFailed, and what the deadline raises."""
     argv = [find("skopeo"), "copy", "--quiet", f"docker://{name}", f"oci:{layout}:pulled"]
     log = f"{scratch}/skopeo.log"
@@ -77,8 +77,8 @@ def pull(name: str, layout: str, scratch: str, deadline: Deadline) -> None:
 
 
 def sync_file_system(path: str, deadline: Deadline) -> None:
-    """Everything written to the file system of `path` is on its disk: syncfs(2) by sync(1), for Python has no call of
-    its own and an fsync for each of many thousand files takes minutes. Raises ImageStoreFailed, TimedOut."""
+    """Write everything on the file system of `path` to its disk: syncfs(2) by sync(1), since Python has no such call
+    and an fsync for each of many thousand files takes minutes. Raises ImageStoreFailed, TimedOut."""
     process = start([find("sync"), "--file-system", path])
     try:
         status = deadline.wait(process)

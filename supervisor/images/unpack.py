@@ -43,8 +43,8 @@ Path = tuple[str, ...]
 
 
 def unpack(tar: TarReader, root: str, where: str, budget: Budget) -> tuple[str, ...]:
-    """Fills the existing, empty directory `root`; the names of the entries that were left out. The bytes of the tar
-    are counted by its source. Raises BadImage naming the entry, ImageTooLarge, ImageStoreFailed."""
+    """Fill the existing, empty directory `root`. Return the names of the entries that were left out. The tar's source
+    counts its bytes. Raises BadImage, naming the entry, ImageTooLarge, ImageStoreFailed."""
     with _named(where, "the layer"):
         layer = _Layer(os.open(root, DIRECTORY), budget)
     name = "the layer"
@@ -67,7 +67,8 @@ def unpack(tar: TarReader, root: str, where: str, budget: Budget) -> tuple[str, 
 
 
 def safe_path(name: str) -> Path:
-    """The parts of an entry's name; none for the root itself. BadTar if it leads out or cannot be a path."""
+    """Return the parts of an entry's name; none for the root itself. Raises BadTar when it leads out or cannot be a
+    path."""
     if name.startswith("/"):
         raise BadTar("an absolute name")
     if "\0" in name or not name:
@@ -82,7 +83,7 @@ def safe_path(name: str) -> Path:
 
 @contextmanager
 def _named(where: str, what: str) -> Iterator[None]:
-    """Gives every error its place."""
+    """Add the place to every error."""
     try:
         yield
     except (BadTar, UnicodeError) as error:
@@ -101,16 +102,16 @@ def disk_error(error: OSError, where: str) -> ImageStoreFailed:
 class _Layer:
     """The directory being filled, reached from its descriptor part by part and never through a link.
 
-    Nobody else writes below it (the store is root's alone), so a name checked once is still the same afterwards.
+    Only root writes to the store, and only here, so a name checked once remains as it is.
     """
 
     def __init__(self, root_fd: int, budget: Budget) -> None:
         self.left_out: list[str] = []
         self._root_fd = root_fd
         self._budget = budget
-        self._times: dict[str, int] = {}  # by names: a path of 256 parts takes 15 kB as a tuple
-        self._missing: set[str] = set()  # what was left out: hard links to it are left out too
-        self._parent: tuple[Path, int] | None = None  # the directory of the last entry, mostly that of the next one
+        self._times: dict[str, int] = {}  # by name: a path of 256 parts takes 15 kB as a tuple
+        self._missing: set[str] = set()  # entries left out: hard links to them are left out, too
+        self._parent: tuple[Path, int] | None = None  # the directory of the last entry, usually that of the next one
 
     def close(self) -> None:
         self._forget_parent()
@@ -131,7 +132,7 @@ class _Layer:
             self._make(path, entry, read)
 
     def set_times(self) -> None:
-        """Directories' times, after all that was made in them; those that a later entry replaced have none."""
+        """Set the times of directories, after everything in them was made; directories replaced later have none."""
         for text, when in self._times.items():
             path = tuple(text.split("/")) if text else ()
             name = path[-1] if path else "."
@@ -191,7 +192,7 @@ class _Layer:
         there = self._look(self._at(path), name)
         if there is None:
             os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=self._at(path))
-        elif stat.S_ISDIR(there.st_mode):  # a whiteout hides what is below, never what is in its own layer
+        elif stat.S_ISDIR(there.st_mode):  # a whiteout hides the layers below, never its own layer
             _set_opaque(self._at(path), name)
 
     def _directory_facts(self, path: Path, at_fd: int, name: str, entry: TarEntry) -> None:
@@ -212,7 +213,7 @@ class _Layer:
         self.left_out.append(text)
 
     def _clear(self, path: Path, there: os.stat_result | None) -> None:
-        """Takes an earlier entry of this name away."""
+        """Remove an earlier entry of this name."""
         if there is None:
             return
         if not stat.S_ISDIR(there.st_mode):
@@ -232,7 +233,7 @@ class _Layer:
             return None
 
     def _at(self, path: Path, *, make: bool = True) -> int:
-        """The descriptor of the directory `path` is in, made if need be; good until the next call."""
+        """Return the descriptor of the directory that `path` is in, made if missing; valid until the next call."""
         directory = path[:-1]
         if not directory:
             return self._root_fd
@@ -277,7 +278,7 @@ def _make_directory(at_fd: int, name: str, *, opaque: bool) -> None:
 
 
 def _make_other(at_fd: int, name: str, entry: TarEntry, read: Callable[[int], bytes]) -> None:
-    """A file, a symbolic link or a fifo, where nothing is."""
+    """Make a file, a symbolic link or a fifo at a free name."""
     if entry.kind is TarKind.FILE:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(name, flags, 0o600, dir_fd=at_fd), "wb", buffering=0) as file:
@@ -299,7 +300,7 @@ def _make_other(at_fd: int, name: str, entry: TarEntry, read: Callable[[int], by
 
 
 def _set_facts(fd: int, entry: TarEntry) -> None:
-    """In this order: a change of owner takes set-user-id bits and capabilities away."""
+    """In this order: a change of owner removes set-user-id bits and capabilities."""
     os.fchown(fd, entry.uid, entry.gid)
     os.fchmod(fd, entry.mode)
     for name, value in kept_xattrs(entry.xattrs).items():
