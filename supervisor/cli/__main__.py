@@ -1,4 +1,4 @@
-"""exitctl: from argv to an exit code, and never a traceback to a person."""
+"""exitctl: from argv to an exit code, and never a traceback for users."""
 
 import gc
 import os
@@ -40,12 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> Never:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _reader_gone()
-    # Every command has closed what it opened; taking the interpreter apart would take a sixth of the whole time.
+    # Every command has closed what it opened; a regular interpreter shutdown would take a sixth of the whole time.
     os._exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Does what `arguments` (default: the process's own) say and gives the exit code."""
+    """Execute `arguments` (default: the process's own) and return the exit code."""
     try:
         result = exitctl.main(arguments, prog_name="exitctl", standalone_mode=False)
     except ExitdError as error:
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return OWN_FAILURE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except Exception as error:  # the door to a person: whatever is wrong with exitctl, they get words, not a stack
+    except Exception as error:  # the door to people: whatever is wrong with exitctl, they get words, not a stack
         complain(f"internal error: {type(error).__name__}: {error} (EXITCTL_DEBUG=1 shows where)")
         if os.environ.get("EXITCTL_DEBUG"):
             traceback.print_exc()
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _reader_gone() -> int:
-    """Nothing to say, and nothing more to be flushed at the interpreter's end."""
+    """There is nothing to print, and nothing more to flush at the interpreter's end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return READER_GONE
 

@@ -61,7 +61,7 @@ def info(ctx: click.Context, format_: str) -> int:
 
 
 def info_document(reply: pb.InfoReply) -> Document:
-    """What `info` prints; evidence sources by name with whether they work on that machine."""
+    """Return what `info` prints: evidence sources by name, with whether they work on that machine."""
     return {
         "Version": reply.version,
         "Pid": reply.pid,

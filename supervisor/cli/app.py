@@ -1,4 +1,4 @@
-"""The frame all commands hang in: one group that imports a command when it is called, and the way to the daemon."""
+"""The frame of all commands: a group that imports a command when it is called, and the connection to the daemon."""
 
 import importlib
 import os
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from supervisor.api.client import Client
 
 OWN_FAILURE = 125  # exitctl or exitd failed; docker's and env(1)'s number
-READER_GONE = 141  # 128 + SIGPIPE: whoever read our output has closed it
+READER_GONE = 141  # 128 + SIGPIPE: the reader of the output has closed it
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 TIMED_OUT = 124  # timeout(1)'s
 
 EXIT_CODES = {"COMMAND_NOT_EXECUTABLE": NOT_EXECUTABLE, "COMMAND_NOT_FOUND": NOT_FOUND}
 
-# command → (module, what it does); importing grpc and the messages for `--help` would cost more than the help.
+# command -> (module, summary); importing grpc and the messages for `--help` would cost more than the help.
 COMMANDS = {
     "run": ("run", "Create a container, start it and follow it to its end"),
     "create": ("run", "Create a container without starting it"),
@@ -62,7 +62,7 @@ class Commands(click.Group):
     """The table above as a click group."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """click would make a closed pipe the same 1 that a container may end with."""
+        """click would exit with 1 after a closed pipe, as a container may."""
         try:
             result: object = super().invoke(ctx)
         except BrokenPipeError:
@@ -85,7 +85,8 @@ class Commands(click.Group):
 
 
 def connect(ctx: click.Context) -> "Client":
-    """The daemon named by --address or the environment, over ttrpc where it can be. Closed with the command."""
+    """Return a client of the daemon named by --address or the environment, over ttrpc where possible. Closed with the
+    command."""
     from supervisor.api.client import Client, socket_path, ttrpc_beside
 
     options = ctx.find_root().params
@@ -96,18 +97,18 @@ def connect(ctx: click.Context) -> "Client":
 
 
 def exit_code(error: ExitdError) -> int:
-    """By the error's reason, never by its text."""
+    """Choose by the error's reason, never by its text."""
     return EXIT_CODES.get(error.reason, OWN_FAILURE)
 
 
 def complain(text: str) -> None:
-    """One message to a person; what went to stdout before it stays before it."""
+    """Print one message for a person, after everything that went to stdout before."""
     sys.stdout.flush()
     print(f"exitctl: {text}", file=sys.stderr, flush=True)
 
 
 def each(words: Iterable[str], act: Callable[[str], None]) -> int:
-    """Does all of them, whatever becomes of each; prints those that worked; gives the exit code."""
+    """Do it for all, even if some fail; print those that succeeded. Return the exit code."""
     worst = 0
     for word in words:
         try:

@@ -30,7 +30,7 @@ def attach(ctx: click.Context, container: str, no_stdin: bool, detach_keys: str,
         interactive=found.spec.stdin and not no_stdin,
         detach_keys=sequence,
         proxy=sig_proxy,
-        closes_stdin=False,  # others may have more to say
+        closes_stdin=False,  # other clients may still send input
         lossless=False,
     )
     manner.check("use --no-stdin")

@@ -12,7 +12,7 @@ from supervisor.cli import parse
 from supervisor.model import values
 from supervisor.model.errors import BadRequest
 
-NONE = "none"  # podman's other way to say --no-healthcheck
+NONE = "none"  # podman's alternative to --no-healthcheck
 OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
         "--health-cmd",
@@ -35,7 +35,7 @@ OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CheckWords:
-    """What stood on the command line of a check, word for word: the part of `run`'s options that is about it."""
+    """The options of a health check, literally."""
 
     health_cmd: str = ""
     health_interval: str = ""
@@ -67,7 +67,7 @@ def check_spec(words: CheckWords) -> pb.HealthSpec | None:
 
 
 def _command(text: str) -> tuple[str, ...]:
-    """A JSON list of words is run as it is; everything else is a line for the shell."""
+    """A JSON list of words is executed directly; everything else is a line for the shell."""
     if not text:
         return ()
     try:

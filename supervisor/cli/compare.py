@@ -1,4 +1,4 @@
-"""`compare`: the same pods on every way to run them that this machine has, measured in turns, and a report of it."""
+"""`compare`: measures the same pods on every engine of this machine, in turns, and reports the results."""
 
 import sys
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def compare(
     )
     drawn = drawings()
     if drawn is None:
-        complain(TABLES_ALONE)  # now, since it takes minutes
+        complain(TABLES_ALONE)  # now, since measuring takes minutes
     try:
         report, left = guard.measured(wanted)
     except guard.NotMeasured as error:
@@ -68,7 +68,7 @@ def compare(
 
 
 def drawings() -> tuple[Written, Written] | None:
-    """What writes the page and the picture. None without matplotlib, which nothing else of exitd needs."""
+    """Return the functions that draw page and picture; None without matplotlib, which nothing else of exitd needs."""
     try:
         from supervisor.compare.html.page import page, picture
     except ImportError:
@@ -83,7 +83,7 @@ def write(
     picture: Path | None,
     drawn: tuple[Written, Written] | None,
 ) -> None:
-    """Wherever it is wanted; the data before anything that is made of it."""
+    """Write every result that was asked for, the data first."""
     is_page = out is not None and out.suffix == ".html"
     page_of, picture_of = drawn or (None, None)
     wanted = [

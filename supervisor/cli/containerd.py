@@ -1,4 +1,5 @@
-"""`doctor`'s lines about containerd: it finds the relay, the relay finds exitd, its configuration names the runtime."""
+"""`doctor`'s lines about containerd: whether it finds the relay, the relay finds exitd, and its configuration has the
+runtime."""
 
 import os
 import shutil
@@ -21,8 +22,8 @@ from supervisor.ttrpc.faults import CallFailed, Closed
 
 ADDRESS = "/run/containerd/containerd.sock"
 CONFIG = "/etc/containerd/config.toml"
-SOCKETS = "/run/containerd/s"  # of the relays, whatever containerd's own state directory
-STATE = "/run/exitd"  # the relay's, where nothing else is said
+SOCKETS = "/run/containerd/s"  # of the relays, whatever containerd's own state directory is
+STATE = "/run/exitd"  # the relay's default
 RELAY = "containerd-shim-exitd-v2"
 RUNTIME = "io.containerd.exitd.v2"
 CRI = {"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
@@ -32,17 +33,17 @@ SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ContainerdSetup:
-    """The one that runs, as its process was started; pid 0: the one that would be started from here."""
+    """The containerd that runs, as its process was started; pid 0: the one that would be started from here."""
 
     program: str
     pid: int = 0
-    config: str = ""  # it was told; empty: its default
+    config: str = ""  # as given to it; empty: its default
     path: str = ""  # where it looks for shims
     state: str = STATE  # where its relays look for exitd
 
 
 def chain(state: str) -> Iterator[tuple[str, Capability]]:
-    """One quiet line where there is no containerd. `state` is exitd's state directory."""
+    """Yield the lines; one quiet line if there is no containerd. `state` is exitd's state directory."""
     address = os.environ.get("CONTAINERD_ADDRESS") or ADDRESS
     pid, why = listener(address)
     found = looked_at(pid, os.environ)
@@ -57,7 +58,7 @@ def chain(state: str) -> Iterator[tuple[str, Capability]]:
 
 
 def listener(address: str) -> tuple[int, str]:
-    """The process that listens there, or 0 and why it is not known."""
+    """Return the process that listens there, or 0 and why it is not known."""
     try:
         with connected(address, SECONDS) as connection:
             size = struct.calcsize("3i")
@@ -68,7 +69,7 @@ def listener(address: str) -> tuple[int, str]:
 
 
 def looked_at(pid: int, ours: Mapping[str, str]) -> ContainerdSetup:
-    """By /proc, as far as we may look; else with what we have ourselves."""
+    """Inspect it through /proc, as far as permitted; otherwise use this process's environment."""
     try:
         program = os.readlink(f"/proc/{pid}/exe")
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -76,12 +77,12 @@ def looked_at(pid: int, ours: Mapping[str, str]) -> ContainerdSetup:
     except OSError:
         return ContainerdSetup(shutil.which("containerd") or "", path=ours.get("PATH", ""), state=_state(ours))
     theirs = dict(pair.split("=", 1) for pair in environ if "=" in pair)
-    path = f"{theirs.get('PATH', '')}:{os.path.dirname(program)}"  # the last place it looks in
+    path = f"{theirs.get('PATH', '')}:{os.path.dirname(program)}"  # the last place in which it looks
     return ContainerdSetup(program, pid, config_of(words), path, _state(theirs))
 
 
 def config_of(words: list[str]) -> str:
-    """The file that a containerd's command line names."""
+    """Return the configuration file that a containerd's command line names."""
     for word, after in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if name in ("-c", "--config", "-config"):
@@ -90,7 +91,7 @@ def config_of(words: list[str]) -> str:
 
 
 def _state(environ: Mapping[str, str]) -> str:
-    """As the relay reads it."""
+    """Return the state directory as the relay reads it."""
     named = environ.get("EXITD_STATE", "")
     return named if named.startswith("/") else STATE
 
@@ -107,7 +108,7 @@ def _alive(found: ContainerdSetup, pid: int, said: str) -> Capability:
 
 
 def relay(path: str) -> Capability:
-    """The program is where containerd looks, and is of our version."""
+    """Check that the program is where containerd looks, and has exitctl's version."""
     where = shutil.which(RELAY, path=path)
     if where is None:
         try:
@@ -127,7 +128,8 @@ def relay(path: str) -> Capability:
 
 
 def answer(state: str, theirs: str) -> Capability:
-    """exitd answers where the relays look for it. A call without a relay's greeting is refused, which is an answer."""
+    """Check that exitd answers where the relays look for it. A call without a relay's greeting is refused, which is an
+    answer."""
     if os.path.realpath(state) != os.path.realpath(theirs):
         cure = f"give containerd EXITD_STATE={state}, or look there: exitctl doctor --state {theirs}"
         return Capability(False, f"containerd's relays look for exitd in {theirs}, not in {state}", cure)
@@ -143,7 +145,7 @@ def answer(state: str, theirs: str) -> Capability:
 
 
 def sockets(place: str = SOCKETS) -> Capability:
-    """A relay can make its socket there."""
+    """Check that a relay can make its socket there."""
     there = place if os.path.lexists(place) else probe.existing_parent(place)
     if os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK):
         return Capability(True, f"can be made in {place}")
@@ -151,7 +153,7 @@ def sockets(place: str = SOCKETS) -> Capability:
 
 
 def handler(found: ContainerdSetup) -> Capability:
-    """A runtime of CRI is exitd's, by the configuration that containerd itself puts together."""
+    """Check that a runtime of CRI is exitd's, in the configuration as containerd itself assembles it."""
     words = (found.program, *(("-c", found.config) if found.config else ()), "config", "dump")
     name = found.config or CONFIG
     try:
@@ -168,14 +170,14 @@ def handler(found: ContainerdSetup) -> Capability:
 
 
 def handlers(config: dict[str, object]) -> Iterator[str]:
-    """The names of CRI's runtimes that are ours, in a version 2 or 3 configuration."""
+    """Yield the names of CRI's runtimes that are exitd's, in a version 2 or 3 configuration."""
     for plugin in CRI:
         runtimes = _within(config, "plugins", plugin, "containerd", "runtimes")
         yield from (name for name in runtimes if _within(runtimes, name).get("runtime_type") == RUNTIME)
 
 
 def _within(table: object, *keys: str) -> dict[str, object]:
-    """The table below these keys; an empty one where there is none."""
+    """Return the table below these keys; an empty one if there is none."""
     for key in keys:
         table = table.get(key) if isinstance(table, dict) else None
     return table if isinstance(table, dict) else {}

@@ -1,4 +1,4 @@
-"""A container's output to ours."""
+"""Copies a container's output to exitctl's."""
 
 import os
 import select
@@ -9,18 +9,18 @@ from supervisor.api.answers import AnswerStream
 
 
 def copy_log(log: AnswerStream) -> None:
-    """Stream by stream."""
+    """Copy stdout to stdout, stderr to stderr."""
     for reply in log:
         target = sys.stderr.buffer if reply.stream == "stderr" else sys.stdout.buffer
         pour(target, reply.data)
 
 
 def pour(file: BinaryIO, data: bytes) -> None:
-    """All of it, now, behind what was printed before. BrokenPipeError when nobody reads any more."""
+    """Write everything at once, after what was printed before. Raises BrokenPipeError when the reader is gone."""
     file.flush()
     rest = memoryview(data)
     while rest:
         try:
             rest = rest[os.write(file.fileno(), rest) :]
-        except BlockingIOError:  # a terminal that somebody else has made so
+        except BlockingIOError:  # another process has made the terminal non-blocking
             select.select([], [file], [])

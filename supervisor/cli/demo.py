@@ -1,7 +1,7 @@
-"""`make demo`: seven ways to end, side by side on real containers, each compared with what it was made to be.
+"""`make demo`: seven ways to end, side by side on real containers, each compared with the end that it was made to have.
 
-Every container waits at a fifo of its own until it is told to go on, so that daemon and shims can be killed or stopped
-at leisure before its end. What it then does is known by construction; what exitd says about it is compared with that.
+Every container waits at its own fifo until the demo lets it continue, so that daemon and shims can be killed or stopped
+before its end. What it does then is known by construction, and is compared with what exitd reports.
 """
 
 import hashlib
@@ -37,16 +37,17 @@ AWAY = " (exitd was away)"
 
 @dataclass(frozen=True, slots=True)
 class DemoPart:
-    """One container: what happens before its end, what it then does, and what is therefore true."""
+    """One container: what happens before its end, how it ends, and so what is true."""
 
     name: str
     what: str
-    ending: str  # a shell's words
+    ending: str  # as shell commands
     truth: ExitStatus
     memory_bytes: int = 0
 
 
-# The truth of the second is a fault: the first process of a pid namespace does not hear a SIGSEGV that is only sent.
+# The true end of the second is a fault: the first process of a pid namespace ignores a SIGSEGV that is merely sent to
+# it.
 PARTS = (
     DemoPart("code", "exits with 7", "exit 7", Exited(7)),
     DemoPart("fault", "reads address 0", FAULT, Signaled(signal.SIGSEGV)),
@@ -61,7 +62,7 @@ PARTS = (
 
 @dataclass
 class Actor:
-    """A part on the stage, and a client that waits for its end and asks again when the daemon goes away."""
+    """A container of the demo, and a client that waits for its end, and asks again when the daemon goes away."""
 
     part: DemoPart
     stage: Stage
@@ -74,7 +75,7 @@ class Actor:
     known: threading.Event = field(default_factory=threading.Event)
 
     def enter(self, client: Client) -> None:
-        """Created, started, waited for, and at its fifo."""
+        """Create and start the container and a wait for it; return when it is at its fifo."""
         own = self.stage.base / "given" / self.part.name
         own.mkdir(parents=True)
         os.mkfifo(own / "go")
@@ -109,7 +110,7 @@ class Actor:
                 return  # without an answer the comparison fails
 
     def go(self) -> None:
-        """Lets it go on to its end."""
+        """Let it go on to its end."""
         if not self.asked.wait(STEP_SECONDS):
             raise StageFailed(f"{self.part.name}: no client could ask for its end")
         fifo = self.stage.base / "given" / self.part.name / "go"
@@ -117,7 +118,7 @@ class Actor:
         while time.monotonic() < deadline:
             try:
                 fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # ENXIO: its shell is not there yet
+            except OSError:  # ENXIO: its shell has not opened the fifo yet
                 select.select([], [], [], 0.005)
                 continue
             os.write(fd, b"go\n")
@@ -125,7 +126,7 @@ class Actor:
         raise StageFailed(f"{self.part.name} did not come to its fifo")
 
     def harm_shim(self, number: signal.Signals) -> None:
-        """SIGKILL, and its end; or SIGSTOP."""
+        """Send SIGKILL and wait for the end; or send SIGSTOP."""
         signal.pidfd_send_signal(self.shim_fd, number)
         if number is signal.SIGKILL:
             _wait_end(self.shim_fd, f"the shim of {self.part.name}")
@@ -134,7 +135,7 @@ class Actor:
         if self.exit is None:
             return False
         said = status_of(self.exit)
-        if isinstance(said, Signaled):  # whether it dumped core is the host's setting, not the container's doing
+        if isinstance(said, Signaled):  # whether it dumped core depends on the host, not on the container
             said = Signaled(said.signal)
         return said == self.part.truth
 
@@ -157,7 +158,7 @@ def main() -> None:
     """Ends the process: 0 if everything was true and nothing was left, 130 after Ctrl-C, else 1."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    os.environ.pop("EXITD_ADDRESS", None)  # whatever daemon this shell is used to, the demo has its own
+    os.environ.pop("EXITD_ADDRESS", None)  # whichever daemon this shell uses, the demo has its own
     stage = Stage()
     code = 1
     try:
@@ -225,7 +226,7 @@ def _act_two(stage: Stage, actors: dict[str, Actor]) -> None:
 
 
 def _judge(stage: Stage, actors: Sequence[Actor]) -> int:
-    """The codes, the output, and that the event stream has every exit once. 0 if all of it is as it must be."""
+    """Check the codes, the output, and that the event stream has every exit once. Return 0 if all is as it must be."""
     wrong = [actor.part.name for actor in actors if not actor.is_true()]
     with stage.client() as client:
         say("\n== The event stream (exitctl events --from-seq 1)")
@@ -258,7 +259,7 @@ def _clear(stage: Stage) -> int:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """To a reader who may have gone: that must not keep us from clearing up."""
+    """Print, even if the reader has gone: that must not keep the demo from clearing up."""
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""`doctor`: one line for each thing exitd needs on this machine, with the cure where it is missing."""
+"""`doctor`: one line for each thing that exitd needs on this machine, with the cure if it is missing."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from supervisor.monitor.probe import Capability
 DEFAULT_STATE = "/run/exitd"
 PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald")
 RUNTIMES = ("runc", "crun")
-WANTED_FDS = 65536  # three or four a container, and one a client
+WANTED_FDS = 65536  # three or four for each container, and one for each client
 NEEDED_FDS = 1024
 OLDEST_KERNEL = (5, 3)  # pidfd_open
 CGROUP_ROOT = "/sys/fs/cgroup"
@@ -59,7 +59,7 @@ def doctor(ctx: click.Context, state: str | None, format_: str) -> int:
 
 
 def report(findings: list[Finding]) -> str:
-    """The lines for people."""
+    """Return the lines for people."""
     return table.columns(
         [one.level, one.what, one.detail + (f" -> {one.cure}" if one.cure else "")] for one in findings
     )
@@ -80,7 +80,7 @@ def machine() -> Iterator[Finding]:
 
 
 def cgroup(root: str = CGROUP_ROOT) -> Capability:
-    """Which version, and whether a group can really be made."""
+    """Find the version, and try to make a cgroup."""
     version = probe.cgroup_version(root)
     if not version:
         return Capability(False, f"no cgroups under {root}", "mount them (systemd and cgroupfs-mount do)")
@@ -117,7 +117,7 @@ def tools() -> Iterator[Finding]:
 
 
 def seccomp(path: str, kernel: str = SECCOMP) -> Capability:
-    """Whether the kernel and that runtime can confine a container. Without it a create fails, and says so."""
+    """Check whether the kernel and that runtime support seccomp. Without it a create fails with an error."""
     if not os.path.exists(kernel):
         cure = "a kernel with CONFIG_SECCOMP_FILTER, or run containers with --security-opt seccomp=unconfined"
         return Capability(False, "the kernel has no seccomp filters", cure)
@@ -125,7 +125,7 @@ def seccomp(path: str, kernel: str = SECCOMP) -> Capability:
         words = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=LIMIT_SECONDS).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return Capability(False, f"{path} --version: {error}", "install it anew")
-    if "libseccomp" not in words and "+SECCOMP" not in words:  # runc's word, and crun's
+    if "libseccomp" not in words and "+SECCOMP" not in words:  # as runc names it, and as crun does
         cure = "install one that was built with seccomp, or run containers with --security-opt seccomp=unconfined"
         return Capability(False, f"{path} was built without seccomp", cure)
     return Capability(True, f"{path} sets filters")
@@ -139,7 +139,7 @@ def _program(name: str) -> Capability:
 
 
 def evidence(state: str) -> Iterator[Finding]:
-    """Each source by its name. Without record and fifo there is no reporting; the others are for bad luck."""
+    """Yield each source. Without record and fifo there are no reports; the others are for when those are lost."""
     for source, result in probe.evidence(state).items():
         yield _finding(f"source {source}", result, fatal=source in ("record", "fifo"))
 
@@ -157,7 +157,7 @@ def places(state: str) -> Iterator[Finding]:
 
 
 def daemon(ctx: click.Context) -> Finding:
-    """Not running is no fault: doctor is for the time before."""
+    """A daemon that does not run is no fault: doctor is also for the time before it is started."""
     try:
         client = connect(ctx)
         return Finding("ok", "daemon", f"exitd {client.version().version} answers on {client.path}")
@@ -166,7 +166,7 @@ def daemon(ctx: click.Context) -> Finding:
 
 
 def adapter(state: str) -> Iterator[Finding]:
-    """exitd works without containerd, so nothing of it is fatal."""
+    """exitd works without containerd, so nothing here is fatal."""
     return (_finding(what, result, fatal=False) for what, result in containerd.chain(state))
 
 

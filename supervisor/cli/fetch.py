@@ -1,4 +1,4 @@
-"""What takes long because an image has to come: told after a while, and what becomes of it when one goes away."""
+"""Waiting for an image: a message after a while, and what an interruption means."""
 
 import threading
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ QUIET_SECONDS = 2.0
 
 
 def fetch_image(client: Client, spec: pb.ContainerSpec) -> None:
-    """Has the image brought into exitd's store, unless it is there, and notes its id in the spec: before the container
-    is created, so that whoever breaks off a long pull leaves no container behind."""
+    """Let exitd bring the image into its store, unless it is there, and put its id into the spec. This comes before the
+    container is created, so that an interrupted pull leaves no container behind."""
     if spec.image.startswith(FETCHED):
         with patience(f"fetching {spec.image}"):
             spec.image_id = client.pull_image(spec.image, if_missing=True).id
@@ -22,7 +22,8 @@ def fetch_image(client: Client, spec: pb.ContainerSpec) -> None:
 
 @contextmanager
 def patience(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Around a call that reads a whole image. Says so if it takes more than a moment; `quiet`: only when broken off."""
+    """For a call that reads a whole image. Prints a message if it takes more than a moment; `quiet`: only when
+    interrupted."""
     timer = threading.Timer(QUIET_SECONDS, complain, (f"{what}; this may take minutes",))
     timer.daemon = True
     if not quiet:

@@ -116,7 +116,7 @@ def rm(ctx: click.Context, force: bool, images: tuple[str, ...]) -> int:
 
 
 def image_documents(found: pb.Image, now: int, *, whole: bool) -> Iterator[Document]:
-    """Lines of `image ls`, with the names docker's templates have where docker has them."""
+    """Yield the lines of `image ls`, with docker's field names for its templates where docker has them."""
     for text in found.names or ("",):
         name = reference.as_name(text)
         created_ns = _created_ns(found.created, now)
@@ -143,7 +143,7 @@ def _id(found: pb.Image, *, whole: bool) -> str:
 
 
 def _created_ns(text: str, now: int) -> int | None:
-    """None for an image that does not say, or says nothing a clock could show."""
+    """Return None if the image has no time, or an impossible one."""
     try:
         return parse.moment_ns(text, now) if text and not text.startswith("0001-") else None
     except (BadRequest, OverflowError):
@@ -152,7 +152,8 @@ def _created_ns(text: str, now: int) -> int | None:
 
 @contextlib.contextmanager
 def _file(word: str) -> Iterator[str]:
-    """The word itself, or for - the path of what came on standard input: the daemon reads files only."""
+    """Yield the path; for - that of a file with standard input, since the daemon reads files only. Raises
+    BadRequest."""
     if word != "-":
         yield word
         return

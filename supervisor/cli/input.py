@@ -1,4 +1,4 @@
-"""What comes in here goes to the container."""
+"""Passes exitctl's input to the container."""
 
 import os
 import select
@@ -17,9 +17,9 @@ JOIN_SECONDS = 2.0
 
 
 class Input:
-    """`with Input(...)`: a thread that hands it on, until its end, the session's end or the detach keys.
+    """`with Input(...)`: a thread passes input on, until its end, the session's end or the detach keys.
 
-    `closes`: our end of file is the container's, too.
+    `closes`: the end of the input closes the container's stdin.
     """
 
     def __init__(self, attachment: Attachment, *, detach_keys: bytes, detach: Callable[[], None], closes: bool) -> None:
@@ -38,7 +38,7 @@ class Input:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._attachment.cancel()  # a container that does not read holds nobody up any more
+        self._attachment.cancel()  # so that a container that does not read blocks nothing
         os.close(self._over[1])
         self._thread.join(JOIN_SECONDS)
 
@@ -48,7 +48,7 @@ class Input:
             if not portion:
                 passed += self._matcher.rest()
             if passed and not self._attachment.write(passed) and not self._keys:
-                return  # nobody will ever get that; detach keys are waited for even so
+                return  # the input is lost; detach keys are awaited even so
             if leave:
                 self._detach()
                 return
@@ -57,9 +57,9 @@ class Input:
                 return
 
     def _portion(self) -> bytes | None:
-        """What there is, empty at its end; None when the session is over."""
+        """Return what there is, empty at the end; None when the session has ended."""
         if sys.stdin is None:
-            return b""  # it was closed, and by now the descriptor may be somebody else's
+            return b""  # it was closed, and the descriptor may be another file's by now
         poll = select.poll()
         for fd in (STDIN, self._over[0]):
             poll.register(fd, select.POLLIN)
@@ -70,7 +70,7 @@ class Input:
             try:
                 return os.read(STDIN, CHUNK_BYTES)
             except BlockingIOError:
-                continue  # somebody else who has this terminal was quicker
+                continue  # another process that reads this terminal was quicker
             except OSError:
                 return b""  # it has hung up
 

@@ -1,15 +1,16 @@
-"""The keys that detach: docker's words for them, and finding them in what is typed, in whatever portions it comes."""
+"""The keys that detach: docker's names for them, and finding them in typed input, in portions of any size."""
 
 import string
 
 from supervisor.model.errors import BadRequest
 
 DEFAULT = "ctrl-p,ctrl-q"
-CONTROL = "@" + string.ascii_lowercase + "[\\]^_"  # ctrl- and one of these is its place here: 0 to 31
+CONTROL = "@" + string.ascii_lowercase + "[\\]^_"  # ctrl- with one of these is its index here: 0 to 31
 
 
 def parse(text: str) -> bytes:
-    """`ctrl-p,ctrl-q` → b"\\x10\\x11"; a single character is itself, the empty text no keys. Raises BadRequest."""
+    """Return b"\x10\x11" for `ctrl-p,ctrl-q`; a single character is itself, the empty text no keys. Raises
+    BadRequest."""
     return b"".join(_key(word) for word in text.split(",")) if text else b""
 
 
@@ -26,14 +27,14 @@ def _key(word: str) -> bytes:
 
 
 class Matcher:
-    """Lets bytes through until the sequence has come. What may be its beginning is kept until it is certain."""
+    """Passes bytes on until the sequence has come. A possible beginning of it is kept until that is certain."""
 
     def __init__(self, sequence: bytes) -> None:
         self._sequence = sequence
         self._kept = b""
 
     def feed(self, portion: bytes) -> tuple[bytes, bool]:
-        """(what is to be passed on, whether the sequence has come). Nothing is to be fed after it has."""
+        """Return (what to pass on, whether the sequence has come). Do not call it again after that."""
         text = self._kept + portion
         if not self._sequence:
             return text, False
@@ -46,11 +47,11 @@ class Matcher:
         return text[: len(text) - keep], False
 
     def rest(self) -> bytes:
-        """What was kept, when nothing more will come."""
+        """Return what was kept, when nothing more will come."""
         kept, self._kept = self._kept, b""
         return kept
 
     def _beginning(self, text: bytes) -> int:
-        """How many of the last bytes may be the beginning of the sequence."""
+        """Return how many of the last bytes may be the beginning of the sequence."""
         longest = min(len(text), len(self._sequence) - 1)
         return next(n for n in range(longest, -1, -1) if text.endswith(self._sequence[:n]))

@@ -1,4 +1,5 @@
-"""The commands that change containers: start, stop, kill, restart, pause, unpause, rm. Each prints the ids it did."""
+"""The commands that change containers: start, stop, kill, restart, pause, unpause, rm. Each prints the ids of those it
+changed."""
 
 import click
 
@@ -87,4 +88,4 @@ def rm(ctx: click.Context, containers: tuple[str, ...], force: bool) -> int:
 
 
 def void(_: object) -> None:
-    """For calls whose answer says no more than that they worked."""
+    """For calls whose answer only says that they succeeded."""

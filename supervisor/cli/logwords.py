@@ -1,4 +1,4 @@
-"""Where the output is kept, on the command line: --log-driver, --log-opt and --log-mode of `run` and `create`."""
+"""Where output is kept, on the command line: --log-driver, --log-opt and --log-mode of `run` and `create`."""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ NO_LIMIT = ("0", "-1", "unlimited")
 
 
 def log_spec(driver: str, options: Iterable[str], mode: str) -> pb.LogSpec | None:
-    """None: nothing was said. Raises BadRequest."""
+    """Return None if no option was given. Raises BadRequest."""
     spec = pb.LogSpec(driver=driver, mode=mode)
     for word in options:
         _take(spec, *parse.pair(word, "--log-opt"))
@@ -19,7 +19,7 @@ def log_spec(driver: str, options: Iterable[str], mode: str) -> pb.LogSpec | Non
 
 
 def log_options(spec: pb.LogSpec) -> dict[str, str]:
-    """The other way round, as docker shows them: what --log-opt and --log-mode would have to say."""
+    """Convert back, as docker shows them: the options that --log-opt and --log-mode would need."""
     said = {
         "max-size": spec.max_bytes,
         "max-file": spec.max_files if spec.max_bytes else 0,

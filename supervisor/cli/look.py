@@ -73,7 +73,7 @@ def inspect(ctx: click.Context, containers: tuple[str, ...], format_: str) -> in
 
 
 def list_document(container: pb.Container, now: int, *, whole: bool) -> Document:
-    """One line of `ps`, with the names docker's templates have where docker has them."""
+    """Return one line of `ps`, with docker's field names for its templates where docker has them."""
     spec = container.spec
     exit_ = container.exit if container.HasField("exit") else None
     return {
@@ -102,11 +102,11 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
 
 
 def _pod_id(container: pb.Container) -> str:
-    """Of the pod it belongs to, which for a pause container is its own; empty for a single container."""
+    """Return the id of its pod, for a pause container its own; empty for a single container."""
     return container.id if container.spec.HasField("pod") else container.spec.sandbox
 
 
 def _columns(documents: list[Document]) -> dict[str, str]:
-    """The namespace has a column where there is more than exitd's own: of containerd's tasks."""
+    """Show the namespace if there are others than exitd's own: those of containerd's tasks."""
     alone = {document["Namespace"] for document in documents} <= {"", "default"}
     return {heading: name for heading, name in COLUMNS.items() if not (alone and name == "Namespace")}

@@ -1,4 +1,4 @@
-"""`metrics`: what the ledger and the list know, as numbers for Prometheus.
+"""`metrics`: what the ledger and the list of containers show, as numbers for Prometheus.
 
 Source: the text exposition format, version 0.0.4.
 """
@@ -31,7 +31,7 @@ def metrics(ctx: click.Context) -> int:
 def exposition(
     info: pb.InfoReply, containers: Iterable[pb.Container], exits: Iterable[pb.Exit], watches: Iterable[pb.Watch]
 ) -> str:
-    """All families, each with its help and type."""
+    """Return all metric families, each with its help and type."""
     containers, kills = tuple(containers), Counter[Labels]()
     told = Counter[Labels]()
     for exit_ in exits:
@@ -54,7 +54,7 @@ def exposition(
 
 
 def _family(name: str, help_: str, values: Mapping[Labels, int]) -> Iterator[str]:
-    """Gauges all: what the ledger forgets after its time is no longer counted."""
+    """All are gauges: exits that the ledger forgets are no longer counted."""
     yield f"# HELP {name} {help_}\n"
     yield f"# TYPE {name} gauge\n"
     for labels, value in sorted(values.items()):
@@ -78,7 +78,7 @@ def _labels_of(exit_: pb.Exit) -> Labels:
 
 
 def _watched(exit_: pb.Exit) -> str:
-    """What exitd watches and does not run has an id that says where."""
+    """The id of a process that is only watched names its place."""
     return "yes" if "@" in exit_.container_id else "no"
 
 

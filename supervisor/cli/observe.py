@@ -1,4 +1,4 @@
-"""`watch`: how containers end that others run."""
+"""`watch`: how containers of other engines end."""
 
 import os
 
@@ -74,7 +74,7 @@ def _row(document: Document) -> list[str]:
 
 
 def _show(client: Client, reply: pb.WatchReply, wanted: output.Format) -> int:
-    """Each end as it comes; of one process, until its end."""
+    """Print each end as it comes; of a single process, until its end."""
     complain(f"watching {reply.watch.target}; ctrl-c ends the showing, and --stop the watch")
     last = reply.seq - 1
     filters = (f"watch={reply.watch.target}", f"type={TOLD}", "type=unwatch")

@@ -1,4 +1,4 @@
-"""Documents to stdout in the format asked for: table, json, jsonl, or a template."""
+"""Prints documents to stdout in the requested format: table, json, jsonl, or a template."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -13,14 +13,14 @@ from supervisor.model.errors import BadRequest
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`kind` is table, json, jsonl or template; `pattern` is there for the last."""
+    """`kind` is table, json, jsonl or template; `pattern` is set for a template."""
 
     kind: str
     pattern: template.Template | None = None
 
 
 def format_of(text: str) -> Format:
-    """Raises BadRequest for a word that is neither a format nor a template."""
+    """Parse the word. Raises BadRequest when it is neither a format nor a template."""
     if text in ("table", "json", "jsonl"):
         return Format(text)
     if "{{" in text:
@@ -37,7 +37,7 @@ def option(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 def show(
     wanted: Format, documents: Iterable[Document], headings: Sequence[str], row: Callable[[Document], list[str]]
 ) -> None:
-    """All of them at once. `row` makes a table's line of a document."""
+    """Print all documents. `row` makes a table's line of a document."""
     if wanted.kind == "json":
         print(json.dumps(list(documents), indent=4, ensure_ascii=False))
     elif wanted.kind == "table":
@@ -51,7 +51,7 @@ def show(
 
 
 def line(wanted: Format, document: Document) -> str:
-    """One document as one line, for what comes one by one."""
+    """Return one document as one line, for output that comes one by one."""
     if wanted.pattern is not None:
         return wanted.pattern.render(document)
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Words of the command line into values: sizes, durations, moments, mounts, pairs. Errors are BadRequest."""
+"""Converts words of the command line to values: sizes, durations, times, mounts, pairs. Errors are BadRequest."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _FRACTION = re.compile(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
 
 
 def size_bytes(text: str) -> int:
-    """`64m` → 67108864; see `parsing.parse`."""
+    """Return the bytes of `64m` (67108864); see `parsing.parse`."""
     try:
         return parsing.parse(text)
     except ValueError as error:
@@ -24,7 +24,7 @@ def size_bytes(text: str) -> int:
 
 
 def cpus_milli(text: str) -> int:
-    """`1.5` → 1500, thousandths of a CPU. More digits than that are refused, not rounded."""
+    """Return thousandths of a CPU: 1500 for `1.5`. More digits are refused, not rounded."""
     match = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,3})0*)?", text.strip(), re.ASCII)
     milli = int(match[1]) * 1000 + int((match[2] or "").ljust(3, "0")) if match else 0
     if not milli:
@@ -33,7 +33,7 @@ def cpus_milli(text: str) -> int:
 
 
 def duration_ns(text: str) -> int:
-    """`1h30m`, `10m`, `2.5s`, or plain seconds → nanoseconds."""
+    """Return the nanoseconds of `1h30m`, `10m`, `2.5s`, or plain seconds."""
     stripped = text.strip()
     if re.fullmatch(r"\d+(\.\d+)?", stripped):
         return round(float(stripped) * SECOND_NS)
@@ -43,9 +43,9 @@ def duration_ns(text: str) -> int:
 
 
 def moment_ns(text: str, now_ns: int) -> int:
-    """A moment in ns since 1970: RFC 3339 (a missing zone means local time), a Unix time, or a duration ago."""
+    """Return ns since 1970 for RFC 3339 (local time without a zone), a Unix time, or a duration ago."""
     stripped = text.strip()
-    if re.fullmatch(r"\d{9,}(\.\d+)?", stripped):  # docker's rule of thumb the other way round: 10 digits are a date
+    if re.fullmatch(r"\d{9,}(\.\d+)?", stripped):  # the reverse of docker's rule: 10 digits are a date
         whole, _, fraction = stripped.partition(".")
         return int(whole) * SECOND_NS + int((fraction + "0" * 9)[:9])
     if _DURATION.fullmatch(stripped) or re.fullmatch(r"\d+(\.\d+)?", stripped):
@@ -65,7 +65,7 @@ def _date_ns(text: str) -> int:
 
 
 def pair(text: str, what: str) -> tuple[str, str]:
-    """`key=value`; the value may be empty and may hold further `=`."""
+    """Split `key=value`; the value may be empty and may contain further `=`."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise BadRequest(f"{what} {text!r} is not of the form KEY=VALUE")
@@ -73,7 +73,8 @@ def pair(text: str, what: str) -> tuple[str, str]:
 
 
 def environment(words: Iterable[str], own: Mapping[str, str]) -> tuple[str, ...]:
-    """`K=V` as it is; a bare `K` takes the value `own` has, and is left out when it has none (docker's rule)."""
+    """Return `K=V` words unchanged; a bare `K` gets its value from `own`, and is left out if it has none (docker's
+    rule)."""
     complete = []
     for word in words:
         if word.startswith("=") or not word:
@@ -86,7 +87,7 @@ def environment(words: Iterable[str], own: Mapping[str, str]) -> tuple[str, ...]
 
 
 def mount(text: str) -> tuple[str, str, bool]:
-    """`SRC:DST[:ro|rw]` → (absolute source, destination, read only)."""
+    """Return (absolute source, destination, read only) of `SRC:DST[:ro|rw]`."""
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(parts) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
         raise BadRequest(f"mount {text!r} is not of the form SRC:DST or SRC:DST:ro")

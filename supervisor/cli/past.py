@@ -1,4 +1,4 @@
-"""What has been: `why` and `exits`."""
+"""`why` and `exits`: what has happened."""
 
 from collections.abc import Iterable
 
@@ -55,9 +55,9 @@ def exits(ctx: click.Context, since: str | None, unknown: bool, container: str, 
 
 
 def _last_exit(client: Client, word: str) -> tuple[pb.Container | None, pb.Exit | None]:
-    """The container if it is still there, and its newest exit; of a removed one the ledger knows id and name.
+    """Return the container if it still exists, and its newest exit; a removed one is found in the ledger by id or name.
 
-    Raises NoSuchContainer when nobody knows the word.
+    Raises NoSuchContainer when neither knows the word.
     """
     try:
         if FOREIGN in word:
@@ -71,14 +71,15 @@ def _last_exit(client: Client, word: str) -> tuple[pb.Container | None, pb.Exit 
 
 
 def _newest(client: Client, word: str) -> pb.Exit | None:
-    """Of all whose name or beginning of the id this is."""
+    """Return the newest exit of all whose name this is, or whose id begins so."""
     ledger = client.exits(pb.ExitsRequest())
     mine = (one for one in ledger if one.name == word or one.container_id.startswith(word))
     return max(mine, key=lambda one: spoken.nanoseconds(one.at), default=None)
 
 
 def _of(client: Client, request: pb.ExitsRequest) -> Iterable[pb.Exit]:
-    """Of one container, or of the newest removed one by that name. Raises NoSuchContainer as _last_exit does."""
+    """Yield the exits of one container, or of the newest removed one with that name. Raises NoSuchContainer as
+    _last_exit does."""
     found = list(client.exits(request))
     if not found and (newest := _last_exit(client, request.id)[1]) is not None:
         request.id = newest.container_id
@@ -87,7 +88,7 @@ def _of(client: Client, request: pb.ExitsRequest) -> Iterable[pb.Exit]:
 
 
 def last_words(client: Client, container_id: str) -> tuple[str, ...]:
-    """The end of its log; a log that cannot be read does not spoil the story."""
+    """Return the end of its log; none if the log cannot be read, which does not spoil the story."""
     data = b""
     try:
         for reply in client.logs(pb.LogsRequest(id=container_id, tail_lines=LOG_LINES)):

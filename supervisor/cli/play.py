@@ -1,4 +1,4 @@
-"""`play`: the pods of Kubernetes manifests, in the habits of podman kube play."""
+"""`play`: the pods of Kubernetes manifests, with the options of podman kube play."""
 
 import os
 import uuid
@@ -62,19 +62,19 @@ def play(
 
 
 def _source(file: str) -> ManifestSource:
-    """Relative paths in it begin where exitctl was called, as with every IMAGE word."""
+    """Relative paths in it begin where exitctl was called, as for every IMAGE."""
     return ManifestSource("standard input" if file == "-" else file, read_text(file), here())
 
 
 def _report(played: tuple[Played, ...]) -> None:
-    """podman's lines."""
+    """Print podman's lines."""
     for pod in played:
         heading = "Container:" if len(pod.containers) == 1 else "Containers:"
         print("Pod:", pod.id, heading, *pod.containers, "", sep="\n", flush=True)
 
 
 def _to_the_end(playing: Playing) -> int:
-    """The first code that is not 0, else 0."""
+    """Return the first code that is not 0, else 0."""
     try:
         exits = playing.wait()
         for exit_ in exits:
@@ -88,7 +88,7 @@ def _to_the_end(playing: Playing) -> int:
 
 
 def _down(client: Client, wanted: tuple[tuple[str, str], ...], *, missing: bool = False) -> int:
-    """All of them, whatever becomes of each. One that is not there has nothing to be taken down."""
+    """Remove all of them, even if some fail. A pod that does not exist counts as removed."""
     there = {(pod.pause.spec.namespace, pod.pause.spec.name): pod for pod in client.pods()}
     found = [there[key] for key in wanted if key in there]
     for _, name in (key for key in wanted if key not in there and not missing):
@@ -107,7 +107,7 @@ def _each(heading: str, found: list[pb.Pod], act: Callable[[pb.Pod], object]) ->
         try:
             act(pod)
         except NoSuchContainer:
-            pass  # somebody was quicker
+            pass  # another client has removed it
         except ExitdError as error:
             complain(f"{pod.spec.name}: {error}")
             worst = max(worst, exit_code(error))

@@ -1,4 +1,4 @@
-"""Pods of a Play on the daemon: made in order, and taken back as a whole when one fails or somebody breaks it off."""
+"""Makes the pods of a Play on the daemon, in order, and removes all of them if one fails or the user interrupts."""
 
 import os
 import signal
@@ -25,25 +25,25 @@ from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, NoS
 from supervisor.model.values import Exited
 
 BREAKING_OFF = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NO_ANSWER = (Unreachable, TimedOut, ShuttingDown)  # what was asked may have been done
+NO_ANSWER = (Unreachable, TimedOut, ShuttingDown)  # the request may have been executed
 
 
 class InitFailed(ExitdError):
-    """An init container did not come to a good end, and its policy does not start it again."""
+    """An init container did not end with 0, and its policy does not restart it."""
 
     reason = "INIT_FAILED"
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A pod that is up: its id, and those of its containers in the order of the file, init containers apart."""
+    """A pod that runs: its id, and those of its containers in the order of the file, without init containers."""
 
     id: str
     containers: tuple[str, ...]
 
 
 class Interruption:
-    """Signals that ask for an end. What is being made is made first, so that it can be taken back; waiting ends at
+    """Signals that ask for an end. What is being made is finished first, so that it can be removed; waiting ends at
     once, and so does everything at the second signal."""
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ class Interruption:
             raise KeyboardInterrupt
 
     def check(self) -> None:
-        """Between two steps."""
+        """Called between two steps. Raises KeyboardInterrupt after a signal."""
         if self._count:
             raise KeyboardInterrupt
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around what takes long and leaves nothing half-made."""
+        """For calls that take long and leave nothing half-made."""
         self._waiting = True
         try:
             self.check()
@@ -85,16 +85,17 @@ class Interruption:
 
 
 class Playing:
-    """One play. `init_seconds` is the limit for the init containers of one pod together; None is none."""
+    """One play. `init_seconds` limits the init containers of one pod together; None: no limit."""
 
     def __init__(self, client: Client, interruption: Interruption, init_seconds: float | None) -> None:
         self._client = client
         self._interruption = interruption
         self._init_seconds = init_seconds
-        self._begun: list[tuple[PodPlan, str]] = []  # with the pod's id, empty while nobody has told it
+        self._begun: list[tuple[PodPlan, str]] = []  # with the pod's id, empty while it is not known
 
     def play(self, wanted: Play) -> tuple[Played, ...]:
-        """All of it, or nothing: what cannot be taken back is told. Raises ExitdError, KeyboardInterrupt."""
+        """Make everything, or nothing: what cannot be removed again is reported. Raises ExitdError,
+        KeyboardInterrupt."""
         images = self._fetch(wanted)
         for path in (path for pod in wanted.pods for path in pod.host_paths):
             prepare(path)
@@ -105,7 +106,7 @@ class Playing:
         return played
 
     def stop(self) -> None:
-        """With the grace that each container was given."""
+        """Stop the pods, with the grace period of each container."""
         for plan, pod_id in self._begun:
             try:
                 self._client.stop_pod(pod_id)
@@ -113,7 +114,7 @@ class Playing:
                 complain(f"the pod {plan.name} could not be stopped: {error}")
 
     def take_back(self) -> None:
-        """Removes what was made, the newest first."""
+        """Remove what was made, the newest first."""
         while self._begun:
             plan, pod_id = self._begun[-1]
             try:
@@ -121,7 +122,7 @@ class Playing:
                 if pod_id:
                     self._client.remove_pod(pod_id, force=True)
             except NoSuchContainer:
-                pass  # somebody was quicker
+                pass  # another client has removed it
             except ExitdError as error:
                 complain(f"the pod {plan.name} may still be there ({error}); remove it with: {_removal(plan, pod_id)}")
             except KeyboardInterrupt:
@@ -131,7 +132,7 @@ class Playing:
             self._begun.pop()
 
     def wait(self) -> tuple[pb.Exit, ...]:
-        """The exits of all members, once all have ended for good."""
+        """Return the exits of all members, once all have ended for good."""
         found: list[pb.Exit] = []
         for _, pod_id in self._begun:
             pending = self._client.begin_wait(pod_id)
@@ -140,7 +141,7 @@ class Playing:
         return tuple(found)
 
     def _fetch(self, wanted: Play) -> dict[tuple[str, Pull], str]:
-        """The ids of the images that are the store's, before anything is made."""
+        """Return the ids of the store's images, before anything is made."""
         needs = {(m.spec.image, m.pull): m for pod in wanted.pods for m in (*pod.inits, *pod.members)}
         with self._interruption.waiting():
             return {key: self._image(member) for key, member in needs.items()}
@@ -182,7 +183,7 @@ class Playing:
         return Played(pod.id, tuple(member.id for member in members))
 
     def _run(self, plan: PodPlan) -> pb.Pod:
-        """An answer that never came says nothing of the pod: it is looked for when all is taken back."""
+        """After a missing answer the pod may exist: it is looked for when everything is removed."""
         try:
             pod = self._client.run_pod(plan.pause)
         except (*NO_ANSWER, KeyboardInterrupt):
@@ -192,7 +193,7 @@ class Playing:
         return pod
 
     def _made(self, plan: PodPlan) -> str:
-        """The id of the pod of this plan, by the uid that is its alone; empty if there is none."""
+        """Return the id of this plan's pod, by its unique uid; empty if there is none."""
         found = (pod.id for pod in self._client.pods() if pod.spec.uid == plan.pause.pod.uid)
         return next(found, "")
 
@@ -207,7 +208,7 @@ class Playing:
             raise _explained(error, member) from error
 
     def _finish(self, init: pb.Container, deadline: float | None) -> None:
-        """Started, and waited for until it has ended with 0. Its policy may start it again until then."""
+        """Start it, and wait until it has ended with 0. Its policy may restart it until then."""
         waiting = self._client.begin_wait(init.id, run=init.run or 1)
         try:
             self._client.start(init.id)
@@ -233,7 +234,7 @@ class Playing:
 
 
 def prepare(path: HostPath) -> None:
-    """Raises BadRequest for what is not there as its type wants it; makes what its type says."""
+    """Make the path, or check it, as its type demands. Raises BadRequest."""
     try:
         match path.kind:
             case "DirectoryOrCreate":

@@ -26,7 +26,7 @@ STATES = click.Choice(("ready", "notready"), case_sensitive=False)
 
 
 def chosen(function: Command) -> Command:
-    """The options that choose pods, as crictl has them."""
+    """Add the options that select pods, as crictl has them."""
     for one in (
         click.option("-n", "--last", type=click.IntRange(min=0), default=0, metavar="N", help="Only the N newest."),
         click.option("-l", "--latest", is_flag=True, help="Only the newest."),
@@ -180,7 +180,7 @@ def inspectp(
 
 
 def read_text(file: str) -> str:
-    """- is standard input. Raises BadRequest."""
+    """Return the file's text; - is standard input. Raises BadRequest."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return data.decode("utf-8-sig")
@@ -193,7 +193,7 @@ def read_text(file: str) -> str:
 def _choose(
     client: Client, id_: str, name: str, namespace: str, state: str | None, labels: Iterable[str], most: int
 ) -> list[pb.Pod]:
-    """The newest first; `most` 0 is all."""
+    """Return the pods, newest first; `most` 0: all."""
     filters = [f"label={key}={value}" for key, value in (parse.pair(label, "label") for label in labels)]
     filters += [f"id={id_}"] if id_ else []
     filters += [f"state={state}"] if state else []
@@ -215,7 +215,7 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
 
 
 def _each(words: Iterable[str], act: Callable[[str], object]) -> int:
-    """Does all of them, whatever becomes of each; gives the exit code."""
+    """Do it for all, even if some fail. Return the exit code."""
     worst = 0
     for word in words:
         try:

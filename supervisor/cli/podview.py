@@ -1,5 +1,5 @@
-"""Pods as crictl shows them: its table's words, its JSON (CRI's PodSandbox and PodSandboxStatus), and what is exitd's
-own under `info`. Pure."""
+"""Pods as crictl shows them: the words of its table, its JSON (CRI's PodSandbox and PodSandboxStatus), and exitd's own
+part under `info`. Pure."""
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import spoken
@@ -11,7 +11,7 @@ HEADINGS = ("POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTI
 
 
 def row(pod: pb.Pod, now_ns: int, *, whole: bool) -> list[str]:
-    """One line of `pods`."""
+    """Return one line of `pods`."""
     return [
         pod.id if whole else pod.id[:ID_WIDTH],
         spoken.ago(pod.pause.created_at, now_ns),
@@ -28,7 +28,7 @@ def state_word(pod: pb.Pod) -> str:
 
 
 def item(pod: pb.Pod) -> Document:
-    """One of `pods -o json`: times are nanoseconds since 1970, as a text."""
+    """Return one element of `pods -o json`: times are nanoseconds since 1970, as text."""
     return {
         "id": pod.id,
         "metadata": _metadata(pod),
@@ -41,7 +41,7 @@ def item(pod: pb.Pod) -> Document:
 
 
 def details(pod: pb.Pod) -> list[tuple[str, str]]:
-    """What `pods -v` says, name and value."""
+    """Return what `pods -v` shows, as names and values."""
     spec = pod.pause.spec
     return [
         ("ID", pod.id),
@@ -58,7 +58,7 @@ def details(pod: pb.Pod) -> list[tuple[str, str]]:
 
 
 def status(pod: pb.Pod) -> Document:
-    """`status` of `inspectp`. There is no address: a pod's network is its own loopback, or the machine's."""
+    """Return `status` of `inspectp`. There is no address: a pod's network is its own loopback, or the machine's."""
     return {
         "annotations": _sorted(pod.pause.spec.annotations),
         "createdAt": time_text(pod.pause.created_at),
@@ -73,7 +73,7 @@ def status(pod: pb.Pod) -> Document:
 
 
 def info(pod: pb.Pod) -> Document:
-    """What CRI has no place for. `exits` are the newest of each member, by creation."""
+    """Return what CRI has no place for. `exits`: the newest of each member, by creation."""
     return {
         "exitPolicy": pod.spec.exit_policy,
         "onPauseExit": pod.spec.on_pause_exit,
@@ -97,7 +97,7 @@ def _metadata(pod: pb.Pod) -> Document:
 
 
 def _options(pod: pb.Pod) -> Document:
-    """CRI's NamespaceOption. The pid namespace is each member's own choice: POD if any has chosen it."""
+    """CRI's NamespaceOption. Each member chooses its pid namespace: POD if any has chosen it."""
     pid = "NODE" if pod.pause.spec.pid == "host" else "CONTAINER"
     if any(member.spec.pid == "pod" for member in pod.members):
         pid = "POD"

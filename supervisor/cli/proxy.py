@@ -1,4 +1,4 @@
-"""Signals to exitctl go to what it runs."""
+"""Signals to exitctl are passed to the container that it runs."""
 
 import queue
 import signal
@@ -14,11 +14,11 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 
 
 class SignalProxy:
-    """The handler only puts them in a queue: a gRPC call made inside it could meet a lock that the interrupted thread
-    holds."""
+    """The handler only puts signals into a queue: a gRPC call inside it could wait for a lock that the interrupted
+    thread holds."""
 
     def __init__(self, kill: Callable[[str], None], give_up: Callable[[], None]) -> None:
-        """`give_up` is called when a signal cannot be sent: whoever still waits for output is let go."""
+        """`give_up` is called when a signal cannot be sent, so that nothing waits for output any longer."""
         self._kill = kill
         self._give_up = give_up
         self._queue: queue.SimpleQueue[int] = queue.SimpleQueue()  # its put is reentrant, made for this
@@ -30,7 +30,7 @@ class SignalProxy:
         self._handlers.put(FORWARDED, self._noticed)
 
     def started(self) -> None:
-        """From now on there is somebody to signal; what came before is delivered now."""
+        """Call it when the container runs; signals that came before are delivered now."""
         self._started.set()
 
     def end(self) -> None:
@@ -47,6 +47,6 @@ class SignalProxy:
             try:
                 self._kill(str(number))
             except ExitdError as error:
-                # It has ended, or the daemon is gone.
+                # The container has ended, or the daemon is gone.
                 complain(f"{signal.Signals(number).name} was not forwarded: {error}")
                 self._give_up()

@@ -1,4 +1,5 @@
-"""--cap-add, --cap-drop, --privileged, --ulimit, --pids-limit, --group-add into a RightsSpec; words are docker's."""
+"""Converts --cap-add, --cap-drop, --privileged, --ulimit, --pids-limit, --group-add, in docker's words, to a
+RightsSpec."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ _NUMBER = re.compile(r"\d{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class RightsWords:
-    """What stood on the command line about rights and limits, word for word."""
+    """The options about rights and limits, literally."""
 
     privileged: bool = False
     cap_add: tuple[str, ...] = ()
@@ -25,7 +26,7 @@ class RightsWords:
 
 
 def rights_spec(words: RightsWords) -> pb.RightsSpec | None:
-    """None where nothing was said. BadRequest."""
+    """Return None if no option was given. Raises BadRequest."""
     found = pb.RightsSpec(
         privileged=words.privileged,
         cap_add=_listed(words.cap_add),
@@ -38,7 +39,7 @@ def rights_spec(words: RightsWords) -> pb.RightsSpec | None:
 
 
 def ulimit_words(ulimits: Iterable[pb.Ulimit]) -> list[dict[str, object]]:
-    """As `docker inspect` has them: -1 is unlimited."""
+    """Return them as `docker inspect` shows them: -1 is unlimited."""
     return [{"Name": each.name, "Soft": _signed(each.soft), "Hard": _signed(each.hard)} for each in ulimits]
 
 
@@ -47,7 +48,7 @@ def _signed(limit: int) -> int:
 
 
 def _listed(words: Iterable[str]) -> list[str]:
-    """`A,B` is two of them, as with podman."""
+    """`A,B` means both, as with podman."""
     return [part.strip() for word in words for part in word.split(",")]
 
 
@@ -60,7 +61,7 @@ def _ulimit(word: str) -> pb.Ulimit:
 
 
 def _group(word: str) -> int:
-    """Names are the image's, which is not there yet: numbers only."""
+    """Numbers only: names are the image's, which exitctl does not have."""
     if not _NUMBER.fullmatch(word) or int(word) > MOST_GROUP:
         raise BadRequest(f"--group-add {word}: write the group's number, 0 to {MOST_GROUP}")
     return int(word)

@@ -69,7 +69,8 @@ Command = Callable[..., Any]
 
 
 def container_options(function: Command) -> Command:
-    """The options `run` and `create` share. They end at the first word that is none, so that `--` may be left out."""
+    """Add the options that `run` and `create` share. Options end at the first word that is none, so that `--` may be
+    left out."""
     decorate: list[Callable[[Command], Command]] = [
         click.option("--rm", is_flag=True, help="Remove it after its end; the ledger keeps the exit."),
         click.option("--privileged", is_flag=True, help="All capabilities and devices, nothing hidden or read-only."),
@@ -154,7 +155,7 @@ def _create(client: Client, spec: pb.ContainerSpec, cidfile: str) -> pb.Containe
     if not cidfile:
         return client.create(spec)
     try:
-        with Path(cidfile).open("x") as file:  # before the container: two of them must not share the file
+        with Path(cidfile).open("x") as file:  # before the container is made: two must not share the file
             container = client.create(spec)
             file.write(container.id)
     except OSError as error:
@@ -172,7 +173,7 @@ def _start(client: Client, container: pb.Container, pidfile: str) -> None:
 
 @contextmanager
 def _nothing_left(client: Client, container: pb.Container) -> Iterator[None]:
-    """A container that --rm promised to remove does not stay behind when it cannot be started."""
+    """If the container cannot be started and --rm was given, remove it."""
     try:
         yield
     except ExitdError:
@@ -185,17 +186,17 @@ def _remove(client: Client, container_id: str) -> None:
     try:
         client.remove(container_id, force=True)
     except NoSuchContainer:
-        pass  # the daemon was quicker
+        pass  # the daemon has removed it already
     except ExitdError as error:
         complain(f"and it could not be removed: {error}")
 
 
 def _gone(client: Client, container: pb.Container) -> None:
-    """Its name is free, and nothing of it is left, when --rm returns."""
+    """Wait until --rm is done: its name is free, and nothing of it is left."""
     try:
         client.begin_wait(container.id, condition="removed").result(GONE_SECONDS)
     except NoSuchContainer:
-        pass  # gone before the question came in
+        pass  # gone before the request arrived
     except ExitdError as error:
         complain(f"it ended, and is not removed yet: {error}")
 

@@ -1,4 +1,4 @@
-"""The words of --security-opt into a SecuritySpec, and back for `inspect`; they are docker's."""
+"""Converts --security-opt, in docker's words, to a SecuritySpec, and back for `inspect`."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ TRUTH = {"": True, "true": True, "false": False}
 
 
 def security_spec(words: Iterable[str]) -> pb.SecuritySpec | None:
-    """None where nothing was said. Of two words for the same the later one counts. Raises BadRequest."""
+    """Return None if no option was given. Of two for the same thing the later one counts. Raises BadRequest."""
     found = pb.SecuritySpec()
     label: dict[str, str] = {}
     for word in words:
@@ -40,7 +40,7 @@ def security_spec(words: Iterable[str]) -> pb.SecuritySpec | None:
 
 
 def security_options(security: pb.SecuritySpec) -> list[str]:
-    """As `docker inspect` has them; a profile is there as a whole."""
+    """Return them as `docker inspect` shows them; a profile as a whole."""
     nothing_new = security.no_new_privileges if security.HasField("no_new_privileges") else True
     user, role, kind, level = [*security.selinux.split(":", 3), "", "", ""][:4]
     parts = {"user": user, "role": role, "type": kind, "level": level}
@@ -53,14 +53,14 @@ def security_options(security: pb.SecuritySpec) -> list[str]:
 
 
 def _split(word: str) -> tuple[str, str]:
-    """NAME=VALUE; NAME:VALUE is docker's older way to write it."""
+    """Split NAME=VALUE; NAME:VALUE is docker's older form."""
     at = min((i for i in (word.find("="), word.find(":")) if i >= 0), default=len(word))
     return word[:at], word[at + 1 :]
 
 
 def read_profile(file: str) -> str:
-    """The text of a seccomp profile, checked here, where its lines can be named. Raises BadRequest."""
-    from supervisor.runtime.oci import seccompfile  # only for those who need it: exitctl shall start fast
+    """Return the text of a seccomp profile, checked here, where its lines are known. Raises BadRequest."""
+    from supervisor.runtime.oci import seccompfile  # imported on demand: exitctl must start fast
 
     try:
         with open(file, "rb") as opened:

@@ -39,7 +39,7 @@ sig_proxy = click.option(
 
 @dataclass(frozen=True, slots=True)
 class SessionTarget:
-    """Whom it is with."""
+    """The container or exec of the session."""
 
     id: str
     run: int
@@ -48,35 +48,37 @@ class SessionTarget:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How."""
+    """The options of the session."""
 
-    tty: bool = False  # there is a terminal on its side
-    interactive: bool = False  # what comes in here goes there
+    tty: bool = False  # it has a terminal
+    interactive: bool = False  # exitctl's input goes to it
     detach_keys: bytes = b""
-    proxy: bool | None = None  # None: signals are proxied unless our terminal is its terminal
-    closes_stdin: bool = True  # our end of file is its end of file
-    by_log: bool = False  # its output comes from the log: complete from the beginning, and nobody has to keep up
-    lossless: bool = True  # otherwise: who does not keep up holds it up
+    proxy: bool | None = None  # None: pass signals on, unless exitctl's terminal is its terminal
+    closes_stdin: bool = True  # the end of exitctl's input closes its stdin
+    by_log: bool = False  # output comes from the log: complete from the beginning, and it never waits for exitctl
+    lossless: bool = True  # it waits for exitctl if that is slow; otherwise output is dropped
 
     @property
     def raw(self) -> bool:
         return self.tty and self.interactive
 
     def check(self, otherwise: str) -> None:
-        """Raises BadRequest, with `otherwise` as the way out. To be called before anything is made."""
+        """Raise BadRequest, with `otherwise` as the way out, if a terminal is missing. Call it before anything is
+        made."""
         if self.raw and not os.isatty(STDIN):
             raise BadRequest(f"the input is not a terminal; {otherwise}")
 
 
 def terminal_of(manner: Manner) -> int:
-    """Whose size counts, if it is a terminal."""
+    """Return the descriptor of the terminal whose size counts, if it is one."""
     return STDIN if manner.raw else STDOUT
 
 
 class TerminalSession:
-    """`with Session(...)` is attached and waits; `begin` once it runs; then `follow`, and outside of it `code`.
+    """`with TerminalSession(...)` attaches and waits. Call `begin` once it runs, then `follow`, and after the block
+    `code`.
 
-    Until `begin` the terminal is a usual one: Ctrl-C ends a start that hangs. What is to be said waits for the end.
+    Until `begin` the terminal is unchanged: Ctrl-C ends a start that hangs. Messages wait for the end of the session.
     """
 
     def __init__(self, client: Client, target: SessionTarget, manner: Manner) -> None:
@@ -95,7 +97,7 @@ class TerminalSession:
         self._exit: pb.Exit | None = None
 
     def __enter__(self) -> Self:
-        """Wait and output are asked for before the start: --rm may take the container away the moment it ends."""
+        """Request wait and output before the start: with --rm, the container may be removed at the moment it ends."""
         target, manner = self._target, self._manner
         with ExitStack() as stack:
             self._waiting = self._client.begin_wait(target.id, run=target.run, exec_id=target.exec_id)
@@ -117,14 +119,14 @@ class TerminalSession:
     ) -> None:
         self._stack.close()
         if self._detached:
-            print(file=sys.stderr)  # the cursor stands behind what was written last
+            print(file=sys.stderr)  # the cursor is behind the last output
         for text in self._late:
             complain(text)
         if self._dropped:
             complain(f"{self._dropped} bytes of its output were dropped: they came faster than they were read here")
 
     def begin(self) -> None:
-        """It runs."""
+        """Call it when it runs."""
         manner = self._manner
         if self._proxy is not None:
             self._proxy.started()
@@ -138,18 +140,18 @@ class TerminalSession:
             self._stack.enter_context(Input(self._attachment, detach_keys=leave_by, detach=self._detach, closes=closes))
 
     def follow(self) -> None:
-        """Its output to ours until its end, or until it is left. Raises Unreachable when nobody can tell the end."""
+        """Copy its output until its end, or until it is left. Raises Unreachable when its end cannot be learned."""
         try:
             self._copy()
         except GONE:
-            pass  # whoever waits hears of it, too
-        except ExitdError as error:  # told, but it does not hide the exit
+            pass  # the wait reports it, too
+        except ExitdError as error:  # printed, but it does not hide the exit
             self._late.append(f"its output cannot be followed: {error}")
         if not self._detached:
             self._exit = self._end()
 
     def code(self) -> int:
-        """0 when it was left, otherwise as it ended, which is told if it is unknown."""
+        """Return 0 if it was left, otherwise its code; prints the reason if that is unknown."""
         exit_ = self._exit
         if exit_ is None and self._detached:
             return 0
@@ -159,12 +161,12 @@ class TerminalSession:
 
     @property
     def was_left(self) -> bool:
-        """By the detach keys: it goes on."""
+        """Return whether the detach keys were pressed: it goes on."""
         return self._detached
 
     @property
     def reason(self) -> str:
-        """Why it ended, in the daemon's word."""
+        """Return why it ended, as the daemon names it."""
         return self._exit.reason if self._exit is not None else ""
 
     def _attach(self) -> Attachment:
@@ -194,7 +196,7 @@ class TerminalSession:
                     self._dropped = reply.dropped
 
     def _end(self) -> pb.Exit | None:
-        """The exit of that run; from the ledger when the container was removed before the question came in."""
+        """Return the exit of that run; from the ledger if the container was removed before the request arrived."""
         assert self._waiting is not None
         target = self._target
         try:
@@ -212,17 +214,17 @@ class TerminalSession:
         self._client.kill(self._target.id, signal, exec_id=self._target.exec_id)
 
     def _resize(self, rows: int, columns: int) -> None:
-        with suppress(ExitdError):  # it has ended, or the daemon is gone: whoever reads its output hears of it
+        with suppress(ExitdError):  # it has ended, or the daemon is gone: reading its output reports that
             self._client.resize(self._target.id, rows, columns, exec_id=self._target.exec_id)
 
     def _let_go(self) -> None:
-        """From any thread: no more output is waited for."""
+        """Stop waiting for output. Callable from any thread."""
         for source in (self._log, self._attachment):
             if source is not None:
                 source.cancel()
 
     def _detach(self) -> None:
-        """From the input's thread."""
+        """Called in the input's thread."""
         again = f"exitctl attach {self._target.id[:SHORT_ID]}"
         what = "the exec goes on" if self._target.exec_id else f"the container goes on; again: {again}"
         self._late.append(f"detached, {what}")

@@ -1,7 +1,8 @@
-"""Messages into the documents that `inspect`, `events`, `ps` and `exits` print: docker's shape, plus the truth.
+"""Converts messages to the documents that `inspect`, `events`, `ps` and `exits` print: docker's shape, plus what it
+lacks.
 
-docker's shape insists on a number for every end; `State.ExitCode` has it (128 + signal, 255 for unknown). `Exit` says
-what is known: Code only for exited, Signal only for signaled, Number only beside unknown, null everywhere else.
+docker's shape demands a number for every end: `State.ExitCode` has it (128 + signal, 255 for unknown). `Exit` says what
+is known: Code only for exited, Signal only for signaled, Number only for unknown, null otherwise.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from supervisor.model.values import UNKNOWN_NUMBER, Unknown, fold
 
 Document = dict[str, object]
 
-NEVER = "0001-01-01T00:00:00Z"  # Go's zero time: docker's way to say that it has not happened
+NEVER = "0001-01-01T00:00:00Z"  # Go's zero time: docker's value for what has not happened
 DEFAULT_STOP_TIMEOUT = 10
 
 PHASES = {
@@ -30,17 +31,17 @@ PHASES = {
     pb.PHASE_RESTARTING: "restarting",
     pb.PHASE_REMOVING: "removing",
 }
-# docker calls a container that waits for its next run running, too: its own clients rely on it.
+# docker also calls a container that waits for its next run running: its clients rely on it.
 RUNNING = frozenset({pb.PHASE_RUNNING, pb.PHASE_PAUSED, pb.PHASE_RESTARTING})
 
 
 def number_of(exit_: pb.Exit | None) -> int:
-    """What a shell gets: the code, 128 + signal, or 255."""
+    """Return the number for a shell: the code, 128 + signal, or 255."""
     return UNKNOWN_NUMBER if exit_ is None else fold(status_of(exit_))
 
 
 def time_text(moment: Timestamp) -> str:
-    """RFC 3339 with as many of nine digits as are needed, in UTC, as Go's RFC3339Nano prints it."""
+    """Return RFC 3339 in UTC, with up to nine digits as needed, as Go's RFC3339Nano prints it."""
     whole = datetime.fromtimestamp(moment.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     fraction = f".{moment.nanos:09d}".rstrip("0") if moment.nanos else ""
     return f"{whole}{fraction}Z"
@@ -66,7 +67,7 @@ def exit_document(exit_: pb.Exit) -> Document:
 
 
 def container_document(container: pb.Container) -> Document:
-    """What `inspect` prints of one container."""
+    """Return what `inspect` prints of one container."""
     spec = container.spec
     return {
         "Id": container.id,
@@ -84,7 +85,7 @@ def container_document(container: pb.Container) -> Document:
 
 
 def event_document(event: pb.Event) -> Document:
-    """One line of `events --format jsonl`; `Exit` is there for exits only."""
+    """Return one line of `events --format jsonl`; only exits have `Exit`."""
     document: Document = {
         "Seq": event.seq,
         "Time": time_text(event.time),
@@ -101,12 +102,12 @@ def event_document(event: pb.Event) -> Document:
 
 
 def lost_document(lost: pb.Lost) -> Document:
-    """Says that the numbers From to To were not delivered; the log may still hold them."""
+    """Report that the numbers From to To were not delivered; the log may still have them."""
     return {"Type": "lost", "From": getattr(lost, "from"), "To": lost.to}
 
 
 def ledger_document(exit_: pb.Exit) -> Document:
-    """One line of `exits --format jsonl`."""
+    """Return one line of `exits --format jsonl`."""
     return {
         "ID": exit_.container_id,
         "Name": exit_.name,
@@ -144,7 +145,7 @@ def _health(health: pb.Health) -> Document:
 
 
 def _result(result: pb.HealthResult) -> Document:
-    """docker's fields, and in Exit and TimedOut what is known."""
+    """Return docker's fields, and in Exit and TimedOut what is known."""
     code, signal = (getattr(result, name) if result.HasField(name) else None for name in ("code", "signal"))
     return {
         "Start": time_text(result.start),
@@ -209,7 +210,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
 
 
 def _own(container: pb.Container) -> Document:
-    """What docker has no place for."""
+    """Return what docker has no place for."""
     return {
         "Namespace": container.spec.namespace,
         "PodID": container.id if container.spec.HasField("pod") else container.spec.sandbox,

@@ -1,4 +1,4 @@
-"""The options of `run` and `create` into one ContainerSpec."""
+"""Converts the options of `run` and `create` to a ContainerSpec."""
 
 import os
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ def _taken(words: dict[str, Any], part: type[CheckWords] | type[RightsWords]) ->
 
 
 def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> pb.ContainerSpec:
-    """Paths become absolute here, since the daemon's working directory is another. Raises BadRequest."""
+    """Build the request. Paths become absolute, since the daemon has another working directory. Raises BadRequest."""
     _check(options)
     image, args = _image_and_command(options)
     return pb.ContainerSpec(
@@ -138,7 +138,7 @@ def _image_and_command(options: RunOptions) -> tuple[str, tuple[str, ...]]:
 
 
 def _pod(options: RunOptions) -> pb.PodSpec | None:
-    """What only a pod's pause container has; that it is one, its annotations say."""
+    """Return the options of a pod's pause container; its annotations say that it is one. Raises BadRequest."""
     if not options.on_pause_exit:
         return None
     if pods.place(dict(parse.pair(word, "annotation") for word in options.annotation)).role is not pods.Role.SANDBOX:
@@ -151,7 +151,7 @@ def _pod(options: RunOptions) -> pb.PodSpec | None:
 
 
 def here() -> str:
-    """The working directory that relative paths begin at; empty if it has been removed."""
+    """Return the working directory, at which relative paths begin; empty if it has been removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

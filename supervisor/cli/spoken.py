@@ -1,4 +1,4 @@
-"""Facts in few words for people: how long, how much, how it ended, what state it is in."""
+"""Values in few words for people: how long, how much, how it ended, what state it is in."""
 
 import shlex
 import signal
@@ -16,23 +16,24 @@ COMMAND_WIDTH = 30
 
 
 def short_id(id: str) -> str:
-    """The beginning, as far as it tells one from others; of a container that others run, with all of where it is."""
+    """Return the beginning of an id, long enough to be unique; for another engine's container, followed by all of its
+    place."""
     own, at, where = id.partition(FOREIGN)
     return own[:SHORT_ID] + at + where
 
 
 def nanoseconds(moment: Timestamp) -> int:
-    """A protobuf moment in ns since 1970."""
+    """Convert a protobuf timestamp to ns since 1970."""
     return moment.seconds * SECOND_NS + moment.nanos
 
 
 def moment(ns: int) -> Timestamp:
-    """The reverse of `nanoseconds`."""
+    """Convert ns since 1970 to a protobuf timestamp."""
     return Timestamp(seconds=ns // SECOND_NS, nanos=ns % SECOND_NS)
 
 
 def span(ns: int) -> str:
-    """A length of time in docker's words: `3 seconds`, `About a minute`, `5 minutes`, `2 days`."""
+    """Return a duration in docker's words: `3 seconds`, `About a minute`, `5 minutes`, `2 days`."""
     seconds = max(0, ns) // SECOND_NS
     for limit, text in ((1, "Less than a second"), (2, "1 second"), (60, f"{seconds} seconds")):
         if seconds < limit:
@@ -56,9 +57,9 @@ def ago(then: Timestamp, now_ns: int) -> str:
 
 
 def precise(ns: int) -> str:
-    """A length of time with three digits that count: `12.3 ms`, `4.05 s`, `3 min 5 s`."""
+    """Return a duration with three significant digits: `12.3 ms`, `4.05 s`, `3 min 5 s`."""
     seconds = ns / SECOND_NS
-    if seconds < 0.9995:  # what is rounded to a thousand of them is a second
+    if seconds < 0.9995:  # what rounds to a thousand milliseconds is a second
         return f"{seconds * 1000:.3g} ms"
     if seconds < 60:
         return f"{seconds:.3g} s"
@@ -68,7 +69,7 @@ def precise(ns: int) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in powers of 1024: `64 MiB`, `1.5 GiB`."""
+    """Return bytes in powers of 1024: `64 MiB`, `1.5 GiB`."""
     value, unit = float(count), "bytes"
     for bigger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:
@@ -78,7 +79,7 @@ def size(count: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; realtime signals as SIGRTMIN+3; `signal 99` for what has no name."""
+    """Return SIGKILL for 9; realtime signals as SIGRTMIN+3; `signal 99` if there is no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -87,7 +88,7 @@ def signal_name(number: int) -> str:
 
 
 def outcome(exit_: pb.Exit) -> str:
-    """The end in a word or two, for a table: `7`, `137 SIGKILL`, `unknown`."""
+    """Return the end in one or two words, for a table: `7`, `137 SIGKILL`, `unknown`."""
     match status_of(exit_):
         case Exited(code):
             return str(code)
@@ -98,14 +99,14 @@ def outcome(exit_: pb.Exit) -> str:
 
 
 def member_line(exit_: pb.Exit) -> str:
-    """One member of a pod as `wait` prints it: its number, or `unknown`, and its name."""
+    """Return the line of a pod's member that `wait` prints: its number, or `unknown`, and its name."""
     ended = status_of(exit_)
     return f"{'unknown' if isinstance(ended, Unknown) else fold(ended)} {exit_.name}"
 
 
 def status(container: pb.Container, now_ns: int) -> str:
-    """The STATUS column: `Up 5 minutes (healthy)`, `Exited (7) 3 seconds ago`, `Exited (unknown: ...) ...`.
-    `(unresponsive)`: its shim, a foreign one, does not answer. `(damaged)`: its row could not be read."""
+    """Return the STATUS column: `Up 5 minutes (healthy)`, `Exited (7) 3 seconds ago`, `Exited (unknown: ...) ...`.
+    `(unresponsive)`: its foreign shim does not answer. `(damaged)`: its row could not be read."""
     return f"{_status(container, now_ns)}{' (damaged)' if container.damaged else ''}"
 
 
@@ -134,7 +135,7 @@ def _health(status: str) -> str:
 
 
 def command(args: tuple[str, ...] | list[str], *, whole: bool) -> str:
-    """The command line as one could type it, cut to a column's width unless `whole`."""
+    """Return the command line as it could be typed, cut to a column's width unless `whole`."""
     text = shlex.join(args)
     return text if whole or len(text) <= COMMAND_WIDTH else text[: COMMAND_WIDTH - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""A stage for a demonstration: an exitd of its own in temporary directories, and nothing of it left afterwards."""
+"""A stage for a demonstration: a separate exitd in temporary directories, of which nothing is left afterwards."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ PARENT_CGROUP = bundle.CGROUP_PARENT
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Whoever wants to interrupt waits until what is begun here is known: half made, it would be nobody's to end."""
+    """Delay interrupts until what begins here is known: half made, nothing would clean it up."""
     came: list[int] = []
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in INTERRUPTS}
     try:
@@ -45,19 +45,19 @@ class StageFailed(Exception):
 
 
 class Stage:
-    """`raise_daemon` and `kill_daemon` as often as wanted, then `clear` once, whatever has happened.
+    """Call `raise_daemon` and `kill_daemon` as often as needed, then `clear` once, in any case.
 
-    This process becomes a subreaper: whoever loses its parent meanwhile (keeper, shims, a container) becomes a child
-    of this process, so that at the end everybody can be found, by descent and not by name.
+    This process becomes a subreaper: processes that lose their parent (keeper, shims, containers) become its children,
+    so that at the end all can be found by descent and not by name.
     """
 
     def __init__(self) -> None:
         native.set_subreaper(True)
         self._cgroups_were = _cgroup_parents()
-        self.base = Path(tempfile.mkdtemp(prefix="exitd-demo-", dir="/tmp"))  # short: unix sockets live below it
+        self.base = Path(tempfile.mkdtemp(prefix="exitd-demo-", dir="/tmp"))  # short: unix sockets are below it
         self.up = threading.Event()
         self.cleared = threading.Event()
-        self.back_ns = 0  # CLOCK_REALTIME of the daemon's first answer after its newest start
+        self.back_ns = 0  # CLOCK_REALTIME of the daemon's first answer after its last start
         self._daemon: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,12 +76,12 @@ class Stage:
         return Client(f"{self.state}/exitd.sock")
 
     def log(self) -> str:
-        """What the daemon said."""
+        """Return the daemon's log."""
         path = self.base / "exitd.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def raise_daemon(self) -> None:
-        """Starts exitd and returns when it answers. Raises StageFailed."""
+        """Start exitd and return when it answers. Raises StageFailed."""
         words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json")
         with (self.base / "exitd.log").open("ab") as log, held_back():
             self._daemon = subprocess.Popen(
@@ -89,12 +89,12 @@ class Stage:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C is for us; the daemon hears from us
+                start_new_session=True,  # a Ctrl-C is for this process, which passes it on to the daemon
             )
         self._wait_for_answer()
 
     def _wait_for_answer(self) -> None:
-        """Returns when the daemon that was started answers. Raises StageFailed when it ends instead, or takes long."""
+        """Return when the daemon that was started answers. Raises StageFailed when it ends instead, or takes long."""
         assert self._daemon is not None
         deadline = time.monotonic() + ANSWER_SECONDS
         while not self._answers():
@@ -107,16 +107,16 @@ class Stage:
         self.up.set()
 
     def kill_daemon(self) -> None:
-        """kill -9, and its end is waited for."""
+        """Kill the daemon with SIGKILL, and wait for its end."""
         assert self._daemon is not None
         self.up.clear()
         self._daemon.kill()
         self._daemon.wait()
 
     def clear(self) -> list[str]:
-        """Ends and removes everything; what was still there although it should not have been, in words."""
+        """End and remove everything. Return what was still there although it should not have been, in words."""
         self.cleared.set()
-        self.up.set()  # whoever waits for the daemon looks at `cleared` now
+        self.up.set()  # threads that wait for the daemon look at `cleared` now
         found, containers = [], [path.name for path in self.root.glob("c/*")]
         try:
             self._remove_containers()
@@ -135,7 +135,7 @@ class Stage:
         return True
 
     def _remove_containers(self) -> None:
-        """By the daemon, since removing is its business. One that has ended is started again; one whose start was
+        """Let the daemon remove the containers. A daemon that has ended is started again; one whose start was
         interrupted may not answer yet."""
         if not (self.root / "exitd.db").exists():
             return
@@ -159,7 +159,7 @@ class Stage:
             raise StageFailed("SIGTERM did not end it") from None
 
     def _clear_machine(self, containers: list[str]) -> list[str]:
-        """Cgroups, mounts, directories. Nothing is removed below a mount: what is mounted there may be the host's /."""
+        """Remove cgroups, mounts, directories; never anything below a mount, which may be the host's /."""
         found = []
         for path in map(bundle.single_cgroup, containers):
             if any(os.path.isdir(each) for each in cgroups.paths(path).values()):
@@ -169,7 +169,7 @@ class Stage:
             found.append(f"the mount {point}")
             native.unmount(point, MNT_DETACH)
         for parent in _cgroup_parents() - self._cgroups_were:
-            with contextlib.suppress(OSError):  # somebody else's exitd uses it by now
+            with contextlib.suppress(OSError):  # another exitd uses it by now
                 os.rmdir(parent)
         if rootfs.mounts_under(str(self.base)):
             return [*found, f"the directory {self.base}, which has mounts in it"]

@@ -1,4 +1,4 @@
-"""`exitctl why`: one end as a short story, told from the messages alone."""
+"""`exitctl why`: one end as a short story, from the messages alone."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ WITNESSES = {
     "none": "Nobody who could have seen the end was left to tell it. No number is made up for it.",
 }
 
-# Of what exitd only watches: it has no shim and no keeper.
+# For processes that exitd only watches: they have no shim and no keeper.
 WATCHED = {
     "pidfd": "exitd only watched it: the kernel itself told the status through the pidfd that exitd held.",
     "procevents": "exitd only watched it: the kernel's process events reported the status.",
@@ -72,7 +72,7 @@ DECISIONS = {
 
 
 def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str]) -> str:
-    """Plain sentences, one a line. `container` is None when it has been removed; log lines come as they were."""
+    """Return plain sentences, one a line. `container` is None if it has been removed; log lines are shown unchanged."""
     lines = [
         f"{_subject(exit_)} {_ending(exit_)}.",
         f"  {_when(exit_)}",
@@ -90,7 +90,7 @@ def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str
 
 
 def not_ended(container: pb.Container, now_ns: int) -> str:
-    """For a container without any end so far."""
+    """Describe a container without any end so far."""
     name = container.spec.name or container.id[: spoken.SHORT_ID]
     state = spoken.status(container, now_ns)
     error = f" Its last error: {container.error}." if container.error else ""
@@ -99,7 +99,7 @@ def not_ended(container: pb.Container, now_ns: int) -> str:
 
 
 def _damage(container: pb.Container) -> str:
-    """What is to be known of a container that was made out of the rest of its row."""
+    """Describe a container that was recovered from the readable part of its row."""
     words = f"Damaged: {container.damaged}. The rest is what exitd could make of it"
     return f"{words}; `exitctl rm -f {container.id[: spoken.SHORT_ID]}` removes it."
 

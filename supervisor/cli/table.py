@@ -1,4 +1,4 @@
-"""Columns for people: left-aligned, two spaces apart at least, nothing trailing."""
+"""Columns for people: left-aligned, at least two spaces apart, without trailing spaces."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,8 +6,8 @@ GAP = "   "
 
 
 def columns(rows: Iterable[Sequence[str]]) -> str:
-    """The rows as lines, each ended by a newline; the first row is usually the headings. Control characters are
-    shown as `?`, so that no container's name or command can steer a terminal."""
+    """Return the rows as lines, each with a newline; the first row usually has the headings. Control characters become
+    `?`, so that a container's name or command cannot control the terminal."""
     clean = [[_printable(cell) for cell in row] for row in rows]
     widths: list[int] = []
     for row in clean:

@@ -1,4 +1,4 @@
-"""The terminal exitctl was started on: raw while a container has it, and as it was on every way out."""
+"""The terminal on which exitctl was started: raw while a container uses it, and restored on every way out."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.
 
 
 def size_of(fd: int) -> tuple[int, int] | None:
-    """(rows, columns), or None for what is no terminal or does not know its size."""
+    """Return (rows, columns), or None if it is no terminal or does not know its size."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:
@@ -27,10 +27,10 @@ def size_of(fd: int) -> tuple[int, int] | None:
 
 
 class Raw:
-    """`with Raw(fd):` every key is a byte, and Ctrl-C and Ctrl-Z are keys.
+    """`with Raw(fd):` makes every key a byte, Ctrl-C and Ctrl-Z included.
 
-    A signal that would end exitctl gives the terminal back first. SIGINT does so as the exception it is. From the
-    main thread only.
+    A signal that would end exitctl first restores the terminal; SIGINT does so by its exception. Use it in the main
+    thread only.
     """
 
     def __init__(self, fd: int) -> None:
@@ -57,11 +57,11 @@ class Raw:
         self._handlers.restore()
 
     def _make_raw(self) -> None:
-        tty.setraw(self._fd, termios.TCSANOW)  # what was typed ahead is the container's
+        tty.setraw(self._fd, termios.TCSANOW)  # what was typed ahead belongs to the container
 
     def _give_back(self) -> None:
-        """At once: TCSADRAIN would wait for ever for a terminal that is stopped by Ctrl-S. May be done twice: a signal
-        can come in the middle of it."""
+        """Restore at once: TCSADRAIN would wait forever for a terminal that Ctrl-S has stopped. May run twice, if a
+        signal interrupts it."""
         self._mine = False
         with contextlib.suppress(termios.error):  # hung up: there is no terminal any more
             termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
@@ -72,14 +72,14 @@ class Raw:
         signal.raise_signal(number)
 
     def _continued(self, _: int, __: FrameType | None) -> None:
-        """Whoever stopped us from outside got a shell, which has its own idea of the terminal."""
+        """While exitctl was stopped, a shell had the terminal and may have changed it."""
         if self._mine:
             self._make_raw()
 
 
 class Resizes:
-    """`with Resizes(fd, tell):` tells every new size of the terminal, from a thread of its own. The handler only puts
-    a note into a queue: it may have interrupted anything."""
+    """`with Resizes(fd, tell):` calls `tell` for every new size of the terminal, in a separate thread. The signal
+    handler only puts a note into a queue, since it may have interrupted anything."""
 
     def __init__(self, fd: int, tell: Callable[[int, int], None], known: tuple[int, int] | None = None) -> None:
         self._fd = fd
@@ -92,7 +92,7 @@ class Resizes:
     def __enter__(self) -> Self:
         self._thread.start()
         self._handlers.put((signal.SIGWINCH,), lambda _, __: self._notes.put(True))
-        self._notes.put(True)  # it may have changed before there was a handler
+        self._notes.put(True)  # the size may have changed before there was a handler
         return self
 
     def __exit__(
@@ -100,7 +100,7 @@ class Resizes:
     ) -> None:
         self._handlers.restore()
         self._notes.put(False)
-        self._thread.join(JOIN_SECONDS)  # whom it tells is about to be closed
+        self._thread.join(JOIN_SECONDS)  # what it calls is about to be closed
 
     def _work(self) -> None:
         while self._notes.get():
@@ -111,7 +111,7 @@ class Resizes:
 
 
 class Handlers:
-    """Signal handlers for a while. What is ignored stays ignored: nohup stays nohup."""
+    """Signal handlers, for a while. Ignored signals stay ignored, as nohup wants it."""
 
     def __init__(self) -> None:
         self._former: dict[int, Any] = {}

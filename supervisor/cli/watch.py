@@ -39,7 +39,7 @@ def wait(
 
 
 def _await(word: str, waiting: Waiting, deadline_ns: int | None) -> tuple[int, int]:
-    """(own failure or 0, the container's number), after printing the line. A pod has a line for each of its members,
+    """Print the line and return (exitctl's own failure or 0, the container's number). A pod has a line for each member,
     and the number of the first that did not end with 0."""
     seconds = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
     try:
@@ -109,11 +109,11 @@ def _show_event(reply: pb.EventsReply, wanted: output.Format) -> None:
                 print(output.line(wanted, lost), flush=True)
             complain(f"the events {lost['From']} to {lost['To']} came too fast; --from-seq {lost['From']} has them")
         case _:
-            pass  # a bookmark, or something newer
+            pass  # a bookmark, or a message of a newer exitd
 
 
 def event_line(event: pb.Event) -> str:
-    """One event for people: time, number, type, name (id), and for an exit how and why."""
+    """Return one event as a line: time, number, type, name (id), and for an exit how and why."""
     who = f"{event.name or '-'} ({spoken.short_id(event.id)})"
     words = [time_text(event.time).ljust(30), str(event.seq).rjust(5), event.type.ljust(8), who]
     if event.HasField("exit"):
@@ -147,7 +147,7 @@ def logs(
         return 0
     since_ns = None if since is None else parse.moment_ns(since, now_ns())
     if tail == "0":
-        since_ns = max(since_ns or 0, now_ns())  # no line that is there already
+        since_ns = max(since_ns or 0, now_ns())  # only lines that are written from now on
     request = pb.LogsRequest(
         id=container,
         follow=follow,

@@ -1,1 +1,1 @@
-"""What other tools' files say, in the API's messages: Kubernetes manifests and CRI configurations. Pure."""
+"""Converts other tools' files to the API's messages: Kubernetes manifests and CRI configurations. Pure."""

@@ -1,7 +1,7 @@
-"""Reads what a Pod asks for by annotations: a limit of processes, for which it has no field, and older words. Pure.
+"""Reads what a Pod asks for by annotations: a limit of processes, for which it has no field, and outdated ones. Pure.
 
 exitd/pids-limit: N             of all containers of the pod together
-pids-limit.exitd/CONTAINER: N   of one, in the place of 2048
+pids-limit.exitd/CONTAINER: N   of one container, instead of 2048
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ SECCOMP = ("seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.securi
 
 @dataclass(frozen=True, slots=True)
 class AskedPod:
-    """Limits of processes and threads; 0 is none."""
+    """Limits of processes and threads; 0: none."""
 
     pids: int = 0
     of_containers: Mapping[str, int] = field(default_factory=dict)
 
 
 def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Notes) -> AskedPod:
-    """Return what is asked. Notes what is refused, and what Kubernetes itself no longer reads."""
+    """Return what is asked for. Notes what is refused, and what Kubernetes itself no longer reads."""
     pids, of_containers = 0, {}
     for key, each in annotations.fields() if annotations is not None else ():
         name = key.removeprefix(CONTAINER_PIDS)

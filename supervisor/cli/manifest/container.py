@@ -1,4 +1,4 @@
-"""One container of a Kubernetes Pod into the request for a member. Pure; its shape has been checked before."""
+"""Converts one container of a Kubernetes Pod to the request for a member. Pure; the shape is checked before."""
 
 import math
 import os.path
@@ -25,21 +25,21 @@ MOST_MEMORY_BYTES = (1 << 63) - 1
 
 
 class Pull(StrEnum):
-    """What is asked of a registry before a container is made."""
+    """When a registry is asked before a container is made."""
 
     NOTHING = "nothing"
-    MISSING = "missing"  # an image that the store does not have
+    MISSING = "missing"  # if the store does not have the image
     ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True)
 class PodMember:
-    """A container of a pod as it will be asked for, its pod's id and its image's still open."""
+    """A container of a pod as it will be asked for, without the ids of its pod and image."""
 
     spec: pb.ContainerSpec
     pull: Pull
-    where: str  # of its name in the file
-    places: Mapping[str, str]  # of what the daemon may refuse, by the API's field
+    where: str  # the place of its name in the file
+    places: Mapping[str, str]  # the places of what the daemon may refuse, by the API's field
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Around:
     host_network: bool
     volumes: Mapping[str, Callable[[str, bool], pb.Mount]]
     directory: str  # where relative paths in the file begin
-    read_profile: Callable[[str], str]  # the text of a seccomp profile
+    read_profile: Callable[[str], str]  # returns the text of a seccomp profile
 
 
 def member_of(container: Field, around: Around, notes: Notes, *, init: bool = False) -> PodMember:
-    """Notes what is refused; the member is then of no use."""
+    """Return the member. What is refused goes to `notes`; the member is then useless."""
     name = container.get("name")
     assert name is not None
     spec = pb.ContainerSpec(
@@ -97,7 +97,7 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
 
 
 def _words(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
-    """Variables in their order, each of which may use those before it; then the command line, which may use all."""
+    """Set the variables in order, each of which may use earlier ones; then the command line, which may use all."""
     variables: dict[str, str] = {}
     env = container.get("env")
     for each in env.items() if env is not None else ():
@@ -129,7 +129,7 @@ def _value(variable: Field, around: Around, variables: Mapping[str, str], notes:
 
 
 def _user(container: Field, around: Around, notes: Notes) -> str:
-    """uid[:gid]: the container's own wish, else its pod's; empty: the image's."""
+    """Return uid[:gid]: the container's own, else its pod's; empty: the image's."""
     own, pods = container.get("securityContext"), around.security
 
     def asked(name: str) -> Field | None:
@@ -146,7 +146,7 @@ def _user(container: Field, around: Around, notes: Notes) -> str:
 
 
 def _security(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
-    """Without a word of theirs it is exitd's own choice: its profile, and no new privileges."""
+    """Without a setting, exitd's defaults apply: its seccomp profile, and no new privileges."""
     own = container.get("securityContext")
     profile = own.get("seccompProfile") if own is not None else None
     of_pod = "" if is_privileged(own) else pod_seccomp(around, notes)  # Kubernetes: such a container is unconfined
@@ -159,12 +159,12 @@ def _security(container: Field, around: Around, spec: pb.ContainerSpec, notes: N
 
 
 def pod_seccomp(around: Around, notes: Notes) -> str:
-    """What the pod says for all its containers; empty where it says nothing."""
+    """Return the pod's profile for all its containers; empty if there is none."""
     return seccomp_of(around.security.get("seccompProfile") if around.security is not None else None, around, notes)
 
 
 def seccomp_of(profile: Field | None, around: Around, notes: Notes) -> str:
-    """Of the API; empty where nothing is said."""
+    """Return the API's value; empty if there is no profile."""
     if profile is None:
         return ""
     kind, file = text_of(profile.get("type")), profile.get("localhostProfile")
@@ -181,7 +181,7 @@ def seccomp_of(profile: Field | None, around: Around, notes: Notes) -> str:
 
 
 def _restart(container: Field, around: Around, *, init: bool) -> str:
-    """An init container that has done its work is not started again, whatever the pod's policy is."""
+    """An init container that has succeeded is not restarted, whatever the pod's policy is."""
     word = text_of(container.get("restartPolicy"), around.policy)
     return POLICIES["OnFailure" if init and word == "Always" else word]
 
@@ -224,7 +224,7 @@ def _mounts(container: Field, around: Around, notes: Notes) -> list[pb.Mount]:
 
 
 def _resources(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
-    """Without a request the limit is the request, too, as in Kubernetes. A request of memory is for a scheduler."""
+    """Without a request, the limit is the request, too, as in Kubernetes. Requests of memory are for schedulers."""
     memory, cpu = container.get("resources", "limits", "memory"), container.get("resources", "limits", "cpu")
     asked = {name: container.get("resources", "requests", name) for name in ("memory", "cpu")}
     for limit, request in ((memory, asked["memory"]), (cpu, asked["cpu"])):
@@ -272,7 +272,7 @@ def _up(value: Fraction) -> int:
 
 
 def _ports(container: Field, around: Around, notes: Notes) -> None:
-    """Ports are said for people, but for those that the host should pass on."""
+    """Ports are documentation, except those that the host should forward."""
     ports = container.get("ports")
     for each in ports.items() if ports is not None else ():
         host = each.get("hostPort")
@@ -281,7 +281,7 @@ def _ports(container: Field, around: Around, notes: Notes) -> None:
 
 
 def _image(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> Pull:
-    """An IMAGE word of exitd. What is no name is on this machine, and nothing is asked of a registry."""
+    """Return when to pull. An IMAGE that is not a registry's name is on this machine, and no registry is asked."""
     image = container.get("image")
     assert image is not None
     policy = text_of(container.get("imagePullPolicy"), "IfNotPresent")

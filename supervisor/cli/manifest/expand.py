@@ -1,7 +1,7 @@
 """$(NAME) in env, command and args, as Kubernetes replaces it. Pure.
 
-$(NAME) becomes the variable's value where there is one and stays as it is where there is none; $$ becomes $.
-Source: the API reference of core/v1 EnvVar.value and Container.command.
+$(NAME) becomes the variable's value, and stays unchanged if there is none; $$ becomes $. Source: the API reference of
+core/v1 EnvVar.value and Container.command.
 """
 
 import re
@@ -11,7 +11,7 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Once from left to right: what a value brings in is not looked at again."""
+    """Replace once, from left to right: inserted values are not expanded again."""
 
     def value(match: re.Match[str]) -> str:
         if match[0] == "$$":

@@ -1,4 +1,4 @@
-"""Fields of a document: what one holds, where it stands, and what is to be said of it. Pure."""
+"""Fields of a document: their value, their place, and the notes about them. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from supervisor.model.errors import BadRequest
 
 @dataclass(slots=True)
 class Notes:
-    """What was found on the way through a document: what is refused, and what is done otherwise than it says."""
+    """What was found while reading a document: mistakes, and warnings about what is done differently."""
 
     refusals: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def settle(self) -> None:
-        """Raises BadRequest with all that was refused, one a line."""
+        """Raise BadRequest if anything was refused, with each mistake on a line."""
         if self.refusals:
             raise BadRequest("\n".join(self.refusals))
 
@@ -32,7 +32,7 @@ class Field:
     file: str
     path: str
     node: TreeNode
-    key: Mark | None = None  # where its name stands; its value may come from elsewhere, by an alias
+    key: Mark | None = None  # the place of its name; by an alias, its value may come from elsewhere
 
     def __str__(self) -> str:
         mark = self.key or self.node.mark
@@ -49,7 +49,7 @@ class Field:
 
     @property
     def is_empty(self) -> bool:
-        """As good as absent: null, false, nothing, none."""
+        """Return whether it is as good as absent: null, false, empty, zero."""
         match self.node.value:
             case MarkedNumber(text):
                 return text.strip("+-0.") == ""
@@ -57,7 +57,7 @@ class Field:
                 return not value
 
     def get(self, *names: str) -> "Field | None":
-        """The field of that name, and so on inwards; null is absent."""
+        """Return the field of that name, and so on inwards; null counts as absent."""
         here: Field | None = self
         for name in names:
             here = here._part(name) if here is not None else None
@@ -68,7 +68,7 @@ class Field:
         return None if node is None or node.value is None else self._field(name, node)
 
     def fields(self) -> Iterator[tuple[str, "Field"]]:
-        """Of a mapping, in the order of the text; those that are null too."""
+        """Yield a mapping's fields in the order of the text, null ones included."""
         for name, node in self._parts().items():
             yield name, self._field(name, node)
 
@@ -83,7 +83,7 @@ class Field:
         return Field(self.file, f"{self.path}{step}", node, self.node.keys.get(name))
 
     def items(self) -> tuple["Field", ...]:
-        """Of a list."""
+        """Return a list's elements."""
         value = self.node.value
         if not isinstance(value, tuple):
             raise self.wrong(f"must be a list; it is {kind_of(value)}")
@@ -116,15 +116,15 @@ class Field:
         return tuple(item.text() for item in self.items())
 
     def pairs(self) -> dict[str, str]:
-        """Labels and the like: every value a text."""
+        """Return labels and the like: every value is a text."""
         return {name: each.text() for name, each in self.fields()}
 
 
 def text_of(field: Field | None, otherwise: str = "") -> str:
-    """A text that may be absent."""
+    """Return the text of a field that may be absent."""
     return otherwise if field is None else field.text()
 
 
 def flag_of(field: Field | None) -> bool:
-    """A boolean that may be absent, which is false."""
+    """Return a boolean that may be absent, which means false."""
     return field is not None and field.boolean()

@@ -18,12 +18,12 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def events(text: str) -> Iterator[Event]:
-    """Raises BadText where it is no JSON."""
+    """Yield the events of a text. Raises BadText when it is not JSON."""
     return _Reader(text).events()
 
 
 class _Reader:
-    """Reads on at `_at`; `_ends` are the brackets that are open, innermost last."""
+    """Reads from position `_at`; `_ends` are the closing brackets still expected, innermost last."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -41,7 +41,7 @@ class _Reader:
             raise BadText(self._mark(), "no JSON: something follows after the end")
 
     def _next(self) -> Iterator[Event]:
-        """After a value in a mapping or list: its end, or a comma and what follows."""
+        """After a value in a mapping or list: its end, or a comma and the next entry."""
         end = self._ends[-1]
         char = self._peek()
         if char == end:
@@ -58,7 +58,7 @@ class _Reader:
             raise BadText(self._mark(), f"no JSON: a comma or the closing {end} is missing")
 
     def _entry(self) -> Iterator[Event]:
-        """`"key": value` in a mapping, a value in a list."""
+        """Read `"key": value` in a mapping, or a value in a list."""
         if self._ends[-1] == "}":
             if self._peek() != '"':
                 raise BadText(self._mark(), "no JSON: a key in double quotes is missing")
@@ -108,14 +108,14 @@ class _Reader:
         return Scalar(mark, value)
 
     def _peek(self) -> str:
-        """The next character that is no white space; empty at the end."""
+        """Return the next character that is not white space; empty at the end."""
         match = _SPACE.match(self._text, self._at)
         assert match is not None
         self._at = match.end()
         return self._text[self._at : self._at + 1]
 
     def _mark(self) -> Mark:
-        """Of the next character."""
+        """Return the place of the next character."""
         self._line += self._text.count("\n", self._counted, self._at)
         newline = self._text.rfind("\n", self._counted, self._at)
         self._line_start = newline + 1 if newline >= 0 else self._line_start

@@ -1,5 +1,5 @@
-"""Kubernetes manifests into what exitd is asked for: text in, frozen Play out, or BadRequest with everything that is
-wrong, one a line, by file, line and field. Pure.
+"""Converts Kubernetes manifests to requests: text in, frozen Play out, or BadRequest with every mistake on a line, by
+file, line and field. Pure.
 
 Source: core/v1 (types.go) for the meaning; podman-kube-play(1) for the names and habits.
 """
@@ -32,7 +32,7 @@ NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True)
 class HostPath:
-    """A path of this machine that must be there, or be made, before its pod; `kind` is Kubernetes' type."""
+    """A path of this machine that must exist, or be made, before its pod; `kind` is Kubernetes' type."""
 
     path: str
     kind: str
@@ -53,7 +53,7 @@ class PodPlan:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What the files ask for. `warnings` say what will be otherwise than they ask."""
+    """What the files ask for. `warnings` say what will differ from it."""
 
     pods: tuple[PodPlan, ...]
     warnings: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a pod takes from where it is played."""
+    """What a pod takes from the machine it is played on."""
 
     new_uid: Callable[[], str]
     read_profile: Callable[[str], str]
@@ -87,8 +87,8 @@ def play(
     runtime: str = "",
     read_profile: Callable[[str], str] = no_profiles,
 ) -> Play:
-    """All pods of all files. `new_uid` gives each pod its uid: one in a file is another's. `read_profile` returns the
-    text of a seccomp profile's file. Raises BadRequest."""
+    """Return all pods of all files. `new_uid` returns a new uid for each pod: one in a file belongs to another
+    cluster's pod. `read_profile` returns the text of a seccomp profile's file. Raises BadRequest."""
     notes = Notes()
     documents = [(each, source) for source in sources for each in _objects(source, notes)]
     for document, _ in documents:
@@ -106,7 +106,7 @@ def play(
 
 
 def names(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
-    """(namespace, name) of each pod: what `--down` needs, from files that may ask for what is not known here."""
+    """Return (namespace, name) of each pod: what `--down` needs, even from files with unsupported fields."""
     notes = Notes()
     found: list[tuple[str, str]] = []
     for source in sources:
@@ -129,7 +129,7 @@ def _full_name(document: Field, notes: Notes) -> list[tuple[str, str]]:
 
 
 def _objects(source: ManifestSource, notes: Notes) -> list[Field]:
-    """The documents of a file; a List stands for its items."""
+    """Return the documents of a file; a List is replaced by its items."""
     found = []
     is_json = source.file.endswith(".json")
     for node in tree.documents(source.text, source.file, json=is_json):
@@ -222,7 +222,7 @@ def _container_names(spec: Field) -> tuple[str, ...]:
 
 
 def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.ContainerSpec:
-    """Its policy is the pod's, and it ends with the last member, as with podman."""
+    """Return the pause container, with the pod's policy. It ends with the last member, as with podman."""
     limits, seccomp = around.limits, pod_seccomp(around, notes)
     return pb.ContainerSpec(
         security=pb.SecuritySpec(seccomp=seccomp) if seccomp else None,
@@ -248,7 +248,8 @@ def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.Contai
 
 
 def _volumes(spec: Field, paths: list[HostPath], notes: Notes) -> dict[str, Callable[[str, bool], pb.Mount]]:
-    """How each volume is mounted: called with the path in the container, and whether it is read-only there."""
+    """Return for each volume a function that makes its mount from the path in the container and whether it is read-only
+    there."""
     given = spec.get("volumes")
     found: dict[str, Callable[[str, bool], pb.Mount]] = {}
     for each in given.items() if given is not None else ():
@@ -277,7 +278,7 @@ def _host_path(path: str, destination: str, read_only: bool) -> pb.Mount:
 
 
 def _check_names(pods: tuple[PodPlan, ...], documents: list[tuple[Field, ManifestSource]], notes: Notes) -> None:
-    """Pods and containers share one space of names in each namespace."""
+    """Pods and containers share one set of names in each namespace."""
     seen: dict[tuple[str, str], str] = {}
     for pod, (document, _) in zip(pods, documents, strict=True):
         members = ((member.spec.name, member.where) for member in (*pod.inits, *pod.members))

@@ -1,4 +1,4 @@
-"""What a reader of JSON or YAML tells, one after another: starts, ends and scalars, each with its place."""
+"""The events of a JSON or YAML reader: starts, ends and scalars, each with its place."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class MarkedNumber:
-    """A number as it was written: what it is worth is for its reader to say, exactly."""
+    """A number as it was written: its consumer decides its exact value."""
 
     text: str
 
@@ -33,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The newest mapping or list ends."""
+    """The innermost mapping or list ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ Event = Start | End | Alias | Scalar
 
 
 class BadText(Exception):
-    """The text is not what it should be, at that place."""
+    """The text is invalid at that place."""
 
     def __init__(self, mark: Mark, what: str) -> None:
         super().__init__(what)

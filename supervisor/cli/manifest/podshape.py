@@ -1,7 +1,8 @@
-"""What becomes of every field of a Kubernetes Pod (core/v1, types.go of 1.36): read, ignored with a word, or refused.
+"""What happens to every field of a Kubernetes Pod (core/v1, types.go of 1.36): read, ignored with a warning, or
+refused.
 
 Refused is what would limit, isolate or do something and cannot be done here. What only a cluster has (scheduling,
-services, name resolution, probes) is ignored, and told.
+services, name resolution, probes) is ignored with a warning.
 """
 
 from fractions import Fraction
@@ -32,7 +33,7 @@ from supervisor.cli.manifest.shape import (
 from supervisor.model import parsing
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-MOST_ID = (1 << 32) - 2  # of users and groups: the last one means none to the kernel
+MOST_ID = (1 << 32) - 2  # of users and groups: the kernel uses the last one for "none"
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 HOST_PATH_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket")
@@ -55,7 +56,7 @@ NO_DEVICES = "exitd gives out no devices"
 
 
 def amount(field: Field) -> Fraction:
-    """A quantity. Raises Wrong."""
+    """Return a quantity. Raises WrongField."""
     value = field.node.value
     word = value.text if isinstance(value, MarkedNumber) else field.text()
     try:
@@ -68,7 +69,7 @@ def amount(field: Field) -> Fraction:
 
 
 def signal_number(field: Field) -> int:
-    """Raises Wrong."""
+    """Return a signal's number. Raises WrongField."""
     number = parsing.number_of(field.text())
     if number is None:
         raise field.wrong(f"{field.text()!r} is no signal; write SIGTERM")

@@ -11,7 +11,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 def parse(text: str) -> Fraction:
-    """Raises ValueError with the reason, for a person."""
+    """Parse a quantity. Raises ValueError with the reason, for people."""
     match = _QUANTITY.fullmatch(text) if len(text) <= MOST_CHARACTERS else None
     if match is None:
         raise ValueError(f"{text[:MOST_CHARACTERS]!r} is no quantity; write 500m, 1.5, 64Mi or 2e9")

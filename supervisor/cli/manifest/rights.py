@@ -1,4 +1,4 @@
-"""What the securityContexts of a container and its pod say about rights, into a request. Pure."""
+"""Converts the rights in the securityContexts of a container and its pod to a request. Pure."""
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
@@ -6,7 +6,7 @@ from supervisor.model.rights import ALWAYS, NEVER, capability
 
 
 def capability_name(field: Field) -> str:
-    """Raises Wrong."""
+    """Return the capability's name. Raises WrongField."""
     name = capability(field.text())
     if name is None:
         raise field.wrong(f"{field.text()!r} is no capability; write NET_ADMIN, or ALL")
@@ -14,8 +14,8 @@ def capability_name(field: Field) -> str:
 
 
 def rights_of(own: Field | None, pods: Field | None) -> pb.RightsSpec | None:
-    """Return None where nothing is asked. Groups are the pod's, fsGroup among them. Kubernetes adds those of the image
-    where docker does not: beside a group that is named."""
+    """Return None if nothing is asked for. Groups are the pod's, with fsGroup. Kubernetes adds the image's groups even
+    if a group is named, which docker does not."""
     rights = pb.RightsSpec(
         privileged=is_privileged(own),
         cap_add=[capability_name(each) for each in _items(_get(own, "capabilities", "add"))],
@@ -37,14 +37,14 @@ def not_root(own: Field | None, pods: Field | None) -> Field | None:
 
 
 def _image_groups(own: Field | None, pods: Field | None) -> str:
-    """Return the API's word; it is empty where docker does the same."""
+    """Return the API's value; empty if docker does the same."""
     if text_of(_get(pods, "supplementalGroupsPolicy")) == "Strict":
         return NEVER
     return ALWAYS if _get(own, "runAsGroup") or _get(pods, "runAsGroup") else ""
 
 
 def refuse_contradictions(own: Field | None, notes: Notes) -> None:
-    """Refuse what Kubernetes' API server refuses, and what its container engines read in different ways."""
+    """Refuse what Kubernetes' API server refuses, and what its container engines interpret in different ways."""
     added = {capability_name(each): each for each in _items(_get(own, "capabilities", "add"))}
     dropped = {capability_name(each) for each in _items(_get(own, "capabilities", "drop"))}
     for name, field in added.items():
@@ -60,7 +60,7 @@ def refuse_contradictions(own: Field | None, notes: Notes) -> None:
 
 
 def fs_group(pods: Field | None) -> int | None:
-    """Whose the pod's volumes are."""
+    """Return the group of the pod's volumes."""
     field = _get(pods, "fsGroup")
     return None if field is None else field.integer()
 

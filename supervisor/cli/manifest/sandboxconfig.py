@@ -1,7 +1,9 @@
-"""CRI's PodSandboxConfig (runtime/v1/api.proto of 0.36), as `crictl runp` takes it, into a request for a pod. Pure.
+"""Converts CRI's PodSandboxConfig (runtime/v1/api.proto of 0.36), as `crictl runp` takes it, to a request for a pod.
+Pure.
 
-What CRI knows and exitd cannot do is refused where it would limit or isolate, else told. What CRI does not know is
-left alone, as crictl does, and told; but below `linux`, where limits and isolation are, a misspelt field is refused.
+What exitd cannot do is refused if it would limit or isolate, else ignored with a warning. Fields that CRI does not have
+are ignored with a warning, too, where crictl is silent; but below `linux`, where limits and isolation are, an unknown
+field is refused.
 """
 
 from collections.abc import Callable
@@ -39,14 +41,14 @@ _WORD = matching(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}", "name (letters, digits, _,
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
-    """The request, and what will be otherwise than the file says."""
+    """The request, and what will differ from the file."""
 
     spec: pb.ContainerSpec
     warnings: tuple[str, ...]
 
 
 def mode(field: Field) -> str:
-    """A namespace's mode, by its number or its name. Raises Wrong."""
+    """Return a namespace's mode, by its number or its name. Raises WrongField."""
     value = field.node.value
     if isinstance(value, MarkedNumber):
         return MODES[field.integer(0, len(MODES) - 1)]
@@ -89,7 +91,7 @@ PROFILES = ("RuntimeDefault", "Unconfined", "Localhost")  # SecurityProfile.Prof
 
 
 def profile_type(field: Field) -> str:
-    """By its number or its name. Raises Wrong."""
+    """Return a profile's type, by its number or its name. Raises WrongField."""
     if isinstance(field.node.value, MarkedNumber):
         return PROFILES[field.integer(0, len(PROFILES) - 1)]
     if field.text() not in PROFILES:
@@ -188,7 +190,7 @@ CONFIG = Object(
 
 
 def read_config(text: str, file: str, new_uid: Callable[[], str]) -> SandboxConfig:
-    """`new_uid` gives the uid to a pod that brings none. Raises BadRequest with everything that is wrong."""
+    """`new_uid` returns the uid for a pod without one. Raises BadRequest with every mistake."""
     documents = tree.documents(text, file, json=file.endswith(".json"))
     if len(documents) != 1:
         raise BadRequest(f"{file}: holds {len(documents)} documents; it must be one PodSandboxConfig")

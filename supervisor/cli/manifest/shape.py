@@ -1,6 +1,6 @@
-"""What a document may hold, as values: each field is read, ignored with a word, or refused with a reason. Pure.
+"""What a document may contain, as values: each field is read, ignored with a warning, or refused with a reason. Pure.
 
-A check looks at a field and notes what is to be said. Readers come after all checks, and find the shapes they expect.
+A check looks at a field and adds notes. Readers run after all checks, and find the shapes that they expect.
 """
 
 import difflib
@@ -14,7 +14,7 @@ Check = Callable[[Field, Notes], None]
 
 
 def read(get: Callable[[Field], object]) -> Check:
-    """The field is read with `get`, which raises Wrong for what it cannot be."""
+    """The field is read with `get`, which raises WrongField for an invalid value."""
 
     def check(field: Field, notes: Notes) -> None:
         try:
@@ -32,26 +32,26 @@ pairs = read(Field.pairs)
 
 
 def quiet(_: Field, __: Notes) -> None:
-    """Nothing is to be said: it makes no difference here, or is no wish but an observation."""
+    """Accept silently: the field makes no difference here, or is an observation and not a wish."""
 
 
 def refused(why: str) -> Check:
-    """Doing without it would be another thing than what was asked for."""
+    """Refuse: ignoring the field would give something else than what was asked for."""
     return lambda field, notes: None if field.is_empty else field.refuse(notes, why)
 
 
 def forbidden(why: str) -> Check:
-    """As `refused`, where false and 0 are wishes, too."""
+    """As `refused`, also for false and 0."""
     return lambda field, notes: field.refuse(notes, why)
 
 
 def ignored(what: str) -> Check:
-    """It does without; the words say what that means."""
+    """Ignore the field, with a warning that says what that means."""
     return lambda field, notes: None if field.is_empty else field.warn(notes, f"ignored: {what}")
 
 
 def unless(harmless: tuple[object, ...], check: Check) -> Check:
-    """Values that ask for what is done anyway pass."""
+    """Accept values that ask for what is done anyway."""
     return lambda field, notes: None if field.node.value in harmless else check(field, notes)
 
 
@@ -77,7 +77,8 @@ def within(least: int, most: int) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """A mapping with these fields. Others are refused, as kubectl does, or only told, as crictl's silence becomes."""
+    """A mapping with these fields. Others are refused, as kubectl does, or only warned about, as crictl ignores
+    them."""
 
     known: Mapping[str, Check]
     required: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ class Object:
 
 
 def items(check: Check) -> Check:
-    """A list of such."""
+    """A list of elements with this check."""
 
     def all_of(field: Field, notes: Notes) -> None:
         try:
@@ -126,5 +127,5 @@ def items(check: Check) -> Check:
 
 
 def each(names: str, check: Check) -> dict[str, Check]:
-    """Several fields, their names apart by spaces, for which the same holds."""
+    """Several fields with the same check; their names are separated by spaces."""
     return dict.fromkeys(names.split(), check)

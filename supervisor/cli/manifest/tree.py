@@ -1,8 +1,8 @@
-"""A JSON or YAML text as a tree in which every part knows where it stands. Pure.
+"""A JSON or YAML text as a tree in which every part knows its place. Pure.
 
 YAML is read as Kubernetes reads it (YAML 1.1 with JSON's data model): `yes` and `off` are booleans, keys are texts,
-merges (`<<`) work, and no tag makes an object. An alias is the part itself and no copy, so that aliases of aliases
-cost nothing.
+merges (`<<`) work, and no tag makes an object. An alias is the same node and no copy, so that aliases of aliases cost
+nothing.
 """
 
 import re
@@ -32,7 +32,7 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """A part of a document. A mapping's keys are told with their own marks."""
+    """A part of a document. A mapping's keys come with their own places."""
 
     mark: Mark
     value: "Value | tuple[TreeNode, ...] | Mapping[str, TreeNode]"
@@ -40,7 +40,7 @@ class TreeNode:
 
 
 def kind_of(value: object) -> str:
-    """What a part is, for a person."""
+    """Return a name of the part's type, for people."""
     match value:
         case None:
             return "null"
@@ -56,7 +56,7 @@ def kind_of(value: object) -> str:
 
 
 def documents(text: str, file: str, *, json: bool = False) -> tuple[TreeNode, ...]:
-    """All documents that are not empty; JSON is one. Raises BadRequest with file, line, column and field."""
+    """Return all documents that are not empty; JSON is one. Raises BadRequest with file, line, column and field."""
     if len(text) > MOST_CHARACTERS:
         raise BadRequest(f"{file}: more than {MOST_CHARACTERS} characters are not read", file=file)
     composer = _Composer()
@@ -75,7 +75,7 @@ def _bad(file: str, mark: Mark, path: str, what: str) -> BadRequest:
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or list whose end has not come yet."""
+    """A mapping or list that has not ended yet."""
 
     start: Start
     parts: dict[str, TreeNode] = field(default_factory=dict)
