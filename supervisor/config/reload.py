@@ -9,9 +9,10 @@ import structlog
 from supervisor.config import file
 from supervisor.config import settings as config
 from supervisor.config.settings import Config, Values
-from supervisor.model.errors import BadConfig
+from supervisor.model.errors import BadConfig, Busy, TimedOut
 from supervisor.model.views import Setting
 from supervisor.system import systemd
+from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
 from supervisor.system.pathwatch import PathWatch
 
@@ -63,7 +64,8 @@ class Reloads:
         self._configuration = configuration
         self._woken = asyncio.Event()
         self._asked = False
-        self._watch = PathWatch(inotify, configuration.path, self._woken.set)
+        self._looks = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
+        self._watch = PathWatch(inotify, configuration.path, self._woken.set, self._looks)
         self._blind = False
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._ask)
 
@@ -77,17 +79,17 @@ class Reloads:
             while True:
                 self._woken.clear()
                 asked, self._asked = self._asked, False
-                self._watch_again()
+                await self._watch_again()
                 await self.look(asked=asked)
                 await self._woken.wait()
         finally:
             self._watch.close()
 
-    def _watch_again(self) -> None:
+    async def _watch_again(self) -> None:
         try:
-            self._watch.renew()
+            await self._watch.renew()
             self._blind = False
-        except OSError as error:
+        except (OSError, TimedOut, Busy) as error:
             if not self._blind:
                 log.warning("changes of the configuration go unnoticed, send SIGHUP", why=str(error))
             self._blind = True
@@ -108,11 +110,10 @@ class Reloads:
     async def _read(self) -> bytes | str | None:
         path = self._configuration.path
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                return await asyncio.to_thread(file.read_file, path)
-        except BadConfig as error:
+            return await self._looks.run(f"reading {path}", lambda: file.read_file(path))
+        except (BadConfig, Busy) as error:
             return str(error)
-        except TimeoutError:
+        except TimedOut:
             return f"{path}: its file system gave no answer in {READ_SECONDS:g} s"
 
     def _put_in_force(self, found: bytes | str | None) -> str:

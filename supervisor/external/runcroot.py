@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import structlog
 
 from supervisor.model import foreign, whose
-from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted, TimedOut
+from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import FoundProcess, Target
 from supervisor.system import regular
 from supervisor.system.aside import Aside
-from supervisor.system.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, FileChange, Inotify, InotifyWatch, Item
-from supervisor.system.pathwatch import PathWatch, walk
+from supervisor.system.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, FileChange, Inotify, InotifyWatches, Item
+from supervisor.system.pathwatch import PathWatch
 
 AGAIN_SECONDS = 30.0
 FIRST_SECONDS = 10.0
@@ -61,12 +61,12 @@ class RuncRoot:
         self._changes = changes
         self._observe = observe
         self._missed = missed
-        self._path = PathWatch(changes, target.where, self._everything)
-        self._top: InotifyWatch | None = None
-        self._empty: dict[str, InotifyWatch] = {}  # directories without a state file, the longest watched first
-        self._listed = frozenset[str]()  # when everything was last looked at
-        self._read: dict[str, Mark] = {}  # those whose state is known
         self._aside = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
+        self._path = PathWatch(changes, target.where, self._everything, self._aside)
+        self._top = InotifyWatches(changes)
+        self._empty: dict[str, InotifyWatches] = {}  # directories without a state file, the longest watched first
+        self._listed = frozenset[str]()  # when everything was looked at last
+        self._read: dict[str, Mark] = {}  # whose state was taken in
         self._news: dict[str, None] = {}  # names in the order of their changes
         self._all = True
         self._fresh = False  # what is found now has appeared while this watched
@@ -86,9 +86,8 @@ class RuncRoot:
             self._task.cancel()
             await asyncio.wait([self._task])
         self._path.close()
-        for watch in (self._top, *self._empty.values()):
-            if watch is not None:
-                watch.close()
+        for watches in (self._top, *self._empty.values()):
+            watches.close()
 
     async def _forever(self, first: asyncio.Event) -> None:
         while True:
@@ -127,35 +126,36 @@ class RuncRoot:
             return await self._aside.run(
                 f"reading {self._root}", lambda: {name: read_state(self._root, name, known[name]) for name in names}
             )
-        except TimedOut as error:
+        except (TimedOut, Busy) as error:
             self.trouble, self._all = str(error), True
             return {}
 
     async def _names(self) -> list[str]:
-        """Watch first, list second, so that nothing is missed in between. The path is walked before that, in a thread:
-        while it hangs, the present watches stay as they are."""
-        try:
-            await self._aside.run(f"looking at {self._root}", lambda: walk(self._root))
-        except TimedOut as error:
-            self.trouble, self._all = str(error), True
-            return [*self._read]
-        before, self._top = self._top, None
-        try:
-            self._path.renew()
-            self._top = self._changes.watch(self._root, IN_CREATE | IN_MOVED_TO, self._changed)
-            names = await self._aside.run(f"listing {self._root}", lambda: os.listdir(self._root))
-            self.trouble = ""
-        except OSError as error:
-            names, self.trouble = [], f"{self._root}: {error.strerror}"
-        except TimedOut as error:
-            names, self.trouble = [*self._read], str(error)
-        finally:
-            if before is not None:
-                before.close()
+        """Watched first, listed second: nothing comes in between. While it hangs, the watches that there are stay."""
+        new = InotifyWatches(self._changes)
+        with contextlib.ExitStack() as undo:
+            undo.callback(new.close)
+            try:
+                await self._path.renew()
+                names = await self._aside.run(f"listing {self._root}", lambda: self._listed_in(new))
+                self.trouble = ""
+            except OSError as error:
+                names, self.trouble = [], f"{self._root}: {error.strerror}"
+            except (TimedOut, Busy) as error:
+                self.trouble, self._all = str(error), True
+                return [*self._read]
+            undo.pop_all()
+        before, self._top = self._top, new
+        before.close()
         for name in [name for name in self._empty if name not in names]:
             self._empty.pop(name).close()
         self._read = {name: seen for name, seen in self._read.items() if name in names}
         return names
+
+    def _listed_in(self, watches: InotifyWatches) -> list[str]:
+        """In a thread."""
+        watches.add(self._root, IN_CREATE | IN_MOVED_TO, self._changed)
+        return os.listdir(self._root)
 
     def _everything(self) -> None:
         self._all = True
@@ -168,9 +168,8 @@ class RuncRoot:
         self._wake.set()
 
     async def _look(self, name: str, state: StateFile, *, is_new: bool) -> None:
-        """The file is looked for again once its directory is watched."""
-        if state.mark is None and self._watch(name, is_new=is_new):
-            state = (await self._states([name])).get(name, state)
+        if state.mark is None and self._may_watch(name, is_new=is_new):
+            state = await self._watched(name) or state
         found = self._taken_in(name, state)
         if found is None:
             return
@@ -195,20 +194,34 @@ class RuncRoot:
             watch.close()
         return state.found
 
-    def _watch(self, name: str, *, is_new: bool) -> bool:
-        """Watch a directory without a state file. If the limit is reached, it replaces the one that has been watched
-        longest: a container's file appears at once, or the directory is no container's."""
-        if name in self._empty or (len(self._empty) >= MOST_WATCHES and not is_new):
-            return False
-        listener, mask = _Listener(name, self._changed_below), IN_MOVED_TO | IN_CLOSE_WRITE
-        try:
-            watch = self._changes.watch(f"{self._root}/{name}", mask, listener)
-        except OSError:  # no directory, removed again, or no further watch available
-            return False
+    def _may_watch(self, name: str, *, is_new: bool) -> bool:
+        return name not in self._empty and (len(self._empty) < MOST_WATCHES or is_new)
+
+    async def _watched(self, name: str) -> StateFile | None:
+        """The file is looked for again once its directory is watched. None: it is not watched.
+
+        Where as many are watched as may be, it takes the place of the one that has been watched longest: its file comes
+        at once, or the directory is no container's."""
+        watches, listener = InotifyWatches(self._changes), _Listener(name, self._changed_below)
+
+        def work() -> StateFile:
+            watches.add(f"{self._root}/{name}", IN_MOVED_TO | IN_CLOSE_WRITE, listener)
+            return read_state(self._root, name, self._read.get(name))
+
+        with contextlib.ExitStack() as undo:
+            undo.callback(watches.close)
+            try:
+                state = await self._aside.run(f"reading {self._root}/{name}", work)
+            except OSError:  # no directory, gone again, or no watch for one more
+                return None
+            except (TimedOut, Busy) as error:
+                self.trouble, self._all = str(error), True
+                return None
+            undo.pop_all()
         if len(self._empty) >= MOST_WATCHES:
             self._empty.pop(next(iter(self._empty))).close()
-        self._empty[name] = watch
-        return True
+        self._empty[name] = watches
+        return state
 
     def _changed_below(self, name: str, item: Item) -> None:
         if isinstance(item, FileChange) and item.name and item.name not in foreign.STATE_FILES:

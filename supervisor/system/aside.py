@@ -19,6 +19,15 @@ LIMIT_SECONDS = 30.0
 T = TypeVar("T")
 
 
+class Here:
+    """In the place of an `Aside`, for files that are exitd's own: at once, in the event loop."""
+
+    async def run(
+        self, what: str, work: Callable[[], T], whose: str = "", late: Callable[[], None] = lambda: None
+    ) -> T:
+        return work()
+
+
 class Aside:
     """One kind of such work. A thread that never returns keeps its place, and delays nothing else in the daemon."""
 
@@ -34,24 +43,34 @@ class Aside:
         self._limit_seconds = limit_seconds
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of those who are at it, or wait
 
-    async def run(self, what: str, work: Callable[[], T], whose: str = "") -> T:
+    async def run(
+        self, what: str, work: Callable[[], T], whose: str = "", late: Callable[[], None] = lambda: None
+    ) -> T:
         """Return what `work` returns, or raise what it raises.
 
-        `whose`: works with the same name run one after the other, also behind one that was given up, so that repeated
-        attempts on one file system that hangs take one place. Empty: the work waits for no other.
+        `whose`: works of one name run one after the other, also behind one that was given up, so that what is tried
+        again and again on one file system that hangs takes one place. Empty: it stands for itself.
+        `late`: called once, in the event loop, when nobody waits for the work any more, and no thread is at it; to let
+        go of what it may have taken.
 
         Raises TimedOut, naming `what`, when it has not ended within the limit, which includes the wait for its turn and
         for a place; it then goes on, and its result is dropped. Raises Busy when no thread can be started, and none is
         in reserve.
         """
         turn = self._turns.setdefault(whose, asyncio.Lock()) if whose else asyncio.Lock()
+        begun: asyncio.Future[T] | None = None
         try:
             async with asyncio.timeout(self._limit_seconds):
                 await turn.acquire()
                 with undone_on_failure(turn.release):
                     await self._places.acquire()
-                return await asyncio.shield(self._begin(work, turn))
+                begun = self._begin(work, turn)
+                return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            _when_over(begun, late)
+            raise
         except TimeoutError as error:
+            _when_over(begun, late)
             raise TimedOut(
                 f"{what} took more than {self._limit_seconds:g} s and was given up; does a file system hang?"
             ) from error
@@ -89,6 +108,13 @@ class Aside:
 def _forever(works: "queue.SimpleQueue[Callable[[], None]]") -> None:
     while True:
         works.get()()
+
+
+def _when_over(begun: "asyncio.Future[T] | None", late: Callable[[], None]) -> None:
+    if begun is None:
+        late()
+    else:
+        begun.add_done_callback(lambda _: late())
 
 
 def _looked_at(future: "asyncio.Future[T]") -> None:

@@ -8,6 +8,7 @@ for the C library by running ldconfig. Source: inotify(7).
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -15,6 +16,7 @@ import struct
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeGuard
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # pyinotify imports asyncore
@@ -42,6 +44,7 @@ _IN_MASK_ADD = 0x20000000  # a second watch of one inode must not replace the ma
 _ALWAYS = IN_UNMOUNT | IN_IGNORED  # reported to all listeners, asked for or not
 _HEADER = struct.Struct("iIII")  # wd, mask, cookie, length of the name
 _READ_BYTES = 65536
+_MOST_EARLY = 4096  # changes that came before the watch they are of; more count as lost changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,11 @@ def parse(data: bytes) -> tuple[Item, ...]:
     return tuple(items)
 
 
+def is_end(item: Item) -> TypeGuard[FileChange]:
+    """Of a watch, of which nothing more is told: what was watched has gone, or is to be watched anew."""
+    return isinstance(item, FileChange) and bool(item.mask & IN_IGNORED)
+
+
 class InotifyWatch:
     """One listener's interest in one path; `close` ends it. The listener runs in the event loop, not after `close`."""
 
@@ -99,6 +107,34 @@ class InotifyWatch:
             self._owner.forget(self)
 
 
+class InotifyWatches:
+    """Watches that are made in a thread, since a file system on the way may hang, and that go together. `close` ends
+    those too which a thread that nobody waits for any more makes yet."""
+
+    def __init__(self, owner: "Inotify") -> None:
+        self._owner = owner
+        self._watches: list[InotifyWatch] = []
+        self._open = True
+
+    def add(self, path: str, mask: int, listener: Listener) -> None:
+        """As `Inotify.watch`, from any thread, and with its errors. What is looked at after it has returned, and has
+        changed since, `listener` is told of, in the event loop."""
+        self._owner.watch_in_thread(path, mask, listener, self._keep)
+
+    def _keep(self, watch: InotifyWatch) -> None:
+        if self._open:
+            self._watches.append(watch)
+        else:
+            watch.close()
+
+    def close(self) -> None:
+        """In the event loop. Idempotent."""
+        self._open = False
+        for watch in self._watches:
+            watch.close()
+        self._watches = []
+
+
 class Inotify:
     """The process's inotify instance. Several watches may share a path: each receives what its own mask asks for."""
 
@@ -109,6 +145,8 @@ class Inotify:
         os.set_inheritable(self._fd, False)  # pyinotify calls inotify_init without flags
         os.set_blocking(self._fd, False)
         self._watches: dict[int, list[InotifyWatch]] = {}
+        self._on_the_way: set[object] = set()  # from threads: watches that the kernel may have already, and we have not
+        self._early: list[Item] = []  # meanwhile: changes that none of ours is meant by
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -127,6 +165,33 @@ class Inotify:
         watch = InotifyWatch(self, wd, mask, listener)
         self._watches.setdefault(wd, []).append(watch)
         return watch
+
+    def watch_in_thread(self, path: str, mask: int, listener: Listener, keep: Callable[[InotifyWatch], None]) -> None:
+        """What `InotifyWatches.add` calls. `keep` is given the watch in the event loop, before whatever the thread has
+        the loop do next. Nothing is missed in between: the changes are kept that come before their watch does. Another
+        listener's leave, which ends the kernel's watch of this path too, is told as IN_IGNORED."""
+        assert self._loop is not None, "not started"
+        mark = object()
+        self._on_the_way.add(mark)
+        try:
+            wd = self._add(path, mask)
+        except BaseException:
+            self._on_the_way.discard(mark)
+            raise
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+            self._loop.call_soon_threadsafe(self._arrived, mark, InotifyWatch(self, wd, mask, listener), keep)
+
+    def _arrived(self, mark: object, watch: InotifyWatch, keep: Callable[[InotifyWatch], None]) -> None:
+        self._on_the_way.discard(mark)
+        self._watches.setdefault(watch.wd, []).append(watch)
+        keep(watch)
+        for item in self._early:
+            if isinstance(item, Overflow) or item.wd == watch.wd:
+                self._call(watch, item)
+        if any(is_end(item) and item.wd == watch.wd for item in self._early):
+            self._gone(watch.wd)
+        if not self._on_the_way:
+            self._early = []
 
     def _add(self, path: str, mask: int) -> int:
         try:
@@ -159,13 +224,22 @@ class Inotify:
             self.dispatch(item)
 
     def dispatch(self, item: Item) -> None:
-        """Pass one item to its listeners, each in a separate callback, so that one that fails does not affect the
-        others."""
-        loop = self._loop or asyncio.get_running_loop()
+        """Fans one item out. Each listener is a callback of its own, so that one that fails takes no other with it."""
         for watch in self._meant(item):
-            loop.call_soon(watch.tell, item)
-        if isinstance(item, FileChange) and item.mask & IN_IGNORED and self._watches.pop(item.wd, None) is not None:
-            self._manager.del_watch(item.wd)  # the kernel has dropped it: the path was deleted or unmounted
+            self._call(watch, item)
+        if self._on_the_way and (isinstance(item, Overflow) or item.wd not in self._watches):
+            self._early = self._early if len(self._early) < _MOST_EARLY else [Overflow()]
+            self._early.append(item)
+        if is_end(item):
+            self._gone(item.wd)
+
+    def _call(self, watch: InotifyWatch, item: Item) -> None:
+        (self._loop or asyncio.get_running_loop()).call_soon(watch.tell, item)
+
+    def _gone(self, wd: int) -> None:
+        """The kernel has dropped it: path deleted or unmounted."""
+        if self._watches.pop(wd, None) is not None and self._manager.get_path(wd) is not None:
+            self._manager.del_watch(wd)
 
     def _meant(self, item: Item) -> tuple[InotifyWatch, ...]:
         if isinstance(item, FileChange):

@@ -7,7 +7,11 @@ import stat
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
+from supervisor.model.errors import ExitdError
+from supervisor.system.aside import Aside
+from supervisor.system.background import Background
 from supervisor.system.inotify import (
     IN_ATTRIB,
     IN_CLOSE_WRITE,
@@ -18,7 +22,7 @@ from supervisor.system.inotify import (
     IN_MOVED_TO,
     FileChange,
     Inotify,
-    InotifyWatch,
+    InotifyWatches,
     Item,
 )
 
@@ -59,70 +63,76 @@ def steps(path: str) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def walk(path: str) -> None:
-    """Look at everything that `renew` and a watch of the path itself look at. Run it in a thread, before them: it
-    returns if no file system on the way hangs, and the kernel has cached the answers then."""
-    steps(path)
-    with suppress(OSError):  # opening it will show the error
-        os.stat(path)
-
-
 class PathWatch:
-    """Calls `on_change` in the event loop, sometimes once too often. Call `renew` after each call, then look."""
+    """Calls `on_change` in the event loop, now and then once too often. `renew` after each call, then look.
 
-    def __init__(self, inotify: Inotify, path: str, on_change: Callable[[], None]) -> None:
+    A file system on the way may hang: all looks and watches are made in threads of `looks`. What stays on the loop is
+    the end of a watch, by its number: inotify_rm_watch(2) walks no path and asks no file system.
+    """
+
+    def __init__(self, inotify: Inotify, path: str, on_change: Callable[[], None], looks: Aside) -> None:
         self._inotify = inotify
         self._path = path
         self._on_change = on_change
-        self._watches: list[InotifyWatch] = []
+        self._looks = looks
+        self._watches = InotifyWatches(inotify)
+        self._background = Background()
+        self._open = True
 
-    def renew(self) -> None:
-        """Watch the present path. Later changes are reported. Raises OSError, with fewer changes reported."""
-        before = self._watches
-        self._watches = []
+    async def renew(self) -> None:
+        """Watch the way as it is now. What happens from here on is told. Raises OSError, with fewer changes told;
+        TimedOut and Busy, with those that were told before."""
+        new = InotifyWatches(self._inotify)
         try:
-            for _ in range(MOST_ROUNDS):
-                way = steps(self._path)
-                with suppress(FileNotFoundError, NotADirectoryError):  # gone since: the next round goes another way
-                    self._add(way)
-                    if steps(self._path) == way:
-                        return
-        finally:
-            for watch in before:
-                watch.close()
+            await self._looks.run(f"looking at {self._path}", lambda: self._watch_way(new))
+        except OSError:
+            self._become(new)
+            raise
+        except BaseException:
+            new.close()
+            raise
+        self._become(new)
 
-    def _add(self, way: tuple[Step, ...]) -> None:
+    def _become(self, new: InotifyWatches) -> None:
+        before, self._watches = self._watches, new
+        before.close()
+        if not self._open:
+            new.close()
+
+    def _watch_way(self, watches: InotifyWatches) -> None:
+        for _ in range(MOST_ROUNDS):
+            way = steps(self._path)
+            with suppress(FileNotFoundError, NotADirectoryError):  # gone since: the next round goes another way
+                self._add(way, watches)
+                if steps(self._path) == way:
+                    return
+
+    def _add(self, way: tuple[Step, ...], watches: InotifyWatches) -> None:
         names: defaultdict[str, set[str]] = defaultdict(set)
         for directory, name in way:
             names[directory].add(name)
         for directory, wanted in names.items():
-            listener = _Listener(directory, frozenset(wanted), self._on_change)
-            self._watches.append(self._inotify.watch(directory, _MASK, listener))
+            watches.add(directory, _MASK, partial(self._changed, directory, frozenset(wanted)))
+
+    def _changed(self, directory: str, names: frozenset[str], item: Item) -> None:
+        """One directory's changes: all but the look-ups on our way are somebody else's."""
+        if not isinstance(item, FileChange) or not item.name:
+            self._on_change()
+        elif item.name in names and item.mask & IN_CREATE and not item.mask & IN_ISDIR:
+            self._background.spawn(self._made(os.path.join(directory, item.name)))
+        elif item.name in names:
+            self._on_change()
+
+    async def _made(self, path: str) -> None:
+        """A file that is made is empty at first; its being closed is told too. A link is whole at once."""
+        try:
+            is_whole = await self._looks.run(f"looking at {path}", lambda: os.path.islink(path))
+        except ExitdError:  # whoever opens it will see
+            is_whole = True
+        if is_whole and self._open:
+            self._on_change()
 
     def close(self) -> None:
-        for watch in self._watches:
-            watch.close()
-        self._watches = []
-
-
-class _Listener:
-    """The changes of one directory: only look-ups on the way are of interest."""
-
-    def __init__(self, directory: str, names: frozenset[str], on_change: Callable[[], None]) -> None:
-        self._directory = directory
-        self._names = names
-        self._on_change = on_change
-
-    def __call__(self, item: Item) -> None:
-        if (
-            isinstance(item, FileChange)
-            and item.name
-            and (item.name not in self._names or self._is_being_written(item))
-        ):
-            return
-        self._on_change()
-
-    def _is_being_written(self, change: FileChange) -> bool:
-        """A new file is empty at first; closing it is reported, too. A link is complete at once."""
-        made = change.mask & IN_CREATE and not change.mask & IN_ISDIR
-        return bool(made) and not os.path.islink(os.path.join(self._directory, change.name))
+        """Idempotent."""
+        self._open = False
+        self._watches.close()

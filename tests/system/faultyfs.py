@@ -4,8 +4,8 @@ include/uapi/linux/fuse.h), without a library.
     python -m tests.system.faultyfs MOUNTPOINT DIRECTORY RULES
 
 RULES is a file, read at each request: a line `OPERATION NAMES ERRNO` makes that operation (read, write, fsync,
-fallocate, create) fail for files whose name fits NAMES (fnmatch); with `stall` in ERRNO's place it waits until the line
-is gone.
+fallocate, create; `*`: every one, of whatever name) fail for files whose name fits NAMES (fnmatch); with `stall` in
+ERRNO's place it waits until the line is gone. With a number behind it the line is for what that thread asks.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ IN, OUT = struct.Struct("<IIQQIIIHH"), struct.Struct("<IiQ")
 ATTR = struct.Struct("<6Q10I")
 ENTRY, ATTR_OUT, OPEN_OUT = struct.Struct("<4Q2I"), struct.Struct("<QII"), struct.Struct("<QII")
 MOST_BYTES, DIRECT_IO = 131072, 1
-ROOT = 1
+ROOT, INIT = 1, 26
 
 
 class Failed(OSError):
@@ -56,20 +56,21 @@ class Server:
                 if error.errno in (errno.EINTR, errno.ENOENT):
                     continue
                 raise
-            _, opcode, unique, node, *_ = IN.unpack_from(request)
+            _, opcode, unique, node, _, _, thread, *_ = IN.unpack_from(request)
             body = request[IN.size :]
             if opcode in (2, 42, 36):  # forget, batch forget, interrupt: no answer
                 continue
             name = self._named(opcode, node, body)
-            if self._rule(opcode, name) == "stall":
-                threading.Thread(target=self._answer, args=(opcode, unique, node, body, name), daemon=True).start()
+            if self._rule(opcode, name, thread) == "stall":
+                args = (opcode, unique, node, body, name, thread)
+                threading.Thread(target=self._answer, args=args, daemon=True).start()
             else:
-                self._answer(opcode, unique, node, body, name)
+                self._answer(opcode, unique, node, body, name, thread)
 
-    def _answer(self, opcode: int, unique: int, node: int, body: bytes, name: str) -> None:
+    def _answer(self, opcode: int, unique: int, node: int, body: bytes, name: str, thread: int) -> None:
         call = CALLS.get(opcode)
         try:
-            while (rule := self._rule(opcode, name)) == "stall":
+            while (rule := self._rule(opcode, name, thread)) == "stall":
                 time.sleep(0.01)
             if rule:
                 raise Failed(getattr(errno, rule), rule)
@@ -88,17 +89,18 @@ class Server:
             return body[16:].split(b"\0")[0].decode(errors="replace")
         return ""
 
-    def _rule(self, opcode: int, name: str) -> str:
+    def _rule(self, opcode: int, name: str, thread: int) -> str:
         operation = {15: "read", 16: "write", 20: "fsync", 43: "fallocate", 35: "create"}.get(opcode)
-        if operation is None:
+        if opcode == INIT:
             return ""
         try:
             lines = self.rules.read_text().splitlines()
         except FileNotFoundError:
             return ""
         for line in lines:
-            wanted, names, what = line.split()
-            if wanted == operation and fnmatch.fnmatchcase(name, names):
+            wanted, names, what, *threads = line.split()
+            fits = wanted == "*" or (wanted == operation and fnmatch.fnmatchcase(name, names))
+            if fits and (not threads or str(thread) in threads):
                 return what
         return ""
 
@@ -290,7 +292,7 @@ CALLS: dict[int, Callable[[Server, int, bytes], bytes]] = {
     18: Server.release,
     20: Server.fsync,
     25: Server.nothing,  # flush
-    26: Server.init,
+    INIT: Server.init,
     27: Server.opendir,
     28: Server.readdir,
     29: Server.releasedir,

@@ -14,7 +14,7 @@ import pytest
 from supervisor.external import runcroot
 from supervisor.external.runcroot import RuncRoot
 from supervisor.model.watched import FoundProcess, Kind, Target
-from supervisor.system.inotify import Inotify, InotifyWatch, Listener
+from supervisor.system.inotify import Inotify, InotifyWatches, Listener
 from tests.supervisor.fakes import in_loop, until
 
 MOST = 2
@@ -93,15 +93,15 @@ async def test_a_new_directory_that_cannot_be_watched_takes_no_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the user's watches are used up, or it has gone again."""
-    watch, refused = Inotify.watch, list[str]()
+    add, refused = InotifyWatches.add, list[str]()
 
-    def watch_all_but_c(self: Inotify, path: str, mask: int, listener: Listener) -> InotifyWatch:
+    def watch_all_but_c(self: InotifyWatches, path: str, mask: int, listener: Listener) -> None:
         if path.endswith("/c"):
             refused.append(path)
             raise OSError(errno.ENOSPC, "No space left on device")
-        return watch(self, path, mask, listener)
+        add(self, path, mask, listener)
 
-    monkeypatch.setattr(Inotify, "watch", watch_all_but_c)
+    monkeypatch.setattr(InotifyWatches, "add", watch_all_but_c)
     async with looked_at(tmp_path) as (runtime, _):
         for new, watched in (("a", "a"), ("b", "ab")):
             runtime.make(new)
@@ -118,17 +118,17 @@ async def test_what_was_known_before_a_listing_that_failed_is_not_new_afterwards
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take the places of those that are new."""
-    watch, listdir, fails = Inotify.watch, os.listdir, True
+    add, listdir, fails = InotifyWatches.add, os.listdir, True
 
-    def watch_in_vain(self: Inotify, path: str, mask: int, listener: Listener) -> InotifyWatch:
+    def watch_in_vain(self: InotifyWatches, path: str, mask: int, listener: Listener) -> None:
         if path == str(tmp_path / "root") and fails:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return watch(self, path, mask, listener)
+        add(self, path, mask, listener)
 
     monkeypatch.setattr(os, "listdir", lambda path: sorted(listdir(path), reverse=True))
     async with looked_at(tmp_path, "a", "b", "c") as (runtime, root):
         await runtime.until_watched("a", "b")  # the last two of the list
-        monkeypatch.setattr(Inotify, "watch", watch_in_vain)
+        monkeypatch.setattr(InotifyWatches, "add", watch_in_vain)
         root._everything()
         await until(lambda: "No space left" in root.trouble, "the listing that fails")
         fails = False

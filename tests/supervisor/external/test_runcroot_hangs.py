@@ -11,7 +11,7 @@ from supervisor.external import runcroot
 from supervisor.external.runcroot import RuncRoot
 from supervisor.model.values import By
 from supervisor.model.watched import FoundProcess, Kind, Target
-from supervisor.system.aside import Aside
+from supervisor.system.aside import LIMIT_SECONDS
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import in_loop
 
@@ -43,7 +43,7 @@ async def test_a_directory_that_hangs_is_not_looked_at_on_the_loop(
         assert on_loop == [] and changes._watches == {}
         assert root.trouble.startswith(f"looking at {tmp_path} took more than")
     hung.set()
-    monkeypatch.setattr(root, "_aside", Aside())
+    monkeypatch.setattr(root._aside, "_limit_seconds", LIMIT_SECONDS)
     await root._turn()
     assert root.trouble == "" and changes._watches != {}
     await root.close()

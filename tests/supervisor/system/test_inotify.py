@@ -7,6 +7,7 @@ import logging
 import os
 import struct
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -260,3 +261,69 @@ def _is_open(fd: str) -> bool:
 
 def test_pyinotify_does_not_write_to_stderr_by_itself() -> None:
     assert logging.getLogger("pyinotify").handlers == []
+
+
+def test_what_changes_before_a_watch_made_in_a_thread_has_arrived_is_told(tmp_path: Path) -> None:
+    """The kernel has it, and the loop reads a change of it, and only then learns of it."""
+
+    async def test(changes: Inotify) -> None:
+        heard, watches = Heard(), inotify.InotifyWatches(changes)
+        in_thread(lambda: watches.add(str(tmp_path), inotify.IN_CREATE, heard))
+        (tmp_path / "early").touch()
+        changes._readable()
+        assert heard.items == []
+        await heard.until(lambda items: len(items) == 1)
+        assert heard.names() == ["early"]
+        watches.close()
+        assert changes._watches == {} and changes._early == []
+
+    with_inotify(test)
+
+
+def test_lost_changes_are_told_to_a_watch_that_arrives_after_them(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        heard, watches = Heard(), inotify.InotifyWatches(changes)
+        in_thread(lambda: watches.add(str(tmp_path), inotify.IN_CREATE, heard))
+        for item in [FileChange(-2, inotify.IN_CREATE, 0, "nobody's")] * (inotify._MOST_EARLY + 1):
+            changes.dispatch(item)
+        await heard.until(lambda items: items == [Overflow()])
+
+    with_inotify(test)
+
+
+def test_a_watch_that_arrives_when_anothers_end_has_ended_it_is_told_its_end(tmp_path: Path) -> None:
+    """The kernel has one watch for both, and the loop gave it up when the other left."""
+
+    async def test(changes: Inotify) -> None:
+        for is_read in (True, False):
+            heard, watches = Heard(), inotify.InotifyWatches(changes)
+            other = changes.watch(str(tmp_path), inotify.IN_CREATE, Heard())
+            in_thread(lambda: watches.add(str(tmp_path), inotify.IN_CREATE, heard))  # noqa: B023 - it has ended
+            other.close()
+            if is_read:
+                changes._readable()
+            (told,) = await heard.until(lambda items: len(items) == 1)
+            assert inotify.is_end(told) and changes._watches == {}
+
+    with_inotify(test)
+
+
+def test_watches_that_were_closed_take_in_none_that_a_thread_makes_yet(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        watches = inotify.InotifyWatches(changes)
+        in_thread(lambda: watches.add(str(tmp_path), inotify.IN_CREATE, Heard()))
+        watches.close()
+        await asyncio.sleep(0)
+        assert changes._watches == {}
+        with pytest.raises(FileNotFoundError):
+            watches.add(str(tmp_path / "none"), inotify.IN_CREATE, Heard())
+        assert changes._on_the_way == set()
+
+    with_inotify(test)
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    """To its end, while the loop stands still."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()

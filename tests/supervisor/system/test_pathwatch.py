@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify, Overflow
 from supervisor.system.pathwatch import PathWatch, steps
 from tests.supervisor.system.test_inotify import flood
@@ -21,8 +22,7 @@ class Follower:
         self._path = path
         self._told = asyncio.Event()
         self.count = 0
-        self.watch = PathWatch(inotify, str(path), self._tell)
-        self.watch.renew()
+        self.watch = PathWatch(inotify, str(path), self._tell, Aside())
 
     def _tell(self) -> None:
         self.count += 1
@@ -33,7 +33,7 @@ class Follower:
             while True:
                 await self._told.wait()
                 self._told.clear()
-                self.watch.renew()
+                await self.watch.renew()
                 if read(self._path) == content:
                     return
 
@@ -50,6 +50,7 @@ def followed(path: pathlib.Path, test: Callable[[Follower], Awaitable[None]]) ->
         inotify = Inotify()
         inotify.start()
         follower = Follower(inotify, path)
+        await follower.watch.renew()
         try:
             await test(follower)
         finally:
@@ -233,7 +234,7 @@ def test_an_overflow_is_a_reason_to_look(base: pathlib.Path) -> None:
         inotify = Inotify()
         inotify.start()
         told = asyncio.Event()
-        PathWatch(inotify, str(base / "f"), told.set).renew()
+        await PathWatch(inotify, str(base / "f"), told.set, Aside()).renew()
         inotify.dispatch(Overflow())
         async with asyncio.timeout(LIMIT_SECONDS):
             await told.wait()
@@ -259,9 +260,9 @@ def test_renewing_and_closing_leave_no_watch_behind(base: pathlib.Path) -> None:
     async def main() -> None:
         inotify = Inotify()
         inotify.start()
-        watch = PathWatch(inotify, str(base / "f"), lambda: None)
+        watch = PathWatch(inotify, str(base / "f"), lambda: None, Aside())
         for _ in range(20):
-            watch.renew()
+            await watch.renew()
         assert sum(len(each) for each in inotify._watches.values()) == len(steps(str(base / "f")))
         watch.close()
         watch.close()
@@ -278,7 +279,7 @@ def test_a_path_that_cannot_be_watched_is_an_error(base: pathlib.Path) -> None:
         bad = base / os.fsdecode(b"\xff")
         bad.mkdir()
         with pytest.raises(OSError):
-            PathWatch(inotify, str(bad / "f"), lambda: None).renew()
+            await PathWatch(inotify, str(bad / "f"), lambda: None, Aside()).renew()
         inotify.close()
 
     asyncio.run(main())
