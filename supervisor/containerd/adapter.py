@@ -27,19 +27,19 @@ class Tasks(Participant):
         self._node = node
         self._state = state
         self._asides = asides
-        self._execs = execs
-        self._held = Held()
+        self._held = Held(asides)
+        self.execs: TaskExecs | None = None  # from `serve` on
 
     async def before_make(self, container_id: str) -> None:
         await making.mount(self._node.containers.known(container_id), self._asides)
 
     async def before_find(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:
-            self._held.look(container)
+            await self._held.hold(container)
 
     def changed(self, container: Container) -> None:
         if container.phase is Phase.CREATED:
-            self._held.look(container)
+            self._held.release(container)
 
     async def removing(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:

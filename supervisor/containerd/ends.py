@@ -21,7 +21,7 @@ from supervisor.containerd.publish import Publisher
 from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import TaskLook
 from supervisor.engine.node import Node
-from supervisor.model.errors import CannotStart, ExitdError, NoSuchContainer
+from supervisor.model.errors import Busy, CannotStart, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.taskfacts import CLEANED_UP
 from supervisor.model.values import UNKNOWN_NUMBER, By, Container
 from supervisor.store.codec import TOMBSTONE_OF
@@ -94,8 +94,10 @@ class Ends:
                 self._node.spawn(self._take_up(one))
 
     async def clean_up(self, namespace: str, id: str, bundle: str) -> TaskLook:
-        """Return how the task ended, with everything of it removed. An unknown task has an unknown end."""
-        self._tell_given_up(namespace, id, bundle, self._node.clock.now_ns())  # not when a create that hangs is over
+        """How the task ended; nothing of it is left. One that nobody knows has an end that nobody knows."""
+        now_ns = self._node.clock.now_ns()
+        self._tell_given_up(namespace, id, bundle, now_ns)  # not when a create that hangs is over
+        await self._tell_linked(namespace, id, bundle, now_ns)
         name = (namespace, id, "")
         return await self._turns.run("", name, lambda: self._clean_up(namespace, id, bundle, self._node.clock.now_ns()))
 
@@ -106,7 +108,8 @@ class Ends:
             await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
 
     async def _take_up(self, one: Gone) -> None:
-        """Clean up without a caller that waits for the result."""
+        """Nobody asks for it again."""
+        await self._tell_linked(one.namespace, one.id, one.bundle, one.written_ns)
 
         async def clean_up() -> TaskLook:
             return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
@@ -116,11 +119,12 @@ class Ends:
 
     async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> TaskLook:
         self._tell_given_up(namespace, id, bundle, before_ns)
+        await self._tell_linked(namespace, id, bundle, before_ns)
         stale = sockets.of_text(socket) or await self._socket_of(bundle)
         if stale:  # `delete` removes it, unless it is killed
             self._node.spawn(self._remove_stale(stale))
         c = await self._known(namespace, id)
-        if c is None or not _same(c, bundle) or c.created_ns > before_ns:
+        if c is None or c.created_ns > before_ns or not await self._is_of(c, bundle):
             seen = await making.read_end(bundle, namespace, id, self._asides) if bundle else None
             seen = seen or await self._ended_before(namespace, id)
         else:
@@ -143,10 +147,29 @@ class Ends:
             log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
 
     def _tell_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
-        """Report it at once, and not only when the task has been found: its end may be in the log already."""
-        c = self._node.containers.named(namespace, id, task=True)
-        if c is not None and c.spec.task is not None and _same(c, bundle) and c.created_ns <= before_ns:
-            self._publisher.drop(c)
+        """At once, and not when it has been looked up: its end may be in the log already."""
+        c = self._earlier(namespace, id, before_ns)
+        if c is not None and _is_named(c, bundle):
+            self.on_given_up(c)
+
+    async def _tell_linked(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
+        """Of one whose bundle has two names: as soon as that is known."""
+        c = self._earlier(namespace, id, before_ns)
+        with contextlib.suppress(TimedOut, Busy):  # whoever ends it asks again, and says so
+            if c is not None and not _is_named(c, bundle) and await self._is_of(c, bundle):
+                self.on_given_up(c)
+
+    def _earlier(self, namespace: str, id: str, before_ns: int) -> Container | None:
+        c = self._node.by_name(namespace, id, task=True)
+        return c if c is not None and c.spec.task is not None and c.created_ns <= before_ns else None
+
+    async def _is_of(self, c: Container, bundle: str) -> bool:
+        """Two containerds may have tasks of one name. Links are followed where the names differ. TimedOut, Busy."""
+        assert c.spec.task is not None
+        own = c.spec.task.bundle
+        return _is_named(c, bundle) or await self._asides.bundles.run(
+            f"looking for {bundle}", lambda: os.path.realpath(bundle) == os.path.realpath(own), bundle
+        )
 
     async def _known(self, namespace: str, id: str) -> Container | None:
         """Return the container, once it has been examined after a daemon start."""
@@ -174,12 +197,8 @@ class Ends:
         return self._places / hashlib.sha256(f"{namespace}/{id}".encode()).hexdigest()
 
 
-def _same(c: Container, bundle: str) -> bool:
-    """Two containerds may have tasks of one name. Links are followed only if the names differ, for a bundle may
-    hang."""
-    assert c.spec.task is not None
-    own = c.spec.task.bundle
-    return bundle in ("", own) or os.path.realpath(bundle) == os.path.realpath(own)
+def _is_named(c: Container, bundle: str) -> bool:
+    return c.spec.task is not None and bundle in ("", c.spec.task.bundle)
 
 
 def _read(path: Path) -> Gone | None:

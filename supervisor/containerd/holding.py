@@ -2,12 +2,13 @@
 of file when the shim of that create exits, and would not read what the next shim writes."""
 
 import asyncio
-import contextlib
 import os
 import stat
 
 import structlog
 
+from supervisor.containerd import making
+from supervisor.model.errors import Busy, TimedOut
 from supervisor.model.values import Container, Phase
 
 HOLD_SECONDS = 30.0  # for a request that is not repeated
@@ -18,30 +19,43 @@ log = structlog.get_logger(__name__)
 class Held:
     """Writing ends, kept open from before the old shim's end until the new shim has its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, asides: making.Asides) -> None:
+        self._asides = asides
         self._fds: dict[tuple[str, str], list[int]] = {}
 
-    def look(self, c: Container) -> None:
-        """Open or close the ends for a container that was found, or has changed."""
+    async def hold(self, c: Container) -> None:
+        """Of one that is found. Returns when they are open, or cannot be: the log says why."""
         key = (c.spec.namespace, c.spec.name)
-        if c.phase is Phase.CREATED:
-            self._release(key)
-        elif c.phase is Phase.CREATING and c.spec.task is not None and key not in self._fds:
-            words = {c.spec.foreign.out, c.spec.foreign.err} - {""}
-            self._fds[key] = [fd for path in words if (fd := _open(path)) >= 0]
-            asyncio.get_running_loop().call_later(HOLD_SECONDS, self._release, key)
+        words = {c.spec.foreign.out, c.spec.foreign.err} - {""}
+        if c.phase is not Phase.CREATING or c.spec.task is None or key in self._fds or not words:
+            return
+        found: list[int] = []
+        try:
+            what = f"the look at the streams of {c.spec.name}"
+            await self._asides.asked.run(what, lambda: _open(words, found), "/".join(key), lambda: _close(found))
+        except (TimedOut, Busy) as error:
+            log.warning("fifos cannot be held open", container=c.id, why=str(error))
+            return
+        self._fds[key] = found
+        asyncio.get_running_loop().call_later(HOLD_SECONDS, self.release, c)
 
-    def _release(self, key: tuple[str, str]) -> None:
-        for fd in self._fds.pop(key, ()):
-            os.close(fd)
+    def release(self, c: Container) -> None:
+        """What is closed is a fifo, which asks no file system."""
+        _close(self._fds.pop((c.spec.namespace, c.spec.name), []))
 
 
-def _open(path: str) -> int:
-    """Return -1 if there is no fifo. Never waits: it is its own reader."""
-    with contextlib.suppress(FileNotFoundError):
+def _open(paths: set[str], found: list[int]) -> None:
+    """Into `found`, what is a fifo: its own reader, so it never waits for one. In a thread: its file system may."""
+    for path in paths:
         try:
             if stat.S_ISFIFO(os.stat(path).st_mode):
-                return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        except PermissionError as error:
+                found.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
             log.warning("cannot hold a fifo open", path=path, why=error.strerror)
-    return -1
+
+
+def _close(fds: list[int]) -> None:
+    while fds:
+        os.close(fds.pop())

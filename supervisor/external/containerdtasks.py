@@ -15,8 +15,9 @@ from typing import Protocol, Self
 import structlog
 
 from supervisor.model import foreign, whose
-from supervisor.model.errors import BadRequest, ExitdError, NoSuchProcess, NotPermitted
+from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import FoundProcess, Target
+from supervisor.system.aside import Aside
 
 LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one is repeated
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next attempt; the last one is repeated
@@ -59,6 +60,7 @@ class ContainerdTasks:
         self._writer = whose.ANYBODY  # the process that has made the socket answers on it
         self._connect = connect
         self._observe = observe
+        self._looks = Aside(most_at_once=1)  # whoever asked for the watch has named the socket
         self._listed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -117,8 +119,8 @@ class ContainerdTasks:
             rounds += 1
 
     async def _look(self, task: LiveTask) -> None:
-        with contextlib.suppress(OSError):  # it is being recreated just now
-            self._writer = os.stat(self._socket).st_uid
+        with contextlib.suppress(OSError, TimedOut, Busy):  # it is made anew just now; what it was before is not asked
+            self._writer = await self._looks.run(f"looking at {self._socket}", lambda: os.stat(self._socket).st_uid)
         found = foreign.task_found(self._socket, task.namespace, task.id, task.pid, self._writer)
         try:
             await self._observe(found)
