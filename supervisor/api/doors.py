@@ -105,7 +105,9 @@ class ContainerDoors:
         self._node = node
         self._pods = pods
         self._execs = execs
-        self._streams = streams
+        self._images = images
+        self._changes = changes
+        self._logs = logs.LogReading()
 
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
         container = await self._node.create(requests.spec_of(request.spec), by)
@@ -207,9 +209,9 @@ class RecordDoors:
         run = requests.number_of(request.run, "run")
         wanted = requests.log_wanted(request, source)
         if request.follow:
-            portions = logs.follow(wanted, logs.by_then(done(run), wanted.until_ns), self._changes)
+            portions = self._logs.follow(wanted, logs.by_then(done(run), wanted.until_ns), self._changes)
         else:
-            portions = logs.read(wanted)
+            portions = self._logs.read(wanted)
         async with aclosing(portions):
             async for items in portions:
                 for reply in replies.log_messages(items, LOG_REPLY_BYTES):

@@ -6,7 +6,6 @@ PATH.20261121-230000, PATH            the kubelet's: PATH gets the time as its e
 A file is identified by its inode, whatever its name becomes, and is held open until it has been read.
 """
 
-import asyncio
 import errno
 import heapq
 import os
@@ -20,9 +19,9 @@ from shim.undo import undone_on_failure
 from supervisor.model.errors import WrongState
 from supervisor.streams.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
 
-CHUNK_BYTES = 64 * 1024  # read at once: bounds the memory that a fast writer can take
-TURN_LINES = 512  # handled before the event loop continues
-HEAD_BYTES = 4096  # of a file's first line, which identifies it
+CHUNK_BYTES = 64 * 1024  # read at once: bounds what a fast writer makes us hold
+TURN_LINES = 512  # looked at in one step
+HEAD_BYTES = 4096  # of a file's first line: by that it is known again
 
 _OLDER = re.compile(r"\.(?:([1-9][0-9]{0,2})|([0-9]{8}-[0-9]{6}))")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -130,8 +129,8 @@ class Chain:
         self._sealed = False  # the first file is complete: its successor has data
         self._head = b""
 
-    async def skip_to(self, tail: Tail) -> None:
-        """Continue at the tail's first line."""
+    def skipping_to(self, tail: Tail) -> Iterator[None]:
+        """What is read next is the tail's first line, once the iterator is used up; each step is a short one."""
         index, offset = len(self._files) - 1, self._size(-1)
         for count, (at_index, at, line) in enumerate(lines_backwards([file.fd for file in self._files])):
             wanted = tail.wants(self._read(line))
@@ -140,7 +139,7 @@ class Chain:
             if wanted:
                 index, offset = at_index, at
             if count % TURN_LINES == 0:
-                await asyncio.sleep(0)  # a long tail must not hold up the loop
+                yield
         for _ in range(index):
             self._files.pop(0).close()
         if self._files:

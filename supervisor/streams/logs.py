@@ -1,17 +1,29 @@
-"""Reads a container's log: its last lines, a span of time, and new lines while it grows and is rotated."""
+"""Reads a container's log: cut to its last lines, to a span of time, and followed while it grows and is rotated.
+
+A log in exitd's own directory is read on the event loop. One whose path a caller has chosen may be on a file system
+that hangs: everything about it, down to closing its files, is done in threads, one after the other.
+"""
 
 import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
-from shim.undo import undone_on_failure
+from supervisor.model.errors import Busy, TimedOut
 from supervisor.model.values import LogDriver
 from supervisor.streams.logfiles import Chain
 from supervisor.streams.logline import READERS, Item, Stamps, Tail, Window
 from supervisor.system import inotify
+from supervisor.system.aside import Aside, Here
+from supervisor.system.background import Background
+
+MOST_AT_ONCE = 32  # readers of one hung file system have a place for each directory, and leave some to the others
+AGAIN_SECONDS = 1.0  # to the next try at closing what could not be closed for want of a thread
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +36,7 @@ class WantedLog:
     since_ns: int | None = None  # CLOCK_REALTIME of a line's beginning
     until_ns: int | None = None
     timestamps: bool = False  # before each line
+    is_ours: bool = True  # in a directory of exitd's own; otherwise its path is a caller's
 
     @property
     def window(self) -> Window:
@@ -35,51 +48,111 @@ class WantedLog:
         return lambda items: stamps.put(window.take(items)) if stamps else window.take(items)
 
 
-async def _opened(wanted: WantedLog) -> Chain:
-    log = Chain(wanted.path, READERS[wanted.driver])
-    with undone_on_failure(log.close):
-        if wanted.tail_lines is not None:
-            await log.skip_to(Tail(wanted.tail_lines, wanted.window))
-    return log
+class LogReading:
+    """What reads logs."""
 
+    def __init__(self) -> None:
+        self._looks = Aside(MOST_AT_ONCE)  # for those on callers' paths
+        self._background = Background()  # files that are closed by and by
 
-async def read(wanted: WantedLog) -> AsyncGenerator[list[Item], None]:
-    """Yield what is in the log now, in portions; a missing file counts as empty. Raises OSError."""
-    log, choose = await _opened(wanted), wanted.chooser()
-    try:
-        more = True
-        while more:
-            more, items = log.read()
-            if chosen := choose(items):
-                yield chosen
-            await asyncio.sleep(0)  # a long log must not hold up the loop
-    finally:
-        log.close()
+    async def read(self, wanted: WantedLog) -> AsyncGenerator[list[Item], None]:
+        """What is in the log now, in portions; a missing file is an empty one. Raises OSError, TimedOut, Busy."""
+        choose = wanted.chooser()
+        log = self._hands(wanted)
+        try:
+            await log.open(wanted)
+            more = True
+            while more:
+                more, items = await log.read()
+                if chosen := choose(items):
+                    yield chosen
+                await asyncio.sleep(0)  # a long log must not hold up the loop
+        finally:
+            log.close()
 
+    async def follow(
+        self, wanted: WantedLog, until_complete: Awaitable[object], changes: inotify.Inotify
+    ) -> AsyncGenerator[list[Item], None]:
+        """Like `read`, and then what is added, until `until_complete` is done and the log has been read to its end.
 
-async def follow(
-    wanted: WantedLog, until_complete: Awaitable[object], changes: inotify.Inotify
-) -> AsyncGenerator[list[Item], None]:
-    """As `read`, and then yield what is added, until `until_complete` is done and the log has been read to its end.
-
-    It waits for a log that does not exist yet. A deleted log is read to its end; a new one with its name is then read
-    from the beginning. `until_complete` is cancelled if the reader ends first; its error is raised here. Raises OSError
-    when the log cannot be read or watched.
-    """
-    complete = asyncio.ensure_future(until_complete)
-    try:
-        with _Alarm(changes, wanted.path) as alarm:
+        A log that does not exist yet is waited for; one that was deleted is read to its end, and a new one of that name
+        is then read from its beginning. `until_complete` is cancelled when the reader goes away first; what it raises
+        is raised here. Raises OSError when the log cannot be read or watched, TimedOut, Busy.
+        """
+        complete, choose = asyncio.ensure_future(until_complete), wanted.chooser()
+        log = self._hands(wanted)
+        alarm = _Alarm(changes, wanted.path, log)
+        try:
+            await alarm.reset()
             complete.add_done_callback(lambda _: alarm.ring())
-            log, choose = await _opened(wanted), wanted.chooser()
-            try:
-                async for items in _until(log, alarm, complete):
-                    if chosen := choose(items):
-                        yield chosen
-            finally:
-                log.close()
-        complete.result()
-    finally:
-        complete.cancel()
+            await log.open(wanted)
+            async for items in _until(log, alarm, complete):
+                if chosen := choose(items):
+                    yield chosen
+            complete.result()
+        finally:
+            complete.cancel()
+            alarm.close()
+            log.close()
+
+    def _hands(self, wanted: WantedLog) -> "_Hands":
+        return _Hands(Here() if wanted.is_ours else self._looks, wanted.path, self._background)
+
+
+class _Hands:
+    """All that touches one log's file system, for one reader."""
+
+    def __init__(self, looks: Aside | Here, path: str, background: Background) -> None:
+        self._looks = looks
+        self._what = f"reading the log {path}"
+        self._whose = os.path.dirname(path)
+        self._background = background
+        self._chain: Chain | None = None
+        self._given_up = False  # a thread may be at it still, which nobody waits for
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Raises TimedOut, Busy, and what `work` raises. Not to be called again after TimedOut."""
+        try:
+            return await self._looks.run(self._what, work, self._whose, self._over)
+        except (TimedOut, asyncio.CancelledError):
+            self._given_up = True
+            raise
+
+    async def open(self, wanted: WantedLog) -> None:
+        def work() -> Chain:
+            self._chain = Chain(wanted.path, READERS[wanted.driver])
+            return self._chain
+
+        log = await self.do(work)
+        if wanted.tail_lines is not None:
+            steps, more = log.skipping_to(Tail(wanted.tail_lines, wanted.window)), True
+            while more:
+                more = await self.do(lambda: next(steps, log)) is None
+                await asyncio.sleep(0)  # a long tail must not hold up the loop
+
+    async def read(self) -> tuple[bool, list[Item]]:
+        assert self._chain is not None
+        return await self.do(self._chain.read)
+
+    def close(self) -> None:
+        if not self._given_up:
+            self._over()
+
+    def _over(self) -> None:
+        """Nobody is at it any more."""
+        if self._chain is not None and isinstance(self._looks, Here):
+            self._chain.close()
+        elif self._chain is not None:
+            self._background.spawn(self._closed(self._chain))
+
+    async def _closed(self, log: Chain) -> None:
+        """In its turn, behind whoever reads in the same directory, however long that takes."""
+        while True:
+            with suppress(TimedOut):
+                try:
+                    return await self._looks.run(self._what, log.close, self._whose)
+                except Busy:
+                    await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def by_then(complete: Awaitable[object], until_ns: int | None) -> None:
@@ -93,13 +166,13 @@ async def by_then(complete: Awaitable[object], until_ns: int | None) -> None:
             raise
 
 
-async def _until(log: Chain, alarm: "_Alarm", complete: "asyncio.Future[object]") -> AsyncGenerator[list[Item], None]:
+async def _until(log: _Hands, alarm: "_Alarm", complete: "asyncio.Future[object]") -> AsyncGenerator[list[Item], None]:
     while True:
         finished = complete.done()  # asked before reading: what was written before completion is then read
-        alarm.reset()
+        await alarm.reset()
         more = True
         while more:
-            more, items = log.read()
+            more, items = await log.read()
             if items:
                 yield items
             await asyncio.sleep(0)
@@ -114,51 +187,56 @@ class _Alarm:
     _FILE = inotify.IN_MODIFY | inotify.IN_ATTRIB | inotify.IN_MOVE_SELF | inotify.IN_DELETE_SELF
     _FOLDER = inotify.IN_CREATE | inotify.IN_MOVED_TO
 
-    def __init__(self, changes: inotify.Inotify, path: str) -> None:
+    def __init__(self, changes: inotify.Inotify, path: str, hands: _Hands) -> None:
         self._changes = changes
         self._path = path
+        self._hands = hands
         self._event = asyncio.Event()
-        self._watches = ExitStack()
-        self._file: inotify.InotifyWatch | None = None
+        self._folder: inotify.InotifyWatches | None = None  # None: to be watched, as it is now
+        self._file: inotify.InotifyWatches | None = None
 
-    def __enter__(self) -> "_Alarm":
-        self._watches.callback(self._forget_file)
-        try:
-            folder = self._changes.watch(os.path.dirname(self._path) or ".", self._FOLDER, self._in_folder)
-        except FileNotFoundError:
-            return self  # the container's directory is gone or was never made: nothing more will be written
-        self._watches.callback(folder.close)
-        self._watch_file()
-        return self
+    async def reset(self) -> None:
+        """From here on it rings. Raises OSError, TimedOut, Busy."""
+        self._event.clear()
+        if self._folder is None:
+            self._folder = inotify.InotifyWatches(self._changes)
+            await self._watch(self._folder, os.path.dirname(self._path) or ".", self._FOLDER, self._in_folder)
+        if self._file is None:
+            self._file = inotify.InotifyWatches(self._changes)
+            await self._watch(self._file, self._path, self._FILE, self._in_file)
 
-    def __exit__(self, *_: object) -> None:
-        self._watches.close()
+    async def _watch(self, watches: inotify.InotifyWatches, path: str, mask: int, listener: inotify.Listener) -> None:
+        """What is not there the folder will tell; where that has gone, or was never made, nothing will be written."""
+        with suppress(FileNotFoundError):
+            await self._hands.do(lambda: watches.add(path, mask, listener))
 
-    def _watch_file(self) -> None:
-        self._forget_file()
-        try:
-            self._file = self._changes.watch(self._path, self._FILE, self._changed)
-        except FileNotFoundError:
-            self._file = None  # a change of the directory will ring
+    def close(self) -> None:
+        for watches in (self._folder, self._file):
+            if watches is not None:
+                watches.close()
+        self._folder = self._file = None
 
-    def _forget_file(self) -> None:
+    def _in_file(self, item: inotify.Item) -> None:
+        if inotify.is_end(item):
+            self._drop_file()
+        self.ring()
+
+    def _in_folder(self, item: inotify.Item) -> None:
+        if inotify.is_end(item):
+            self._folder = None
+            self.ring()
+        elif isinstance(item, inotify.Overflow) or item.name == os.path.basename(self._path):
+            self._drop_file()
+            self.ring()
+
+    def _drop_file(self) -> None:
+        """Another one may have the name."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _changed(self, item: inotify.Item) -> None:
-        self.ring()
-
-    def _in_folder(self, item: inotify.Item) -> None:
-        if isinstance(item, inotify.Overflow) or item.name == os.path.basename(self._path):
-            self._watch_file()
-            self.ring()
-
     def ring(self) -> None:
         self._event.set()
-
-    def reset(self) -> None:
-        self._event.clear()
 
     async def wait(self) -> None:
         await self._event.wait()

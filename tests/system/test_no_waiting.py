@@ -1,15 +1,19 @@
 """No file that another can make is opened in a way that waits: traps of containers, bundles, watched directories."""
 
+import contextlib
 import json
 import os
 import pathlib
+import socket
+import subprocess
+from collections.abc import Iterator
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest
-from tests.system import lives
+from tests.system import faultyfs, lives
 from tests.system.daemonrig import Daemon, spec, until
 from tests.system.lives import word
 
@@ -53,3 +57,63 @@ def test_a_fifo_in_a_watched_directory_holds_nobody_also_after_a_restart(tmp_pat
             until(lambda: client.watches()[0].processes == 1, "what is beside the fifo is not seen")
     finally:
         daemon.end()
+
+
+@contextlib.contextmanager
+def never_for_the_loop(daemon: Daemon, base: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A file system that answers everybody but the thread in which the daemon does all that must not wait."""
+    with faultyfs.mounted(base) as disk:
+        (made := disk.path / "d").mkdir(mode=0o755)
+        with disk.failing(f"* * stall {daemon.pid}"):
+            yield made
+
+
+def state_of(pid: int) -> str:
+    started = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return json.dumps({"init_process_pid": pid, "init_process_start": started})
+
+
+def test_a_watched_directory_whose_file_system_hangs_for_the_loop_is_watched(
+    daemon: Daemon, client: Client, tmp_path: pathlib.Path
+) -> None:
+    with never_for_the_loop(daemon, tmp_path) as root, subprocess.Popen(["sleep", "1000"]) as one:
+        try:
+            (root / "before").mkdir()
+            (root / "before/state.json").write_text(state_of(one.pid))
+            client.watch(pb.WatchRequest(runc_root=str(root)))
+            (watch,) = client.watches()
+            assert (watch.processes, watch.trouble) == (1, "")
+            (root / "later").mkdir()  # its file comes when its directory is watched, or not yet
+            (root / "new").write_text(state_of(os.getpid()))
+            (root / "new").rename(root / "later/state.json")
+            until(lambda: client.watches()[0].processes == 2, "what came later is not seen")
+        finally:
+            client.end_watch(str(root))
+            one.kill()
+
+
+def test_a_log_whose_file_system_hangs_for_the_loop_is_made_read_and_followed(
+    daemon: Daemon, client: Client, tmp_path: pathlib.Path
+) -> None:
+    with never_for_the_loop(daemon, tmp_path) as directory:
+        log = pb.LogSpec(path=f"{directory}/log", max_bytes=4096, max_files=20)
+        box = client.create(spec("sh", "-c", "for x in $(seq 1000); do echo line $x; done; exit 3", log=log)).id
+        follow = client.logs(pb.LogsRequest(id=box, follow=True))
+        client.start(box)
+        lines = b"".join(b"line %d\n" % number for number in range(1, 1001))
+        assert b"".join(each.data for each in follow) == lines
+        assert b"".join(each.data for each in client.logs(pb.LogsRequest(id=box))) == lines
+        assert b"".join(each.data for each in client.logs(pb.LogsRequest(id=box, tail_lines=1))) == b"line 1000\n"
+        assert word(lives.last_exit(client, box)) == "exited 3"
+        client.remove(box, force=False)
+
+
+def test_a_socket_of_containerds_whose_file_system_hangs_for_the_loop_holds_nobody(
+    daemon: Daemon, client: Client, tmp_path: pathlib.Path
+) -> None:
+    with never_for_the_loop(daemon, tmp_path) as directory, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(where := f"{directory}/sock")
+        listening.listen()
+        client.watch(pb.WatchRequest(containerd=where))
+        until(lambda: client.watches()[0].trouble, "nothing is said of what does not answer")
+        client.end_watch(where)

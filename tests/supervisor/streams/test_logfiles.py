@@ -1,6 +1,5 @@
 """The files of one log, read as one: every line once and in order, however and whenever they are rotated."""
 
-import asyncio
 import itertools
 import os
 import tempfile
@@ -40,7 +39,7 @@ def read(path: Path) -> bytes:
 def tail(path: Path, lines: int) -> bytes:
     chain = Chain(str(path), logline.cri)
     try:
-        asyncio.run(chain.skip_to(Tail(lines, Window())))
+        list(chain.skipping_to(Tail(lines, Window())))
         return drain(chain)
     finally:
         chain.close()
@@ -310,7 +309,7 @@ def test_a_log_cut_short_and_begun_anew_is_read_from_its_beginning_wherever_read
     for lines in (None, 0, 1):
         chain = Chain(str(path), logline.cri)
         if lines is not None:
-            asyncio.run(chain.skip_to(Tail(lines, Window())))
+            list(chain.skipping_to(Tail(lines, Window())))
         drain(chain)
         os.truncate(path, 0)
         assert drain(chain) == b""

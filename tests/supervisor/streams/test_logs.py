@@ -11,12 +11,24 @@ import pytest
 from supervisor.model.values import LogDriver
 from supervisor.streams import logs
 from supervisor.streams.logline import Item, stamp
-from supervisor.streams.logs import WantedLog
+from supervisor.streams.logs import LogReading, WantedLog
 from supervisor.system.inotify import Inotify
 from tests.supervisor.descriptors import open_now
+from tests.supervisor.fakes import until
 from tests.supervisor.streams.test_logline import TIME_NS, json_line, line, text
 
 LIMIT_SECONDS = 10
+OURS = True
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["ours", "a caller's"])
+def whose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test twice: on the loop, and in threads."""
+    monkeypatch.setitem(globals(), "OURS", request.param)
+
+
+def wanted_log(path: str, driver: LogDriver = LogDriver.CRI, **more: Any) -> WantedLog:
+    return WantedLog(path, driver, is_ours=OURS, **more)
 
 
 async def collect(source: AsyncIterator[list[Item]]) -> bytes:
@@ -26,9 +38,11 @@ async def collect(source: AsyncIterator[list[Item]]) -> bytes:
 def test_reading_gives_what_is_there_and_a_missing_log_is_empty(tmp_path: Path) -> None:
     lines = [b"%d" % number for number in range(5_000)]
     (tmp_path / "log").write_bytes(b"".join(map(line, lines)))
-    assert asyncio.run(collect(logs.read(WantedLog(str(tmp_path / "log"))))) == b"".join(each + b"\n" for each in lines)
-    assert asyncio.run(collect(logs.read(WantedLog(str(tmp_path / "log"), tail_lines=2)))) == b"4998\n4999\n"
-    assert asyncio.run(collect(logs.read(WantedLog(str(tmp_path / "none"))))) == b""
+    assert asyncio.run(collect(LogReading().read(wanted_log(str(tmp_path / "log"))))) == b"".join(
+        each + b"\n" for each in lines
+    )
+    assert asyncio.run(collect(LogReading().read(wanted_log(str(tmp_path / "log"), tail_lines=2)))) == b"4998\n4999\n"
+    assert asyncio.run(collect(LogReading().read(wanted_log(str(tmp_path / "none"))))) == b""
 
 
 class Following:
@@ -38,8 +52,8 @@ class Following:
         self.done = asyncio.get_running_loop().create_future()
         self.seen = b""
         self._more = asyncio.Event()
-        wanted = WantedLog(str(path), tail_lines=tail_lines)
-        self.task = asyncio.create_task(self._run(logs.follow(wanted, self.done, changes)))
+        wanted = wanted_log(str(path), tail_lines=tail_lines)
+        self.task = asyncio.create_task(self._run(LogReading().follow(wanted, self.done, changes)))
 
     async def _run(self, source: AsyncIterator[list[Item]]) -> None:
         async for items in source:
@@ -196,8 +210,8 @@ def test_a_log_that_is_rotated_while_it_is_followed_arrives_once_and_in_order(tm
 
 
 async def _reads_the_same(path: Path, expected: bytes) -> bytes:
-    assert await collect(logs.read(WantedLog(str(path)))) == expected
-    assert await collect(logs.read(WantedLog(str(path), tail_lines=7))) == b"".join(
+    assert await collect(LogReading().read(wanted_log(str(path)))) == expected
+    assert await collect(LogReading().read(wanted_log(str(path), tail_lines=7))) == b"".join(
         expected.splitlines(keepends=True)[-7:]
     )
     return b""
@@ -218,7 +232,7 @@ def test_a_log_that_the_kubelet_moves_and_has_reopened_is_followed_into_its_new_
         append(path, line(b"four"))
         await following.until(b"one\ntwo\nthree\nfour\n")
         assert await following.end() == b"one\ntwo\nthree\nfour\n"
-        assert await collect(logs.read(WantedLog(str(path)))) == following.seen
+        assert await collect(LogReading().read(wanted_log(str(path)))) == following.seen
 
     with_inotify(test)
 
@@ -227,27 +241,27 @@ def test_a_json_file_is_read_and_a_span_of_time_is_taken_with_times_in_front(tmp
     path = tmp_path / "log"
     times = [TIME_NS + each * 10**9 for each in range(6)]
     append(path, b"".join(json_line(f"{at}\n", time=stamp(time_ns).decode()) for at, time_ns in enumerate(times)))
-    whole = WantedLog(str(path), LogDriver.JSON_FILE)
-    assert asyncio.run(collect(logs.read(whole))) == b"0\n1\n2\n3\n4\n5\n"
-    span = WantedLog(str(path), LogDriver.JSON_FILE, since_ns=times[1], until_ns=times[4], timestamps=True)
+    whole = wanted_log(str(path), LogDriver.JSON_FILE)
+    assert asyncio.run(collect(LogReading().read(whole))) == b"0\n1\n2\n3\n4\n5\n"
+    span = wanted_log(str(path), LogDriver.JSON_FILE, since_ns=times[1], until_ns=times[4], timestamps=True)
     expected = b"".join(stamp(times[at]) + b" %d\n" % at for at in (1, 2, 3))
-    assert asyncio.run(collect(logs.read(span))) == expected
-    last = WantedLog(str(path), LogDriver.JSON_FILE, tail_lines=2, until_ns=times[4])
-    assert asyncio.run(collect(logs.read(last))) == b"2\n3\n"
+    assert asyncio.run(collect(LogReading().read(span))) == expected
+    last = wanted_log(str(path), LogDriver.JSON_FILE, tail_lines=2, until_ns=times[4])
+    assert asyncio.run(collect(LogReading().read(last))) == b"2\n3\n"
 
 
 def test_following_until_a_time_ends_then_or_with_the_run(tmp_path: Path) -> None:
     async def test(changes: Inotify) -> None:
         append(tmp_path / "log", line(b"one"))
-        wanted = WantedLog(str(tmp_path / "log"))
+        wanted = wanted_log(str(tmp_path / "log"))
         for_ever = asyncio.get_running_loop().create_future()
         for until_ns in (time.time_ns() - 10**9, time.time_ns() + 10**7):
-            follow = logs.follow(wanted, logs.by_then(asyncio.shield(for_ever), until_ns), changes)
+            follow = LogReading().follow(wanted, logs.by_then(asyncio.shield(for_ever), until_ns), changes)
             assert await _bounded(collect(follow)) == b"one\n"
         ended = asyncio.sleep(0)
-        assert await _bounded(collect(logs.follow(wanted, logs.by_then(ended, 2**62), changes))) == b"one\n"
+        assert await _bounded(collect(LogReading().follow(wanted, logs.by_then(ended, 2**62), changes))) == b"one\n"
         with pytest.raises(TimeoutError, match="of its own"):
-            await _bounded(collect(logs.follow(wanted, logs.by_then(_times_out(), 2**62), changes)))
+            await _bounded(collect(LogReading().follow(wanted, logs.by_then(_times_out(), 2**62), changes)))
 
     with_inotify(test)
 
@@ -263,10 +277,10 @@ def test_a_follower_that_goes_away_leaves_no_watch_no_descriptor_and_nobody_wait
         before = open_now()
         waiting = asyncio.Event()
         done = asyncio.create_task(waiting.wait())
-        source = logs.follow(WantedLog(str(path)), done, changes)
+        source = LogReading().follow(wanted_log(str(path)), done, changes)
         assert text(await anext(source)) == b"one\n"
         await source.aclose()
-        assert open_now() == before
+        await until(lambda: open_now() == before, "the log's files closed")
         assert changes._watches == {}
         async with asyncio.timeout(LIMIT_SECONDS):
             await asyncio.wait([done])
@@ -282,7 +296,7 @@ def test_a_run_whose_end_cannot_be_known_is_told_as_its_error(tmp_path: Path) ->
     async def test(changes: Inotify) -> None:
         append(tmp_path / "log", line(b"one"))
         with pytest.raises(LookupError):
-            await _bounded(collect(logs.follow(WantedLog(str(tmp_path / "log")), fails(), changes)))
+            await _bounded(collect(LogReading().follow(wanted_log(str(tmp_path / "log")), fails(), changes)))
 
     with_inotify(test)
 
