@@ -92,3 +92,20 @@ def test_tasks_of_both_runtimes_are_measured_under_one_containerd(tmp_path: path
     assert with_goals == TASK_UNITS.keys()
     assert all(value > 0 for each in figures for value in each["values"] if each["row"] != "task-memory")
     assert "something is still mounted" not in said
+
+
+def test_an_end_among_execs_is_measured_of_exitd_and_of_containerds_own_shim(tmp_path: pathlib.Path) -> None:
+    bench(tmp_path, "crowd-exit")
+    figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
+    assert {each["who"]: each["goal"] for each in figures} == {"exitd: API": 1000, "exitd": 1000, "containerd": None}
+    assert all("0 exits not told" in each["note"] for each in figures if each["goal"])
+
+
+def test_process_events_are_measured_at_the_rate_that_was_reached(tmp_path: pathlib.Path) -> None:
+    bench(tmp_path, "procevents")
+    figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
+    rates = [each for each in figures if each["unit"] == "/s"]
+    assert len(rates) == 3 and all("10,000 a second offered" in each["note"] for each in rates)
+    assert {each["who"] for each in figures if each["what"].endswith("to the listener")} == {
+        f"exitd, {count} processes held" for count in (20, 301)
+    }

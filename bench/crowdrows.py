@@ -1,0 +1,133 @@
+"""The end of an init among hundreds of execs that are just being begun, when it is killed and when that is told."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+from bench.figures import EXITD, Figure
+from bench.ours import Waiter
+from bench.peers import Containerd
+from bench.rows import Bench
+from bench.tasks import Node
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.compare.containerdapi import Exits, Refused
+from supervisor.compare.machine import LIMIT_SECONDS
+from supervisor.compare.way import WayContainer
+from supervisor.model.errors import ExitdError
+
+KILL_AFTER_SECONDS, QUICK_KILL_SECONDS = 2.0, 0.2
+GOAL_MS = 1000.0
+ARGS = ("sleep", "1000")
+
+
+class Way(Protocol):
+    """How a container, execs in it and its end are asked for."""
+
+    name: str
+    goal: float | None
+
+    def start(self, id: str) -> WayContainer: ...
+    def exec(self, container: WayContainer, number: int) -> object:
+        """ExitdError, Refused: not any more."""
+
+    def listening(self, container: WayContainer) -> Callable[[], float]:
+        """Before the end; the result blocks until that is told, and says when (time.perf_counter). TimeoutError."""
+
+    def clean(self, container: WayContainer) -> None: ...
+
+
+class ByContainerd:
+    """A task of one runtime, its end told by containerd's event."""
+
+    def __init__(self, node: Node, who: str, exits: Exits, process: dict[str, Any]) -> None:
+        self.name, self.goal = who, GOAL_MS if who == EXITD else None
+        self._node, self._exits, self._process = node, exits, process
+
+    def start(self, id: str) -> WayContainer:
+        return self._node.run_one(self.name, id)
+
+    def exec(self, container: WayContainer, number: int) -> None:
+        self._node.api.exec(container.id, f"e{number}", self._process)
+
+    def listening(self, container: WayContainer) -> Callable[[], float]:
+        return lambda: self._exits.of(container.id)[0]
+
+    def clean(self, container: WayContainer) -> None:
+        self._node.end_one(container)
+
+
+class ByApi:
+    """A container of exitd's own API, its end told by the answer to a Wait."""
+
+    def __init__(self, node: Node) -> None:
+        self.name: str = f"{EXITD}: API"
+        self.goal: float | None = GOAL_MS
+        self._daemon, self._client, self._stub = node.daemon, node.client, node.daemon.stub()
+
+    def start(self, id: str) -> WayContainer:
+        return self._daemon.start_one(self._client)
+
+    def exec(self, container: WayContainer, number: int) -> pb.Exec:
+        return self._client.exec(container.id, pb.ExecSpec(args=ARGS))
+
+    def listening(self, container: WayContainer) -> Callable[[], float]:
+        waiter = Waiter(self._stub, container.id)
+
+        def told() -> float:
+            waiter.join(LIMIT_SECONDS)
+            if not waiter.signal:
+                raise TimeoutError(f"no exit of {container.id}")
+            return waiter.at
+
+        return told
+
+    def clean(self, container: WayContainer) -> None:
+        container.close()
+        self._client.remove(container.id, force=True)
+
+
+def crowd_exit(bench: Bench) -> None:
+    """So many execs are asked for at once; seconds later, while they are being begun, init is killed."""
+    if not bench.has(Containerd.name):
+        return
+    node, count, rounds = bench.shared(Node), bench.count(500, 5), bench.count(5, 1)
+    process = {"args": ARGS, "cwd": "/", "env": ["PATH=/usr/bin:/bin"], "user": {"uid": 0, "gid": 0}}
+    with contextlib.closing(node.api.exits()) as exits:
+        ways: list[Way] = [ByApi(node), *(ByContainerd(node, who, exits, process) for who in (EXITD, Containerd.name))]
+        took: dict[str, list[tuple[float, int]]] = {way.name: [] for way in ways}
+        for number in range(rounds):
+            for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
+                took[way.name].append(_killed(bench, way, count))
+    what = f"init killed among {count} execs until its exit is told"
+    for way in ways:
+        begun = [execs for _, execs in took[way.name]]
+        untold = sum(ms >= LIMIT_SECONDS * 1000 for ms, _ in took[way.name])
+        note = f"{min(begun)} to {max(begun)} execs had begun; {untold} exits not told within {LIMIT_SECONDS:.0f} s"
+        values = tuple(ms for ms, _ in took[way.name])
+        bench.figures.append(Figure("crowd-exit", what, way.name, bench.load, "ms", values, way.goal, note))
+
+
+def _killed(bench: Bench, way: Way, count: int) -> tuple[float, int]:
+    """Milliseconds, those of the limit where nobody told, and how many execs had begun."""
+    container = way.start(bench.id())
+    with ThreadPoolExecutor(count) as pool:
+        told = way.listening(container)
+        asking: list[Future[object]] = [pool.submit(way.exec, container, number) for number in range(count)]
+        time.sleep(QUICK_KILL_SECONDS if bench.quick else KILL_AFTER_SECONDS)
+        killed = time.perf_counter()
+        signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
+        try:
+            ms = (told() - killed) * 1000
+        except TimeoutError:
+            ms = LIMIT_SECONDS * 1000
+    refusals = [error for each in asking if (error := each.exception()) is not None]
+    if others := [error for error in refusals if not isinstance(error, (ExitdError, Refused))]:
+        raise others[0]
+    way.clean(container)
+    return ms, count - len(refusals)
+
+
+CROWD_ROWS = {"crowd-exit": crowd_exit}
