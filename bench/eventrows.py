@@ -50,29 +50,26 @@ def procevents(bench: Bench) -> None:
     count, rounds = bench.count(5 * OFFERED, 500), bench.count(7, 1)
     forker = _built(bench)
     ways = {"nobody listens": 0, "20 processes held": 20, f"{MOST_EXACT + 1} processes held": MOST_EXACT + 1}
-    turns: dict[str, list[Listened]] = {way: [] for way in ways}
-    for _ in range(rounds):
-        for way, held in ways.items():
-            turns[way].append(asyncio.run(_listening(forker, held, count)))
+    turns = in_turns(list(ways), rounds, lambda way: asyncio.run(_listening(forker, ways[way], count)), warm_up=0)
     for way, found in turns.items():
-        reached = tuple(count / each.took for each in found)
+        reached = [count / each.took for each in found]
         note = f"{OFFERED:,} a second offered by {FORKERS} forkers, {count:,} in all"
-        bench.figures.append(Figure("procevents", "forks and ends reached", way, bench.load, "/s", reached, note=note))
-        forkers = tuple(each.forkers_used * 1000 * EACH / count for each in found)
+        bench.add("procevents", "forks and ends reached", way, "/s", reached, note=note)
+        forkers = [each.forkers_used * 1000 * EACH / count for each in found]
         name = "processor time of 10,000 forks and ends to the forkers"
-        bench.figures.append(Figure("procevents", name, way, bench.load, "ms", forkers))
+        bench.add("procevents", name, way, "ms", forkers)
         if ways[way]:
             _of_listener(bench, f"{EXITD}, {way}", found, count)
 
 
 def _of_listener(bench: Bench, who: str, found: list[Listened], count: int) -> None:
     losses = f"events were dropped {sum(each.losses for each in found)} times"
-    own = tuple(each.used * 1000 * EACH / count for each in found)
+    own = [each.used * 1000 * EACH / count for each in found]
     name = "processor time of 10,000 ends to the listener"
-    bench.figures.append(Figure("procevents", name, who, bench.load, "ms", own, note=losses))
-    share = tuple(each.used * 1000 / each.took for each in found)
+    bench.add("procevents", name, who, "ms", own, note=losses)
+    share = [each.used * 1000 / each.took for each in found]
     name = "processor time of a second at that rate to the listener"
-    bench.figures.append(Figure("procevents", name, who, bench.load, "ms", share))
+    bench.add("procevents", name, who, "ms", share)
 
 
 def _built(bench: Bench) -> str:

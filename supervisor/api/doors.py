@@ -105,9 +105,7 @@ class ContainerDoors:
         self._node = node
         self._pods = pods
         self._execs = execs
-        self._images = images
-        self._changes = changes
-        self._logs = logs.LogReading()
+        self._streams = streams
 
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
         container = await self._node.create(requests.spec_of(request.spec), by)
@@ -183,6 +181,7 @@ class RecordDoors:
         """`changes` tells of lines that are added to a log."""
         self._node = node
         self._changes = changes
+        self._logs = logs.LogReading()
 
     async def Events(self, request: pb.EventsRequest, by: By) -> AsyncGenerator[pb.EventsReply, None]:
         wanted = self._node.subscribe(

@@ -27,8 +27,8 @@ class Tasks(Participant):
         self._node = node
         self._state = state
         self._asides = asides
+        self._execs = execs
         self._held = Held(asides)
-        self.execs: TaskExecs | None = None  # from `serve` on
 
     async def before_make(self, container_id: str) -> None:
         await making.mount(self._node.containers.known(container_id), self._asides)

@@ -90,14 +90,14 @@ class Ends:
     def _look(self) -> None:
         for path in sorted(self._places.iterdir()):
             if (one := _read(path)) is not None:
-                self._tell_given_up(one.namespace, one.id, one.bundle, one.written_ns)
+                self._drop_given_up(one.namespace, one.id, one.bundle, one.written_ns)
                 self._node.spawn(self._take_up(one))
 
     async def clean_up(self, namespace: str, id: str, bundle: str) -> TaskLook:
-        """How the task ended; nothing of it is left. One that nobody knows has an end that nobody knows."""
+        """Return how the task ended, with everything of it removed. An unknown task has an unknown end."""
         now_ns = self._node.clock.now_ns()
-        self._tell_given_up(namespace, id, bundle, now_ns)  # not when a create that hangs is over
-        await self._tell_linked(namespace, id, bundle, now_ns)
+        self._drop_given_up(namespace, id, bundle, now_ns)  # not when a create that hangs is over
+        await self._drop_linked(namespace, id, bundle, now_ns)
         name = (namespace, id, "")
         return await self._turns.run("", name, lambda: self._clean_up(namespace, id, bundle, self._node.clock.now_ns()))
 
@@ -108,8 +108,8 @@ class Ends:
             await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
 
     async def _take_up(self, one: Gone) -> None:
-        """Nobody asks for it again."""
-        await self._tell_linked(one.namespace, one.id, one.bundle, one.written_ns)
+        """Clean up without a caller that waits for the result."""
+        await self._drop_linked(one.namespace, one.id, one.bundle, one.written_ns)
 
         async def clean_up() -> TaskLook:
             return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
@@ -118,8 +118,8 @@ class Ends:
         await insist(lambda: self._turns.run("", name, clean_up), "ending a task that containerd has given up", one.id)
 
     async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> TaskLook:
-        self._tell_given_up(namespace, id, bundle, before_ns)
-        await self._tell_linked(namespace, id, bundle, before_ns)
+        self._drop_given_up(namespace, id, bundle, before_ns)
+        await self._drop_linked(namespace, id, bundle, before_ns)
         stale = sockets.of_text(socket) or await self._socket_of(bundle)
         if stale:  # `delete` removes it, unless it is killed
             self._node.spawn(self._remove_stale(stale))
@@ -146,25 +146,25 @@ class Ends:
         except ExitdError as error:
             log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
 
-    def _tell_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
-        """At once, and not when it has been looked up: its end may be in the log already."""
+    def _drop_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
+        """Report it at once, and not only when the task has been found: its end may be in the log already."""
         c = self._earlier(namespace, id, before_ns)
         if c is not None and _is_named(c, bundle):
-            self.on_given_up(c)
+            self._publisher.drop(c)
 
-    async def _tell_linked(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
-        """Of one whose bundle has two names: as soon as that is known."""
+    async def _drop_linked(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
+        """The same for a task whose bundle has two names, as soon as that is known."""
         c = self._earlier(namespace, id, before_ns)
-        with contextlib.suppress(TimedOut, Busy):  # whoever ends it asks again, and says so
+        with contextlib.suppress(TimedOut, Busy):  # the one that ends it looks again, and reports what fails
             if c is not None and not _is_named(c, bundle) and await self._is_of(c, bundle):
-                self.on_given_up(c)
+                self._publisher.drop(c)
 
     def _earlier(self, namespace: str, id: str, before_ns: int) -> Container | None:
-        c = self._node.by_name(namespace, id, task=True)
+        c = self._node.containers.named(namespace, id, task=True)
         return c if c is not None and c.spec.task is not None and c.created_ns <= before_ns else None
 
     async def _is_of(self, c: Container, bundle: str) -> bool:
-        """Two containerds may have tasks of one name. Links are followed where the names differ. TimedOut, Busy."""
+        """Two containerds may have tasks of one name. Links are followed if the names differ. Raises TimedOut, Busy."""
         assert c.spec.task is not None
         own = c.spec.task.bundle
         return _is_named(c, bundle) or await self._asides.bundles.run(

@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.containers import Containers
@@ -25,6 +26,8 @@ from supervisor.model.values import Container, LogDriver, LogSpec, OnPauseExit, 
 from supervisor.runtime.foreign_shim import binary
 from supervisor.runtime.oci import runtime
 from supervisor.system.aside import Aside
+
+T = TypeVar("T")
 
 # -- which program runs it
 
@@ -176,75 +179,7 @@ def _bad(path: str, why: str) -> BadRequest:
 NAME_CHARACTERS = 63
 
 
-class Admission:
-    """Checks a spec against what is there, and fills in what the caller left open."""
-
-    def __init__(self, node: Node, desk: ImageDesk, settle: Callable[[Spec], Spec]) -> None:
-        """`settle` gives a spec its runtime and its log, as the configuration has them at that moment."""
-        self._node = node
-        self._desk = desk
-        self._settle = settle
-        self._looks = Aside()
-
-    async def admit(self, spec: Spec, container_id: str) -> Spec:
-        """BadRequest, NoSuchContainer (of the pod), WrongState, and what the image store raises."""
-        place, pause = _place(spec), None
-        match place.role:
-            case Role.MEMBER:
-                pause = await self._pod(place.sandbox)
-                spec = self._member(spec, pause)
-            case Role.SANDBOX:
-                spec = _sandbox(spec)
-            case Role.SINGLE:
-                spec = _single(spec)
-        spec = await self._settled(spec)
-        if pause is not None and spec.runtime_type != pause.spec.runtime_type:
-            raise BadRequest(
-                f"runtime {spec.runtime}: the pod {pause.spec.name} is under {pause.spec.runtime}, and all containers "
-                "of a pod are under shims of one kind; leave the runtime out, and the pod's is taken"
-            )
-        refuse_shared(spec, self._node.containers.values())
-        return await self._desk.resolve(spec, container_id)
-
-    async def _settled(self, spec: Spec) -> Spec:
-        """In a thread where the caller names a path: its file system may hang, which is TimedOut. Busy."""
-        named = [path for path in (spec.log.path, spec.runtime) if "/" in path]
-        if not named:
-            return self._settle(spec)
-        return await self._looks.run(f"looking at {' and '.join(named)}", lambda: self._settle(spec), named[0])
-
-    async def _pod(self, reference: str) -> Container:
-        try:
-            return await self._node.get_pod(reference)
-        except NoSuchContainer as error:
-            raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error
-
-    def _member(self, spec: Spec, pause: Container) -> Spec:
-        if pause.phase not in (Phase.RUNNING, Phase.PAUSED):
-            raise WrongState(
-                f"the pod {pause.spec.name} is NotReady: its pause container is {pause.phase.value}; "
-                f"exitctl start {pause.id[:12]} makes a new sandbox of it",
-                id=pause.id,
-            )
-        of_host = pause.spec.network == "host"
-        if spec.network == "host" and not of_host:
-            raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
-        most = pause.spec.pod.cpu_limit_milli if pause.spec.pod else 0
-        if 0 < most < spec.cpu_limit_milli:
-            text = f"cpu_limit_milli {spec.cpu_limit_milli}: the whole pod {pause.spec.name} has {most}; ask for less"
-            raise BadRequest(text, field="cpu_limit_milli")
-        return replace(
-            below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
-            sandbox=pause.id,
-            network="host" if of_host else "pod",
-            runtime=spec.runtime or pause.spec.runtime,
-            hostname=pause.spec.hostname or pause.id[:12],
-            annotations=_with_full_id(spec.annotations, pause.id),
-            namespace=pause.spec.namespace,
-        )
-
-
-def _place(spec: Spec) -> PodPlace:
+def place_of(spec: Spec) -> PodPlace:
     """By annotations, and by the fields that mean the same; BadRequest when they contradict each other."""
     told = pods.place(dict(spec.annotations))
     if spec.pod and spec.sandbox:
@@ -358,12 +293,14 @@ class Admission:
         self._containers = containers
         self._images = images
         self._config = config
+        self._looks = Aside()
 
     async def admit(self, spec: Spec, container_id: str) -> Spec:
         """Return the spec with nothing left open. Its image is held for the container from here on, until the container
         is discarded; not if this raises.
 
-        Raises BadRequest, NoSuchContainer (of the pod), WrongState, RuntimeMissing, and what the image store raises.
+        Raises BadRequest, NoSuchContainer (of the pod), WrongState, RuntimeMissing, what the image store raises; TimedOut
+        and Busy where the request names a path.
         """
         place = place_of(spec)
         pause = await self._find_pause(place.sandbox) if place.role is Role.MEMBER else None
@@ -372,10 +309,11 @@ class Admission:
         config = self._config()
         entry, systemd = config.runtime(spec.runtime), uses_systemd(config.cgroup_driver)
         refuse_unfit(spec, entry, systemd=systemd)
-        spec = with_runtime(spec, config, find_program(entry), systemd=systemd)
+        program = await self._look(spec.runtime, lambda: find_program(entry))
+        spec = with_runtime(spec, config, program, systemd=systemd)
 
         spec = with_log(spec, config)
-        check_log(spec.log)
+        await self._look(spec.log.path, lambda: check_log(spec.log))
         refuse_mixed(spec, pause)
         refuse_shared(spec, self._containers.values())
 
@@ -383,6 +321,10 @@ class Admission:
         spec = with_name(merge.complete(spec, image), container_id)
         await self._images.hold(spec, container_id)
         return spec
+
+    async def _look(self, named: str, work: Callable[[], T]) -> T:
+        """In a thread, if the caller names a path: its file system may hang. Raises TimedOut then, Busy."""
+        return await self._looks.run(f"looking at {named}", work, named) if "/" in named else work()
 
     async def _find_pause(self, reference: str) -> Container:
         try:

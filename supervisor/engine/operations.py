@@ -285,8 +285,7 @@ class Operations:
         async def complete(run: int) -> None:
             await self._output_complete(container.id, run or self._containers.known(container.id).run)
 
-        path = bundle.log_path(self._settings.root, container)
-        return logs.WantedLog(path, driver, is_ours=not container.spec.log.path), complete
+        return logs.WantedLog(self._views.log_path(container), driver, is_ours=not container.spec.log.path), complete
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""

@@ -1,7 +1,8 @@
 """Read JSON (RFC 8259) as events with their places. Pure.
 
-The standard library's reader gives values without places, and floats for numbers, which here stay exact; the YAML reader
-refuses tabs and surrogate pairs, which are JSON, and takes what is not. Strings are read by the standard library.
+The standard library's reader gives values without places, and floats for numbers, which here stay exact; the YAML
+reader refuses tabs and surrogate pairs, which are JSON, and takes what is not. Strings are read by the standard
+library.
 """
 
 import re

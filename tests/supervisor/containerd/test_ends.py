@@ -1,11 +1,13 @@
 """Tasks of another boot: containerd knows nothing of them, so exitd removes them, however they had ended."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
 import socket
 import threading
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -215,7 +217,7 @@ async def test_a_bundle_that_hangs_is_compared_by_its_name_alone_until_it_comes_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another containerd's may have that name, or this one's a link: what is given up is looked for in a thread."""
-    hung, realpath, told = threading.Event(), os.path.realpath, list[str]()
+    hung, realpath, dropped = threading.Event(), os.path.realpath, list[str]()
 
     def hangs(path: str, **more: Any) -> str:
         if str(path).startswith(str(tmp_path)):
@@ -223,16 +225,16 @@ async def test_a_bundle_that_hangs_is_compared_by_its_name_alone_until_it_comes_
             hung.wait()
         return realpath(path, **more)
 
+    monkeypatch.setattr(Publisher, "drop", lambda self, container: dropped.append(container.spec.name))
     async with world(tmp_path) as w:
         await ended(w, tmp_path, "web")
         (tmp_path / "link").symlink_to(tmp_path / "b-web")
         service: Any = Service(w)
-        ends = Ends(w.node, service, Turns(), str(tmp_path), ASIDES)
-        ends.on_given_up = lambda container: told.append(container.spec.name)
-        monkeypatch.setattr(os.path, "realpath", hangs)
-        cleaning = asyncio.create_task(ends.clean_up("default", "web", str(tmp_path / "link")))
-        await until(lambda: ASIDES.bundles._turns, "the look at the link")
-        assert told == []
-        hung.set()
-        await cleaning
-        assert "web" in told and service.removed == ["web"]
+        async with ends(w, service, tmp_path) as made:
+            monkeypatch.setattr(os.path, "realpath", hangs)
+            cleaning = asyncio.create_task(made.clean_up("default", "web", str(tmp_path / "link")))
+            await until(lambda: ASIDES.bundles._turns, "the look at the link")
+            assert dropped == []
+            hung.set()
+            await cleaning
+            assert "web" in dropped and service.removed == ["web"]

@@ -284,7 +284,7 @@ def test_lost_changes_are_told_to_a_watch_that_arrives_after_them(tmp_path: Path
     async def test(changes: Inotify) -> None:
         heard, watches = Heard(), inotify.InotifyWatches(changes)
         in_thread(lambda: watches.add(str(tmp_path), inotify.IN_CREATE, heard))
-        for item in [FileChange(-2, inotify.IN_CREATE, 0, "nobody's")] * (inotify._MOST_EARLY + 1):
+        for item in [FileChange(-2, inotify.IN_CREATE, "nobody's")] * (inotify._MOST_EARLY + 1):
             changes.dispatch(item)
         await heard.until(lambda items: items == [Overflow()])
 
