@@ -136,7 +136,7 @@ def test_a_planted_lie_is_found() -> None:
     assert missing_tests("`tests/test_docs.py::test_no_such` and `tests/test_docs.py`") == [
         "tests/test_docs.py::test_no_such"
     ]
-    assert missing_places("`supervisor/engine/node.py:Node.end`, `supervisor/engine/node.py:Node.no_such`") == [
+    assert missing_places("`supervisor/engine/node.py:Node.apply`, `supervisor/engine/node.py:Node.no_such`") == [
         "supervisor/engine/node.py:Node.no_such"
     ]
     assert dead_links(ROOT / "README.md", "[a](docs/nowhere.md) [b](README.md) [c](https://example.org)") == [

@@ -299,8 +299,8 @@ class Admission:
         """Return the spec with nothing left open. Its image is held for the container from here on, until the container
         is discarded; not if this raises.
 
-        Raises BadRequest, NoSuchContainer (of the pod), WrongState, RuntimeMissing, what the image store raises; TimedOut
-        and Busy where the request names a path.
+        Raises BadRequest, NoSuchContainer (of the pod), WrongState, RuntimeMissing, and what the image store raises;
+        TimedOut and Busy where the request names a path.
         """
         place = place_of(spec)
         pause = await self._find_pause(place.sandbox) if place.role is Role.MEMBER else None
