@@ -17,14 +17,12 @@
 /* Listens, and puts the path in the place of the word @console. 0 or -errno; console_end either way. */
 int console_begin(struct shim *shim)
 {
-	static char path[64];
-
 	if (!shim->plan.tty)
 		return 0;
-	snprintf(path, sizeof path, "/proc/%d/cwd/" NAME, getpid());
+	snprintf(shim->console_path, sizeof shim->console_path, "/proc/%d/cwd/" NAME, getpid());
 	for (const char **word = shim->plan.create; *word; word++)
 		if (!strcmp(*word, "@console"))
-			*word = path;
+			*word = shim->console_path;
 	shim->streams.console_fd = message_listen(NAME, SOCK_STREAM, CLIENTS_MAX);
 	return shim->streams.console_fd < 0 ? shim->streams.console_fd : 0;
 }

@@ -3,13 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim.h"
-
-static char out[FRAMED_MAX] __attribute__((aligned(4096)));
 
 /* O_NONBLOCK and O_NOCTTY: should it be a fifo or a terminal, it must neither stop us nor become ours. */
 #define LOG_FLAGS (O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
@@ -91,26 +88,27 @@ static void name_of(char *path, size_t size, const struct logfile *log, uint64_t
 
 /* log to log.1, log.1 to log.2, and so on up to the first number that is free, else over the last one: killed between
  * two of the renames, the next who rotates begins at the gap, and no file is lost. */
-static void shift(const struct shim *shim, const struct logfile *log)
+static void shift(struct shim *shim, const struct logfile *log)
 {
-	char *from = out, *to = out + sizeof out / 2;	/* nothing is in it now */
+	size_t half = sizeof shim->out / 2;
+	char *from = shim->out, *to = shim->out + half;	/* nothing is in it now */
 	uint64_t last = shim->plan.log_files - 1, gap;
 	struct stat stat;
 
 	for (gap = 1; gap < last; gap++) {
-		name_of(to, sizeof out / 2, log, gap);
+		name_of(to, half, log, gap);
 		if (lstat(to, &stat))
 			break;
 	}
 	for (; gap > 0; gap--) {
-		name_of(from, sizeof out / 2, log, gap - 1);
-		name_of(to, sizeof out / 2, log, gap);
+		name_of(from, half, log, gap - 1);
+		name_of(to, half, log, gap);
 		if (rename(from, to))
 			return;
 	}
 }
 
-static void rotate(const struct shim *shim, struct logfile *log)
+static void rotate(struct shim *shim, struct logfile *log)
 {
 	struct stat stat;
 
@@ -123,12 +121,13 @@ static void rotate(const struct shim *shim, struct logfile *log)
 	logfile_reopen(log);
 }
 
-static size_t framed_size(const struct logfile *log, const char *stamp, const char *name, const char *data, size_t size)
+static size_t framed_size(struct shim *shim, const struct logfile *log, const char *stamp, const char *name, const char *data,
+			  size_t size)
 {
 	size_t sum = 0, eaten = 1;
 
 	for (; size && eaten; data += eaten, size -= eaten)
-		sum += log->frame(out, sizeof out, data, size, &eaten, stamp, name);
+		sum += log->frame(shim->out, sizeof shim->out, data, size, &eaten, stamp, name);
 	return sum;
 }
 
@@ -147,13 +146,13 @@ int logfile_make_room(struct shim *shim, struct logfile *log, const struct sourc
 	if (!now[2] || now[2] + size * 80 <= limit)
 		return 0;
 	crilog_stamp(stamp, shim->streams.batch_ns);
-	if (now[2] + framed_size(log, stamp, source->name, data, size) <= limit)
+	if (now[2] + framed_size(shim, log, stamp, source->name, data, size) <= limit)
 		return 0;
 	rotate(shim, log);
 	return 1;
 }
 
-/* All of it or counted as lost: a full disk must not stop the container, nor end the pump. */
+/* All of it or counted as lost: a full disk must not stop the container, nor end the loop. */
 static void append(struct shim *shim, struct logfile *log, const char *data, size_t size)
 {
 	int ready = log->fd >= 0 && mend(log);
@@ -183,20 +182,15 @@ void logfile_put(struct shim *shim, struct logfile *log, struct source *source, 
 		return;
 	crilog_stamp(stamp, shim->streams.batch_ns);
 	for (; size; data += eaten, size -= eaten) {
-		framed = log->frame(out, sizeof out, data, size, &eaten, stamp, source->name);
+		framed = log->frame(shim->out, sizeof shim->out, data, size, &eaten, stamp, source->name);
 		if (!eaten)
 			break;
-		shim->streams.dirty |= framed > 4096;
-		append(shim, log, out, framed);
+		shim->streams.dirty |= framed > PAGE_BYTES;
+		append(shim, log, shim->out, framed);
 	}
 	if (!log->carries)
 		return;
 	source->carried = size < CARRY_MAX ? size : 0;
 	for (size_t i = 0; i < source->carried; i++)
 		source->carry[i] = data[i];
-}
-
-void logfile_give_back(void)
-{
-	madvise(out, sizeof out, MADV_DONTNEED);
 }

@@ -38,12 +38,12 @@ static void remove_container(struct shim *shim)
  * the output is drained when all writers are dead: what is said last must not be cut off. */
 static void finish(struct shim *shim)
 {
-	pump(shim, !shim->plan.report_last);
+	loop_run(shim, !shim->plan.report_last);
 	remove_container(shim);
 	if (!shim->plan.report_last)
 		return;
 	shim_ended(shim);
-	pump(shim, 1);
+	loop_run(shim, 1);
 	shim_report(shim);
 	isulad_report(shim);
 }
@@ -107,24 +107,29 @@ static int second_life(struct shim *shim)
 	shim->keeper_knows = 1;
 	status_created(shim);
 	logger_begin(shim);
-	pump(shim, 1);
+	loop_run(shim, 1);
 	return 0;
 }
 
+/* All that one shim knows. Zero it is no part of the file, and of its buffers only what is used takes memory. */
+static struct shim the_shim;
+
 int main(int argc, char **argv)
 {
-	struct shim shim = { .answers = { .fd = -1 }, .init_fd = -1, .memory = { -1, -1 }, .kmsg = { .fd = -1 },
-			     .heir = { .keeper_fd = -1, .line_fd = -1 },
-			     .isulad = { -1, -1, -1, -1, -1, 0 } };
+	struct shim *shim = &the_shim;
 	int error;
 
 	if (argc < 2 || argc > 3 || (argc == 3 && strcmp(argv[2], "--adopt")))
 		return 3;
-	shim.adopted = argc == 3;
-	error = setup(&shim);
-	if (!error && strcmp(shim.plan.id, argv[1]))
-		shim.stage = "plan", error = -EINVAL;
+	shim->adopted = argc == 3;
+	shim->init_fd = shim->answers.fd = shim->memory.fd = shim->kmsg.fd = -1;
+	shim->memory.kills = -1;
+	shim->heir.keeper_fd = shim->heir.line_fd = -1;
+	shim->isulad = (struct isulad){ -1, -1, -1, -1, -1, 0 };
+	error = setup(shim);
+	if (!error && strcmp(shim->plan.id, argv[1]))
+		shim->stage = "plan", error = -EINVAL;
 	if (error)
-		return fail(&shim, error);
-	return shim.adopted ? second_life(&shim) : first_life(&shim);
+		return fail(shim, error);
+	return shim->adopted ? second_life(shim) : first_life(shim);
 }

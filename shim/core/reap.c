@@ -13,8 +13,6 @@
 
 enum { REST_DIES_MS = 500, BEGUN_TRIES = 20, BEGUN_REST_MS = 10 };
 
-static char record[RECORD_SIZE];
-
 /* By the counter; where that is gone and init was killed, by the kernel's log. -1: not known. */
 static int64_t memory_kills(struct shim *shim, const siginfo_t *info)
 {
@@ -39,6 +37,7 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 		.realtime_ns = now_ns(CLOCK_REALTIME),
 		.boottime_ns = now_ns(CLOCK_BOOTTIME),
 	};
+	char record[RECORD_SIZE];
 	ssize_t put;
 
 	wait_facts(&facts, info, usage);

@@ -13,8 +13,6 @@
 #include "kernel.h"
 #include "shim.h"
 
-static char plan_text[PLAN_MAX];
-
 /* The run's lock: whoever holds it is the run's one shim, and exitd gives a run up only while holding it. */
 static int take_lock(struct shim *shim)
 {
@@ -37,8 +35,8 @@ static int read_plan(struct shim *shim)
 
 	if (fd < 0)
 		return -errno;
-	got = read(fd, plan_text, sizeof plan_text);
-	error = got < 0 ? -errno : plan_parse(&shim->plan, plan_text, (size_t)got);
+	got = read(fd, shim->plan_text, sizeof shim->plan_text);
+	error = got < 0 ? -errno : plan_parse(&shim->plan, shim->plan_text, (size_t)got);
 	close(fd);
 	shim->adopted |= !error && shim->plan.follow;
 	return error;

@@ -13,7 +13,10 @@
 
 #define KMSG "/dev/kmsg"
 
-enum { ANSWERS_PATH_SIZE = 48 };	/* /proc/PID/fd/N/NAME */
+enum {
+	ANSWERS_PATH_SIZE = 48,	/* /proc/PID/fd/N/NAME */
+	PAGE_BYTES = 4096,
+};
 
 struct shim {
 	struct plan plan;
@@ -40,6 +43,7 @@ struct shim {
 	uint64_t init_started;
 	int64_t ended_ns;	/* CLOCK_MONOTONIC */
 	char boot_id[BOOT_ID_SIZE];
+	char console_path[64];
 	struct memory memory;
 	struct kmsg kmsg;
 	struct streams streams;
@@ -60,6 +64,10 @@ struct shim {
 		int limit_fd;		/* timerfd */
 		int timed_out;
 	} isulad;
+	char plan_text[PLAN_MAX];	/* `plan` points into it */
+	/* The last, and aligned to pages: without output they are given back to the kernel, and nothing else with them. */
+	char in[CARRY_MAX + BATCH_MAX] __attribute__((aligned(PAGE_BYTES)));	/* a batch, behind room for what was carried over */
+	char out[FRAMED_MAX] __attribute__((aligned(PAGE_BYTES)));		/* the same, framed for a log */
 };
 
 /* shim.c */
@@ -153,7 +161,7 @@ void isulad_report(const struct shim *shim);
 void isulad_failed(const struct shim *shim, int error);
 int isulad_status(const struct shim *shim);
 
-/* pump.c: the loop that moves all streams, until there is nothing left to move. */
-void pump(struct shim *shim, int drain);
+/* loop.c: moves all streams, until there is nothing left to move. */
+void loop_run(struct shim *shim, int drain);
 
 #endif

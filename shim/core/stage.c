@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,9 +21,6 @@ struct intent {
 	uint64_t counted[5];
 	int64_t batch_ns;
 };
-
-/* Page-aligned, so that it can be given back; the bytes begin behind room for what was carried over. */
-static char in[CARRY_MAX + BATCH_MAX] __attribute__((aligned(4096)));
 
 /* All of it or none: a stage without its intent, or one that the scratch pipe cannot mirror, would lose bytes. */
 void stage_setup(struct shim *shim)
@@ -74,9 +70,10 @@ void stage_intend(struct shim *shim, int which)
 }
 
 /* What is in the stage, by way of a copy: the stage keeps it. The count, 0 for none. */
-static ssize_t look(struct streams *s)
+static ssize_t copy(struct shim *shim)
 {
-	char *to = in + CARRY_MAX;
+	struct streams *s = &shim->streams;
+	char *to = shim->in + CARRY_MAX;
 	ssize_t staged = tee(s->stage_read_fd, s->scratch_fd[1], BATCH_MAX, SPLICE_F_NONBLOCK), at = 0, got;
 
 	/* Packet by packet, should the container have made its pipe one of packets. */
@@ -97,15 +94,15 @@ ssize_t stage_fill(struct shim *shim, int which, const char **data)
 
 	s->batch_ns = now_ns(CLOCK_REALTIME);
 	staged = s->stage_read_fd >= 0 && !intend(shim, which);
-	*data = in + CARRY_MAX;
+	*data = shim->in + CARRY_MAX;
 	if (staged)
 		got = splice(fd, NULL, s->stage_write_fd, NULL, batch_size(shim), SPLICE_F_NONBLOCK);
 	if (got > 0)
-		got = look(s);
+		got = copy(shim);
 	else if (!staged || (got < 0 && errno == EINVAL))
 		/* No stage, or a terminal of a kernel that cannot splice from one. */
-		got = read(fd, in + CARRY_MAX, batch_size(shim));
-	s->dirty |= got > 4096 - CARRY_MAX;
+		got = read(fd, shim->in + CARRY_MAX, batch_size(shim));
+	s->dirty |= got > PAGE_BYTES - CARRY_MAX;
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
 	return got ? got : -1;
@@ -129,7 +126,7 @@ ssize_t stage_recover(struct shim *shim, int *which, const char **data)
 	int left = 0;
 
 	*which = 0;
-	*data = in + CARRY_MAX;
+	*data = shim->in + CARRY_MAX;
 	if (s->stage_read_fd < 0 || pread(s->progress_fd, &intent, sizeof intent, 0) != sizeof intent ||
 	    memcmp(intent.kind, KIND, sizeof KIND))
 		return 0;
@@ -144,11 +141,5 @@ ssize_t stage_recover(struct shim *shim, int *which, const char **data)
 	for (int i = 0; i < 2; i++)
 		logfile_cut(&s->log[i], intent.log[i]);
 	*which = intent.which == 1;
-	return look(s);
-}
-
-/* To the kernel, until there is output again. */
-void stage_give_back(void)
-{
-	madvise(in, sizeof in, MADV_DONTNEED);
+	return copy(shim);
 }

@@ -61,7 +61,7 @@ static void last_words(const char *path, int had_run, char *out, size_t size)
 
 void status_failed(struct shim *shim, int error)
 {
-	static char text[MESSAGE_MAX], words[ERROR_TEXT_MAX];
+	char text[MESSAGE_MAX], words[ERROR_TEXT_MAX];
 	struct writer w;
 
 	writer_open(&w, text, sizeof text, "exitd-status", 1);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -179,4 +180,14 @@ void streams_close(struct shim *shim)
 			streams_end_source(shim, source);
 		sink_close(shim, &source->sink);
 	}
+}
+
+/* The memory that output took, back to the kernel until there is output again. */
+void streams_give_back(struct shim *shim)
+{
+	if (!shim->streams.dirty)
+		return;
+	madvise(shim->in, sizeof shim->in, MADV_DONTNEED);
+	madvise(shim->out, sizeof shim->out, MADV_DONTNEED);
+	shim->streams.dirty = 0;
 }

@@ -94,7 +94,6 @@ ssize_t stage_fill(struct shim *shim, int which, const char **data);
 void stage_intend(struct shim *shim, int which);
 void stage_done(struct shim *shim, size_t size);
 ssize_t stage_recover(struct shim *shim, int *which, const char **data);
-void stage_give_back(void);
 
 /* logfile.c */
 int logfile_open(struct logfile *log);
@@ -104,7 +103,6 @@ void logfile_identify(const struct logfile *log, uint64_t *identity);
 int logfile_make_room(struct shim *shim, struct logfile *log, const struct source *source, const char *data,
 		      size_t size);
 void logfile_put(struct shim *shim, struct logfile *log, struct source *source, const char *data, size_t size);
-void logfile_give_back(void);
 
 /* sink.c */
 void sink_put(struct shim *shim, struct sink *sink, const char *data, size_t size);
@@ -141,5 +139,6 @@ int streams_wait(const struct shim *shim, int which);
 int streams_busy(const struct shim *shim);
 int streams_unread(const struct shim *shim);
 void streams_close(struct shim *shim);
+void streams_give_back(struct shim *shim);
 
 #endif

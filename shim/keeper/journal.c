@@ -73,7 +73,7 @@ int journal_reserve(struct keeper *k)
 
 int journal_write(struct keeper *k, const struct run *run, const struct exit_facts *facts)
 {
-	static char text[ENTRY_SIZE];
+	char text[ENTRY_SIZE];
 	int error = record_format(text, sizeof text, facts);
 	ssize_t put;
 

@@ -23,8 +23,6 @@
 
 #define IDLE_NS 10000000000
 
-static struct keeper keeper;
-
 static int take_lock(struct keeper *k)
 {
 	char path[4096];
@@ -177,7 +175,7 @@ static void sweep(struct keeper *k)
 
 static void turn(struct keeper *k, int wait_ms)
 {
-	static struct pollfd p[3 + CLIENTS_MAX];
+	struct pollfd p[3 + CLIENTS_MAX];
 	int count = k->client_count, takes = count < CLIENTS_MAX && !k->accept_pauses;
 	int deaf = k->signal_fd < 0;
 
@@ -237,9 +235,11 @@ static void clean_up(struct keeper *k)
 	unlink(k->journal_path);
 }
 
+static struct keeper the_keeper;
+
 int main(int argc, char **argv)
 {
-	struct keeper *k = &keeper;
+	struct keeper *k = &the_keeper;
 	int resume = -1, error;
 
 	for (int i = 1; i < argc; i++) {

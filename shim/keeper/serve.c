@@ -320,7 +320,7 @@ static void dispatch(struct keeper *k, int index, struct request *r)
 
 void serve_client(struct keeper *k, int index)
 {
-	static struct request r;
+	struct request r;
 	/* Above the slots, so that none of them is overwritten when a shim's are filled. */
 	ssize_t got = message_receive(k->clients[index].fd, r.text, sizeof r.text, SLOT_COUNT, SLOTS_END, &r.passed);
 

@@ -82,7 +82,7 @@ static void over(struct connection *c, int64_t now_ms)
 /* Some of what is there. 0 when there is no more now, -1 at the end. */
 static int read_some(struct connection *c, int64_t now_ms)
 {
-	static char data[16384];
+	char data[READ_BYTES];
 	ssize_t got = recv(c->down.fd, data, sizeof data, 0);
 
 	if (got > 0)

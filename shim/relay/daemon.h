@@ -11,6 +11,7 @@
 
 enum {
 	CONNECTIONS_MAX = 512,
+	READ_BYTES = 16384,		/* so much of a connection is read at once */
 	RETRY_MS = 100,
 	FAREWELL_MS = 1000,		/* exitd reads a BYE, or does not */
 	IDLE_MS = 30000,		/* without a connection: whether any task is left is asked then, and again */

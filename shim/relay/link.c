@@ -61,7 +61,7 @@ void link_close(struct connection *c)
 /* Some of what is there. 0 when there is no more now, -1 at the end. */
 static int read_some(struct connection *c)
 {
-	static char data[16384];
+	char data[READ_BYTES];
 	ssize_t got = recv(c->up.fd, data, sizeof data, 0);
 
 	if (got > 0)

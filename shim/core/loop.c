@@ -14,16 +14,19 @@ struct watch {
 	int which;
 };
 
-static struct pollfd polled[WATCHES_MAX];
-static struct watch watches[WATCHES_MAX];
-static int watch_count;
+/* What one round waits for: each descriptor, and what is done when it is ready. */
+struct round {
+	struct pollfd polled[WATCHES_MAX];
+	struct watch watches[WATCHES_MAX];
+	int count;
+};
 
-static void watch(int fd, short events, void (*ready)(struct shim *, int, short), int which)
+static void watch(struct round *r, int fd, short events, void (*ready)(struct shim *, int, short), int which)
 {
 	if (fd < 0)
 		return;
-	polled[watch_count] = (struct pollfd){ .fd = fd, .events = events };
-	watches[watch_count++] = (struct watch){ .ready = ready, .which = which };
+	r->polled[r->count] = (struct pollfd){ .fd = fd, .events = events };
+	r->watches[r->count++] = (struct watch){ .ready = ready, .which = which };
 }
 
 static void on_signal(struct shim *shim, int which, short events)
@@ -139,40 +142,40 @@ static short want(const struct sink *sink)
 }
 
 /* Without output or input to move, a sink is watched all the same: for a reader that goes. */
-static void watch_all(struct shim *shim)
+static void watch_all(struct shim *shim, struct round *r)
 {
 	struct streams *s = &shim->streams;
 	int takes = s->in_fd >= 0 && !s->in_full;
 
-	watch_count = 0;
-	watch(shim->signal_fd, POLLIN, on_signal, 0);
-	watch(shim->adopted && !shim->ended ? shim->init_fd : -1, POLLIN, on_init, 0);
-	watch(shim->memory.fd, POLLPRI, on_memory, 0);
-	watch(shim->heir.keeper_fd, POLLIN, on_keeper_end, 0);
-	watch(shim->heir.line_fd, POLLIN, on_keeper_answer, 0);
+	r->count = 0;
+	watch(r, shim->signal_fd, POLLIN, on_signal, 0);
+	watch(r, shim->adopted && !shim->ended ? shim->init_fd : -1, POLLIN, on_init, 0);
+	watch(r, shim->memory.fd, POLLPRI, on_memory, 0);
+	watch(r, shim->heir.keeper_fd, POLLIN, on_keeper_end, 0);
+	watch(r, shim->heir.line_fd, POLLIN, on_keeper_answer, 0);
 	for (int i = 0; i < 2; i++) {
-		watch(streams_wait(shim, i) ? -1 : s->source[i].fd, POLLIN, on_source, i);
-		watch(s->source[i].sink.fd, want(&s->source[i].sink), on_sink, i);
+		watch(r, streams_wait(shim, i) ? -1 : s->source[i].fd, POLLIN, on_source, i);
+		watch(r, s->source[i].sink.fd, want(&s->source[i].sink), on_sink, i);
 	}
-	watch(s->in_full ? s->in_fd : -1, POLLOUT, on_stdin, 0);
-	watch(takes ? s->in_from.fd : -1, POLLIN, on_in_from, 0);
+	watch(r, s->in_full ? s->in_fd : -1, POLLOUT, on_stdin, 0);
+	watch(r, takes ? s->in_from.fd : -1, POLLIN, on_in_from, 0);
 	for (int i = 0; i < s->client_count; i++) {
 		struct client *client = &s->client[i];
 
 		if (client->fd < 0)
 			continue;
-		watch(takes ? client->in.fd : -1, POLLIN, on_client_in, i);
-		watch(client->sink[0].fd, want(&client->sink[0]), on_client_out, i);
-		watch(client->sink[1].fd, want(&client->sink[1]), on_client_err, i);
-		watch(client->by_paths && client->attached ? -1 : client->fd, POLLIN, on_client, i);
+		watch(r, takes ? client->in.fd : -1, POLLIN, on_client_in, i);
+		watch(r, client->sink[0].fd, want(&client->sink[0]), on_client_out, i);
+		watch(r, client->sink[1].fd, want(&client->sink[1]), on_client_err, i);
+		watch(r, client->by_paths && client->attached ? -1 : client->fd, POLLIN, on_client, i);
 	}
-	watch(shim->isulad.limit_fd, POLLIN, on_limit, 0);
-	watch(shim->isulad.resize_fd, POLLIN, on_resize, 0);
+	watch(r, shim->isulad.limit_fd, POLLIN, on_limit, 0);
+	watch(r, shim->isulad.resize_fd, POLLIN, on_resize, 0);
 	if (shim->accept_pauses)
 		return;
 	/* The last: a place that has become free is given to nobody in this round. */
-	watch(s->listen_fd, POLLIN, on_listen, 0);
-	watch(shim->isulad.attach_fd, POLLIN, on_listen, 1);
+	watch(r, s->listen_fd, POLLIN, on_listen, 0);
+	watch(r, shim->isulad.attach_fd, POLLIN, on_listen, 1);
 }
 
 static int64_t left_ms(int64_t until_ns)
@@ -212,17 +215,9 @@ static int timeout_ms(const struct shim *shim)
 	return (int)limit;
 }
 
-static void on_silence(struct shim *shim)
+static void do_round(struct shim *shim)
 {
-	if (!shim->streams.dirty)
-		return;
-	stage_give_back();
-	logfile_give_back();
-	shim->streams.dirty = 0;
-}
-
-static void turn(struct shim *shim)
-{
+	struct round r;
 	struct streams *s = &shim->streams;
 	int64_t held_ns = s->hold_until_ns;
 	int ready;
@@ -232,16 +227,16 @@ static void turn(struct shim *shim)
 	stdin_settle(shim);
 	isulad_settle(shim);
 	heir_settle(shim);
-	watch_all(shim);
-	ready = poll(polled, (nfds_t)watch_count, timeout_ms(shim));
+	watch_all(shim, &r);
+	ready = poll(r.polled, (nfds_t)r.count, timeout_ms(shim));
 	shim->accept_pauses = 0;
 	if (ready < 0 && errno != EINTR)	/* ENOMEM: without anything to look at it needs no memory */
 		poll(NULL, 0, AGAIN_MS);
 	if (!ready)
-		on_silence(shim);
-	for (int i = 0; i < watch_count && ready > 0; i++)
-		if (polled[i].revents)
-			watches[i].ready(shim, watches[i].which, polled[i].revents);
+		streams_give_back(shim);
+	for (int i = 0; i < r.count && ready > 0; i++)
+		if (r.polled[i].revents)
+			r.watches[i].ready(shim, r.watches[i].which, r.polled[i].revents);
 	if (s->hold_until_ns && !left_ms(s->hold_until_ns))
 		s->hold_until_ns = 0;
 	/* What was held back has as much time as if it came now. */
@@ -260,13 +255,13 @@ static void wait_for_readers(struct shim *shim)
 }
 
 /* Returns when init has ended; with `drain` when its output has ended too, or the drain limit has passed. */
-void pump(struct shim *shim, int drain)
+void loop_run(struct shim *shim, int drain)
 {
 	reap(shim);
 	streams_begin(shim);
 	heir_begin(shim);
 	while (!shim->ended || (drain && streams_busy(shim) && patience(shim)))
-		turn(shim);
+		do_round(shim);
 	if (!drain)
 		return;
 	wait_for_readers(shim);
