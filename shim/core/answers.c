@@ -30,7 +30,7 @@ static int make(void)
 	return fd;
 }
 
-static int is_short(int error)
+static bool is_short(int error)
 {
 	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }

@@ -17,7 +17,7 @@ struct found {
 	int undecided;		/* somebody lives who may execute it yet */
 };
 
-static int is_dead(const struct proc_stat *stat)
+static bool is_dead(const struct proc_stat *stat)
 {
 	return stat->state == 'Z' || stat->state == 'X';
 }

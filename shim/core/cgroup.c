@@ -83,15 +83,15 @@ static int members(int dir_fd, int *pids, struct ending *e)
 	return count;
 }
 
-static int is_among(const int *pids, int count, int pid)
+static bool is_among(const int *pids, int count, int pid)
 {
 	for (int i = 0; i < count; i++)
 		if (pids[i] == pid)
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
-static int has_ended(int pidfd)
+static bool has_ended(int pidfd)
 {
 	return poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, 1, 0) == 1;
 }

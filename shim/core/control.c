@@ -64,7 +64,7 @@ static int streams_named(const char *list)
 	return named ? named : -EINVAL;
 }
 
-static int is_pipe_end(int fd, int mode)
+static bool is_pipe_end(int fd, int mode)
 {
 	struct stat found;
 

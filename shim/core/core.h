@@ -1,4 +1,8 @@
-/* The pure parts of exitd's C: bytes in, values out. The same header is what cffi reads. */
+/* The pure parts of exitd's C: bytes in, values out. The same header is what cffi reads.
+ *
+ * What a function returns, in core/, keeper/ and relay/: a predicate a bool; what can fail 0 or -errno; a count, a size or a
+ * descriptor 0 or more, or -errno. A number that says anything else has its meaning in the comment above the function. Memory
+ * is the caller's, and descriptors are closed by an exec. */
 #ifndef EXITD_CORE_H
 #define EXITD_CORE_H
 
@@ -125,7 +129,7 @@ struct exit_facts {
 	int64_t system_us;
 	int64_t max_rss_kb;
 };
-int record_takes(const char *id);
+bool record_takes(const char *id);
 int record_format(char *out, size_t size, const struct exit_facts *facts);
 uint32_t record_crc(const char *data, size_t size);
 

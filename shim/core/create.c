@@ -36,7 +36,7 @@ static int run_runtime(struct shim *shim)
 }
 
 /* Whether the runtime said so or not: an exec that has begun is one. 1 when there is such a child. */
-static int has_begun_exec(struct shim *shim)
+static bool has_begun_exec(struct shim *shim)
 {
 	shim->named_pid = *shim->plan.exec ? begun_child(BEGINS_MS) : 0;
 	return shim->named_pid > 0;
@@ -92,7 +92,7 @@ int leave_word(struct shim *shim)
 	return error;
 }
 
-int create(struct shim *shim)
+int create_container(struct shim *shim)
 {
 	static const struct step make[] = {
 		{ "answers", answers_begin },

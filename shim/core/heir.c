@@ -161,7 +161,7 @@ int heir_anew(struct shim *shim)
 }
 
 /* The kernel has nothing left for it now, and may have in a moment; it says nothing about the keeper. */
-static int is_short(int error)
+static bool is_short(int error)
 {
 	return error == -EMFILE || error == -ENFILE || error == -ENOMEM || error == -ENOBUFS || error == -ETOOMANYREFS;
 }
@@ -239,7 +239,7 @@ int64_t heir_due_ns(const struct shim *shim)
 	return shim->ended ? 0 : shim->heir.due_ns;
 }
 
-static int is_due(const struct heir *h)
+static bool is_due(const struct heir *h)
 {
 	return h->due_ns && now_ns(CLOCK_MONOTONIC) >= h->due_ns;
 }
@@ -294,7 +294,7 @@ static void on_released(struct heir *h)
 	settled(h);
 }
 
-static int is_kind(const char *answer, ssize_t size, const char *kind)
+static bool is_kind(const char *answer, ssize_t size, const char *kind)
 {
 	return size > 0 && fields_check(answer, (size_t)size, kind) > 0;
 }

@@ -11,7 +11,7 @@
 #include "shim.h"
 
 /* 0 when the descriptor is a namespace, -EINVAL when it is something else, -EBADF when there is none. */
-static int is_namespace(int fd)
+static int check_namespace(int fd)
 {
 	struct statfs found;
 
@@ -31,7 +31,7 @@ int join_slots(struct shim *shim)
 	for (int i = 0; i < JOIN_MAX; i++)
 		if (i >= shim->plan.join_count)
 			close(JOIN_FD + i);
-		else if (!error && !(error = is_namespace(JOIN_FD + i)))
+		else if (!error && !(error = check_namespace(JOIN_FD + i)))
 			fcntl(JOIN_FD + i, F_SETFD, FD_CLOEXEC);
 	return error;
 }

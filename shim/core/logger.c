@@ -49,7 +49,7 @@ static int start(struct shim *shim, int ends[PIPES][2])
 		child(shim, ends, &error);
 	if (error)
 		return -error;
-	/* Unreaped until reap() looks, the pid is its own. */
+	/* Unreaped until reap_children() looks, the pid is its own. */
 	s->logger_fd = pidfd_open_raw(pid);
 	if (s->logger_fd < 0)
 		return -errno;
@@ -117,5 +117,5 @@ void logger_end(struct shim *shim, int limit_ms)
 	}
 	close(fd);
 	shim->streams.logger_fd = -1;
-	reap(shim);
+	reap_children(shim);
 }

@@ -33,7 +33,7 @@ static void on_signal(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;
 	drain_signals(shim->signal_fd);
-	reap(shim);
+	reap_children(shim);
 }
 
 /* Its own init a shim reaps; a replacement is told by the pidfd, which works for anybody. */
@@ -257,7 +257,7 @@ static void wait_for_readers(struct shim *shim)
 /* Returns when init has ended; with `drain` when its output has ended too, or the drain limit has passed. */
 void loop_run(struct shim *shim, int drain)
 {
-	reap(shim);
+	reap_children(shim);
 	streams_begin(shim);
 	heir_begin(shim);
 	while (!shim->ended || (drain && streams_busy(shim) && patience(shim)))

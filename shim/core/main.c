@@ -19,7 +19,7 @@ static void run(struct shim *shim, const char **argv)
 	int ignored;
 
 	command_run(&command, shim->signal_fd, &ignored);
-	reap(shim);
+	reap_children(shim);
 }
 
 static void remove_container(struct shim *shim)
@@ -69,7 +69,7 @@ static int first_life(struct shim *shim)
 {
 	static const struct step steps[] = {
 		{ "logger", logger_begin },
-		{ "create", create },	/* names steps of its own */
+		{ "create", create_container },	/* names steps of its own */
 		{ "created", introduce },
 	};
 	int error = shim_steps(shim, steps, sizeof steps / sizeof *steps);
@@ -126,7 +126,7 @@ int main(int argc, char **argv)
 	shim->memory.kills = -1;
 	shim->heir.keeper_fd = shim->heir.line_fd = -1;
 	shim->isulad = (struct isulad){ -1, -1, -1, -1, -1, 0 };
-	error = setup(shim);
+	error = setup_shim(shim);
 	if (!error && strcmp(shim->plan.id, argv[1]))
 		shim->stage = "plan", error = -EINVAL;
 	if (error)

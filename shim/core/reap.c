@@ -93,7 +93,7 @@ static int init_ended(struct shim *shim, const siginfo_t *info, const struct rus
 	return safe;
 }
 
-void reap(struct shim *shim)
+void reap_children(struct shim *shim)
 {
 	struct rusage usage;
 	siginfo_t info, gone;
@@ -119,7 +119,7 @@ void reap_rest(struct shim *shim)
 	siginfo_t info;
 
 	for (;;) {
-		reap(shim);
+		reap_children(shim);
 		left_ms = (until_ns - now_ns(CLOCK_MONOTONIC)) / 1000000;
 		if (left_ms <= 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT))
 			return;

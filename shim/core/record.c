@@ -22,12 +22,12 @@ uint32_t record_crc(const char *data, size_t size)
 
 /* Ids go into JSON unescaped, so only printable ASCII that needs no escape is taken. To be asked before a container
  * exists: an id refused at its end would cost the exit. */
-int record_takes(const char *id)
+bool record_takes(const char *id)
 {
 	for (; *id; id++)
 		if (*id < 0x20 || *id > 0x7e || *id == '"' || *id == '\\')
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 static int body(char *out, size_t size, const struct exit_facts *f)

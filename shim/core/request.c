@@ -31,7 +31,7 @@ int request_register(const struct shim *shim, int fd)
 }
 
 /* An empty slot holds /dev/null (setup.c). A keeper that had it would find something to read there for ever. */
-static int is_stream(int fd)
+static bool is_stream(int fd)
 {
 	struct stat found;
 

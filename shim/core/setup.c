@@ -152,7 +152,7 @@ static int join_or_output(struct shim *shim)
 	return join_slots(shim);
 }
 
-int setup(struct shim *shim)
+int setup_shim(struct shim *shim)
 {
 	static const struct step steps[] = {
 		{ "slots", clear_slots },

@@ -80,7 +80,7 @@ void shim_ended(struct shim *shim);
 void shim_report(const struct shim *shim);
 
 /* setup.c: every descriptor the shim will ever need is opened before there is anything to lose. 0 or -errno. */
-int setup(struct shim *shim);
+int setup_shim(struct shim *shim);
 
 /* command.c: one runtime command, bounded. */
 struct command {
@@ -104,7 +104,7 @@ int answers_begin(struct shim *shim);
 void answers_end(struct shim *shim);
 
 /* create.c: make the container and find its init. 0 or -errno. */
-int create(struct shim *shim);
+int create_container(struct shim *shim);
 
 /* begun.c: what a runtime that did not come to its end has begun all the same. Its pid, or 0. */
 int begun_child(int64_t limit_ms);
@@ -112,7 +112,7 @@ int leave_word(struct shim *shim);
 int find_again(struct shim *shim);
 
 /* reap.c: look, record, and only then reap. */
-void reap(struct shim *shim);
+void reap_children(struct shim *shim);
 void reap_rest(struct shim *shim);
 
 /* status.c */

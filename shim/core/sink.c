@@ -89,7 +89,7 @@ void sink_flush(struct shim *shim, struct sink *sink)
 }
 
 /* A whole batch must fit, or it must not be taken from the container. */
-int sink_holds_up(const struct shim *shim, const struct sink *sink)
+bool sink_holds_up(const struct shim *shim, const struct sink *sink)
 {
 	return sink->fd >= 0 && !sink->drop && shim->plan.buffer - sink->used < BATCH_MAX;
 }

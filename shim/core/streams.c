@@ -126,7 +126,7 @@ void streams_begin(struct shim *shim)
 }
 
 /* 1: this stream is not to be read now: it is held, or someone who must have all of it has no room. */
-int streams_wait(const struct shim *shim, int which)
+bool streams_wait(const struct shim *shim, int which)
 {
 	const struct streams *s = &shim->streams;
 	int wait = s->hold_until_ns > 0 || sink_holds_up(shim, &s->source[which].sink);
@@ -137,7 +137,7 @@ int streams_wait(const struct shim *shim, int which)
 }
 
 /* 1: there is or may be output that has not arrived. */
-int streams_busy(const struct shim *shim)
+bool streams_busy(const struct shim *shim)
 {
 	const struct streams *s = &shim->streams;
 	int busy = s->source[0].fd >= 0 || s->source[1].fd >= 0 || s->source[0].sink.used || s->source[1].sink.used;
@@ -148,7 +148,7 @@ int streams_busy(const struct shim *shim)
 }
 
 /* 1: a client's fifo, open at both ends here, has bytes that the client has not read. */
-int streams_unread(const struct shim *shim)
+bool streams_unread(const struct shim *shim)
 {
 	int ours = !shim->plan.isulad && shim->streams.logger_fd < 0, unread = 0;
 

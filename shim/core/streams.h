@@ -107,7 +107,7 @@ void logfile_put(struct shim *shim, struct logfile *log, struct source *source, 
 /* sink.c */
 void sink_put(struct shim *shim, struct sink *sink, const char *data, size_t size);
 void sink_flush(struct shim *shim, struct sink *sink);
-int sink_holds_up(const struct shim *shim, const struct sink *sink);
+bool sink_holds_up(const struct shim *shim, const struct sink *sink);
 void sink_close(struct shim *shim, struct sink *sink);
 
 /* stdin.c */
@@ -135,9 +135,9 @@ int streams_open(struct shim *shim);
 void streams_begin(struct shim *shim);
 int streams_move(struct shim *shim, int which);
 void streams_end_source(struct shim *shim, struct source *source);
-int streams_wait(const struct shim *shim, int which);
-int streams_busy(const struct shim *shim);
-int streams_unread(const struct shim *shim);
+bool streams_wait(const struct shim *shim, int which);
+bool streams_busy(const struct shim *shim);
+bool streams_unread(const struct shim *shim);
 void streams_close(struct shim *shim);
 void streams_give_back(struct shim *shim);
 

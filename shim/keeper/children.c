@@ -41,11 +41,11 @@ int has_shim(const struct run *run)
 	return stat.started == run->shim_started && stat.state != 'Z' && stat.state != 'X' && !stat.exiting;
 }
 
-static int is_shim(const struct keeper *k, const char *name, int pid)
+static bool is_shim(const struct keeper *k, const char *name, int pid)
 {
 	for (int i = 0; i < k->run_count; i++)
 		if (k->runs[i].shim_pid == pid)
-			return 1;
+			return true;
 	return !strcmp(name, "exitd-shim");	/* a replacement */
 }
 
@@ -176,7 +176,7 @@ int children_reap(struct keeper *k)
 	return news;
 }
 
-int children_any(void)
+bool children_any(void)
 {
 	siginfo_t info;
 

@@ -96,15 +96,15 @@ void spare_give(struct keeper *k);
 int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts);
 int has_shim(const struct run *run);
 int children_reap(struct keeper *k);
-int children_any(void);
+bool children_any(void);
 
 /* strangers.c */
 void strangers_begin(struct keeper *k);
 int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started);
 void strangers_forget(struct run *run);
-int strangers_due(const struct keeper *k);
+bool strangers_due(const struct keeper *k);
 int strangers_look(struct keeper *k);
-int strangers_any(const struct keeper *k);
+bool strangers_any(const struct keeper *k);
 
 /* spawn.c */
 struct spawned { int pid; uint64_t started; int pidfd; };

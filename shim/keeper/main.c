@@ -122,12 +122,12 @@ static int start(struct keeper *k)
 	return signals(k) || journal_open(k) ? 1 : 0;
 }
 
-static int has_entries(const struct keeper *k)
+static bool has_entries(const struct keeper *k)
 {
 	for (int i = 0; i < k->run_count; i++)
 		if (k->runs[i].outcome == JOURNALLED)
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 /* Milliseconds until it may end, or has to look again; 0 when it should end, -1 when there is something to keep whose end

@@ -162,7 +162,7 @@ static void on_spawn(struct keeper *k, int index, struct request *r)
 }
 
 /* A run that another keeper had, or that began without one: what lives registers anew, with what it has. */
-static int is_anew(const struct registration *g)
+static bool is_anew(const struct registration *g)
 {
 	return g->slot_count || g->shim_pid;
 }

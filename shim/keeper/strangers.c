@@ -27,13 +27,13 @@ void strangers_forget(struct run *run)
 	run->init_fd = -1;
 }
 
-static int is_watched(const struct run *run, int pid, uint64_t started)
+static bool is_watched(const struct run *run, int pid, uint64_t started)
 {
 	return run->init_fd >= 0 && run->init_pid == pid && run->init_started == started;
 }
 
 /* It may be known in a moment. Any other error: there is no such process, or this kernel never reports ends. */
-static int is_short(int error)
+static bool is_short(int error)
 {
 	return error == -EMFILE || error == -ENFILE || error == -ENOMEM || error == -EIO || error == -EAGAIN ||
 	       error == -ENOSPC;	/* epoll(7): max_user_watches */
@@ -69,7 +69,7 @@ int strangers_watch(struct keeper *k, struct run *run, int pid, uint64_t started
 	return 0;
 }
 
-static int is_child(int pid)
+static bool is_child(int pid)
 {
 	siginfo_t info;
 
@@ -130,7 +130,7 @@ void strangers_begin(struct keeper *k)
 }
 
 /* Each walk is some system calls for every run: not in each turn of the loop. */
-int strangers_due(const struct keeper *k)
+bool strangers_due(const struct keeper *k)
 {
 	return k->watch_at_ns && now_ns(CLOCK_MONOTONIC) >= k->watch_at_ns;
 }
@@ -220,7 +220,7 @@ int strangers_look(struct keeper *k)
 }
 
 /* What cannot be read now may live. */
-static int lives(int pid, uint64_t started)
+static bool lives(int pid, uint64_t started)
 {
 	struct proc_stat stat;
 	int error = pid ? proc_stat_read(&stat, pid) : -ESRCH;
@@ -239,7 +239,7 @@ static short state_of(int fd)
 }
 
 /* Something is unread, or a process can still write. Of the stage the keeper itself has the write end. */
-static int has_output(const struct run *run)
+static bool has_output(const struct run *run)
 {
 	short out = state_of(run->out_fd), err = state_of(run->err_fd), stage = state_of(run->stage_fds[0]);
 
@@ -248,14 +248,14 @@ static int has_output(const struct run *run)
 
 /* What is lost with this keeper, though none of its children needs it. A pidfd is held until the end that it reports is in
  * the journal. */
-int strangers_any(const struct keeper *k)
+bool strangers_any(const struct keeper *k)
 {
 	for (int i = 0; i < k->run_count; i++) {
 		const struct run *run = &k->runs[i];
 
 		if (run->init_fd >= 0 || lives(run->init_pid, run->init_started) ||
 		    lives(run->shim_pid, run->shim_started) || has_output(run))
-			return 1;
+			return true;
 	}
-	return 0;
+	return false;
 }

@@ -17,7 +17,7 @@ void end_watch(struct relay *r, struct end *end, uint32_t events)
 		end->events = events;
 }
 
-static int is_ours(int fd)
+static bool is_ours(int fd)
 {
 	struct ucred peer;
 	socklen_t size = sizeof peer;
@@ -135,7 +135,7 @@ void connection_settle(struct relay *r, struct connection *c, int64_t now_ms)
 	courier_report(&r->courier, s);
 	write_down(c, now_ms);
 	if (s->is_broken && c->down.fd >= 0) {
-		say(r, "error", "a connection is closed: its replies are not read, or there is no memory");
+		relay_log(r, "error", "a connection is closed: its replies are not read, or there is no memory");
 		over(c, now_ms);
 	}
 	if (c->up.fd < 0 && c->number && !connection_is_dead(c, now_ms) && now_ms >= r->next_try_ms &&
@@ -148,7 +148,7 @@ void connection_settle(struct relay *r, struct connection *c, int64_t now_ms)
 	end_watch(r, &c->up, wanted(&s->to_exitd));
 }
 
-int connection_is_dead(const struct connection *c, int64_t now_ms)
+bool connection_is_dead(const struct connection *c, int64_t now_ms)
 {
 	const struct session *s = &c->session;
 

@@ -92,7 +92,7 @@ void courier_report(const struct courier *c, struct session *s)
 }
 
 /* Whether a connection to containerd is wanted and not there. */
-int courier_wants(const struct courier *c)
+bool courier_wants(const struct courier *c)
 {
 	return c->number && !c->is_up;
 }

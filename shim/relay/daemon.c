@@ -163,7 +163,7 @@ static int dispatch(struct relay *r, const struct epoll_event *event, int64_t no
 	return 1;
 }
 
-static int may_leave(struct relay *r)
+static bool may_leave(struct relay *r)
 {
 	int stays = 0;
 

@@ -82,7 +82,7 @@ int place_find(const struct words *w, char *group, char *socket);
 int place_lock(int limit_ms);
 int place_dial(const char *path);
 int place_dial_exitd(const char *state);
-int place_is_served(const char *socket, int is_promised);
+bool place_is_served(const char *socket, int is_promised);
 
 /* start.c, delete.c, info.c */
 int start_main(const struct words *w, char *action);
@@ -103,7 +103,7 @@ void connection_accept(struct relay *r, int64_t now_ms);
 void connection_own(struct relay *r, int64_t now_ms);
 void connection_read(struct relay *r, struct connection *c, int64_t now_ms);
 void connection_settle(struct relay *r, struct connection *c, int64_t now_ms);
-int connection_is_dead(const struct connection *c, int64_t now_ms);
+bool connection_is_dead(const struct connection *c, int64_t now_ms);
 void connection_free(struct relay *r, struct connection *c);
 void end_watch(struct relay *r, struct end *end, uint32_t events);
 
@@ -118,7 +118,7 @@ void post_read(struct relay *r);
 void post_settle(struct relay *r, int64_t now_ms);
 int64_t post_due_ms(const struct relay *r);
 
-/* say.c */
-void say(const struct relay *r, const char *level, const char *text);
+/* log.c */
+void relay_log(const struct relay *r, const char *level, const char *text);
 
 #endif

@@ -40,7 +40,7 @@ static int read_file(const char *path, char *out, size_t room)
 }
 
 /* What the kernel has no room for now it may have in a moment. */
-static int is_short(int error)
+static bool is_short(int error)
 {
 	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }

@@ -39,12 +39,12 @@ void link_open(struct relay *r, struct connection *c, int64_t now_ms)
 	if (fd < 0) {
 		r->next_try_ms = now_ms + RETRY_MS;
 		if (!r->is_away)
-			say(r, "warning", "exitd is away, what is asked of it waits");
+			relay_log(r, "warning", "exitd is away, what is asked of it waits");
 		r->is_away = 1;
 		return;
 	}
 	if (r->is_away)
-		say(r, "info", "exitd is back");
+		relay_log(r, "info", "exitd is back");
 	r->is_away = 0;
 	c->up = (struct end){ .of = c, .fd = fd };
 	size = hello(r, c, text, sizeof text);

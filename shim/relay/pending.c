@@ -6,7 +6,7 @@ void pending_init(struct pending *p)
 	*p = (struct pending){ .last = &p->first };
 }
 
-int pending_takes(const struct pending *p, uint32_t length)
+bool pending_takes(const struct pending *p, uint32_t length)
 {
 	return p->count < PENDING_MAX && p->bytes + length <= PENDING_BYTES;
 }

@@ -120,7 +120,7 @@ struct pending {
 	size_t bytes;
 };
 void pending_init(struct pending *p);
-int pending_takes(const struct pending *p, uint32_t length);
+bool pending_takes(const struct pending *p, uint32_t length);
 void pending_add(struct pending *p, struct request *r);
 struct request *pending_find(const struct pending *p, uint32_t stream);
 void pending_drop(struct pending *p, struct request *r);
@@ -185,7 +185,7 @@ void session_look(struct session *s, int64_t now_ms);
 void session_given(struct session *s, size_t size);
 void session_over(struct session *s);
 void session_own(struct session *s, int64_t now_ms);
-int session_stays(const struct session *s, int *is_leaving);
+bool session_stays(const struct session *s, int *is_leaving);
 
 /* courier.c: what is brought to containerd, for all connections of a relay. */
 struct courier {
@@ -202,7 +202,7 @@ struct courier {
 };
 void courier_offer(struct courier *c, struct session *s, const struct reader *in);
 void courier_report(const struct courier *c, struct session *s);
-int courier_wants(const struct courier *c);
+bool courier_wants(const struct courier *c);
 void courier_up(struct courier *c);
 void courier_down(struct courier *c);
 int courier_hear(struct courier *c, const char *data, size_t size);

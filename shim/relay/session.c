@@ -344,7 +344,7 @@ void session_own(struct session *s, int64_t now_ms)
 /* Whether the relay is needed here for now, though exitd said that no task is left (`is_leaving`): containerd has just
  * connected, or waits for an answer that is on its way. A Wait has none, and a Create may have made a task since: then
  * that word counts no more. */
-int session_stays(const struct session *s, int *is_leaving)
+bool session_stays(const struct session *s, int *is_leaving)
 {
 	int stays = !s->is_over && !s->is_used;
 

@@ -7,7 +7,7 @@
 
 #define STATE "/run/exitd"
 
-static int is_action(const char *word)
+static bool is_action(const char *word)
 {
 	return !strcmp(word, "start") || !strcmp(word, "delete");
 }
@@ -25,7 +25,7 @@ static const char **place_of(struct words *w, const char *name, size_t size)
 }
 
 /* Flags that stand alone; of an unknown one the next word is taken for its value if it looks like one. */
-static int takes_value(const char *name, const char *next)
+static bool takes_value(const char *name, const char *next)
 {
 	return next && *next != '-' && !is_action(next) && strcmp(name, "debug");
 }

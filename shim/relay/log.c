@@ -6,7 +6,7 @@
 
 #include "daemon.h"
 
-void say(const struct relay *r, const char *level, const char *text)
+void relay_log(const struct relay *r, const char *level, const char *text)
 {
 	char line[512];
 	int fd = open(r->log, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
