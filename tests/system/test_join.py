@@ -17,7 +17,7 @@ from tests.system.shimrig import Keeper, Rig, Run
 from tests.system.test_kill_matrix import Call, calls, judge
 
 SHIM = str(programs.find("exitd-shim"))
-UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of seats: shim/keeper/seats.c
+UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of seats: shim/keeper/slots.c
 LOOPBACK_UP = "0x9"  # IFF_UP and IFF_LOOPBACK
 
 
