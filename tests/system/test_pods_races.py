@@ -122,9 +122,9 @@ def test_a_pod_that_is_started_while_its_members_still_end_has_them_again_in_its
     until(lambda: client.inspect(comes.id).sandbox_run == 2, "the member does not come back")
     until(lambda: len(comes.truth()) == 2, "it does not begin again")
     assert client.inspect(comes.id).run == 2
+    until(lambda: client.inspect(stays.id).phase == pb.PHASE_EXITED, "the other member does not end")
     for member in pod.members:
         assert podluck.reasons(client, member) == ["pause-exit"]
-    assert client.inspect(stays.id).phase == pb.PHASE_EXITED
     client.remove_pod(pod.id, force=True)
     oracle.nothing_left(daemon)
 
