@@ -1,4 +1,4 @@
-"""exitd put together: directories, locks, the pieces in their order, and their end in the reverse one."""
+"""Puts exitd together: directories, locks, and the parts in their order; ends them in the reverse order."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ from supervisor.system import systemd, threads
 from supervisor.system.clock import SystemClock
 from supervisor.system.inotify import Inotify
 
-LOCK_SECONDS = 5.0  # for the lock of a child that a killed exitd has left, which is about to execute its program
+LOCK_SECONDS = 5.0  # for the lock of a child of a killed exitd, which is about to execute its program
 LOCK_RETRY_SECONDS = 0.02
 GRACE_SECONDS = 5.0
 
@@ -90,17 +90,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Evidence:
-    """Which sources work here; told by `info`, filled in once the probes have run."""
+    """Which sources work here, for `info`; filled in once the probes have run."""
 
     found: dict[Source, probe.Capability]
 
 
 @contextlib.contextmanager
 def claimed(directory: str, mode: int) -> Iterator[None]:
-    """The directory, ours alone: made if need be, owned by us, open to others no further than `mode`, and locked as
-    long as this process lives.
+    """Claim the directory for as long as this process lives: made if missing, owned by this user, open to others no
+    further than `mode`, and locked. Raises CannotStart.
 
-    A gRPC server takes a live socket from its owner without a word, so the lock comes before everything.
+    A gRPC server silently takes a live socket from its owner, so the lock comes before everything.
     """
     try:
         os.makedirs(directory, mode=mode, exist_ok=True)
@@ -108,11 +108,11 @@ def claimed(directory: str, mode: int) -> Iterator[None]:
     except OSError as error:
         raise CannotStart(f"{directory}: {error.strerror}; choose another with --root or --state") from error
     if open_to_others:
-        raise CannotStart(f"{open_to_others} must belong to uid {os.geteuid()} and be writable by nobody else")
+        raise CannotStart(f"{open_to_others} must belong to uid {os.geteuid()} and be writable only by that user")
     try:
         lock_fd = os.open(f"{directory}/exitd.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise CannotStart(f"{directory}/exitd.lock: {error.strerror}; it must be a file of ours") from error
+        raise CannotStart(f"{directory}/exitd.lock: {error.strerror}; it must be a file of exitd's") from error
     try:
         _lock(lock_fd, directory)
         narrow(os.path.realpath(directory), mode)
@@ -122,9 +122,10 @@ def claimed(directory: str, mode: int) -> Iterator[None]:
 
 
 def _open_to_others(directory: str) -> str:
-    """The directory, or whichever above it, in which somebody else could put or replace things; empty: none.
+    """Return the directory, or the one above it, in which another user could create or replace files; empty if there is
+    none.
 
-    In a sticky one above it, like /tmp, they can replace only their own.
+    In a sticky directory above it, like /tmp, users can replace only their own files.
     """
     found = os.stat(directory)
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -138,7 +139,8 @@ def _open_to_others(directory: str) -> str:
 
 
 def narrow(directory: str, mode: int) -> None:
-    """Takes away what `mode` does not have and an earlier exitd, or whoever made it, left open. CannotStart."""
+    """Remove permissions beyond `mode`, which an earlier exitd or the directory's maker has left. Raises
+    CannotStart."""
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -152,7 +154,8 @@ def narrow(directory: str, mode: int) -> None:
 
 
 def narrow_containers(root: str) -> None:
-    """What an earlier exitd left open to everybody: a pod's members write below these as any user. CannotStart."""
+    """Remove permissions that an earlier exitd left open to all users: a pod's members write below these as any user.
+    Raises CannotStart."""
     top = f"{root}/c"
     for path in (top, *glob.glob(f"{glob.escape(top)}/*"), *glob.glob(f"{glob.escape(top)}/*/volumes")):
         if os.path.isdir(path) and not os.path.islink(path):
@@ -160,8 +163,8 @@ def narrow_containers(root: str) -> None:
 
 
 def _lock(fd: int, directory: str) -> None:
-    """Take the directory. A child of an exitd that was killed has its descriptors, and so its lock, until it executes
-    its program: that is waited for. CannotStart when the lock stays taken."""
+    """Lock the directory. A child of a killed exitd has its descriptors, and so its lock, until it executes its
+    program: that is waited for. Raises CannotStart when the lock stays taken."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -176,7 +179,7 @@ def _lock(fd: int, directory: str) -> None:
 
 
 def complete_stdio() -> None:
-    """Descriptors 0 to 2 are there, and nothing that is opened later can be taken for one of them."""
+    """Make sure that descriptors 0 to 2 are open, so that no file opened later gets one of their numbers."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -185,10 +188,10 @@ def complete_stdio() -> None:
 
 
 def prepare_process() -> None:
-    """What must not be inherited: ignored and blocked signals, a strange working directory, a low file limit."""
+    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    signal.signal(signal.SIGHUP, lambda *_: None)  # a reload asked for while the start is still reading everything
+    signal.signal(signal.SIGHUP, lambda *_: None)  # a reload requested while the start is still reading everything
     os.chdir("/")
     os.umask(0o022)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -196,7 +199,7 @@ def prepare_process() -> None:
 
 
 def check(settings: Settings) -> None:
-    """CannotStart, before anything is touched."""
+    """Raises CannotStart, before anything is touched."""
     for name, path in (("--root", settings.root), ("--state", settings.state)):
         if not os.path.isabs(path):
             raise CannotStart(f"{name} {path}: must be an absolute path")
@@ -212,7 +215,7 @@ def check(settings: Settings) -> None:
 
 
 async def serve(settings: Settings, configuration: Configuration, inotify: Inotify) -> None:
-    """The daemon's life, from the store to the last word. Containers outlive it."""
+    """Run the daemon, from opening the store to the last message. Containers outlive it."""
     passed = systemd.given(frozenset({"ttrpc"}))  # before the first child
     asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
@@ -335,8 +338,8 @@ async def _serve_api(
 async def _second_witness(
     kernel_log: KernelLog, manager: ContainerRuntimes, container: Container, report: Report, known: KnownKills
 ) -> Report:
-    """The kernel's log, asked where the counter of the container's cgroup leaves something open. Without it the report
-    is stored as it is."""
+    """Ask the kernel's log when the counter of the container's cgroup leaves a question. Without the log the report is
+    stored as it is."""
     try:
         inner = cgroups.inside_or_nowhere(manager.cgroup_of(container))
     except (ExitdError, OSError) as error:
@@ -384,7 +387,8 @@ async def _until_told_to_stop() -> None:
 
 
 async def _probe_rest(evidence: Evidence, state: str) -> None:
-    """Tens of milliseconds of children and files: not in the way of the first call."""
+    """Run the other probes in the background: tens of milliseconds of children and files must not delay the first
+    call."""
     evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state)
 
 

@@ -18,8 +18,8 @@ ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
 @click.argument("container", metavar="ID")
 @click.pass_context
 def attach(ctx: click.Context, container: str, no_stdin: bool, detach_keys: str, sig_proxy: bool | None) -> int:
-    """Attach to a container: its output from now on comes here, input goes there if it was made with -i. Exit with its
-    code, or with 0 after the detach keys. Others may be attached, too; who is too slow misses output, and is told."""
+    """Attach to a container: show its output from now on, and send it input if it was made with -i. Exit with its code,
+    or with 0 after the detach keys. Several clients may be attached; a slow one misses output, and learns how much."""
     sequence = keys.parse(detach_keys)
     client = connect(ctx)
     found = client.inspect(container)

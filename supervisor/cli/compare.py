@@ -41,8 +41,8 @@ def compare(
 ) -> int:
     """Run the same pods on every way this machine has, and compare what each costs and what it reports (root).
 
-    Everything runs in directories and daemons of its own and is gone afterwards; running engines are left alone. What
-    goes on is said on stderr; the table is on stdout.
+    Everything runs in directories and daemons of its own and is gone afterwards; running engines are left alone.
+    Progress goes to stderr, the table to stdout.
     """
     base = QUICK if quick else Plan()
     wanted = replace(

@@ -179,7 +179,7 @@ def _play(stage: Stage) -> int:
     say("== exitctl doctor")
     words = (sys.executable, "-m", "supervisor.cli", "doctor", "--state", str(stage.state))
     if subprocess.run(words, check=False, env={**os.environ, "EXITD_STATE": str(stage.state)}).returncode:
-        say("This machine lacks what exitd needs; the lines with FAIL tell what and the cure.")
+        say("This machine lacks what exitd needs; the lines with FAIL name it and the cure.")
         return 1
     stage.raise_daemon()
     say(f"\n== exitd runs, pid {stage.daemon_pid}, all it has is in {stage.base}")
@@ -199,13 +199,13 @@ def _act_one(actors: dict[str, Actor]) -> None:
     say("\n== exitd lives")
     actors["shim-stopped"].harm_shim(signal.SIGSTOP)
     actors["shim-stopped"].go()
-    say("   shim-stopped: kill -STOP its shim; told to go on")
+    say("   shim-stopped: kill -STOP its shim; released")
     actors["shim-killed"].harm_shim(signal.SIGKILL)
     actors["shim-killed"].go()
-    say("   shim-killed: kill -9 its shim; told to go on")
+    say("   shim-killed: kill -9 its shim; released")
     for name in ("code", "fault", "memory"):
         actors[name].go()
-    say("   code, fault, memory: told to go on")
+    say("   code, fault, memory: released")
     for name in ("code", "fault", "memory", "shim-killed", "shim-stopped"):
         actors[name].known.wait(STEP_SECONDS)
 
@@ -218,7 +218,7 @@ def _act_two(stage: Stage, actors: dict[str, Actor]) -> None:
     for name in ("exitd-killed", "both-killed"):
         actors[name].go()
         _wait_end(actors[name].init_fd, name)
-    say("   exitd-killed, both-killed: told to go on; they have ended, and no exitd is there")
+    say("   exitd-killed, both-killed: released; they have ended, and no exitd is there")
     stage.raise_daemon()
     say(f"   exitd is started again, pid {stage.daemon_pid}; the clients ask again")
     for name in ("exitd-killed", "both-killed"):
@@ -240,7 +240,7 @@ def _judge(stage: Stage, actors: Sequence[Actor]) -> int:
     given = (stage.base / "given" / talker.part.name / "payload").read_bytes()
     complete = written == given
     say("\n== In short")
-    say(f"   {len(actors) - len(wrong)} of {len(actors)} exits told as they were"
+    say(f"   {len(actors) - len(wrong)} of {len(actors)} exits reported correctly"
         + (f"; WRONG: {', '.join(wrong)}" if wrong else ""))  # fmt: skip
     twice = [f"{name} {count} times" for name, count in counts.items() if count != 1]
     say(f"   in the event stream: {', '.join(twice) if twice else 'each of them exactly once'}")

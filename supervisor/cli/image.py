@@ -49,7 +49,7 @@ def ls(ctx: click.Context, quiet: bool, no_trunc: bool, format_: str) -> int:
 
 @image.command()
 @click.option("-i", "--input", "input_", metavar="FILE", default="", help="The same as WORD.")
-@click.option("--name", metavar="NAME[:TAG]", default="", help="Instead of its own names; for just one image.")
+@click.option("--name", metavar="NAME[:TAG]", default="", help="The name of a single image, instead of its own names.")
 @click.option("-q", "--quiet", is_flag=True, help="Only ids.")
 @click.argument("word", required=False, default="")
 @click.pass_context

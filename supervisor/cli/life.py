@@ -27,7 +27,7 @@ def start(ctx: click.Context, containers: tuple[str, ...]) -> int:
 @containers
 @click.pass_context
 def stop(ctx: click.Context, containers: tuple[str, ...], seconds: int | None) -> int:
-    """Stop containers: stop signal, grace period, SIGKILL. One that has ended already is fine."""
+    """Stop containers: stop signal, grace period, SIGKILL. One that has already ended is no error."""
     client = connect(ctx)
     return each(containers, lambda word: client.stop(word, seconds))
 
@@ -65,7 +65,7 @@ def pause(ctx: click.Context, containers: tuple[str, ...]) -> int:
 @containers
 @click.pass_context
 def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
-    """Let paused containers go on."""
+    """Resume paused containers."""
     return each(containers, connect(ctx).resume)
 
 

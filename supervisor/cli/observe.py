@@ -29,9 +29,9 @@ def watch(
     ctx: click.Context, containerd: str, runc_root: str, listed: bool, stop: str | None, detach: bool, format_: str,
     pid: int | None,
 ) -> int:  # fmt: skip
-    """Watch how containers end that others run, and show each end. It goes into the ledger and the events as an end of
-    exitd's own does, with its true code, also while nobody looks; nothing is done to them. Ctrl-C ends the showing,
-    --stop the watch."""
+    """Watch containers of other engines, and show how each ends. Each end goes into the ledger and the events like one
+    of exitd's own, with its true code, even while no command shows it; the containers are not touched. Ctrl-C stops
+    showing, --stop ends the watch."""
     wanted = output.format_of(format_)
     given = [pid is not None, bool(containerd), bool(runc_root), listed, stop is not None]
     if sum(given) != 1:

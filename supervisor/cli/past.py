@@ -21,7 +21,7 @@ HEADINGS = ("AT", "NAME", "CONTAINER ID", "RUN", "EXIT", "REASON", "SOURCE", "TH
 @click.argument("container", metavar="ID")
 @click.pass_context
 def why(ctx: click.Context, container: str) -> int:
-    """Tell how and why a container ended last: what was observed, by whom, when, and who asked for it."""
+    """Explain how and why a container last ended: what was seen, by which witness, when, and who asked for it."""
     client = connect(ctx)
     found, exit_ = _last_exit(client, container)
     if exit_ is None and found is not None:
@@ -34,7 +34,7 @@ def why(ctx: click.Context, container: str) -> int:
 
 @click.command()
 @click.option("--since", metavar="TIME", help="From then on: 10m (ago) or an RFC 3339 time.")
-@click.option("--unknown", is_flag=True, help="Only those nobody can tell the code of.")
+@click.option("--unknown", is_flag=True, help="Only those whose code is unknown.")
 @click.option("--id", "container", default="", metavar="ID", help="Of one container.")
 @click.option("--no-trunc", is_flag=True, help="Whole ids.")
 @output.option("table")

@@ -109,7 +109,7 @@ def runp(ctx: click.Context, runtime: str, on_pause_exit: str, pids_limit: int, 
 @click.argument("words", nargs=-1, required=True, metavar="POD...")
 @click.pass_context
 def stopp(ctx: click.Context, words: tuple[str, ...], seconds: int | None) -> int:
-    """Stop pods: their members, then their pause containers. One that is NotReady already is fine."""
+    """Stop pods: their members, then their pause containers. One that is already NotReady is no error."""
     client = connect(ctx)
 
     def stop(word: str) -> None:

@@ -19,7 +19,7 @@ from supervisor.cli.spec import container_spec, run_options
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
-LOGS_OF_OURS = ("", "cri", "json-file")  # the drivers whose log the daemon can show; the others' output is not kept
+LOGS_OF_OURS = ("", "cri", "json-file")  # drivers whose log the daemon can show; it does not keep the others' output
 SHORT = {
     "name": (),
     "workdir": ("-w",),

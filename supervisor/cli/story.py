@@ -15,49 +15,48 @@ WITNESSES = {
     "keeper": "Its shim had died first; the keeper inherited the process, saw the end and wrote it in its journal.",
     "zombie": "Its parent did not reap it (stopped or traced), so exitd read the wait status from the dead process "
     "itself, in /proc.",
-    "pidfd": "Nobody who had seen the end was left to tell it; the kernel itself told the status through the "
-    "pidfd that exitd held.",
-    "procevents": "Nobody who had seen the end was left to tell it; the kernel's process events, to which exitd had "
-    "been listening, reported the status.",
+    "pidfd": "No witness of the end was left; the kernel itself reported the status through the pidfd that exitd held.",
+    "procevents": "No witness of the end was left; the kernel's process events, to which exitd listens, reported the "
+    "status.",
     "shimv2-wait": "Its shim answered the Wait that exitd had open.",
     "shimv2-event": "Its shim sent a TaskExit event; the Wait that exitd had open was not answered.",
     "shimv2-delete": "Its shim was gone. The number is what the shim's delete command printed, which saw no end.",
-    "none": "Nobody who could have seen the end was left to tell it. No number is made up for it.",
+    "none": "No witness of the end was left, so how it ended is not known. exitd makes up no number.",
 }
 
 # For processes that exitd only watches: they have no shim and no keeper.
 WATCHED = {
-    "pidfd": "exitd only watched it: the kernel itself told the status through the pidfd that exitd held.",
+    "pidfd": "exitd only watched it: the kernel itself reported the status through the pidfd that exitd held.",
     "procevents": "exitd only watched it: the kernel's process events reported the status.",
-    "none": "exitd only watched it, and could not see its end. No number is made up for it.",
+    "none": "exitd only watched it, and could not see its end. exitd makes up no number.",
 }
 
 CAUSES = {
-    "watcher-away": "exitd was not running when it ended, and nobody else was watching",
+    "watcher-away": "exitd was not running when it ended, and so could not see it",
     "ended-before-watch": "it began and ended before exitd could look at it",
-    "kernel-did-not-tell": "exitd watched it, and the kernel did not tell",
+    "kernel-did-not-tell": "exitd watched it, but the kernel did not report how it ended",
     "monitors-killed": "its shim was gone, no keeper had it, and the kernel did not report how it ended to anyone else",
     "journal-unread": "its shim was gone, and what the keeper had written about its end could not be read",
     "record-unread": "its shim was gone, and what it had written about its end could not be read",
     "shim-lost": "its shim had died, and what was left of the container was deleted",
     "never-started": "its program was never executed, so that no number is its code",
     "shim-lost-undeleted": "its shim had died, and the shim's delete failed, so that it may have run on after that",
-    "shim-number-only": "its shim tells one number for codes and signals, and the kernel did not tell which it was",
-    "shim-255": "its shim says 255 of a program that exited with it, and of one whose end it has lost, as with its "
-    "virtual machine",
-    "shim-number-impossible": "its shim told a number with which no process can end",
+    "shim-number-only": "its shim reports one number for codes and signals, and the kernel did not report which it was",
+    "shim-255": "its shim reports 255 for a program that exited with it, and for one whose end it has lost, as with "
+    "its virtual machine",
+    "shim-number-impossible": "its shim reported a number with which no process can end",
     "state-lost": "the state directory was lost, and with it every witness; exitd ended what was left of it",
-    "row-damaged": "what exitd had stored of it could not be read, and nothing else knew",
-    "start-unconfirmed": "nobody saw whether its program was executed, so that no number is surely its code",
+    "row-damaged": "what exitd had stored about it could not be read, and no other witness was left",
+    "start-unconfirmed": "it is not known whether its program was executed, so no number is certain to be its code",
     "host-rebooted": "the host was restarted while it ran",
 }
 
 REASONS = {
-    "self": "Nobody asked for it: the program ended by its own doing.",
+    "self": "No client asked for it: the program ended by itself.",
     "stop": "It was asked to stop{by}.",
     "kill": "It was sent a signal on request{by}.",
     "oom": "The kernel killed it because the memory limit was reached.",
-    "timeout": "Its time was up: a limit ended it{by}.",
+    "timeout": "Its time limit had passed and ended it{by}.",
     "health": "Its health check had failed, and the policy ended it{by}.",
     "pause-exit": "The pause container of its pod had ended, and the pod's policy stopped it{by}.",
     "node-shutdown": "The node was shutting down{by}.",
@@ -65,7 +64,7 @@ REASONS = {
 }
 
 DECISIONS = {
-    "ended": "The {who} lets it rest.",
+    "ended": "The {who} does not restart it.",
     "restart": "The {who} asked for another run.",
     "remove": "It was removed afterwards, as --rm asked; this entry of the ledger stays.",
 }
@@ -100,7 +99,7 @@ def not_ended(container: pb.Container, now_ns: int) -> str:
 
 def _damage(container: pb.Container) -> str:
     """Describe a container that was recovered from the readable part of its row."""
-    words = f"Damaged: {container.damaged}. The rest is what exitd could make of it"
+    words = f"Damaged: {container.damaged}. The rest is what exitd could recover"
     return f"{words}; `exitctl rm -f {container.id[: spoken.SHORT_ID]}` removes it."
 
 
@@ -132,7 +131,7 @@ def _ending(exit_: pb.Exit) -> str:
 
 def _code_hint(code: int) -> str:
     if code in (126, 127):
-        return " (a shell's word for a command it could not execute or find)"
+        return " (what a shell reports for a command it could not execute or find)"
     if 128 < code <= 128 + 64:
         return f" (its own code, not a signal; shells say so when a child died of {spoken.signal_name(code - 128)})"
     return ""
@@ -152,7 +151,7 @@ def _when(exit_: pb.Exit) -> str:
 def _asked(exit_: pb.Exit) -> str:
     status = status_of(exit_)
     if exit_.reason in ("self", "unknown") and isinstance(status, Signaled) and not is_own_doing(status):
-        return "Nobody asked exitd for it: the signal came from elsewhere on this host, or from within."
+        return "No client asked exitd for it: the signal came from elsewhere on this host, or from within."
     if exit_.reason == "oom" and isinstance(status, Unknown):
         return f"Memory ran out in it, and {status.number} is the number of the signal that the kernel sends for that."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")

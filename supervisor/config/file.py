@@ -160,9 +160,9 @@ def read_file(path: str) -> bytes | None:
     if data is None:
         raise BadConfig(f"{path}: is no regular file")
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise BadConfig(f"{path}: must belong to root and be writable by nobody else: chown root, chmod go-w")
+        raise BadConfig(f"{path}: must belong to root and be writable only by root: chown root, chmod go-w")
     if len(data) > MOST_BYTES:
-        raise BadConfig(f"{path}: larger than {MOST_BYTES >> 20} MiB, that is no configuration")
+        raise BadConfig(f"{path}: larger than {MOST_BYTES >> 20} MiB: not a configuration")
     return data
 
 

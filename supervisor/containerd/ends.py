@@ -212,5 +212,5 @@ def _read(path: Path) -> Gone | None:
     except FileNotFoundError:
         return None
     except fields.BadMessage as error:
-        log.warning("word of a given-up task is not understood", path=str(path), why=str(error))
+        log.warning("the note about a given-up task cannot be decoded", path=str(path), why=str(error))
         return None

@@ -49,7 +49,7 @@ class Forwarded:
                 self._write_anew()
         except OSError as error:
             self._lines = self._most_lines  # half a line may have been written: rewrite before anything is appended
-            log.error("what containerd has been told cannot be noted", file=self.path, why=str(error))
+            log.error("the note of containerd's events cannot be written", file=self.path, why=str(error))
 
     def close(self) -> None:
         os.close(self._fd)
@@ -73,13 +73,13 @@ class Forwarded:
         except FileNotFoundError:
             return False
         except ValueError as error:
-            log.error("what containerd has been told cannot be read: it begins anew", file=self.path, why=str(error))
+            log.error("the note of containerd's events cannot be read: starting anew", file=self.path, why=str(error))
             return False
         for line in lines:
             try:
                 self._read(json.loads(line))
             except ValueError as error:
-                log.error("a line of what containerd has been told cannot be read", file=self.path, why=str(error))
+                log.error("a line of the note of containerd's events cannot be read", file=self.path, why=str(error))
         return "" in self.floors and max(self.floors.values()) <= newest
 
     def _write_anew(self) -> None:

@@ -172,7 +172,7 @@ class RelayLink:
     async def _connected(self, began: int) -> TtrpcClient:
         async with self._connecting:
             if began != self._round:
-                raise Closed("somebody else has just tried")
+                raise Closed("another call has just tried to connect")
             if self._client is None or self._client.is_closed:
                 self._client = await TtrpcClient.connect(self._path, seconds=CONNECT_SECONDS)
             return self._client
@@ -278,7 +278,7 @@ class Lane:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, MOST_PAUSE_SECONDS)
             if lost := self.outbox.forget_before(self._events.oldest_seq):
-                log.error("events that containerd was not told of are no longer kept", events=lost)
+                log.error("events that containerd has not received are no longer kept", events=lost)
 
 
 class Publisher:
@@ -375,12 +375,12 @@ async def reading(events: EventLog, seq: int) -> AsyncGenerator[Event | int, Non
                             yield seq
                         case Lost(first, seq):
                             log.error(
-                                "events that containerd was not told of are no longer kept", first=first, last=seq
+                                "events that containerd has not received are no longer kept", first=first, last=seq
                             )
                             yield seq
             return
         except Compacted:
-            log.error("events that containerd was not told of are no longer kept", first=seq + 1)
+            log.error("events that containerd has not received are no longer kept", first=seq + 1)
             seq = events.oldest_seq - 1
         except StoreFailed as error:
             log.warning("the event log cannot be read, trying again", why=str(error))

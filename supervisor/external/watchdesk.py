@@ -189,7 +189,7 @@ def _check_path(kind: Kind, where: str) -> None:
         raise BadRequest(f"{where}: {error.strerror}") from error
     if kind is Kind.CONTAINERD and not stat.S_ISSOCK(mode):
         raise BadRequest(
-            f"{where} is no socket; containerd's is /run/containerd/containerd.sock, unless it is told else"
+            f"{where} is no socket; containerd's is /run/containerd/containerd.sock, unless configured otherwise"
         )
     if kind is Kind.RUNC_ROOT and not stat.S_ISDIR(mode):
         raise BadRequest(f"{where} is no directory; runc's own is /run/runc, crun's /run/crun")

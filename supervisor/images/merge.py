@@ -39,7 +39,7 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
     config = found.config
     args = config.args(spec.args, spec.entrypoint)
     if not args or not args[0]:
-        raise BadRequest(f"which command? IMAGE {spec.image} has none of its own; it comes after IMAGE", field="args")
+        raise BadRequest(f"which command? IMAGE {spec.image} has no command; give one after IMAGE", field="args")
     return replace(
         spec,
         args=args,
@@ -69,7 +69,7 @@ def _health(spec: Spec, of_image: HealthSpec | None) -> HealthSpec | None:
     if own.is_off or (spec.health is None and not args):
         return None
     if not args:
-        raise BadRequest("health.args: which command? The image has no check of its own", field="health.args")
+        raise BadRequest("health.args: which command? The image has no health check", field="health.args")
     return HealthSpec(
         args,
         own.interval_ns or under.interval_ns or values.INTERVAL_NS,

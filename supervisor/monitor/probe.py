@@ -111,11 +111,11 @@ def zombie() -> Capability:
         with _ending_child() as (pid, _):
             status = native.process_stat(pid)[3]
     except (OSError, subprocess.SubprocessError) as error:
-        return Capability(False, f"/proc tells nothing of a zombie: {error}", "mount /proc without hidepid for root")
+        return Capability(False, f"/proc shows no status of a zombie: {error}", "mount /proc without hidepid for root")
     if status != TEST_STATUS:
         cure = "run exitd as root with CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)"
         return Capability(False, f"the status of a zombie that exited {TEST_CODE} reads {status}", cure)
-    return Capability(True, f"/proc/PID/stat told {TEST_CODE} of a zombie")
+    return Capability(True, f"/proc/PID/stat reported {TEST_CODE} for a zombie")
 
 
 def pidfd() -> Capability:
@@ -126,18 +126,18 @@ def pidfd() -> Capability:
             status = native.pidfd_exit_status(fd)
     except (OSError, subprocess.SubprocessError) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOTTY, errno.EINVAL):
-            cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
-            return Capability(False, f"kernel {os.uname().release} does not tell exits through pidfds", cure)
+            cure = "nothing is wrong: the other sources suffice. Linux 6.15 adds this one"
+            return Capability(False, f"kernel {os.uname().release} does not report exits through pidfds", cure)
         return Capability(False, f"pidfds do not work here: {error}", "allow pidfd_open (seccomp?), Linux 5.3 or newer")
     if status != TEST_STATUS:
-        cure = "nothing is wrong: the other sources do. Linux 6.15 adds this one"
-        return Capability(False, f"a pidfd of a child that exited {TEST_CODE} told {status}", cure)
-    return Capability(True, f"PIDFD_GET_INFO told {TEST_CODE} of a reaped child")
+        cure = "nothing is wrong: the other sources suffice. Linux 6.15 adds this one"
+        return Capability(False, f"a pidfd of a child that exited {TEST_CODE} reported {status}", cure)
+    return Capability(True, f"PIDFD_GET_INFO reported {TEST_CODE} for a reaped child")
 
 
 def process_events() -> Capability:
     """Try to receive the end of a child from the process events connector."""
-    cure = "nothing is wrong: the other sources do. It matters on kernels before 6.15, where pidfds tell nothing"
+    cure = "nothing is wrong: the other sources suffice. It matters on kernels before 6.15, where pidfds keep no status"
     try:
         sock = kernelword.listen()
         try:
@@ -149,8 +149,8 @@ def process_events() -> Capability:
     except (OSError, subprocess.SubprocessError) as error:
         return Capability(False, getattr(error, "strerror", None) or str(error), cure)
     if status != TEST_STATUS:
-        return Capability(False, f"the process event of a child that exited {TEST_CODE} told {status}", cure)
-    return Capability(True, f"the process events connector told {TEST_CODE} of a child")
+        return Capability(False, f"the process event of a child that exited {TEST_CODE} reported {status}", cure)
+    return Capability(True, f"the process events connector reported {TEST_CODE} for a child")
 
 
 def _status_by_event(sock: socket.socket, pid: int) -> int:

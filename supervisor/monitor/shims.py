@@ -135,7 +135,7 @@ class Shims:
                 raise room.busy(f"a shim at the keeper, for run {key.run} of {key.container}", error) from error
             raise ShimFailed(f"{error}; run {key.run} of {key.container} was not begun") from error
         except keeper.KeeperSilent as error:
-            if room.is_used_up(error.__cause__):  # it cannot be asked; others may have room for a shim, and no witness
+            if room.is_used_up(error.__cause__):  # it cannot be asked now; without it a witness would be missing
                 raise room.busy("a connection to the keeper", error) from error
             if adopt:  # without the keeper, no process held the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
@@ -321,7 +321,7 @@ def _message(sock: socket.socket) -> launch.Created | launch.Failed | None:
     try:
         data, descriptors = launch.receive(sock)
     except OSError as error:
-        log.warning("a shim's word is lost", why=str(error))
+        log.warning("a shim's status message is lost", why=str(error))
         return None
     try:
         return launch.parse_status(data, descriptors) if data else None

@@ -71,7 +71,7 @@ def test_a_lock_of_another_process_holds_until_it_dies(base: Path, monkeypatch: 
 def test_a_directory_that_others_may_write_is_refused(base: Path, mode: int) -> None:
     (base / "s").mkdir()
     (base / "s").chmod(mode)
-    with pytest.raises(CannotStart, match="writable by nobody else"), claimed(str(base / "s"), 0o711):
+    with pytest.raises(CannotStart, match="writable only by that user"), claimed(str(base / "s"), 0o711):
         pass
 
 

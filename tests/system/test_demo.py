@@ -120,7 +120,7 @@ def test_a_code_that_is_not_what_the_container_was_made_to_be_fails_the_demo() -
     played = play(sys.executable, "-c", f"import dataclasses\nfrom supervisor.cli import demo\n{planted}\ndemo.main()")
     assert played.code == 1, played.text
     assert re.search(r"^code +7 .* exit 8: WRONG$", played.text, re.MULTILINE)
-    assert "6 of 7 exits told as they were; WRONG: code" in played.text
+    assert "6 of 7 exits reported correctly; WRONG: code" in played.text
     assert left(played.base) == []
 
 

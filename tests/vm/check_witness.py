@@ -22,8 +22,8 @@ def check_the_machine_is_one_whose_pidfds_know_no_codes(machine: Machine) -> Non
     lines = machine.run("/opt/exitd/bin/exitctl", "doctor").out.splitlines()
     of = {source: next(line for line in lines if f"source {source}" in line) for source in ("pidfd", "procevents")}
     print(*of.values(), sep="\n", file=sys.stderr)
-    assert "does not tell exits through pidfds" in of["pidfd"]
-    assert "told 43 of a child" in of["procevents"]
+    assert "does not report exits through pidfds" in of["pidfd"]
+    assert "reported 43 for a child" in of["procevents"]
     assert "procevents" in machine.say("/opt/exitd/bin/exitctl", "info", "--format", "{{.Settings.kernel_witness}}")
 
 

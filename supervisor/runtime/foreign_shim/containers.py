@@ -218,7 +218,9 @@ class ShimV2Containers:
         watched = self._hub.watching.get(run.key)
         if watched is None or watched.init is None or not self._hub.watching.force(watched, signal_number):
             return False
-        log.warning("signalled past a shim that does not answer", container=run.key.container, signal=signal_number)
+        log.warning(
+            "signalled init itself, its shim does not answer", container=run.key.container, signal=signal_number
+        )
         if everyone:
             others = functools.partial(cgroups.pids, run.cgroup)
             await asyncio.to_thread(procfs.signal_family, watched.init, signal_number, others)
@@ -400,7 +402,7 @@ class ShimV2Containers:
 
 def _silent(container: Container, run: Run, error: ExitdError) -> TimedOut:
     """Return the error for a person who wants to end it."""
-    pid = f"process {run.shim.pid}" if run.shim is not None else "of a pid that it has not told"
+    pid = f"process {run.shim.pid}" if run.shim is not None else "whose pid is not known"
     end = f"`kill -9 {run.shim.pid}` ends it" if run.shim is not None else "`ps` shows it; its end ends it"
     next_step = f"{end} and all containers under it"
     text = (

@@ -104,6 +104,6 @@ class LogFifo:
 
     def _next_window(self) -> None:
         if self._untold:
-            log.warning("a shim says more than is told", id=self._id, lines=self._untold)
+            log.warning("a shim logs more than is shown", id=self._id, lines=self._untold)
         self._told = self._untold = 0
         self._window = None

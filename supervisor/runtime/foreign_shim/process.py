@@ -80,7 +80,7 @@ async def delete(shim: Shim, bundle: str, *, seconds: float = DELETE_SECONDS) ->
     deleted = read_delete_output(said.out)
     if deleted is None:
         told = shown(said.err) or shown(said.out)
-        log.warning("a shim's delete tells no end", id=shim.id, binary=shim.binary, how=_ended(said), told=told)
+        log.warning("a shim's delete reports no end", id=shim.id, binary=shim.binary, how=_ended(said), told=told)
     elif said.err:
         log.debug("a shim's delete has said more", id=shim.id, binary=shim.binary, told=shown(said.err))
     return deleted
@@ -99,7 +99,7 @@ async def era_at(shim: Shim) -> Era:
                 said = await _run(_Program([shim.binary, "-v"], environment(shim, os.environ), "/"))
             _eras[key] = era_of(said.out.decode(errors="replace")) if said.code == 0 else Era.UNTOLD
         except TimeoutError:
-            log.warning("a shim does not tell its version", binary=shim.binary, seconds=ERA_SECONDS)
+            log.warning("a shim does not report its version", binary=shim.binary, seconds=ERA_SECONDS)
             _eras[key] = Era.UNTOLD
     return _eras[key]
 
@@ -138,7 +138,7 @@ async def _run(program: "_Program") -> Said:
 
 
 class _Program:
-    """One program in a process group of its own. stdout and stderr are one pipe, as containerd has it for a start, or
+    """One program in its own process group. stdout and stderr are one pipe, as containerd has it for a start, or
     `apart`. Belongs to the event loop's thread: when exitd dies, the program is killed with it."""
 
     def __init__(

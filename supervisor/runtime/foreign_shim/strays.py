@@ -39,7 +39,7 @@ async def end_stray(bundle: str, id: str) -> bool:
     try:
         link = await ShimLink.open(address)
     except ExitdError as error:
-        log.debug("nobody is there to be ended", id=id, address=address.address, why=str(error))
+        log.debug("no shim is there to be ended", id=id, address=address.address, why=str(error))
         remove_socket(address)
         return False
     try:

@@ -193,7 +193,7 @@ class NativeContainers:
             raise RuntimeFailed(f"{container.spec.runtime} start ended with {result.returncode}: {words}")
         if beginning is Beginning.UNSEEN:
             raise RuntimeFailed(
-                f"{container.spec.name} has ended, and nobody saw whether its command was executed: its shim was gone"
+                f"{container.spec.name} has ended; whether its command was executed is not known: its shim was gone"
             )
 
     async def state_process(self, container: Container) -> str:
@@ -291,7 +291,7 @@ class NativeContainers:
             watch = self._watching.find(key, directory, init, executes=self._watching.executes_of(container))
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
-        self._mark(container, self._cgroup(container))  # its exitd was killed before it could, or was an earlier one
+        self._mark(container, self._cgroup(container))  # its exitd was killed before it did, or was older
         return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
 
     def _unnamed(self, container: Container) -> Found:
@@ -378,7 +378,7 @@ class NativeContainers:
         await self._watching.leave(key, path, runplan.leaves_seconds(container.spec.foreign))
         is_unmade = container.init is None and container.exit is None
         async with self._watching.shims.locked(path, is_unmade=is_unmade):
-            has_begun = container.init is not None or _is_there(path)  # before that, its name there may be another's
+            has_begun = container.init is not None or _is_there(path)  # before that, the name may be another's
             if has_begun and _is_there(
                 f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
             ):

@@ -120,7 +120,7 @@ async def state(runtime: Runtime, container_id: str, *, timeout_seconds: float) 
         return "absent"
     if not {"state.json", "status"} & set(names):  # runc's name, crun's name
         return "creating"
-    raise RuntimeFailed(f"{runtime.path} cannot tell the state of {container_id}: {last_error(result.stderr)}")
+    raise RuntimeFailed(f"{runtime.path} cannot report the state of {container_id}: {last_error(result.stderr)}")
 
 
 def parse_state(stdout: str) -> str:

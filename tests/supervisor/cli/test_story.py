@@ -22,8 +22,8 @@ def test_a_code_is_told_with_witness_time_and_policy() -> None:
     assert text.startswith("web, run 2, ended with code 7.\n")
     assert "Its shim, the parent process" in text
     assert "4 s after its start" in text
-    assert "Nobody asked for it" in text
-    assert "The restart policy (no) lets it rest." in text
+    assert "No client asked for it" in text
+    assert "The restart policy (no) does not restart it." in text
     assert text.endswith("    | one\n    | two\n")
 
 
@@ -102,7 +102,7 @@ def test_a_coming_restart_is_told_with_its_time() -> None:
 def test_a_rule_that_decided_is_named_and_not_the_policy() -> None:
     container = pb.Container(run=2, spec=pb.ContainerSpec(restart="always"))
     text = story.tell(exit_of(kind="exited", code=42, rule="exit in 42 => no"), container, [])
-    assert "The restart rule 'exit in 42 => no' lets it rest." in text and "policy" not in text
+    assert "The restart rule 'exit in 42 => no' does not restart it." in text and "policy" not in text
     text = story.tell(exit_of(kind="exited", code=42, rule="exit in 42 => restart", decision="restart"), None, [])
     assert "The restart rule 'exit in 42 => restart' asked for another run." in text
 
@@ -111,7 +111,7 @@ def test_a_rule_that_decided_is_named_and_not_the_policy() -> None:
     ("on_failure", "decision", "words"),
     [
         ("restart", "restart", "The health check (on failure restart) asked for another run."),
-        ("stop", "ended", "The health check (on failure stop) lets it rest."),
+        ("stop", "ended", "The health check (on failure stop) does not restart it."),
         ("kill", "restart", "The restart policy (always) asked for another run."),
     ],
 )
@@ -136,7 +136,7 @@ def test_what_is_only_watched_has_no_shim_and_was_not_removed() -> None:
     watched = pb.Exit(container_id="c0ffee@/run/runc", name="web", run=1, kind="exited", code=7, source="pidfd", at=AT)
     text = story.tell(watched, None, [])
     assert text.startswith("web (c0ffee@/run/runc), run 1, ended with code 7.\n")
-    assert "exitd only watched it: the kernel itself told" in text
+    assert "exitd only watched it: the kernel itself reported" in text
     assert "Shim" not in text and "removed" not in text
     away = pb.Exit(container_id="c0ffee@/run/runc", kind="unknown", cause="watcher-away", source="none", at=AT)
     assert "exitd was not running when it ended" in story.tell(away, None, [])

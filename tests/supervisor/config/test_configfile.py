@@ -204,7 +204,7 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: pathlib.Path, mode: i
     path = tmp_path / "config.toml"
     path.touch()
     path.chmod(mode)
-    with pytest.raises(BadConfig, match="writable by nobody else"):
+    with pytest.raises(BadConfig, match="writable only by root"):
         read_file(str(path))
 
 

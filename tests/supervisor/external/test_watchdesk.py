@@ -70,7 +70,7 @@ async def desk(
 
 def test_a_kernel_that_does_not_tell_is_refused_by_its_own_word(tmp_path: Path) -> None:
     async def main() -> None:
-        blind = "kernel 5.10 does not tell exits through pidfds"
+        blind = "kernel 5.10 does not report exits through pidfds"
         async with opened(tmp_path / "db") as store, desk(store, FakeClock(), blind) as (watches, _):
             for kind, where in ((Kind.PID, "1"), (Kind.RUNC_ROOT, str(tmp_path)), (Kind.CONTAINERD, "/none")):
                 with pytest.raises(CannotWatch, match=rf"^{blind}; .* needs Linux 6\.15, or the process events"):

@@ -14,7 +14,7 @@ from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, KernelWord, chosen
 from tests.supervisor.children import child, name_of
 
-OLD = "kernel 5.10 does not tell exits through pidfds"
+OLD = "kernel 5.10 does not report exits through pidfds"
 
 
 def chosen_here(wanted: KernelWitness, pidfd_trouble: str = "") -> KernelWord:

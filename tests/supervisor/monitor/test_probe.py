@@ -34,7 +34,7 @@ def test_a_place_where_nothing_can_be_made_is_told_with_a_cure(tmp_path: Path) -
 
 def test_the_zombie_probe_says_43_or_why_not() -> None:
     result = probe.zombie()
-    assert result.works == ("told 43" in result.detail)
+    assert result.works == ("reported 43" in result.detail)
 
 
 def test_a_pidfd_tells_the_status_of_a_reaped_child_or_the_kernel_is_named() -> None:
