@@ -24,7 +24,7 @@ from supervisor.system.inotify import Inotify
 DEFAULTS = Config()
 
 
-# Each flag that stands for a key of the configuration file.
+# Each flag that sets a key of the configuration file.
 KEYS = {
     "root": ("root",),
     "state": ("state",),
@@ -97,7 +97,7 @@ def main(file: str | None, keeper: str, log_format: str | None, debug: bool, **f
 
 
 def _inotify() -> Inotify:
-    """CannotStart."""
+    """Raises CannotStart."""
     try:
         return Inotify()
     except OSError as error:
@@ -107,7 +107,8 @@ def _inotify() -> Inotify:
 
 
 def _given(flags: Mapping[str, str | float | None]) -> Values:
-    """What the command line and the environment say. click.BadParameter for what a file could not say either."""
+    """Return what the command line and the environment set. Raises click.BadParameter for values that the configuration
+    file would not accept either."""
     given: Values = {}
     for name, value in flags.items():
         if value is not None:

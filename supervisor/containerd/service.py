@@ -27,7 +27,7 @@ from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.codec import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
 
-LOOK_SECONDS = 1.0  # what a question waits for a container that is looked up after a daemon start: State has 2 s
+LOOK_SECONDS = 1.0  # wait of a question for a container examined after a daemon start: State has 2 s
 MOST_SIGNAL = 64
 
 

@@ -23,7 +23,7 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.values import ForeignStreams
 
 NULL = "/dev/null"
-OUTPUT = ("fifo", "file", "binary", "binary-v2")  # the last must say when it is ready, which ours waits for in both
+OUTPUT = ("fifo", "file", "binary", "binary-v2")  # the last must report when it is ready; exitd waits for that in both
 INPUT = ("fifo",)
 MOST_CHARACTERS = 4096  # of a field; three of them fit into the shim's plan
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

@@ -57,7 +57,7 @@ class ContainerdTasks:
     ) -> None:
         self.trouble = ""
         self._socket = target.where
-        self._writer = whose.ANYBODY  # the process that has made the socket answers on it
+        self._writer = whose.ANYBODY  # until it is known who owns the socket
         self._connect = connect
         self._observe = observe
         self._looks = Aside(most_at_once=1)  # whoever asked for the watch has named the socket

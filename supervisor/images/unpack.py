@@ -1,6 +1,6 @@
-"""A layer's tar into a directory of its own, a lower directory for overlayfs; nothing is ever written outside.
+"""Unpacks a layer's tar into a directory, a lower directory for overlayfs; nothing is ever written outside.
 
-What a layer may hold, and what becomes of it:
+What a layer may contain, and what is made of it:
 
 | entry | becomes |
 |---|---|

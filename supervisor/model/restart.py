@@ -188,7 +188,7 @@ def wants_revival(container: Container) -> bool:
         return False
     if container.run > last.key.run:  # the newest run could not be made
         return _wants(container, Unknown(container.error))
-    if last.started_ns is None and last.key.run == 1:  # made, and started by nobody; later runs are made to be started
+    if last.started_ns is None and last.key.run == 1:  # made, but not started by a caller; later runs are made to start
         return False
     if last.reason is Reason.PAUSE_EXIT:
         always = container.spec.restart.policy in (Policy.ALWAYS, Policy.UNLESS_STOPPED)

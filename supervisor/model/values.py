@@ -128,7 +128,7 @@ class Security:
 
 START_SECONDS = 10  # the longest time that a start may take
 NEVER_STARTED = "never-started"  # the cause of an end whose program was never executed: no number is its code
-START_UNCONFIRMED = "start-unconfirmed"  # likewise, if it is not known whether it was executed
+START_UNCONFIRMED = "start-unconfirmed"  # as above, if it is not known whether it was executed
 ROW_DAMAGED = "row-damaged"  # the cause of an end that was only in a row which cannot be read
 UNKNOWN_NUMBER = 255  # the number for foreign protocols that demand one for an unknown end
 

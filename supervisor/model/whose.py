@@ -32,7 +32,7 @@ def writer_of(entries: Collection[tuple[int, int]]) -> int:
 
 def doubt(id: str, writer: int, cgroup: str, owners: Owners) -> str:
     """Return why the process may be another one; empty if it is believed to be the container `id`. `cgroup`: the path
-    of its own cgroup, empty if it has none."""
+    of the process's cgroup, empty if it has none of its own."""
     if writer == ROOT or names(cgroup, id):
         return ""
     if writer == ANYBODY:

@@ -289,7 +289,7 @@ class Store:
         return await loop.run_in_executor(None, self._writer.wait_ended, limit_seconds)
 
     def _close_reader(self, limit_seconds: float) -> None:
-        with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or it hangs, as the writer then will
+        with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or the disk hangs, like the writer
             dropped = self._reading.submit(self._drop_reader)
             self._reading.shutdown(wait=False)
             dropped.result(limit_seconds)

@@ -169,7 +169,7 @@ class EventLog:
             ticks = self._ticks
             while True:
                 wake.clear()
-                over = self._closed or self._is_past(wanted.until_ns)  # looked at before reading: nothing is left out
+                over = self._closed or self._is_past(wanted.until_ns)  # checked before reading: nothing is left out
                 async for item in self._catch_up(cursor, wanted):
                     ticks = self._ticks
                     yield item

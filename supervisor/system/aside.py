@@ -41,7 +41,7 @@ class Aside:
             threads.start(threading.Thread(target=_forever, args=(self._reserve,), name="aside", daemon=True))
         self._places = asyncio.Semaphore(most_at_once)
         self._limit_seconds = limit_seconds
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of those who are at it, or wait
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of works in progress or waiting
 
     async def run(
         self, what: str, work: Callable[[], T], whose: str = "", late: Callable[[], None] = lambda: None

@@ -34,7 +34,7 @@ def ready(text: str = "") -> bool:
 
 
 def reloading() -> bool:
-    """Report that a reload has begun; `ready` ends it. The time tells the manager which reload (Type=notify-reload)."""
+    """Report that a reload has begun; `ready` ends it. The time identifies the reload (Type=notify-reload)."""
     return notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
 

@@ -29,7 +29,7 @@ SCHEMES = ("unix", "vsock", "hvsock")
 RUNC_FAMILY = ("runc", "exitd")  # their containers are processes of this host, in the cgroups that their bundles name
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_VERSION = re.compile(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shims on containerd's own frame print it
+_VERSION = re.compile(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shims on containerd's framework print it
 _ABSTRACT = re.compile(r"/[!-~]{1,106}")
 
 

@@ -1,4 +1,4 @@
-"""The events that shims send to the program that started them: exitd takes containerd's place, on a socket of its own.
+"""The events that shims send to the program that started them: exitd takes containerd's place, on its own socket.
 
 It must listen before a shim is started, and answers each event at once: a shim without an answer repeats an event, and
 some drop it in the end.

@@ -1,4 +1,4 @@
-"""The options that a shim gets with `start` and with Create: a message of its own kind, packed.
+"""The options that a shim gets with `start` and with Create: a packed message, whose type depends on the shim.
 
 Shims of runc's family take containerd.runc.v1.Options. Others get the path of their configuration, if exitd's
 configuration has one.

@@ -2,7 +2,7 @@
 
 ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
 ROOT/c/ID/rootfs/               the overlay, unless the container runs on a bundle
-ROOT/c/ID/shm, volumes/         a pod's: what its members share
+ROOT/c/ID/shm, volumes/         for a pod: what its members share
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
 

@@ -1,18 +1,19 @@
 """Why a create failed: the command is missing (127), it cannot be executed (126), or the runtime has trouble (125).
 
-Decided by looking into the root file system, never by the runtime's words: runc and crun word it differently, and runc
-has changed its wording between versions. What they do (observed with runc 1.1.5 and crun 1.8.1):
+This is decided by looking into the root file system, never by the runtime's message: runc and crun word it
+differently, and runc has changed its wording between versions. What they do (observed with runc 1.1.5 and crun 1.8.1):
 
 | command | fails at | seen |
 |---|---|---|
 | missing, in PATH or by path; links in a circle; a file as a directory | create | status 1, no pid file, no state |
 | a directory; no x bit | create | status 1, no pid file, no state |
-| out of the user's reach (directory 0700 of somebody else) | create (runc), init (crun) | status 1 |
+| out of the user's reach (directory 0700 of another user) | create (runc), init (crun) | status 1 |
 | script or ELF with a missing interpreter; interpreter without x bit | init | create 0, start 0, init ends with 1 |
 | exec format error: no `#!`, empty file, other machine | init | create 0, start 0, init ends with 1 |
 | working directory missing | never | both make it |
 
-Those that fail at init have executed nothing, which `Watch.beginning` sees: a failed start, whose end has no code.
+Those that fail at init have executed nothing, which `Watch.beginning` sees: the start has failed, and the end has no
+code.
 """
 
 import errno

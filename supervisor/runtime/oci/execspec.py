@@ -15,8 +15,8 @@ def process(document: Document, wanted: ExecSpec, user: Ids | None, own_env: Ite
     """Return the process of an exec.
 
     `document` is the container's config.json, and is not changed. `user` is what `wanted.user` was resolved to; None:
-    the container's user. `own_env` is what the container's caller had set: its HOME is kept, whoever the user is.
-    Rights, limits and everything else are the container's. Raises BadRequest.
+    the container's user. `own_env` is what the container's caller had set: its HOME is kept for every user. Rights,
+    limits and everything else are the container's. Raises BadRequest.
     """
     found = document.get("process")
     if not isinstance(found, dict):

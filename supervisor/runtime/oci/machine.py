@@ -9,7 +9,7 @@ from contextlib import suppress
 from supervisor.model.rights import NAMES
 from supervisor.runtime.oci.privileges import Device
 
-# File systems that every container has of its own, and nodes that a runtime makes itself.
+# File systems that are private to every container, and nodes that a runtime makes itself.
 OWN = frozenset({"pts", "shm", "fd", "mqueue", "console", "ptmx", "null", "zero", "full", "tty", "random", "urandom"})
 
 # docker's, for a container with its own network: every user in it may send an echo, and serve on every port.
@@ -63,7 +63,7 @@ def throttles(cpus: str = "/sys/devices/system/cpu") -> tuple[str, ...]:
 
 
 def devices(directory: str = "/dev") -> tuple[Device, ...]:
-    """Return all nodes below `directory`, by path, without links and without what every container has of its own."""
+    """Return all nodes below `directory`, by path, without links and without those that every container has anyway."""
     return tuple(sorted(_devices(directory, OWN), key=lambda device: device.path))
 
 

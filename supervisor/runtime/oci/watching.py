@@ -359,8 +359,7 @@ class Watching:
         return self.cgroups[container.id]
 
     def executes_of(self, container: Container) -> bool:
-        """Return whether its init becomes the program by execve(2); True if that is not known. Needs `learn`,
-        likewise."""
+        """Return whether its init becomes the program by execve(2); True if that is not known. Call `learn` before."""
         return self.executes.get(container.id, True)
 
     def forget(self, container_id: str) -> None:
