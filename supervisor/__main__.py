@@ -38,27 +38,29 @@ PATHS = ("root", "state")
 
 
 @click.command("exitd", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--config", "file", metavar="FILE", help=f"Configuration.  [default: {configfile.FILE}, if it is there]")
-@click.option("--root", help=f"What outlives a boot of the host.  [default: {DEFAULTS.root}]")
+@click.option(
+    "--config", "file", metavar="FILE", help=f"The configuration file.  [default: {configfile.FILE}, if it is there]"
+)
+@click.option("--root", help=f"Directory for what outlives a boot of the host.  [default: {DEFAULTS.root}]")
 @click.option(
     "--state",
-    help=f"What dies with the host: sockets and run directories.  [default: EXITD_STATE or {DEFAULTS.state}]",
+    help=f"Directory for sockets and runs, which die with the host.  [default: EXITD_STATE or {DEFAULTS.state}]",
 )
 @click.option(
     "--runtime",
     metavar="NAME|PATH",
-    help=f"Default OCI runtime, of the configuration or on PATH.  [default: {DEFAULTS.default_runtime}]",
+    help=f"Default OCI runtime: a name in the configuration or on PATH.  [default: {DEFAULTS.default_runtime}]",
 )
 @click.option(
     "--cgroup-driver",
     type=click.Choice([each.value for each in CgroupDriver]),
-    help="Who makes the containers' cgroups; auto: systemd where it is init.  [default: auto]",
+    help="What makes the containers' cgroups; auto: systemd if it is init.  [default: auto]",
 )
 @click.option(
     "--exit-retention",
     type=float,
     metavar="SECONDS",
-    help="How long the exit of a container that removed itself is found by its name.  "
+    help="How long the exit of a container that removed itself can be found by its name.  "
     f"[default: {DEFAULTS.retention.exit_seconds:g}]",
 )
 @click.option(
@@ -66,7 +68,7 @@ PATHS = ("root", "state")
     type=click.Choice(["start", "wait"]),
     default="start",
     show_default=True,
-    help="Start exitd-keeper when there is none, or leave that to the service manager.",
+    help="Start exitd-keeper if none runs, or leave that to the service manager.",
 )
 @click.option("--log-format", type=click.Choice(["json", "console"]), default=None, help="Default: console on a tty.")
 @click.option("--debug", is_flag=True, help="Log every step with its effects.")
@@ -74,9 +76,9 @@ PATHS = ("root", "state")
 @click.option("--runtime-seconds", type=click.FloatRange(0.1, 3600), hidden=True)
 @click.version_option(__version__, prog_name="exitd")
 def main(file: str | None, keeper: str, log_format: str | None, debug: bool, **flags: str | float | None) -> None:
-    """Watches containers end, and tells it exactly once.
+    """Run containers, and report each exit exactly once.
 
-    A flag goes before the configuration file, which is read again at SIGHUP and when it changes.
+    A flag overrides the configuration file, which is read again at SIGHUP and when it changes.
     """
     complete_stdio()
     _set_up_logs(log_format or ("console" if sys.stderr.isatty() else "json"), debug=debug)

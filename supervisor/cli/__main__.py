@@ -23,7 +23,7 @@ COLLECT_AFTER = 100_000  # new objects; imports make tens of thousands, and no g
     metavar="SOCKET",
     help="The daemon's socket. Default: $EXITD_ADDRESS, else exitd.sock in $EXITD_STATE (/run/exitd).",
 )
-@click.option("--grpc", is_flag=True, help="Speak gRPC, also where there is exitd.ttrpc beside exitd.sock.")
+@click.option("--grpc", is_flag=True, help="Use gRPC, even if exitd.ttrpc exists beside exitd.sock.")
 def exitctl(address: str | None, grpc: bool) -> None:
     """Run containers whose every exit is reported once, with the true code, or as unknown with the reason.
 

@@ -12,7 +12,7 @@ ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
 
 
 @click.command()
-@click.option("--no-stdin", is_flag=True, help="Only look: nothing that is typed here goes there.")
+@click.option("--no-stdin", is_flag=True, help="Only show output: send no input.")
 @session.detach_keys
 @session.sig_proxy
 @click.argument("container", metavar="ID")

@@ -18,18 +18,18 @@ OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "--health-cmd",
         metavar="CMD",
         default="",
-        help="Run this in it now and then, by its shell, or as a JSON list of words; healthy is what ends with 0.",
+        help="Run this at intervals, by its shell or as a JSON list of words; healthy if it ends with 0.",
     ),
-    click.option("--health-interval", metavar="TIME", default="", help="Between two probes; default 30s."),
-    click.option("--health-timeout", metavar="TIME", default="", help="Of one probe; default 30s."),
+    click.option("--health-interval", metavar="TIME", default="", help="Time between two probes; default 30s."),
+    click.option("--health-timeout", metavar="TIME", default="", help="Time limit of a probe; default 30s."),
     click.option("--health-retries", metavar="N", default="", help="Unhealthy after N failures in a row; default 3."),
     click.option(
-        "--health-start-period", metavar="TIME", default="", help="Failures do not count so long; default 0s."
+        "--health-start-period", metavar="TIME", default="", help="Failures do not count for this time; default 0s."
     ),
     click.option(
         "--health-on-failure", metavar="WHAT", default="", help="When unhealthy: none (default), kill, restart or stop."
     ),
-    click.option("--no-healthcheck", is_flag=True, help="No health check, whatever its image says."),
+    click.option("--no-healthcheck", is_flag=True, help="No health check, even if its image has one."),
 )
 
 

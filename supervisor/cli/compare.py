@@ -20,11 +20,13 @@ Written = Callable[[facts.CompareReport], str]
 
 
 @click.command()
-@click.option("--pods", type=AT_LEAST_ONE, help=f"Pods at a time.  [default: {Plan().pods}]")
-@click.option("--containers", type=AT_LEAST_ONE, help=f"Members of a pod, at most.  [default: {Plan().containers}]")
-@click.option("--rounds", type=AT_LEAST_ONE, help=f"How often each way has its turn.  [default: {Plan().rounds}]")
-@click.option("--quick", is_flag=True, help="Few of everything, in about a minute.")
-@click.option("--way", "ways", multiple=True, type=click.Choice(KEYS), help="This way alone; may be repeated.")
+@click.option("--pods", type=AT_LEAST_ONE, help=f"Number of pods at a time.  [default: {Plan().pods}]")
+@click.option("--containers", type=AT_LEAST_ONE, help=f"Most members of a pod.  [default: {Plan().containers}]")
+@click.option(
+    "--rounds", type=AT_LEAST_ONE, help=f"Number of rounds; each way has one turn in each.  [default: {Plan().rounds}]"
+)
+@click.option("--quick", is_flag=True, help="Few samples of everything, in about a minute.")
+@click.option("--way", "ways", multiple=True, type=click.Choice(KEYS), help="Measure only this way; may be repeated.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR|FILE.html",
               help="Write the page there; into a directory as report.html, with report.json beside it.")  # fmt: skip
 @click.option("--json", "json_", type=click.Path(path_type=Path), metavar="FILE", help="Write all samples there.")

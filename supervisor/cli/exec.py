@@ -15,14 +15,20 @@ TIMEOUT = "timeout"  # the reason of an exit
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-d", "--detach", is_flag=True, help="Print the exec's id and leave it running.")
-@click.option("-i", "--interactive", is_flag=True, help="Its input is this one's.")
-@click.option("-t", "--tty", is_flag=True, help="A terminal for it; with -i, this one.")
-@click.option("-e", "--env", multiple=True, metavar="K=V", help="Beside the container's; a bare K as in this shell.")
+@click.option("-i", "--interactive", is_flag=True, help="Send it this command's input.")
+@click.option("-t", "--tty", is_flag=True, help="Give it a terminal; with -i, this one.")
+@click.option(
+    "-e",
+    "--env",
+    multiple=True,
+    metavar="K=V",
+    help="Added to the container's; a bare K takes its value from this shell.",
+)
 @click.option("-u", "--user", metavar="USER", default="", help="name|uid[:group|gid]; default: the container's.")
-@click.option("-w", "--workdir", metavar="DIR", default="", help="In the container; default: the container's own.")
+@click.option("-w", "--workdir", metavar="DIR", default="", help="Its working directory; default: the container's.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", default=None,
-    help="After S seconds it and all it has started is killed; exit code 124.",
+    help="Kill it, with everything it has started, after S seconds; exit code 124.",
 )  # fmt: skip
 @session.detach_keys
 @click.argument("container", metavar="ID")

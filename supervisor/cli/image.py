@@ -30,8 +30,8 @@ def image() -> None:
 
 
 @image.command()
-@click.option("-q", "--quiet", is_flag=True, help="Only ids.")
-@click.option("--no-trunc", is_flag=True, help="Whole ids.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
+@click.option("--no-trunc", is_flag=True, help="Print whole ids.")
 @output.option("table")
 @click.pass_context
 def ls(ctx: click.Context, quiet: bool, no_trunc: bool, format_: str) -> int:
@@ -50,7 +50,7 @@ def ls(ctx: click.Context, quiet: bool, no_trunc: bool, format_: str) -> int:
 @image.command()
 @click.option("-i", "--input", "input_", metavar="FILE", default="", help="The same as WORD.")
 @click.option("--name", metavar="NAME[:TAG]", default="", help="The name of a single image, instead of its own names.")
-@click.option("-q", "--quiet", is_flag=True, help="Only ids.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
 @click.argument("word", required=False, default="")
 @click.pass_context
 def load(ctx: click.Context, input_: str, name: str, quiet: bool, word: str) -> int:
@@ -71,7 +71,7 @@ def load(ctx: click.Context, input_: str, name: str, quiet: bool, word: str) -> 
 
 
 @image.command()
-@click.option("-q", "--quiet", is_flag=True, help="Never say that it takes long.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no message while it takes long.")
 @click.argument("name")
 @click.pass_context
 def pull(ctx: click.Context, quiet: bool, name: str) -> int:
@@ -84,7 +84,7 @@ def pull(ctx: click.Context, quiet: bool, name: str) -> int:
 
 
 @image.command("import")
-@click.option("-q", "--quiet", is_flag=True, help="Never say that it takes long.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no message while it takes long.")
 @click.argument("file")
 @click.argument("name", required=False, default="", metavar="[NAME[:TAG]]")
 @click.pass_context
@@ -96,7 +96,7 @@ def import_(ctx: click.Context, quiet: bool, file: str, name: str) -> int:
 
 
 @image.command()
-@click.option("-f", "--force", is_flag=True, help="One that is not there is fine. One in use stays in any case.")
+@click.option("-f", "--force", is_flag=True, help="A missing image is no error. An image in use is never removed.")
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @click.pass_context
 def rm(ctx: click.Context, force: bool, images: tuple[str, ...]) -> int:

@@ -34,7 +34,7 @@ def stop(ctx: click.Context, containers: tuple[str, ...], seconds: int | None) -
 
 @click.command()
 @click.option("-s", "--signal", default="KILL", metavar="SIGNAL", help="A name or a number; default KILL.")
-@click.option("--all", "everyone", is_flag=True, help="To every process of the container.")
+@click.option("--all", "everyone", is_flag=True, help="Send it to every process of the container.")
 @containers
 @click.pass_context
 def kill(ctx: click.Context, containers: tuple[str, ...], signal: str, everyone: bool) -> int:
@@ -70,7 +70,7 @@ def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
 
 
 @click.command()
-@click.option("-f", "--force", is_flag=True, help="Kill it first if it runs; one that is not there is fine.")
+@click.option("-f", "--force", is_flag=True, help="Kill it first if it runs; a missing container is no error.")
 @containers
 @click.pass_context
 def rm(ctx: click.Context, containers: tuple[str, ...], force: bool) -> int:

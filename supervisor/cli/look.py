@@ -24,13 +24,15 @@ COLUMNS = {
 
 
 @click.command()
-@click.option("-a", "--all", "all_of_them", is_flag=True, help="Ended ones too.")
-@click.option("-q", "--quiet", is_flag=True, help="Only ids.")
-@click.option("--no-trunc", is_flag=True, help="Whole ids and commands.")
+@click.option("-a", "--all", "all_of_them", is_flag=True, help="List ended containers, too.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
+@click.option("--no-trunc", is_flag=True, help="Print whole ids and commands.")
 @click.option(
-    "--filter", "filters", multiple=True, metavar="K=V", help="id, name, status, label, namespace, pod or health."
+    "--filter", "filters", multiple=True, metavar="K=V", help="By id, name, status, label, namespace, pod or health."
 )
-@click.option("-p", "--pod", "pods", multiple=True, metavar="POD", help="Of this pod, by the beginning of its id.")
+@click.option(
+    "-p", "--pod", "pods", multiple=True, metavar="POD", help="Only containers of this pod, by the beginning of its id."
+)
 @output.option("table")
 @click.pass_context
 def ps(

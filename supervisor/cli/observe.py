@@ -17,11 +17,15 @@ TOLD = "exit"
 
 
 @click.command()
-@click.option("--containerd", default="", metavar="SOCKET", help="All tasks of all its namespaces, now and later.")
-@click.option("--runc-root", default="", metavar="DIR", help="All containers of runc's or crun's state directory.")
+@click.option(
+    "--containerd", default="", metavar="SOCKET", help="Watch all tasks of all its namespaces, present and future ones."
+)
+@click.option(
+    "--runc-root", default="", metavar="DIR", help="Watch all containers in a state directory of runc or crun."
+)
 @click.option("--list", "listed", is_flag=True, help="List the watches.")
 @click.option("--stop", metavar="TARGET", help="End the watch of this pid, socket or directory.")
-@click.option("-d", "--detach", is_flag=True, help="Do not show what ends.")
+@click.option("-d", "--detach", is_flag=True, help="Watch without showing the ends.")
 @output.option("table")
 @click.argument("pid", metavar="[PID]", required=False, type=click.IntRange(min=1))
 @click.pass_context

@@ -33,10 +33,10 @@ def why(ctx: click.Context, container: str) -> int:
 
 
 @click.command()
-@click.option("--since", metavar="TIME", help="From then on: 10m (ago) or an RFC 3339 time.")
-@click.option("--unknown", is_flag=True, help="Only those whose code is unknown.")
-@click.option("--id", "container", default="", metavar="ID", help="Of one container.")
-@click.option("--no-trunc", is_flag=True, help="Whole ids.")
+@click.option("--since", metavar="TIME", help="Only exits since then: 10m (ago) or an RFC 3339 time.")
+@click.option("--unknown", is_flag=True, help="Only exits whose code is unknown.")
+@click.option("--id", "container", default="", metavar="ID", help="Only exits of this container.")
+@click.option("--no-trunc", is_flag=True, help="Print whole ids.")
 @output.option("table")
 @click.pass_context
 def exits(ctx: click.Context, since: str | None, unknown: bool, container: str, no_trunc: bool, format_: str) -> int:

@@ -24,7 +24,7 @@ INIT_SECONDS = 600
 
 @click.command()
 @click.option("--down", is_flag=True, help="Stop and remove the pods of these files.")
-@click.option("--replace", is_flag=True, help="Stop and remove those that are there before.")
+@click.option("--replace", is_flag=True, help="Stop and remove existing pods of these names first.")
 @click.option("-w", "--wait", is_flag=True, help="Wait for their end, print every code and name, and remove them.")
 @click.option("--runtime", default="", metavar="RUNTIME", help="For all pods; default: runtimeClassName, the daemon's.")
 @click.option(

@@ -28,23 +28,25 @@ STATES = click.Choice(("ready", "notready"), case_sensitive=False)
 def chosen(function: Command) -> Command:
     """Add the options that select pods, as crictl has them."""
     for one in (
-        click.option("-n", "--last", type=click.IntRange(min=0), default=0, metavar="N", help="Only the N newest."),
-        click.option("-l", "--latest", is_flag=True, help="Only the newest."),
-        click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="With this label."),
-        click.option("-s", "--state", type=STATES, help="ready or notready."),
-        click.option("--namespace", default="", metavar="REGEX", help="By a part of the namespace."),
-        click.option("--name", default="", metavar="REGEX", help="By a part of the name."),
+        click.option(
+            "-n", "--last", type=click.IntRange(min=0), default=0, metavar="N", help="List only the N newest."
+        ),
+        click.option("-l", "--latest", is_flag=True, help="List only the newest."),
+        click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only pods with this label."),
+        click.option("-s", "--state", type=STATES, help="Only pods that are ready or notready."),
+        click.option("--namespace", default="", metavar="REGEX", help="Only pods with a matching namespace."),
+        click.option("--name", default="", metavar="REGEX", help="Only pods with a matching name."),
     ):
         function = one(function)
     return function
 
 
 @click.command()
-@click.option("--id", "id_", default="", metavar="ID", help="By the beginning of the id.")
+@click.option("--id", "id_", default="", metavar="ID", help="Only the pod whose id begins so.")
 @chosen
-@click.option("-q", "--quiet", is_flag=True, help="Only ids.")
-@click.option("-v", "--verbose", is_flag=True, help="Everything about each.")
-@click.option("--no-trunc", is_flag=True, help="Whole ids.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
+@click.option("-v", "--verbose", is_flag=True, help="Print everything about each pod.")
+@click.option("--no-trunc", is_flag=True, help="Print whole ids.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "yaml")), default="table", help="Default table.")
 @click.pass_context
 def pods(
@@ -68,19 +70,19 @@ def pods(
 
 
 @click.command()
-@click.option("-r", "--runtime", default="", metavar="HANDLER", help="As run's; default: the daemon's.")
+@click.option("-r", "--runtime", default="", metavar="HANDLER", help="As for run; default: the daemon's.")
 @click.option(
     "--on-pause-exit",
     type=click.Choice(("stop", "keep")),
     default="stop",
-    help="What becomes of the members when the pause container has ended; default stop.",
+    help="What to do with the members when the pause container has ended; default stop.",
 )
 @click.option(
     "--pids-limit",
     type=click.IntRange(min=0, max=MOST_PIDS),
     default=0,
     metavar="N",
-    help="Processes and threads of the whole pod together; default 0, no limit but each container's own.",
+    help="Limit of processes and threads in the whole pod; default 0: only each container's own limit.",
 )
 @click.argument("config", metavar="CONFIG.json|yaml")
 @click.pass_context
@@ -121,7 +123,7 @@ def stopp(ctx: click.Context, words: tuple[str, ...], seconds: int | None) -> in
 
 @click.command()
 @click.option("-f", "--force", is_flag=True, help="Stop it first if it is ready.")
-@click.option("-a", "--all", "all_of_them", is_flag=True, help="All pods.")
+@click.option("-a", "--all", "all_of_them", is_flag=True, help="Remove all pods.")
 @click.argument("words", nargs=-1, metavar="POD...")
 @click.pass_context
 def rmp(ctx: click.Context, words: tuple[str, ...], force: bool, all_of_them: bool) -> int:
@@ -142,7 +144,7 @@ def rmp(ctx: click.Context, words: tuple[str, ...], force: bool, all_of_them: bo
 
 @click.command()
 @chosen
-@click.option("-q", "--quiet", is_flag=True, help="Only what CRI knows: no info.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only CRI's fields, without info.")
 @click.option(
     "-o",
     "--output",

@@ -72,20 +72,27 @@ def container_options(function: Command) -> Command:
     """Add the options that `run` and `create` share. Options end at the first word that is none, so that `--` may be
     left out."""
     decorate: list[Callable[[Command], Command]] = [
-        click.option("--rm", is_flag=True, help="Remove it after its end; the ledger keeps the exit."),
-        click.option("--privileged", is_flag=True, help="All capabilities and devices, nothing hidden or read-only."),
+        click.option("--rm", is_flag=True, help="Remove the container after its end; the ledger keeps the exit."),
         click.option(
-            "--pids-limit", type=int, metavar="N", help="Processes and threads; default 2048, 0 or -1 for no limit."
+            "--privileged", is_flag=True, help="Give it all capabilities and devices, with nothing hidden or read-only."
         ),
-        click.option("--read-only", is_flag=True, help="Nothing in its root file system can be written."),
+        click.option(
+            "--pids-limit",
+            type=int,
+            metavar="N",
+            help="Limit of processes and threads; default 2048; 0 or -1: no limit.",
+        ),
+        click.option("--read-only", is_flag=True, help="Make its root file system read-only."),
         click.option(
             "--stop-timeout", type=click.IntRange(min=0), metavar="S", help="Grace period of stop; default 10."
         ),
-        click.option("-t", "--tty", is_flag=True, help="A terminal for it; with -i, this one."),
-        click.option("-i", "--interactive", is_flag=True, help="Its input is this one's; with -d, it stays open."),
-        click.option("--cidfile", metavar="FILE", default="", help="Write the id there; must not exist."),
-        click.option("--pidfile", metavar="FILE", default="", help="Write the pid of its first process there."),
-        click.option("--entrypoint", metavar="WORD", help="Before CMD, instead of the image's own; '' for none."),
+        click.option("-t", "--tty", is_flag=True, help="Give it a terminal; with -i, this one."),
+        click.option(
+            "-i", "--interactive", is_flag=True, help="Send it this command's input; with -d, keep its input open."
+        ),
+        click.option("--cidfile", metavar="FILE", default="", help="Write the id to FILE, which must not exist."),
+        click.option("--pidfile", metavar="FILE", default="", help="Write the pid of its first process to FILE."),
+        click.option("--entrypoint", metavar="WORD", help="Used instead of the image's entrypoint; '' for none."),
         click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[IMAGE] [CMD]..."),
     ]
     for name, (metavar, text) in VALUES.items():

@@ -29,11 +29,11 @@ STDOUT = 1
 
 detach_keys = click.option(
     "--detach-keys", metavar="KEYS", default=keys.DEFAULT,
-    help=f"Typed at its terminal they leave it running; default {keys.DEFAULT}, '' for none.",
+    help=f"Keys that detach from its terminal and leave it running; default {keys.DEFAULT}, '' for none.",
 )  # fmt: skip
 sig_proxy = click.option(
     "--sig-proxy/--no-sig-proxy", default=None,
-    help="Signals to exitctl go to it; default: yes, unless its terminal is this one.",
+    help="Pass signals on to it; default: yes, unless its terminal is this one.",
 )  # fmt: skip
 
 

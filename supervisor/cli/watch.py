@@ -16,7 +16,9 @@ CONDITIONS = ("exited", "next-exit", "removed")
 
 
 @click.command()
-@click.option("--exit-code", is_flag=True, help="Exit with the code of the one container (255 when unknown).")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with the container's code (255 if unknown); for one container only."
+)
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up after S seconds with 124.")
 @click.option("--condition", type=click.Choice(CONDITIONS), default="exited", help="What to wait for; default exited.")
 @click.argument("containers", nargs=-1, required=True, metavar="ID...")
@@ -60,11 +62,11 @@ def _await(word: str, waiting: Waiting, deadline_ns: int | None) -> tuple[int, i
 
 
 @click.command()
-@click.option("--since", metavar="TIME", help="From then on: 10m (ago) or an RFC 3339 time.")
-@click.option("--until", metavar="TIME", help="Up to then.")
-@click.option("--from-seq", type=click.IntRange(min=0), metavar="N", help="From that number on: nothing is missed.")
-@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="id, name, type or namespace.")
-@click.option("--no-follow", "--no-stream", is_flag=True, help="End after what is stored.")
+@click.option("--since", metavar="TIME", help="Only events since then: 10m (ago) or an RFC 3339 time.")
+@click.option("--until", metavar="TIME", help="Only events until then.")
+@click.option("--from-seq", type=click.IntRange(min=0), metavar="N", help="All events from this number on.")
+@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="By id, name, type or namespace.")
+@click.option("--no-follow", "--no-stream", is_flag=True, help="End after the stored events.")
 @output.option("table")
 @click.pass_context
 def events(
@@ -126,9 +128,9 @@ def event_line(event: pb.Event) -> str:
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on until its end.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the container's end.")
 @click.option("-n", "--tail", "tail", default="all", metavar="N", help="Only the last N lines.")
-@click.option("-t", "--timestamps", is_flag=True, help="The time before each line.")
+@click.option("-t", "--timestamps", is_flag=True, help="Print the time before each line.")
 @click.option("--since", metavar="TIME", help="Lines from then on: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Lines before then; with -f, end then.")
 @click.option(
