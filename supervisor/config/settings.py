@@ -24,6 +24,8 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class CgroupDriver(StrEnum):
+    """What makes the cgroups of containers."""
+
     AUTO = "auto"
     SYSTEMD = "systemd"
     CGROUPFS = "cgroupfs"

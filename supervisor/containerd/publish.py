@@ -36,6 +36,7 @@ MOST_ROOTFS_BYTES = 1 << 20  # if there is more, the mounts are left out: the wh
 
 
 def request(event: Event, notice: Notice) -> forward_pb2.ForwardRequest:
+    """Return the request that forwards the event to containerd: topic, namespace, time and message."""
     topic, message = _word(event, notice)
     envelope = forward_pb2.Envelope(
         timestamp=_timestamp(event.time_ns),

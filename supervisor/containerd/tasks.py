@@ -150,6 +150,7 @@ def timestamp(ns: int) -> Timestamp | None:
 
 
 def state_reply(id: str, exec_id: str, bundle: str, stdio: Stdio, seen: TaskLook) -> pb.StateResponse:
+    """Return the answer of State; `stdio` are the client's own fields."""
     return pb.StateResponse(
         id=id,
         bundle=bundle,

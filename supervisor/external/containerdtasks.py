@@ -32,6 +32,8 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
+    """A task of containerd that has a process."""
+
     namespace: str
     id: str
     pid: int

@@ -98,6 +98,8 @@ class DocumentNode:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
+    """What an image is built for, in image-spec's names."""
+
     os: str
     architecture: str
     variant: str = ""
@@ -117,11 +119,15 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """An index: references to manifests, or to further indexes."""
+
     manifests: tuple[Descriptor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
+    """A manifest: references to the configuration and the layers, lowest first."""
+
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
@@ -178,6 +184,7 @@ def parse_manifest(text: bytes, document: str) -> Index | Manifest:
 
 
 def parse_config(text: bytes, document: str) -> ImageConfig:
+    """Parse an image's configuration. Raises BadImage."""
     root = parse_json(text, document)
     about = root.get("config")
     config = _process(about) if about.is_there else ImageDefaults()
@@ -192,6 +199,7 @@ def parse_config(text: bytes, document: str) -> ImageConfig:
 
 
 def parse_archive(text: bytes, document: str) -> tuple[Archived, ...]:
+    """Parse the manifest.json of a docker-archive. Raises BadImage."""
     root = parse_json(text, document)
     if not isinstance(root.value, list):
         raise root.wrong("must be a list")

@@ -67,6 +67,8 @@ def choose(images: Sequence[LayoutImage], where: str, word: str) -> LayoutImage:
 
 
 def in_layout(files: Files, wanted: Platform, tag: str = "") -> tuple[LayoutImage, ...]:
+    """Return the images of an OCI layout for this host; with `tag`, only those with this tag. Raises NoSuchImage,
+    BadImage."""
     document = f"{files.where}: {LAYOUT_DOCUMENT}"
     index = documents.parse_index(documents.parse_json(read_document(files, LAYOUT_DOCUMENT), document))
     found: dict[tuple[str, str], LayoutImage] = {}

@@ -41,12 +41,16 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Pause:
+    """exitd's own pause program."""
+
     def __str__(self) -> str:
         return "pause"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageDirectory:
+    """A directory with a root file system."""
+
     path: str
 
     def __str__(self) -> str:
@@ -89,6 +93,8 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
+    """An image of a registry."""
+
     name: Name
 
     def __str__(self) -> str:

@@ -38,6 +38,8 @@ class TarSource(Protocol):
 
 
 class TarKind(Enum):
+    """The kinds of entries that an archive may have."""
+
     FILE = "file"
     DIRECTORY = "directory"
     SYMLINK = "symbolic link"

@@ -79,6 +79,8 @@ class KnownRuns:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
+    """Adopt the container; `mark` is its maker's, `init` its process."""
+
     mark: Mark
     init: Process
 

@@ -41,6 +41,8 @@ CONTAINER_EXIT = By(policy="container-exit")  # its container ended, and the exe
 
 
 class ExecPhase(StrEnum):
+    """The phases of an exec."""
+
     CREATING = "creating"
     RUNNING = "running"
     EXITED = "exited"

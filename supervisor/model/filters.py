@@ -43,6 +43,8 @@ STATUSES = ("created", "running", "paused", "restarting", "removing", "exited", 
 
 @dataclass(frozen=True, slots=True)
 class Term:
+    """One key of a filter, with its alternative values."""
+
     key: str
     values: tuple[str, ...]
 

@@ -88,6 +88,8 @@ Action = Probe | DropProbe | OnUnhealthy
 
 @dataclass(frozen=True, slots=True)
 class HealthStep:
+    """The result of one step: the new state, and what to do."""
+
     health: Health
     action: Action | None = None
 

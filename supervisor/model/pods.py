@@ -34,6 +34,8 @@ FAMILY_KEYS = frozenset(key for family in FAMILIES for key in (family.type_key, 
 
 
 class Role(StrEnum):
+    """What a container is to a pod."""
+
     SINGLE = "single"  # its own sandbox, without a pod
     SANDBOX = "sandbox"  # the pause container of a pod
     MEMBER = "member"

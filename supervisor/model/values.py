@@ -294,6 +294,8 @@ class Exit:
 
 
 class Policy(StrEnum):
+    """When a container is restarted; the names are docker's. `restart.py` has the rules."""
+
     NO = "no"
     ALWAYS = "always"
     ON_FAILURE = "on-failure"
@@ -309,6 +311,8 @@ class RestartPolicy:
 
 
 class Action(StrEnum):
+    """What a restart rule decides."""
+
     NO = "no"
     RESTART = "restart"
 
@@ -417,6 +421,8 @@ class Spec:
 
 
 class Phase(StrEnum):
+    """The phases of a container; `lifecycle.py` has the transitions."""
+
     CREATING = "creating"
     CREATED = "created"
     STARTING = "starting"

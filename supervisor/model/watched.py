@@ -9,6 +9,8 @@ FOREIGN = "@"  # in the id of every container of another engine, and in no id of
 
 
 class Kind(StrEnum):
+    """What a watch points at."""
+
     PID = "pid"
     CONTAINERD = "containerd"
     RUNC_ROOT = "runc-root"

@@ -149,6 +149,8 @@ PARENT, SESSION = 1, 3  # fields 4 and 6 of proc_pid_stat(5), counted from behin
 
 @dataclass(frozen=True, slots=True)
 class Kin:
+    """A process's parent, session and start time, to find families."""
+
     parent: int
     session: int
     started_ticks: int

@@ -51,8 +51,12 @@ class Found(Enum):
 class ContainerManager(Protocol):
     """The life of one container's processes. Every call is bounded in time and raises a named ExitdError."""
 
-    async def create_container(self, container: Container) -> Made: ...
-    async def start_process(self, container: Container) -> None: ...
+    async def create_container(self, container: Container) -> Made:
+        """Create the container's current run; init waits for its start."""
+
+    async def start_process(self, container: Container) -> None:
+        """Let init execute its program. Raises CommandNotExecutable when it could not be executed."""
+
     async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
         """Find a run again after a restart. Must not wait for a silent shim longer than its limit."""
 
@@ -62,12 +66,18 @@ class ContainerManager(Protocol):
     async def kill_process(self, container: Container, signal: int, *, everyone: bool = False) -> None:
         """Signal init, or every process. SIGKILL ends init even if any program has frozen it."""
 
-    async def pause_container(self, container: Container) -> None: ...
-    async def resume_container(self, container: Container) -> None: ...
+    async def pause_container(self, container: Container) -> None:
+        """Freeze all its processes."""
+
+    async def resume_container(self, container: Container) -> None:
+        """Let its processes go on."""
+
     async def is_paused(self, container: Container) -> bool:
         """Return whether it is frozen now, whatever is stored. Raises ExitdError, OSError when that is not known."""
 
-    async def pids(self, container: Container) -> tuple[int, ...]: ...
+    async def pids(self, container: Container) -> tuple[int, ...]:
+        """Return the pids of all its processes."""
+
     def has_begun(self, container: Container) -> bool:
         """Return whether init is the container's own program by now, whatever the runtime's start returned. False if
         that is not known."""
@@ -137,7 +147,9 @@ class ExecManager(Protocol):
     """The life of one exec's process, bounded in time as well. Its end is reported to the listener of
     ContainerManagers, under a key with an exec id."""
 
-    async def create_exec(self, container: Container, e: Exec) -> MadeExec: ...
+    async def create_exec(self, container: Container, e: Exec) -> MadeExec:
+        """Begin an exec. Raises CommandNotFound, CommandNotExecutable when its program could not be executed."""
+
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
         """Return the process, which may have ended, of an exec that was being made when an earlier daemon ended. Waits
         for a shim that is still making it."""

@@ -339,6 +339,7 @@ Statement = tuple[str, tuple[object, ...]]
 def statements(
     added: Iterable[TaskExec], removed: Iterable[TaskExec], tombstones: Iterable[Tombstone]
 ) -> Iterator[Statement]:
+    """Return the statements for a transaction's execs of tasks and tombstones."""
     for each in removed:
         yield "DELETE FROM task_execs WHERE container = ? AND name = ?", (each.container, each.name)
     for each in added:

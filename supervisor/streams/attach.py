@@ -161,6 +161,8 @@ class WantedStreams:
 
 @dataclass(frozen=True, slots=True)
 class Output:
+    """A piece of the run's output."""
+
     stream: str  # stdout | stderr
     data: bytes
 

@@ -56,6 +56,7 @@ def cri(line: bytes) -> Item:
 
 
 def json_file(line: bytes) -> Item:
+    """Parse one line of the json-file format, without its newline."""
     try:
         found = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -96,6 +97,7 @@ class Parser:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[Item]:
+        """Return the entries that `data` completes."""
         *lines, rest = (self._rest + data).split(b"\n")
         items: list[Item] = []
         for line in lines:

@@ -16,6 +16,8 @@ _HEADER = struct.Struct(">IIBB")  # length of the data, stream, type, flags
 
 
 class Frame(NamedTuple):
+    """One frame of the protocol. `type` is the kind of message."""
+
     stream: int
     type: int
     flags: int = 0

@@ -64,6 +64,8 @@ class Replied(NamedTuple):
 
 
 class Failed(NamedTuple):
+    """The call has ended with an error."""
+
     stream: int
     error: CallFailed
 

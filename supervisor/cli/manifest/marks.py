@@ -38,12 +38,16 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
+    """A reference to an earlier part of a YAML document."""
+
     mark: Mark
     anchor: str
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
+    """A text, number, boolean or null."""
+
     mark: Mark
     value: Value
     anchor: str = ""

@@ -55,6 +55,7 @@ def lay_out(config: bytes, path: str, container_id: str) -> str:
 
 
 def leave_contact(path: str, contact: Contact) -> None:
+    """Write the file that says how the shim is reached. Raises ShimFailed."""
     data = fields.encode(
         "exitd-shimv2",
         [

@@ -36,6 +36,8 @@ AT_ONCE = 256  # pidfds held at a time: one round kills all processes, and waits
 
 
 class Mode(StrEnum):
+    """The layouts of the cgroup file systems."""
+
     V1 = "v1"
     HYBRID = "hybrid"
     V2 = "v2"

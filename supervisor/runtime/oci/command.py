@@ -31,6 +31,8 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class FoundCommand:
+    """The command was found at `path`, and can be executed."""
+
     path: str
 
 
@@ -43,6 +45,8 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class NotExecutable:
+    """The command exists and cannot be executed."""
+
     because: str
 
 
