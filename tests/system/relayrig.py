@@ -25,8 +25,8 @@ from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
 from shim import fields, native
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import REQUEST, Decoder, Frame, encode
-from tests.system import tinyroot
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon
+from tests.system import lives, tinyroot
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until, warm_up
 from tests.system.shimrig import empty_cgroup
 
 HELLO, AGAIN, DONE, BYE, _, EVENT, TOLD = range(0x80, 0x87)
@@ -238,6 +238,11 @@ class Tasks:
     def mounts(self) -> int:
         return pathlib.Path("/proc/self/mountinfo").read_text().count(f" {self.base}/")
 
+    def log(self) -> list[str]:
+        """The types of this relay's events."""
+        with self.daemon.client() as client:
+            return [event.type for event in lives.events(client) if event.namespace == self.relay.namespace]
+
 
 @contextlib.contextmanager
 def tasks(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
@@ -248,3 +253,15 @@ def tasks(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
     finally:
         relay.close()
         empty_cgroup(f"/{relay.namespace}")
+
+
+@contextlib.contextmanager
+def tasks_alone(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
+    """Nothing else lives, and nothing is left. exitd may be killed meanwhile."""
+    with daemon.client() as client:
+        warm_up(client)
+    with tasks(daemon, base) as made:
+        yield made
+        with daemon.client() as client:
+            remove_all(client)
+    until(lambda: left(daemon).shims == 0 and made.mounts() == 0, f"left behind: {left(daemon)}")

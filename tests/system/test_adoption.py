@@ -22,9 +22,9 @@ from tests.system.byhandrig import adopted, begun, by_hand, refusals, run_direct
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, until
 from tests.system.faultyfs import mounted
 from tests.system.gates import gone, killed
+from tests.system.kill_matrix.calls import CALLS, chosen, hit_at, traced
 from tests.system.oracle import AT_ONCE, BY_KERNEL, Revived, Subject, down, end_and_judge, inspect
 from tests.system.shimrig import cgroup_directories
-from tests.system.test_daemon_kills import CALLS, chosen, traced
 
 pytestmark = pytest.mark.observed()
 
@@ -208,7 +208,7 @@ def test_exitd_killed_at_any_system_call_of_an_adoption_loses_invents_and_double
     deaths = 0
     for call, number in chosen(calls_of_an_adoption(daemon), 6):
         before, up = daemon.pid, Revived(daemon)
-        with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"):
+        with hit_at(daemon, (call, number)):
             subject = begun(daemon, AT_ONCE)
             whole_life(up, subject)
         deaths += daemon.pid != before

@@ -1,4 +1,4 @@
-"""Options of containerd's runtime that say where things belong: `Root` and `ShimCgroup`."""
+"""Options of containerd's runtime: `Root` and `ShimCgroup`, which say where things belong, and crun as `BinaryName`."""
 
 import contextlib
 import json
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.runtime.oci import cgroups
+from tests.system import crun
 from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
 from tests.system.daemonrig import commands, until
 from tests.system.watchrig import engine
@@ -141,5 +142,23 @@ def test_a_cgroup_that_is_not_there_is_named_and_nothing_is_left(rig: Containerd
     said = box.run("-d", "--null-io", *flags(box, 'ShimCgroup = "/not/there"\n'), "--", "sleep", "1000")
     assert said.code == 1
     assert "ShimCgroup is '/not/there', and no such cgroup exists; make it first" in said.err
+    rig.wanted("container", "rm", box.id)
+    rig.left_is()
+
+
+def test_crun_runs_a_task_and_its_execs_as_runc_does(rig: Containerd) -> None:
+    box = rig.box(EXITD, "crun")
+    (place := rig.base / f"crun-{box.id}").mkdir()
+    (place / "options.toml").write_text(f'BinaryName = "{crun.program("crun", place)}"\n')
+    box.started("--null-io", "--runtime-config-path", str(place / "options.toml"), "--", "sleep", "1000")
+    said = box.exec("one", "--", "sh", "-c", "read word; echo out $word; echo err >&2; exit 4", stdin=b"in\n")
+    assert said == Said(4, "out in\n", "err\n")
+    with rig.with_exitd().client() as client:
+        (shown,) = client.list(all_of_them=False)
+        assert shown.spec.runtime.endswith("crun")
+    assert [box.task(verb) for verb in ("pause", "resume")] == [Said(0, "", "")] * 2
+    assert box.task("kill", "-s", "9") == Said(0, "", "")
+    box.until("STOPPED")
+    assert "exit code 137" in box.task("rm").err
     rig.wanted("container", "rm", box.id)
     rig.left_is()

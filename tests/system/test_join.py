@@ -12,9 +12,9 @@ import pytest
 
 from shim import launch, plan, programs
 from tests.system import podrig, shimrig
+from tests.system.kill_matrix.test_monitors import Call, calls, judge
 from tests.system.podrig import ALL, FILES, SHARED, Pod, namespace, namespace_descriptors
 from tests.system.shimrig import Keeper, Rig, Run
-from tests.system.test_kill_matrix import Call, calls, judge
 
 SHIM = str(programs.find("exitd-shim"))
 UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of seats: shim/keeper/slots.c

@@ -12,9 +12,9 @@ import pytest
 from shim import native, programs
 from tests.system import podrig, shimrig
 from tests.system.daemonrig import children_of, until
+from tests.system.kill_matrix.test_monitors import calls
 from tests.system.podrig import Pod
 from tests.system.shimrig import Rig
-from tests.system.test_kill_matrix import calls
 
 PAUSE = str(programs.find("exitd-pause"))
 ORPHANS = 200

@@ -14,9 +14,9 @@ from supervisor.api.client import Client
 from supervisor.store import schema
 from tests.system import execrig, lives, upgraderig
 from tests.system.attachrig import Reader
-from tests.system.containerdkills import CODE, EXEC_CODE, ledger
 from tests.system.containerdrig import EXITD, Said, containerd
 from tests.system.daemonrig import LIMIT_SECONDS, NOTHING, START_SECONDS, Daemon, left, remove_all, spec, until
+from tests.system.kill_matrix.tasklife import CODE, EXEC_CODE, ledger
 from tests.system.lives import first_exit, last_exit, word
 from tests.system.upgraderig import (
     OLDER_SCHEMA,

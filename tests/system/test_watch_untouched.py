@@ -1,21 +1,18 @@
-"""What is watched is left alone, and exitd may be killed at any of its system calls over it."""
+"""What is watched is left alone, and what lives over a restart of exitd is told."""
 
 import contextlib
 import os
 import pathlib
 import re
 import signal
-from collections import Counter
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.client import Unreachable
 from tests.system import lives
-from tests.system.daemonrig import Daemon, until
-from tests.system.oracle import Revived
-from tests.system.test_daemon_kills import calls_of, chosen, traced
-from tests.system.watchrig import Stranger, end_of, ends, engine, observed, said, stranger, told
+from tests.system.daemonrig import until
+from tests.system.kill_matrix.calls import traced
+from tests.system.watchrig import end_of, engine, observed, said, stranger, told
 
 # Whatever could change something outside of exitd's own directories and sockets.
 CHANGING = (
@@ -24,8 +21,6 @@ CHANGING = (
     *("chmod", "fchmod", "fchmodat", "chown", "fchown", "utimensat", "mknod", "mknodat", "mount", "umount2", "setns"),
     *("truncate", "ftruncate", "fallocate", "openat", "open", "creat", "vfork", "clone3", "clone", "fork"),
 )
-CALLS = ("openat", "pidfd_open", "epoll_ctl", "ioctl", "pwrite64", "fdatasync", "sendmsg", "close", "inotify_add_watch")
-OWN_WORDS = {"exited 7", "unknown watcher-away"}
 
 
 def listing(root: pathlib.Path) -> dict[str, tuple[int, int, int]]:
@@ -102,44 +97,6 @@ def touches(line: str, home: str) -> bool:
 )
 def test_what_would_touch_one_is_noticed(call: str) -> None:
     assert touches(call, "/tmp/home")
-
-
-def life(up: Revived, process: Stranger) -> None:
-    """Watched and ended, whoever dies meanwhile."""
-
-    def begun() -> bool:
-        try:
-            up.call(lambda client: client.watch(pb.WatchRequest(pid=process.pid)))
-        except Unreachable:
-            return False
-        return True
-
-    until(begun, "it is not watched")
-    process.go()
-    process.reaped()
-    until(lambda: up.patiently(lambda client: client.watches()) == (), "its end is not told")
-
-
-def test_exitd_killed_at_any_system_call_over_a_watch_tells_the_end_once_and_never_wrongly(daemon: Daemon) -> None:
-    said_, deaths = Counter[str](), 0
-
-    def whole() -> None:
-        with stranger("exit 7") as process:
-            life(Revived(daemon), process)
-
-    for call, number in chosen(calls_of(daemon, whole, CALLS), 7):
-        before = daemon.pid
-        with stranger("exit 7") as process:
-            inject = f"inject={call}:signal=KILL:when={number}"
-            with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", inject):
-                life(Revived(daemon), process)
-            deaths += daemon.pid != before
-            with daemon.client() as client:
-                found = [lives.word(exit_) for exit_ in ends(client, process)]
-            assert len(found) == 1, (call, number, found)
-            said_ += Counter(found)
-    print(deaths, dict(said_))
-    assert deaths and set(said_) <= OWN_WORDS, said_
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -10,9 +10,10 @@ import pytest
 from tests.system import oracle
 from tests.system.daemonrig import Daemon, scaled
 from tests.system.gates import killed
+from tests.system.kill_matrix.calls import SEED, killed_at_each
+from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived, Subject
 from tests.system.shimclientrig import nothing_left, observed, shims
-from tests.system.test_daemon_kills import SEED, calls_of, chosen, traced
 
 pytestmark = pytest.mark.observed()
 
@@ -23,23 +24,20 @@ SHIM_LOST = {
 }
 
 
-def one_run(daemon: Daemon) -> Subject:
-    return observed(daemon)
-
-
 def test_exitd_killed_at_any_system_call_loses_invents_and_doubles_nothing(daemon: Daemon) -> None:
-    said, deaths = Counter[str](), 0
-    cases = calls_of(daemon, lambda: oracle.whole_life(Revived(daemon), one_run(daemon)))
-    for call, number in chosen(cases, 8):
-        case, up, before = one_run(daemon), Revived(daemon), daemon.pid
-        with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"):
-            oracle.whole_life(up, case)
-        deaths += daemon.pid != before
+    def life() -> Subject:
+        subject = observed(daemon)
+        oracle.whole_life(Revived(daemon), subject)
+        return subject
+
+    def judge(subject: Subject, case: str) -> Counter[str]:
         with daemon.client() as client:
-            said += oracle.judge(client, case, f"{call} {number}")
+            said = oracle.judge(client, subject, case)
         nothing_left(daemon)
-    print(deaths, dict(said))
-    assert deaths and set(said) <= TRUE, said
+        return said
+
+    said = killed_at_each(daemon, row("foreign shim, at calls").count, life, judge)
+    assert set(said) <= TRUE, said
 
 
 def test_random_kills_of_exitd_and_of_shims_lose_invent_and_double_nothing(daemon: Daemon) -> None:

@@ -1,5 +1,5 @@
-"""Bad luck with images: hostile layers, full disks, silent registries, clients that go away. All is told by name, and
-nothing stays behind."""
+"""What goes wrong with images: hostile layers, full disks, silent registries, clients that go away. All of it has a
+name, and nothing stays behind."""
 
 import os
 import pathlib

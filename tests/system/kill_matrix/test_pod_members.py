@@ -20,6 +20,7 @@ from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle, podluck
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
 from tests.system.gates import Gates, gone, killed, stopped
+from tests.system.kill_matrix.table import row
 from tests.system.lives import first_exit, last_exit, ledger, types, word
 from tests.system.oracle import Revived
 from tests.system.podluck import NOT_READY, Pod
@@ -54,7 +55,7 @@ def kill_pause(client: Client, pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("restart", ["no", "always"])
-@pytest.mark.parametrize("moment", ["create.after", "start.before", "start.after"])
+@pytest.mark.parametrize("moment", row("pod, while it is run").moments)
 def test_a_pause_process_killed_while_its_pod_is_run_makes_that_an_error_and_leaves_nothing(
     daemon: Daemon, client: Client, gates: Gates, moment: str, restart: str
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_member_of_a_pod_whose_pause_process_has_just_died_is_refused(
 
 
 @pytest.mark.parametrize("pid", PIDS)
-@pytest.mark.parametrize("moment", ["create.before", "create.after"])
+@pytest.mark.parametrize("moment", row("pod, a member is created").moments)
 def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_member(
     daemon: Daemon, client: Client, gates: Gates, moment: str, pid: str
 ) -> None:
@@ -130,7 +131,7 @@ def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_m
 
 
 @pytest.mark.parametrize("pid", PIDS)
-@pytest.mark.parametrize("moment", ["start.before", "start.after"])
+@pytest.mark.parametrize("moment", row("pod, a member is started").moments)
 def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_it_says_why(
     daemon: Daemon, client: Client, gates: Gates, moment: str, pid: str
 ) -> None:
@@ -195,7 +196,7 @@ def monitors(daemon: Daemon, victim: str) -> list[int]:
     return [holder.pid for holder in found if holder is not None]
 
 
-@pytest.mark.parametrize("victim", ["shim", "keeper"])
+@pytest.mark.parametrize("victim", row("pod, its monitors").victims)
 def test_a_monitor_killed_at_any_moment_of_a_pods_life_costs_no_code(
     daemon: Daemon, client: Client, victim: str
 ) -> None:

@@ -1,7 +1,7 @@
 """A shim is killed at every system call of a batch of output, and at random moments of a long transfer; a replacement
 goes on. The log has every byte once, and each attached client's part is a part of it.
 
-strace does the killing at a call (test_kill_matrix.py): before it does anything, and so also after the one before.
+strace does the killing at a call (test_monitors.py): before it does anything, and so also after the one before.
 """
 
 import os
@@ -16,9 +16,9 @@ import pytest
 from shim import launch
 from tests.system import shimrig, streamrig
 from tests.system.daemonrig import SCALE, until
+from tests.system.kill_matrix.test_monitors import KILL, Call, calls, sampled
 from tests.system.shimrig import Keeper, Rig, Run
 from tests.system.streamrig import finish, json_texts, make, rotated, terminal, texts
-from tests.system.test_kill_matrix import KILL, Call, calls, sampled
 
 SEED = 20_264
 LINE_BYTES = 200

@@ -15,11 +15,11 @@ from protos.containerd import task_pb2 as pb
 from supervisor.model.errors import Code
 from supervisor.ttrpc.blocking import BlockingClient
 from supervisor.ttrpc.faults import CallFailed
-from tests.system import crun
 from tests.system.containerdcensus import NOTHING, pids_below
-from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
+from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
 from tests.system.daemonrig import LIMIT_SECONDS, until
 from tests.system.gates import Gates, killed
+from tests.system.kill_matrix.table import row
 
 # As containerd calls a shim. It halts when the task's relay is there and containerd has not heard of it.
 HALTED = """#!/bin/sh
@@ -73,7 +73,7 @@ def test_a_create_that_hangs_holds_up_no_other_task_of_its_shim(rig: Containerd)
     rig.left_is()
 
 
-@pytest.mark.parametrize("moment", ["create.before", "create.after"])
+@pytest.mark.parametrize("moment", row("task, hanging create").moments)
 def test_of_a_create_that_hangs_when_its_relay_dies_nothing_is_left_and_nothing_told(
     rig: Containerd, moment: str
 ) -> None:
@@ -115,24 +115,6 @@ def test_of_a_create_that_hangs_when_its_client_dies_nothing_is_left(rig: Contai
     rig.wanted("container", "rm", box.id)
     shutil.rmtree(rig.fifos)
     rig.fifos.mkdir()
-
-
-def test_crun_runs_a_task_and_its_execs_as_runc_does(rig: Containerd) -> None:
-    box = rig.box(EXITD, "crun")
-    (place := rig.base / f"crun-{box.id}").mkdir()
-    (place / "options.toml").write_text(f'BinaryName = "{crun.program("crun", place)}"\n')
-    box.started("--null-io", "--runtime-config-path", str(place / "options.toml"), "--", "sleep", "1000")
-    said = box.exec("one", "--", "sh", "-c", "read word; echo out $word; echo err >&2; exit 4", stdin=b"in\n")
-    assert said == Said(4, "out in\n", "err\n")
-    with rig.with_exitd().client() as client:
-        (shown,) = client.list(all_of_them=False)
-        assert shown.spec.runtime.endswith("crun")
-    assert [box.task(verb) for verb in ("pause", "resume")] == [Said(0, "", "")] * 2
-    assert box.task("kill", "-s", "9") == Said(0, "", "")
-    box.until("STOPPED")
-    assert "exit code 137" in box.task("rm").err
-    rig.wanted("container", "rm", box.id)
-    rig.left_is()
 
 
 def test_an_init_that_dies_during_its_create_holds_nobody_up_and_leaves_nothing(rig: Containerd) -> None:

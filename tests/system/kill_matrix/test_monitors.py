@@ -11,6 +11,7 @@ import pathlib
 import random
 import re
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from functools import partial
 
 import pytest
 
-from shim import fields, launch, native
-from tests.system import shimrig
-from tests.system.daemonrig import SCALE, until
+from shim import fields, journal, launch, native
+from tests.system import lives, shimrig
+from tests.system.daemonrig import SCALE, Daemon, until
 from tests.system.shimrig import Keeper, Rig, Run
 
 CODE = 43
@@ -311,3 +312,35 @@ def test_shim_and_keeper_both_killed_leave_the_true_code_or_none(rig: Rig, bundl
         results[shim_and_keeper_case(rig, bundle, case, keeper, run)] += 1
     print(dict(results))
     assert len(results) > 1
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["daemon lives", "daemon is away"])
+def test_a_record_and_a_keepers_entry_of_one_end_are_one_exit(daemon: Daemon, restarted: bool) -> None:
+    """The shim is killed between its record and its reaping: the keeper inherits the zombie and tells it too."""
+    with daemon.client() as client:
+        container = lives.up(client, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.01; done; exit 43")
+    inject = ("-e", "trace=waitid", "-e", "inject=waitid:signal=KILL:when=2")
+    tracer = subprocess.Popen(
+        ["strace", "-p", str(container.shim.pid), "-o", "/dev/null", *inject], stderr=subprocess.PIPE, text=True
+    )
+    assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
+    if restarted:
+        daemon.kill()
+    pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+    tracer.communicate(timeout=shimrig.LIMIT_SECONDS)
+    if restarted:
+        until(lambda: container.id in journalled(daemon), "the keeper's entry")
+        daemon.start()
+    with daemon.client() as again:
+        exit_ = lives.last_exit(again, container.id)
+        assert (lives.word(exit_), exit_.source) == ("exited 43", "record")
+        again.remove(container.id, force=False)
+        until(lambda: container.id not in journalled(daemon), "the keeper's entry, acknowledged")
+        assert [lives.word(e) for e in lives.ledger(again, container.id)] == ["exited 43"]
+        assert lives.types(again, container.id) == ["create", "start", "exit", "remove"]
+
+
+def journalled(daemon: Daemon) -> list[str]:
+    return [
+        entry.id for path in daemon.state.glob("keeper-*.journal") for entry in journal.read(path.read_bytes()).entries
+    ]

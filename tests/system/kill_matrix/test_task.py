@@ -1,9 +1,7 @@
 """exitd and containerd are killed and stopped while tasks live under a real containerd: no call fails for it,
 no event is missing or told twice, and every end has the code that the program gave itself."""
 
-import itertools
 import os
-import random
 import select
 import time
 from collections.abc import Iterator
@@ -12,15 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.system import podluck
-from tests.system.containerdkills import SECONDS, Execs, Life, Reviver, judge, ledger
 from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
 from tests.system.gates import Gates, stopped
-from tests.system.test_daemon_kills import CALLS, calls_of, chosen, traced
+from tests.system.kill_matrix.calls import CALLS, calls_of, chosen, hit_at
+from tests.system.kill_matrix.table import Case, cases, row
+from tests.system.kill_matrix.tasklife import SECONDS, Execs, Life, Reviver, judge, ledger
 
-SEED = 5_205
 TALK = ("sendto", "recvfrom", "write")  # with relays and their containerd; and the notes of what was told
-MOMENTS = [f"{command}.{when}" for command in ("create", "start", "delete") for when in ("before", "after")]
 
 
 @pytest.fixture(scope="module")
@@ -51,46 +48,43 @@ def plain_life(rig: Containerd) -> None:
     Life(rig.box(EXITD, "learn")).live()
 
 
-@pytest.mark.parametrize(("calls", "count"), [(CALLS, 3), (TALK, 3)], ids=["any", "talk"])
+@pytest.mark.parametrize("calls", [CALLS, TALK], ids=["any", "talk"])
 def test_exitd_killed_at_any_system_call_of_a_tasks_life_is_not_noticed(
-    rig: Containerd, calls: tuple[str, ...], count: int
+    rig: Containerd, calls: tuple[str, ...]
 ) -> None:
     limit, daemon = allowed(rig), rig.with_exitd()
     deaths, latest = 0, 0.0
-    cases = chosen(calls_of(daemon, lambda: plain_life(rig), calls), count)
-    for call, number in cases:
+    tried = chosen(calls_of(daemon, lambda: plain_life(rig), calls), row("task, at calls").count)
+    for call in tried:
         life = Life(rig.box(EXITD, "call"))
         with rig.events() as events, Reviver(daemon) as reviver:
-            with traced(
-                daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"
-            ):
+            with hit_at(daemon, call):
                 life.live()
             told = events.wait(life.box.id, "/tasks/delete") and events.settled().of(life.box.id)
-        judge(life, told, f"{call} {number}")
-        assert life.late(reviver.back) <= limit, f"{call} {number}: {life.steps}, back {reviver.back}"
+        judge(life, told, str(call))
+        assert life.late(reviver.back) <= limit, f"{call}: {life.steps}, back {reviver.back}"
         deaths, latest = deaths + len(reviver.back), max(latest, life.late(reviver.back))
         rig.left_is()
-    print(len(cases), deaths, f"{latest:.2f} of {limit:.2f} s")
+    print(len(tried), deaths, f"{latest:.2f} of {limit:.2f} s")
     assert deaths
 
 
 def test_exitd_killed_while_the_runtime_works_is_not_noticed(rig: Containerd) -> None:
     """Its commands go on, before exitd is there again or after that."""
     limit, daemon = allowed(rig), rig.with_exitd()
-    cases = list(itertools.product(MOMENTS, (False, True)))
-    for moment, late in cases if SCALE >= 1 else random.Random(SEED).sample(cases, 2):
+    for case in cases("task"):
         with podluck.gated(daemon) as gates, rig.events() as events, Reviver(daemon) as reviver:
             options = gates.directory / "options.toml"
             options.write_text(f'BinaryName = "{gates.runtime}"\n')
             life = Life(rig.box(EXITD, "gate"), ("--runtime-config-path", str(options)))
-            gates.close(moment)
+            gates.close(command(case))
             with ThreadPoolExecutor(1) as pool:
-                killing = pool.submit(kill_at, gates, moment, reviver, late)
+                killing = pool.submit(kill_at, gates, case, reviver)
                 life.live()
                 killing.result(LIMIT_SECONDS)
             told = events.wait(life.box.id, "/tasks/delete") and events.settled().of(life.box.id)
-        judge(life, told, f"{moment} {late}")
-        assert len(reviver.back) == 1 and life.late(reviver.back) <= limit, f"{moment} {late}: {life.steps}"
+        judge(life, told, str(case))
+        assert len(reviver.back) == 1 and life.late(reviver.back) <= limit, f"{case}: {life.steps}"
         rig.left_is()
 
 
@@ -98,49 +92,52 @@ def test_exitd_killed_at_any_system_call_of_an_execs_life_runs_it_once_and_nobod
     limit, daemon = allowed(rig), rig.with_exitd()
     box = rig.box(EXITD, "execs").started("--null-io", "--", "sleep", "1000")
     execs, deaths = Execs(box), 0
-    cases = chosen(calls_of(daemon, execs.live), 4)
-    for call, number in cases:
+    tried = chosen(calls_of(daemon, execs.live), row("task, an exec at calls").count)
+    for call in tried:
         with rig.events() as events, Reviver(daemon) as reviver:
-            inject = f"inject={call}:signal=KILL:when={number}"
-            with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", inject):
+            with hit_at(daemon, call):
                 execs.live()
             over = time.monotonic()
             told = events.wait(box.id, "/tasks/exit") and events.settled().of(box.id)
-        execs.judge(told, f"{call} {number}")
+        execs.judge(told, str(call))
         late = max((over - at for at in reviver.back[-1:]), default=0.0)
-        assert late <= limit, f"{call} {number}: {late:.2f} s"
+        assert late <= limit, f"{call}: {late:.2f} s"
         deaths += len(reviver.back)
-    print(len(cases), deaths, f"limit {limit:.2f} s")
+    print(len(tried), deaths, f"limit {limit:.2f} s")
     assert deaths
     box.end()
     rig.left_is()
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("moment", ["exec.before", "exec.after"])
+@pytest.mark.parametrize("case", cases("task, an exec"), ids=str)
 def test_exitd_killed_while_the_runtime_begins_an_exec_runs_it_once_and_nobody_notices(
-    rig: Containerd, moment: str, late: bool
+    rig: Containerd, case: Case
 ) -> None:
     """Before it has begun its shim has opened its fifos already."""
     with podluck.gated(rig.with_exitd()) as gates:
         (options := gates.directory / "options.toml").write_text(f'BinaryName = "{gates.runtime}"\n')
         words = ("--null-io", "--runtime-config-path", str(options), "--", "sleep", "1000")
         execs = Execs(box := rig.box(EXITD, "execs").started(*words))
-        gates.close(moment)
+        gates.close(command(case))
         with rig.events() as events, Reviver(rig.with_exitd()) as reviver, ThreadPoolExecutor(1) as pool:
-            killing = pool.submit(kill_at, gates, moment, reviver, late)
+            killing = pool.submit(kill_at, gates, case, reviver)
             execs.live()
             killing.result(LIMIT_SECONDS)
             told = events.wait(box.id, "/tasks/exit") and events.settled().of(box.id)
-        execs.judge(told, f"{moment} {late}")
+        execs.judge(told, str(case))
         assert len(reviver.back) == 1
         box.end()
     rig.left_is()
 
 
-def kill_at(gates: Gates, moment: str, reviver: Reviver, late: bool) -> None:
-    gates.reached(moment)
-    reviver.kill(back=late)
+def command(case: Case) -> str:
+    """At which the runtime halts."""
+    return case.moment.removesuffix(" and back")
+
+
+def kill_at(gates: Gates, case: Case, reviver: Reviver) -> None:
+    gates.reached(command(case))
+    reviver.kill(back=case.moment.endswith(" and back"))
     gates.open()
 
 

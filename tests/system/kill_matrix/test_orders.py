@@ -26,6 +26,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs, rundir
 from tests.system import execrig, lives, shimrig
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
+from tests.system.kill_matrix.table import row
 from tests.system.lives import last_exit, word
 from tests.system.shimrig import Rig
 from tests.system.streamrig import finish
@@ -209,12 +210,8 @@ def known(line: socket.socket) -> set[tuple[str, str]]:
         at += 1
 
 
-# K: a keeper, S: the shims, D: exitd is killed; U: it is started; e: the containers end. Deaths in a row without U and
-# with S leave nobody who writes a log.
-ORDERS = ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "DSeU", "SKe", "SKSe", "SKKSe")
-
-
-@pytest.mark.parametrize("order", ORDERS)
+# Deaths in a row without U and with S leave nobody who writes a log.
+@pytest.mark.parametrize("order", row("orders").moments)
 def test_in_no_order_of_deaths_is_a_byte_lost_or_a_code(
     daemon: Daemon, clean: None, tmp_path: pathlib.Path, order: str
 ) -> None:

@@ -17,30 +17,17 @@ from shim import fields
 from supervisor.api.client import Client
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame
-from tests.system import lives
-from tests.system.daemonrig import Daemon, left, remove_all, until, warm_up
+from tests.system.daemonrig import Daemon, remove_all, until
 from tests.system.gates import killed
-from tests.system.relayrig import BYE, DONE, Relay, Tasks, tasks
+from tests.system.relayrig import BYE, DONE, Relay, Tasks, tasks_alone
 
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
-MOMENTS = (0.0, 0.005, 0.015, 0.04)  # from a request to the kill
 
 
 @pytest.fixture
 def t(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
-    with daemon.client() as client:
-        warm_up(client)
-    with tasks(daemon, tmp_path) as made:
+    with tasks_alone(daemon, tmp_path) as made:
         yield made
-        with daemon.client() as client:
-            remove_all(client)
-    until(lambda: left(daemon).shims == 0 and made.mounts() == 0, f"left behind: {left(daemon)}")
-
-
-def log_of(t: Tasks) -> list[str]:
-    """The types of this relay's events."""
-    with t.daemon.client() as client:
-        return [event.type for event in lives.events(client) if event.namespace == t.relay.namespace]
 
 
 def test_an_answered_request_that_comes_again_gets_the_same_answer_and_does_nothing(t: Tasks) -> None:
@@ -54,29 +41,29 @@ def test_an_answered_request_that_comes_again_gets_the_same_answer_and_does_noth
     for method, request in asked:
         stream = r.begin(method, request)
         answers.append((stream, r.answer(stream)))
-        before = log_of(t)
+        before = t.log()
         t.restart()
         r.again(*(old for old, _ in answers))
         for old, answer in answers:
             assert r.answer(old) == answer
-        assert log_of(t) == before and t.mounts() == 1
+        assert t.log() == before and t.mounts() == 1
     for verb, status in (("Pause", PAUSED), ("Resume", RUNNING)):
         stream = r.begin(verb, pb.PauseRequest(id="box"))  # of the same form as a ResumeRequest
         r.answer(stream)
-        before = log_of(t)
+        before = t.log()
         t.restart()
         r.again(stream)
         r.answer(stream)
-        assert r.state("box").status == status and log_of(t) == before
+        assert r.state("box").status == status and t.log() == before
     assert r.kill("box") == 0
     r.wait("box")
     deleting = r.begin("Delete", pb.DeleteRequest(id="box"))
     deleted = r.answer(deleting)
-    before = log_of(t)
+    before = t.log()
     t.restart()
     r.again(deleting)
     assert r.answer(deleting) == deleted and deleted.exit_status == 137  # type: ignore[attr-defined]
-    assert log_of(t) == before
+    assert t.log() == before
     assert r.code("Delete", pb.DeleteRequest(id="box")) == 5  # another request
 
 
@@ -91,10 +78,10 @@ def test_the_requests_of_an_exec_come_again_too(t: Tasks) -> None:
     r.answer(adding)
     starting = r.begin("Start", pb.StartRequest(id="box", exec_id="e"))
     started = r.answer(starting)
-    before = log_of(t)
+    before = t.log()
     t.restart()
     r.again(starting)
-    assert r.answer(starting) == started and log_of(t) == before
+    assert r.answer(starting) == started and t.log() == before
     waiting = r.begin("Wait", pb.WaitRequest(id="box", exec_id="e"))
     t.restart()
     assert r.kill("box", 15, "e") == 0
@@ -108,51 +95,6 @@ def test_the_requests_of_an_exec_come_again_too(t: Tasks) -> None:
     r.kill("box")
     r.wait("box")
     r.delete("box")
-
-
-@pytest.mark.parametrize("seconds", MOMENTS)
-def test_exitd_killed_during_any_request_answers_it_after_its_return(t: Tasks, seconds: float) -> None:
-    r = t.relay
-    bundle, rootfs = t.mounted("box", "/bin/sh", "-c", "sleep 60")
-    pid = _through_a_kill(t, seconds, "Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs)).pid  # type: ignore[attr-defined]
-    assert pid > 1 and t.mounts() == 1
-    waiting = r.begin("Wait", pb.WaitRequest(id="box"))
-    assert _through_a_kill(t, seconds, "Start", pb.StartRequest(id="box")).pid == pid  # type: ignore[attr-defined]
-    assert r.state("box").status == RUNNING
-    _through_a_kill(t, seconds, "Kill", pb.KillRequest(id="box", signal=9))
-    ended = r.answer(waiting)
-    assert ended.exit_status == 137  # type: ignore[attr-defined]
-    deleted = _through_a_kill(t, seconds, "Delete", pb.DeleteRequest(id="box"))
-    assert (deleted.pid, deleted.exit_status) == (pid, 137)  # type: ignore[attr-defined]
-    told = [each for each in log_of(t) if each in ("create", "start", "exit", "failed")]
-    made = told.index("create")
-    assert told[made:] == ["create", "start", "exit"] and set(told[:made]) <= {"failed"}
-    assert t.mounts() == 0
-
-
-@pytest.mark.parametrize("seconds", MOMENTS)
-def test_exitd_killed_while_an_exec_starts_starts_it_after_its_return(t: Tasks, seconds: float) -> None:
-    r = t.relay
-    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
-    r.create("box", bundle, rootfs=rootfs)
-    r.start("box")
-    assert r.add_exec("box", "e", "/bin/sh", "-c", "echo once >>/count; exit 3") == 0
-    waiting = r.begin("Wait", pb.WaitRequest(id="box", exec_id="e"))
-    _through_a_kill(t, seconds, "Start", pb.StartRequest(id="box", exec_id="e"))
-    assert r.answer(waiting).exit_status == 3  # type: ignore[attr-defined]
-    assert _through_a_kill(t, seconds, "Delete", pb.DeleteRequest(id="box", exec_id="e")).exit_status == 3  # type: ignore[attr-defined]
-    assert log_of(t).count("exit") == 1
-    assert (t.base / "box-upper" / "count").read_text() == "once\n"
-    r.kill("box")
-    r.wait("box")
-    r.delete("box")
-
-
-def _through_a_kill(t: Tasks, seconds: float, method: str, request: Message) -> Message:
-    stream = t.relay.begin(method, request)
-    t.relay.is_answered(stream, seconds)
-    t.restart()
-    return t.relay.answer(stream)
 
 
 def test_an_end_while_exitd_is_away_is_told_to_who_waits_with_its_true_code_and_time(t: Tasks) -> None:
@@ -214,7 +156,7 @@ def test_a_request_is_done_to_its_end_when_its_connection_goes(t: Tasks) -> None
     creating = r.begin("Create", pb.CreateTaskRequest(id="box", bundle=str(t.bundle("box", "/bin/sleep", "60"))))
     r.again()
     pid = r.answer(creating).pid  # type: ignore[attr-defined]
-    assert pid > 1 and log_of(t).count("create") == 1
+    assert pid > 1 and t.log().count("create") == 1
     r.delete("box")
 
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -14,20 +15,24 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
 from tests.system import lives, oracle, podluck
-from tests.system import test_daemon_kills as kills
-from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, until
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import Gates, killed
+from tests.system.kill_matrix.calls import killed_at_each
+from tests.system.kill_matrix.table import Case, cases, row
 from tests.system.lives import ledger, word
 from tests.system.oracle import Revived, Subject
 from tests.system.podluck import NOT_READY, READY, Pod
 
 pytestmark = pytest.mark.observed()
 
-BEGINNING = [f"{verb}.{side}" for verb in ("create", "start") for side in ("before", "after")]
-MOMENTS = [*BEGINNING, "delete.before", "delete.after"]
-CASES = [(who, moment) for who in ("pause", "member") for moment in MOMENTS]
-# At less than full scale these in one kind of life, and the others in another: every moment has its kill.
-HALF = [(who, moment) for who, moment in CASES if (who == "pause") == moment.endswith("before")]
+
+def whose(case: Case) -> str:
+    """`pause` or `member`: whose runtime command it is."""
+    return case.moment.split()[0]
+
+
+def command(case: Case) -> str:
+    return case.moment.split()[1]
 
 
 def pod_with_gates(daemon: Daemon, gates: Gates, who: str, *members: dict[str, object], **fields: object) -> Pod:
@@ -79,25 +84,25 @@ def judged(daemon: Daemon, pod: Pod, case: str) -> Counter[str]:
     return said
 
 
-@pytest.mark.parametrize(("who", "moment"), CASES if SCALE >= 1 else HALF)
+@pytest.mark.parametrize("case", cases("pod"), ids=str)
 def test_exitd_killed_while_a_pod_is_run_lived_in_and_stopped_makes_no_difference_to_its_exits(
-    daemon: Daemon, gates: Gates, who: str, moment: str
+    daemon: Daemon, gates: Gates, case: Case
 ) -> None:
-    up, pod = Revived(daemon), pod_with_gates(daemon, gates, who, {}, {"pid": "pod"})
-    with_a_killed_daemon(daemon, gates, moment, lambda: one_ends_and_one_is_stopped(up, pod))
+    up, pod = Revived(daemon), pod_with_gates(daemon, gates, whose(case), {}, {"pid": "pod"})
+    with_a_killed_daemon(daemon, gates, command(case), lambda: one_ends_and_one_is_stopped(up, pod))
     with daemon.client() as client:
         last = ledger(client, pod.members[0].id)[-1]
     assert (word(last), last.reason) == ("exited 43", "self")
-    judged(daemon, pod, f"{who} at {moment}")
+    judged(daemon, pod, str(case))
 
 
-@pytest.mark.parametrize(("who", "moment"), [case for case in CASES if case[1].startswith("delete")])
+@pytest.mark.parametrize("case", cases("pod, removed alive"), ids=str)
 def test_exitd_killed_while_a_pod_is_removed_with_living_members_finishes_that(
-    daemon: Daemon, gates: Gates, who: str, moment: str
+    daemon: Daemon, gates: Gates, case: Case
 ) -> None:
-    up, pod = Revived(daemon), pod_with_gates(daemon, gates, who, {}, {"pid": "pod"})
-    with_a_killed_daemon(daemon, gates, moment, lambda: removed_at_once(up, pod))
-    judged(daemon, pod, f"{who} at {moment}")
+    up, pod = Revived(daemon), pod_with_gates(daemon, gates, whose(case), {}, {"pid": "pod"})
+    with_a_killed_daemon(daemon, gates, command(case), lambda: removed_at_once(up, pod))
+    judged(daemon, pod, str(case))
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -149,36 +154,36 @@ def told(daemon: Daemon, subject: Subject) -> list[tuple[str, str]]:
         return [(word(row), row.reason) for row in ledger(client, subject.id)]
 
 
-@pytest.mark.parametrize(("who", "moment"), [case for case in CASES if case[1].startswith("delete")])
+@pytest.mark.parametrize("case", cases("pod, pause dead"), ids=str)
 def test_exitd_killed_while_members_end_with_their_pause_process_ends_them_all(
-    daemon: Daemon, gates: Gates, who: str, moment: str
+    daemon: Daemon, gates: Gates, case: Case
 ) -> None:
-    up, pod = Revived(daemon), pod_with_gates(daemon, gates, who, {}, {"restart": "always"})
+    up, pod = Revived(daemon), pod_with_gates(daemon, gates, whose(case), {}, {"restart": "always"})
     podluck.ready(up, pod)
     podluck.begun(up, pod)
     with daemon.client() as client:
         pause = client.inspect(pod.id).init.pid
-    with_a_killed_daemon(daemon, gates, moment, lambda: killed(pause))
+    with_a_killed_daemon(daemon, gates, command(case), lambda: killed(pause))
     up.revive()
     for member in pod.members:
         oracle.over(up, member)
         assert told(daemon, member) == [("signaled 9", "pause-exit")]
     assert podluck.state(up, pod) == NOT_READY
     podluck.removed(up, pod)
-    judged(daemon, pod, f"{who} at {moment}")
+    judged(daemon, pod, str(case))
 
 
-@pytest.mark.parametrize(("who", "moment"), [case for case in CASES if SCALE >= 1 or case not in HALF])
+@pytest.mark.parametrize("case", cases("pod, coming back"), ids=str)
 def test_exitd_killed_while_a_pod_comes_back_brings_it_back_with_the_members_that_are_to(
-    daemon: Daemon, gates: Gates, who: str, moment: str
+    daemon: Daemon, gates: Gates, case: Case
 ) -> None:
     up = Revived(daemon)
-    pod = pod_with_gates(daemon, gates, who, {"restart": "always"}, {}, restart="always")
+    pod = pod_with_gates(daemon, gates, whose(case), {"restart": "always"}, {}, restart="always")
     podluck.ready(up, pod)
     podluck.begun(up, pod)
     with daemon.client() as client:
         pause = client.inspect(pod.id).init.pid
-    with_a_killed_daemon(daemon, gates, moment, lambda: killed(pause))
+    with_a_killed_daemon(daemon, gates, command(case), lambda: killed(pause))
     up.revive()
     comes, stays = pod.members
     until(lambda: has_joined_again(up, pod, comes), "the member does not come back")
@@ -189,7 +194,7 @@ def test_exitd_killed_while_a_pod_comes_back_brings_it_back_with_the_members_tha
     until(lambda: ("exited 44", "self") in told(daemon, comes), "its own end in the new sandbox is not told")
     podluck.stopped(up, pod)
     podluck.removed(up, pod)
-    judged(daemon, pod, f"{who} at {moment}")
+    judged(daemon, pod, str(case))
 
 
 def has_joined_again(up: Revived, pod: Pod, member: Subject, run: int = 1) -> bool:
@@ -214,17 +219,9 @@ def a_life_with_a_death(up: Revived, pod: Pod) -> None:
 
 
 def test_exitd_killed_at_any_system_call_of_a_pods_life_loses_invents_and_doubles_nothing(daemon: Daemon) -> None:
-    def observed() -> Pod:
-        return podluck.observed(daemon, {"restart": "always"}, {"pid": "pod"}, restart="always")
+    def life() -> Pod:
+        pod = podluck.observed(daemon, {"restart": "always"}, {"pid": "pod"}, restart="always")
+        a_life_with_a_death(Revived(daemon), pod)
+        return pod
 
-    said, deaths = Counter[str](), 0
-    cases = kills.calls_of(daemon, lambda: a_life_with_a_death(Revived(daemon), observed()))
-    for call, number in kills.chosen(cases, 7):
-        pod, up, before = observed(), Revived(daemon), daemon.pid
-        inject = f"inject={call}:signal=KILL:when={number}"
-        with kills.traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", inject):
-            a_life_with_a_death(up, pod)
-        deaths += daemon.pid != before
-        said += judged(daemon, pod, f"{call} {number}")
-    print(deaths, dict(said))
-    assert deaths
+    killed_at_each(daemon, row("pod, at calls").count, life, partial(judged, daemon))

@@ -15,11 +15,12 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from tests.system import containerdevents, podluck
 from tests.system.containerdcensus import pids_below
 from tests.system.containerdevents import Event
-from tests.system.containerdkills import ledger
 from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
-from tests.system.daemonrig import LIMIT_SECONDS, SCALE, commands, until
+from tests.system.daemonrig import LIMIT_SECONDS, commands, until
 from tests.system.execrig import exec_directories, shims_of
 from tests.system.gates import Gates
+from tests.system.kill_matrix.table import Case, cases
+from tests.system.kill_matrix.tasklife import ledger
 from tests.system.oracle import BY_KERNEL
 from tests.system.shimrig import end_process
 
@@ -31,15 +32,6 @@ eval "$1"
 echo "$ticks {CODE}" >>/mnt/truth
 exit {CODE}"""
 AT_ONCE, WHEN_TOLD = ":", "until [ -e /mnt/go ]; do sleep 0.02; done"
-# What is killed at once. A relay's death is the end of its tasks: containerd gives them up.
-WHO = ("runtime", "shim", "daemon", "keeper", "relay", "shim+runtime", "runtime+daemon", "shim+daemon", "keeper+shim")
-WHEN = ("before", "begun", "ended", "runs")
-FEW = [
-    *(("runtime", "before"), ("runtime", "begun"), ("shim", "begun"), ("shim", "runs"), ("daemon", "before")),
-    *(("daemon", "begun"), ("shim+daemon", "ended"), ("keeper+shim", "begun"), ("keeper+shim", "runs")),
-    *(("relay", "begun"), ("relay", "runs")),
-]
-CASES = [(who, when) for who in WHO for when in WHEN if "runtime" not in who or when != "runs"] if SCALE >= 1 else FEW
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +48,12 @@ def rig(running: Containerd) -> Iterator[Containerd]:
 
 
 @dataclass
-class Case:
+class Play:
     """One task, one exec of it, and who is killed when."""
 
     box: Box
     gates: Gates
-    who: str
-    when: str
+    case: Case
 
     @property
     def place(self) -> pathlib.Path:
@@ -76,7 +67,7 @@ class Case:
             found[int(ticks)] = None if word == "begun" else int(word)
         return found
 
-    def begun(self) -> "Case":
+    def begun(self) -> "Play":
         self.place.mkdir()
         options = self.gates.directory / "options.toml"
         options.write_text(f'BinaryName = "{self.gates.runtime}"\n')
@@ -87,30 +78,30 @@ class Case:
     def make_and_kill(self) -> "subprocess.Popen[bytes]":
         """The client's command, which waits for the exec's end."""
         daemon = self.box.rig.with_exitd()
-        gate = {"before": "exec.before", "runs": ""}.get(self.when, "exec.after")
+        gate = {"before": "exec.before", "runs": ""}.get(self.case.moment, "exec.after")
         if gate:
             self.gates.close(gate)
-        what = AT_ONCE if self.when == "ended" else WHEN_TOLD
+        what = AT_ONCE if self.case.moment == "ended" else WHEN_TOLD
         asked = self.box.rig.begin(*self.box.exec_words("e", "--", "sh", "-c", SCRIPT, "sh", what))
         runtime = self.gates.reached(gate) if gate else 0
-        if self.when != "before":
+        if self.case.moment != "before":
             until(self.truth, f"{self}: the program does not begin")
-        if self.when == "ended":
+        if self.case.moment == "ended":
             until(lambda: list(self.truth().values()) == [CODE], f"{self}: the program does not end")
         (directory,) = exec_directories(daemon)
-        if self.when == "runs":
+        if self.case.moment == "runs":
             until(lambda: (directory / "created").exists(), f"{self}: it is not made")
         (shim,) = shims_of(daemon, directory.name)
         (relay,) = self.box.rig.shims(self.box.id)
         victims = {"runtime": runtime, "relay": relay, "shim": shim}
-        if "daemon" in self.who:
+        if "exitd" in self.case.victims:
             daemon.kill()  # before it can see the others die
-        if "keeper" in self.who:
+        if "keeper" in self.case.victims:
             end_process(until(daemon.keeper_pid, "there is no keeper"))
-        for name in victims.keys() & set(self.who.split("+")):
+        for name in victims.keys() & set(self.case.victims):
             end_process(victims[name])
         self.gates.open()
-        if "daemon" in self.who:
+        if "exitd" in self.case.victims:
             daemon.start()
         (self.place / "go").touch()
         return asked
@@ -123,7 +114,7 @@ class Case:
             return [pid for pid, words in commands() if b"\0exec\0" in words and state in words]
 
         until(lambda: not makers(), f"{self}: a runtime is still there")
-        alone = 0 if self.who == "relay" else 1  # the task's init
+        alone = 0 if self.case.victim == "relay" else 1  # the task's init
         until(lambda: len(pids_below(rig.cgroup)) == alone, f"{self}: the program is still there")
 
     def judge(self, returned: int, said: str, events: list[Event], rows: list[pb.Exit]) -> str:
@@ -132,7 +123,7 @@ class Case:
         truth = self.truth()
         assert len(truth) <= 1 and len(rows) <= 1 and len(events) <= len(rows), about
         if not truth:
-            unsure = self.who == "keeper+shim"  # nobody is left who knows whether it began
+            unsure = self.case.victim == "keeper+shim"  # nobody is left who knows whether it began
             assert all(row.kind == "unknown" and (unsure or row.cause == "never-started") for row in rows), about
             assert {event.fields["exit_status"] for event in events} <= {UNKNOWN}, about
             assert returned not in (0, CODE), about
@@ -143,40 +134,42 @@ class Case:
         if row.kind == "exited":
             assert row.code == code == CODE, about
         elif row.kind == "signaled":
-            assert (self.who, row.signal) == ("relay", KILLED) and code in (None, CODE), about  # noted, then killed
+            assert (self.case.victim, row.signal) == ("relay", KILLED) and code in (None, CODE), (
+                about
+            )  # noted, then killed
         else:
             unnamed = not row.HasField("init")  # it began, and who knew its pid was killed before exitd did
-            assert row.cause and self.who == "keeper+shim", about
+            assert row.cause and self.case.victim == "keeper+shim", about
             assert unnamed or f"{row.kind} by {row.source}" in BY_KERNEL, about
         number = {"exited": row.code, "signaled": 128 + row.signal}.get(row.kind, UNKNOWN)
-        if self.who != "relay":  # whose tasks containerd has given up: it says no more of their execs
+        if self.case.victim != "relay":  # whose tasks containerd has given up: it says no more of their execs
             assert [event.fields["exit_status"] for event in events] == [number] and returned == number, about
         return row.kind
 
     def __str__(self) -> str:
-        return f"{self.who} {self.when}"
+        return str(self.case)
 
 
 def ends_of_exec(events: list[Event]) -> list[Event]:
     return [event for event in events if event.topic == "/tasks/exit" and event.fields.get("id") == "e"]
 
 
-def how_it_ends(case: Case, events: containerdevents.Recorder) -> str:
+def how_it_ends(play: Play, events: containerdevents.Recorder) -> str:
     """The whole case, with its task removed in the end."""
-    rig, daemon, box = case.box.rig, case.box.rig.with_exitd(), case.box
-    asked = case.begun().make_and_kill()
+    rig, daemon, box = play.box.rig, play.box.rig.with_exitd(), play.box
+    asked = play.begun().make_and_kill()
     _, said = asked.communicate(timeout=LIMIT_SECONDS)
-    until(lambda: not exec_directories(daemon), f"{case}: its exec is not cleaned up")
-    case.nothing_runs()
+    until(lambda: not exec_directories(daemon), f"{play}: its exec is not cleaned up")
+    play.nothing_runs()
     rows = ledger(box, execs=True)
-    if case.who != "relay" and rows and case.truth():
-        until(lambda: ends_of_exec(events.of(box.id)), f"{case}: containerd does not tell of its end")
+    if play.case.victim != "relay" and rows and play.truth():
+        until(lambda: ends_of_exec(events.of(box.id)), f"{play}: containerd does not tell of its end")
     told = ends_of_exec(events.settled().of(box.id))
-    word = case.judge(asked.returncode, said.decode(), told, rows)
-    if case.who != "relay":
+    word = play.judge(asked.returncode, said.decode(), told, rows)
+    if play.case.victim != "relay":
         box.end()
     else:
-        until(lambda: not rig.wanted("task", "ls", "-q"), f"{case}: the task is not given up")
+        until(lambda: not rig.wanted("task", "ls", "-q"), f"{play}: the task is not given up")
         rig.wanted("container", "rm", box.id)
     return word
 
@@ -186,9 +179,10 @@ def test_whoever_is_killed_while_containerds_exec_is_made_or_runs_its_end_is_tol
     rig: Containerd,
 ) -> None:
     ends = Counter[str]()
-    for who, when in CASES:
+    tried = cases("task, its exec's makers") + cases("task, its exec's runtime")
+    for case in tried:
         with podluck.gated(rig.with_exitd()) as gates, rig.events() as events:
-            ends[how_it_ends(Case(rig.box(EXITD, "exec"), gates, who, when), events)] += 1
+            ends[how_it_ends(Play(rig.box(EXITD, "exec"), gates, case), events)] += 1
     rig.left_is()
     print(ends)
-    assert ends["exited"] >= len(CASES) // 4
+    assert ends["exited"] >= len(tried) // 4

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import ExitdError
-from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, until
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.execrig import exec_directories, shims_of
 from tests.system.gates import killed
+from tests.system.kill_matrix.table import Case, cases
 from tests.system.lives import Wrapper, daemon, events, ledger, up
 from tests.system.oracle import BY_KERNEL, SCRIPT
 
@@ -37,28 +38,6 @@ halt begun
 exit 0
 """
 CODE = 43
-WHO = (
-    *("runtime", "shim", "daemon", "keeper", "shim+daemon", "runtime+daemon", "keeper+shim", "keeper+runtime"),
-    "keeper+shim+daemon",
-)
-WHEN = ("before", "begun", "written", "ended")
-FEW = [
-    ("runtime", "before"),
-    ("runtime", "begun"),
-    ("shim", "before"),
-    ("shim", "begun"),
-    ("shim", "written"),
-    ("shim", "ended"),
-    ("daemon", "begun"),
-    ("shim+daemon", "begun"),
-    ("shim+daemon", "written"),
-    ("shim+daemon", "ended"),
-    ("keeper", "begun"),
-    ("keeper+shim", "begun"),
-    ("keeper+runtime", "begun"),
-    ("keeper+shim+daemon", "ended"),
-]
-CASES = [(who, when) for who in WHO for when in WHEN] if SCALE >= 1 else FEW
 
 
 @dataclass
@@ -109,42 +88,42 @@ def boxed(**fields: object) -> Iterator[Box]:
             until(lambda: not exec_directories(d), "the directories of execs")
 
 
-def make_and_kill(box: Box, who: str, when: str) -> None:
+def make_and_kill(box: Box, case: Case) -> None:
     """One exec, whoever is named killed at that moment, and the daemon there again."""
-    d, ends = box.daemon, when == "ended"
+    d, ends = box.daemon, case.moment == "ended"
     before = len(box.truth())
     go = box.mount / "go"
     go.unlink(missing_ok=True)
     wait = ":" if ends else "until [ -e /mnt/go ]; do sleep 0.01; done"
     command = ("sh", "-c", SCRIPT, "sh", wait, str(CODE))
-    with box.halted(when), d.client() as client, ThreadPoolExecutor(1) as caller:
+    with box.halted(case.moment), d.client() as client, ThreadPoolExecutor(1) as caller:
         asked = caller.submit(client.exec, box.id, pb.ExecSpec(args=command))
         runtime = box.runtime()
         (directory,) = exec_directories(d)
         (shim,) = shims_of(d, directory.name)
-        if when != "before":
+        if case.moment != "before":
             until(lambda: len(box.truth()) > before, "the program does not begin")
         if ends:
             until(lambda: None not in box.truth().values(), "the program does not end")
-        named = {"runtime": runtime, "shim": shim, "daemon": d.pid, "keeper": d.keeper_pid()}
-        for victim in sorted(who.split("+"), key=list(named).index, reverse=True):
-            if victim == "daemon":
+        named = {"runtime": runtime, "shim": shim, "exitd": d.pid, "keeper": d.keeper_pid()}
+        for victim in sorted(case.victims, key=list(named).index, reverse=True):
+            if victim == "exitd":
                 d.kill()
             elif victim != "keeper" or named[victim]:
                 with contextlib.suppress(ProcessLookupError):
                     killed(named[victim])
-        if who in ("daemon", "keeper"):
+        if case.victim in ("exitd", "keeper"):
             os.kill(runtime, signal.SIGKILL)  # or it would be halted for ever
         with contextlib.suppress(ExitdError):
             asked.result(LIMIT_SECONDS)
-    if "daemon" in who:
+    if "exitd" in case.victims:
         d.start()
     go.touch()
 
 
-def judge(box: Box, who: str, when: str) -> None:
+def judge(box: Box, case: Case) -> None:
     """What the program wrote down is what exitd says: once, in ledger and event log alike."""
-    about = f"{who} {when}"
+    about = str(case)
     with box.daemon.client() as client:
         until(lambda: not client.inspect(box.id).execs and not exec_directories(box.daemon), f"{about}: its end")
         truth, rows = box.truth(), [row for row in ledger(client, box.id) if row.exec_id]
@@ -153,7 +132,7 @@ def judge(box: Box, who: str, when: str) -> None:
     for ticks, code in truth.items():
         row = said.get(ticks)
         if row is None:  # whoever knew its pid was killed with the shim, and exitd says that it does not know
-            assert {"keeper", "shim"} <= {*who.split("+")}, f"{about} lost: {truth}, {rows}, {told}"
+            assert {"keeper", "shim"} <= {*case.victims}, f"{about} lost: {truth}, {rows}, {told}"
             (row,) = (one for one in rows if not one.HasField("init"))
             assert (row.kind, row.source) == ("unknown", "none") and row.cause, f"{about}: {rows}"
             continue
@@ -165,21 +144,21 @@ def judge(box: Box, who: str, when: str) -> None:
     assert sorted(told) == sorted(set(told)), f"{about} doubled: {told}"
     assert {id for type, id in told if type == "exit"} == {row.exec_id for row in rows}
     assert {id for type, id in told if type == "failed"}.isdisjoint(row.exec_id for row in rows), about
-    if when == "before":
+    if case.moment == "before":
         assert not truth, f"{about}: {truth}"
-    if "keeper" not in who or truth:
+    if "keeper" not in case.victims or truth:
         assert len(rows) == len(truth), f"{about}: {truth}, {rows}"
 
 
 def test_whoever_is_killed_while_an_exec_is_made_its_end_is_told_as_it_was() -> None:
-    for who, when in CASES:
+    for case in cases("exec"):
         with boxed() as box:
-            make_and_kill(box, who, when)
-            judge(box, who, when)
+            make_and_kill(box, case)
+            judge(box, case)
 
 
 def test_the_same_holds_in_the_hosts_pid_namespace() -> None:
-    for who, when in [("runtime", "begun"), ("shim", "begun"), ("shim+daemon", "ended")]:
+    for case in cases("exec, host's pids"):
         with boxed(pid="host") as box:
-            make_and_kill(box, who, when)
-            judge(box, who, when)
+            make_and_kill(box, case)
+            judge(box, case)

@@ -25,10 +25,12 @@ from supervisor.model.errors import (
 from tests.system import imagerig, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled
 from tests.system.imagerig import SMALL_IMAGES, check, on, small
+from tests.system.kill_matrix.calls import CALLS, killed_at_each
+from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived
-from tests.system.test_daemon_kills import CALLS, chosen, traced
 
 SEED = 20_264
+OF_FILES = ("symlink", "readlink", "link", "fchmodat", "fsetxattr")
 
 pytestmark = pytest.mark.usefixtures("no_image_left")
 
@@ -79,32 +81,20 @@ def test_exitd_killed_at_any_system_call_of_an_images_life_lists_no_half_and_lea
     def fetch(client: Client) -> object:
         return client.pull_image(word)
 
-    Life(daemon, fetch).live()  # every thread there is going to be is there
-    trace, calls = daemon.base / "trace", (*CALLS, "symlink", "readlink", "link", "fchmodat", "fsetxattr", "rmdir")
-    with traced(daemon, "-o", str(trace), "-e", f"trace={','.join(calls)}"):
-        Life(daemon, fetch).live()
-    deaths = 0
-    for call, number in chosen(counted(trace.read_text()), 9):
-        before, life = daemon.pid, Life(daemon, fetch)
-        with traced(daemon, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"):
-            life.live()
-        assert set(life.failures) <= {"NoSuchImage", "NoSuchContainer", "WrongState", "ImageInUse"}, life.failures
-        deaths += daemon.pid != before
+    def life() -> Life:
+        lived = Life(daemon, fetch)
+        lived.live()
+        return lived
+
+    def judge(lived: Life, case: str) -> Counter[str]:
+        assert set(lived.failures) <= {"NoSuchImage", "NoSuchContainer", "WrongState", "ImageInUse"}, lived.failures
         check(daemon)
         imagerig.clear(daemon)
         oracle.nothing_left(daemon)
-    assert deaths > 3
+        return lived.failures
 
-
-def counted(trace: str) -> list[tuple[str, int]]:
-    """Every call of the trace, with its number in its thread."""
-    seen: Counter[tuple[str, str]] = Counter(
-        (line.split()[0], line.split()[1].partition("(")[0]) for line in trace.splitlines() if "(" in line
-    )
-    most: dict[str, int] = {}
-    for (_, call), count in seen.items():
-        most[call] = max(most.get(call, 0), count)
-    return [(call, number) for call, count in sorted(most.items()) for number in range(1, count + 1)]
+    life()  # every thread there is going to be is there
+    killed_at_each(daemon, row("image, at calls").count, life, judge, (*CALLS, *OF_FILES), least_deaths=4)
 
 
 ALLOWED = (NoSuchImage, ImageInUse, NoSuchContainer, NameTaken)
