@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.api.client import Client
-from tests.system import imagerig, isuladrig, lives, oracle, podluck, podrig, shimrig
+from tests.system import imagerig, isuladrig, lives, observedpods, oracle, podrig, shimrig
 from tests.system.clirig import Cli
 from tests.system.daemonrig import Daemon, left, remove_all, until
 from tests.system.gates import Gates
@@ -54,7 +54,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
 
 @pytest.fixture
 def gates(daemon: Daemon) -> Iterator[Gates]:
-    with podluck.gated(daemon) as made:
+    with observedpods.gated(daemon) as made:
         yield made
 
 

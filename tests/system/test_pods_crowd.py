@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.values import NEVER_STARTED
-from tests.system import oracle, podluck
+from tests.system import observedpods, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled
 from tests.system.gates import killed
 from tests.system.lives import ledger, word
+from tests.system.observedpods import Pod
 from tests.system.oracle import WHEN_TOLD, Revived
-from tests.system.podluck import Pod
 
 SEED = int(os.environ.get("EXITD_SEED", "20266"))
 AT_ONCE = 16  # lives under way
@@ -43,19 +43,21 @@ class Life:
     def live(self, up: Revived) -> int:
         """How often exitd was killed: the other lives are in the middle of something then."""
         deaths = 0
-        for number, step in enumerate((podluck.ready, podluck.begun, self.end, podluck.stopped, podluck.removed)):
+        for number, step in enumerate(
+            (observedpods.ready, observedpods.begun, self.end, observedpods.stopped, observedpods.removed)
+        ):
             if number == self.deadly:
                 with contextlib.suppress(ProcessLookupError):  # another life was quicker
                     killed(up.daemon.pid)
                     deaths += 1
-            if step is not podluck.stopped or self.way != "remove":
+            if step is not observedpods.stopped or self.way != "remove":
                 step(up, self.pod)
         return deaths
 
     def end(self, up: Revived, pod: Pod) -> None:
         if self.way == "by themselves":
             for member in pod.members:
-                if podluck.waits(member):
+                if observedpods.waits(member):
                     member.go()
         elif self.way == "pause process killed":
             killed(up.patiently(lambda client: client.inspect(pod.id)).init.pid)
@@ -74,7 +76,7 @@ def crowd(daemon: Daemon, pick: random.Random) -> list[Life]:
         waits = [pick.choice([WHEN_TOLD, f"sleep 0.{pick.randrange(5)}"]) for _ in codes]
         pid = pick.choice(["own", "own", "pod"])
         members = [{"code": code, "before_end": wait, "pid": pid} for code, wait in zip(codes, waits, strict=True)]
-        lives.append(Life(podluck.observed(daemon, *members), pick.choice(list(WAYS))))
+        lives.append(Life(observedpods.observed(daemon, *members), pick.choice(list(WAYS))))
         if number in deadly:
             lives[-1].deadly = pick.randrange(STEPS)
     return lives
@@ -107,7 +109,7 @@ def test_many_pods_begun_and_ended_at_once_under_a_daemon_that_dies_all_the_time
         took, said = asking.result(LIMIT_SECONDS), Counter[str]()
         with daemon.client() as client:
             for each in lives:
-                said += podluck.judge(client, each.pod, f"seed {SEED}, {each.way}")
+                said += observedpods.judge(client, each.pod, f"seed {SEED}, {each.way}")
                 check_reasons(client, each)
         print(f"{deaths} deaths, {max(took):.3f} s at most for an answer, {dict(said)}")
         assert deaths and max(took) < ANSWER_SECONDS

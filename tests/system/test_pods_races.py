@@ -11,12 +11,12 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
-from tests.system import oracle, podluck
+from tests.system import observedpods, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
 from tests.system.gates import Gates, killed
 from tests.system.lives import last_exit, ledger, word
+from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived
-from tests.system.podluck import NOT_READY, READY, Pod
 from tests.system.test_races import together
 
 pytestmark = pytest.mark.observed()
@@ -32,7 +32,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
 
 def run(client: Client, daemon: Daemon, *members: dict[str, object], **fields: object) -> Pod:
     """A ready pod; its members are not made yet."""
-    pod = podluck.observed(daemon, *members, **fields)
+    pod = observedpods.observed(daemon, *members, **fields)
     pod.id = client.run_pod(pod.spec).id
     return pod
 
@@ -64,8 +64,8 @@ def test_a_member_that_is_created_while_its_pod_is_stopped_or_removed_does_not_o
         until(lambda: not client.list(all_of_them=False), "somebody lives on")
         if way == "remove":
             assert client.list(all_of_them=True) == ()
-        podluck.removed(Revived(daemon), pod)
-        podluck.judge(client, pod)
+        observedpods.removed(Revived(daemon), pod)
+        observedpods.judge(client, pod)
     print(dict(answers))
     oracle.nothing_left(daemon)
 
@@ -73,14 +73,14 @@ def test_a_member_that_is_created_while_its_pod_is_stopped_or_removed_does_not_o
 def test_of_many_pods_run_under_one_name_at_once_one_is_ready_and_the_others_are_refused(
     daemon: Daemon, client: Client
 ) -> None:
-    pod = podluck.observed(daemon)
+    pod = observedpods.observed(daemon)
     answers = together(*[partial(client.run_pod, pod.spec)] * 8)
     (made,) = [answer for answer in answers if isinstance(answer, pb.Pod)]
     assert Counter(type(answer) for answer in answers) == {pb.Pod: 1, NameTaken: 7}
     assert [(each.id, each.state) for each in client.pods()] == [(made.id, READY)]
     pod.id = made.id
-    podluck.removed(Revived(daemon), pod)
-    assert podluck.judge(client, pod).total() == 1
+    observedpods.removed(Revived(daemon), pod)
+    assert observedpods.judge(client, pod).total() == 1
     oracle.nothing_left(daemon)
 
 
@@ -102,7 +102,7 @@ def test_a_pod_is_removed_by_force_while_its_members_are_created_and_started(
         removing.result(LIMIT_SECONDS)
         assert isinstance(beginning.exception(LIMIT_SECONDS), ExitdError | None)
     assert client.list(all_of_them=True) == ()
-    podluck.judge(client, pod, moment)
+    observedpods.judge(client, pod, moment)
     assert all(row.reason == "kill" for row in ledger(client, plain.id))
     oracle.nothing_left(daemon)
 
@@ -113,7 +113,7 @@ def test_a_pod_that_is_started_while_its_members_still_end_has_them_again_in_its
     """They are slow to end: the new sandbox is there before the last of the old one has gone."""
     slow = {"before_end": "trap 'sleep 0.5; exit 9' TERM; read line </mnt/go & wait", "stop_timeout_seconds": 10}
     pod = run(client, daemon, {**slow, "restart": "always"}, {**slow, "restart": "no"})
-    podluck.begun(Revived(daemon), pod)
+    observedpods.begun(Revived(daemon), pod)
     killed(client.inspect(pod.id).init.pid)
     until(lambda: client.inspect(pod.id).phase == pb.PHASE_EXITED, "its end is not told")
     client.start(pod.id)
@@ -136,8 +136,8 @@ def test_many_starts_of_a_pod_that_is_not_ready_make_one_new_sandbox(daemon: Dae
     assert {type(answer) for answer in answers} <= {pb.Container, WrongState}
     now = client.inspect_pod(pod.id)
     assert (now.state, now.pause.run, now.spec.attempt) == (READY, 2, 1)
-    podluck.removed(Revived(daemon), pod)
-    assert podluck.judge(client, pod).total() == 2
+    observedpods.removed(Revived(daemon), pod)
+    assert observedpods.judge(client, pod).total() == 2
     oracle.nothing_left(daemon)
 
 
@@ -145,14 +145,14 @@ def test_a_pod_started_and_stopped_at_once_ends_as_one_of_both_and_tells_every_e
     daemon: Daemon, client: Client
 ) -> None:
     pod = run(client, daemon, {"restart": "always"})
-    podluck.begun(Revived(daemon), pod)
+    observedpods.begun(Revived(daemon), pod)
     for _ in range(scaled(200, least=10)):
         together(partial(client.start, pod.id), partial(client.stop_pod, pod.id, 0))
     client.stop_pod(pod.id, 0)
     assert client.inspect_pod(pod.id).state == NOT_READY
     until(lambda: client.inspect(pod.members[0].id).phase == pb.PHASE_EXITED, "its member lives on")
-    podluck.judge(client, pod)
-    podluck.removed(Revived(daemon), pod)
+    observedpods.judge(client, pod)
+    observedpods.removed(Revived(daemon), pod)
     oracle.nothing_left(daemon)
 
 
@@ -163,7 +163,7 @@ def test_a_member_that_starts_again_all_the_time_stays_ended_once_its_pod_has(
     for runs in range(1, 1 + scaled(100, least=3)):
         pod = run(client, daemon, {"before_end": "sleep 0.05", "restart": "always", "code": 1})
         (member,) = pod.members
-        podluck.begun(Revived(daemon), pod)
+        observedpods.begun(Revived(daemon), pod)
         until(lambda: len(member.truth()) >= min(runs, 4), "it does not start again")  # noqa: B023
         if way == "stop":
             client.stop_pod(pod.id, 0)
@@ -178,8 +178,8 @@ def test_a_member_that_starts_again_all_the_time_stays_ended_once_its_pod_has(
         client.create(pb.ContainerSpec(rootfs="/", args=["true"], name="later"))  # its restart would have been due
         client.remove("later", force=True)
         assert len(member.truth()) == ended
-        podluck.judge(client, pod)
-        podluck.removed(Revived(daemon), pod)
+        observedpods.judge(client, pod)
+        observedpods.removed(Revived(daemon), pod)
     oracle.nothing_left(daemon)
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import ExitdError
-from tests.system import lives, oracle, podluck
+from tests.system import lives, observedpods, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.lives import ledger, word
+from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived, Subject, down
-from tests.system.podluck import NOT_READY, READY, Pod
 from tests.system.test_recovery import pretended_boot
 
 REBOOTED = "unknown host-rebooted"
@@ -41,9 +41,9 @@ def host(tmp_path: pathlib.Path) -> Iterator[Host]:
 
 def running(daemon: Daemon, restart: str) -> Pod:
     """A pod with a member of each policy."""
-    pod = podluck.observed(daemon, *({"restart": policy} for policy in POLICIES), restart=restart)
-    podluck.ready(Revived(daemon), pod)
-    podluck.begun(Revived(daemon), pod)
+    pod = observedpods.observed(daemon, *({"restart": policy} for policy in POLICIES), restart=restart)
+    observedpods.ready(Revived(daemon), pod)
+    observedpods.begun(Revived(daemon), pod)
     return pod
 
 
@@ -77,7 +77,7 @@ def test_after_a_reboot_pods_come_back_as_new_sandboxes_with_the_members_whose_p
     )
     assert state(daemon, stays) == (NOT_READY, [(pb.PHASE_EXITED, 1, 0), *[(pb.PHASE_EXITED, 1, 1)] * len(POLICIES)])
     for pod in (comes, stays):
-        for id in podluck.ids(pod):
+        for id in observedpods.ids(pod):
             assert told(daemon, id) == [REBOOTED]
     before = [state(daemon, pod) for pod in (comes, stays)]
     for _ in range(2):
@@ -90,9 +90,9 @@ def test_after_a_reboot_pods_come_back_as_new_sandboxes_with_the_members_whose_p
 
 def removed_and_judged(daemon: Daemon, *pods: Pod) -> None:
     for pod in pods:
-        podluck.removed(Revived(daemon), pod)
+        observedpods.removed(Revived(daemon), pod)
         with daemon.client() as client:
-            podluck.judge(client, pod)
+            observedpods.judge(client, pod)
     oracle.nothing_left(daemon)
 
 
@@ -111,7 +111,7 @@ def test_after_a_reboot_a_pod_that_is_started_by_hand_takes_its_members_along(ho
 
 def test_a_pod_that_was_stopped_before_the_reboot_stays_so(host: Host) -> None:
     pod = running(host.daemon, "unless-stopped")
-    podluck.stopped(Revived(host.daemon), pod)
+    observedpods.stopped(Revived(host.daemon), pod)
     before = state(host.daemon, pod)
     host.reboot()
     assert before[0] == NOT_READY
@@ -143,9 +143,9 @@ def test_two_reboots_in_a_row_are_two_unknown_ends_of_who_came_back_and_one_of_w
 @pytest.mark.parametrize("moment", ["create.before", "create.after"])
 def test_a_pod_or_a_member_that_was_being_made_when_the_host_went_down_is_none(host: Host, moment: str) -> None:
     pod = running(host.daemon, "always")
-    with podluck.gated(host.daemon) as gates, ThreadPoolExecutor(2) as pool, host.daemon.client() as client:
+    with observedpods.gated(host.daemon) as gates, ThreadPoolExecutor(2) as pool, host.daemon.client() as client:
         gates.close(moment)
-        half = podluck.observed(host.daemon, runtime=str(gates.runtime))
+        half = observedpods.observed(host.daemon, runtime=str(gates.runtime))
         late = oracle.observed(host.daemon, "late", sandbox=pod.name, runtime=str(gates.runtime))
         one, other = pool.submit(client.run_pod, half.spec), pool.submit(client.create, late.spec)
         until(lambda: making(host.daemon) == 2, "not both are being made")
@@ -157,7 +157,7 @@ def test_a_pod_or_a_member_that_was_being_made_when_the_host_went_down_is_none(h
     until(lambda: state(host.daemon, pod)[1][0] == (pb.PHASE_RUNNING, 2, 0), "the pod does not come back")
     with host.daemon.client() as client:
         until(lambda: making(host.daemon) == 0, "what was being made stays")
-        assert {c.id for c in client.list(all_of_them=True)} == {*podluck.ids(pod)}
+        assert {c.id for c in client.list(all_of_them=True)} == {*observedpods.ids(pod)}
     removed_and_judged(host.daemon, pod)
 
 

@@ -14,14 +14,14 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
-from tests.system import lives, oracle, podluck
+from tests.system import lives, observedpods, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import Gates, killed
 from tests.system.kill_matrix.calls import killed_at_each
 from tests.system.kill_matrix.table import Case, cases, row
 from tests.system.lives import ledger, word
+from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived, Subject
-from tests.system.podluck import NOT_READY, READY, Pod
 
 pytestmark = pytest.mark.observed()
 
@@ -40,23 +40,23 @@ def pod_with_gates(daemon: Daemon, gates: Gates, who: str, *members: dict[str, o
     gated, plain = {"runtime": str(gates.runtime)}, {"runtime": "runc"}
     first, *others = members
     of_members = [{**first, **(gated if who == "member" else plain)}, *({**other, **plain} for other in others)]
-    return podluck.observed(daemon, *of_members, **(gated if who == "pause" else plain), **fields)
+    return observedpods.observed(daemon, *of_members, **(gated if who == "pause" else plain), **fields)
 
 
 def one_ends_and_one_is_stopped(up: Revived, pod: Pod) -> None:
-    podluck.ready(up, pod)
-    podluck.begun(up, pod)
+    observedpods.ready(up, pod)
+    observedpods.begun(up, pod)
     pod.members[0].go()
     oracle.over(up, pod.members[0])
-    podluck.stopped(up, pod)
-    assert podluck.state(up, pod) == NOT_READY
-    podluck.removed(up, pod)
+    observedpods.stopped(up, pod)
+    assert observedpods.state(up, pod) == NOT_READY
+    observedpods.removed(up, pod)
 
 
 def removed_at_once(up: Revived, pod: Pod) -> None:
-    podluck.ready(up, pod)
-    podluck.begun(up, pod)
-    podluck.removed(up, pod)
+    observedpods.ready(up, pod)
+    observedpods.begun(up, pod)
+    observedpods.removed(up, pod)
 
 
 def kill_daemon(daemon: Daemon, gates: Gates, moment: str) -> None:
@@ -76,9 +76,9 @@ def with_a_killed_daemon(daemon: Daemon, gates: Gates, moment: str, life: Callab
 def judged(daemon: Daemon, pod: Pod, case: str) -> Counter[str]:
     """Its monitors lived: somebody knew every time."""
     with daemon.client() as client:
-        said = podluck.judge(client, pod, case)
+        said = observedpods.judge(client, pod, case)
         for member in pod.members:
-            assert set(podluck.reasons(client, member)) <= {"self", "stop", "kill", "pause-exit"}, case
+            assert set(observedpods.reasons(client, member)) <= {"self", "stop", "kill", "pause-exit"}, case
     assert said and not any(words.startswith("unknown") for words in said), f"{case}: {said}"
     oracle.nothing_left(daemon)
     return said
@@ -112,15 +112,15 @@ def test_a_pod_in_the_middle_of_its_removal_is_removed_by_the_next_daemon_with_a
     """Also one whose members were to be kept when the pause container ends."""
     how = pb.PodSpec(on_pause_exit="keep" if kept else "stop")
     up, pod = Revived(daemon), pod_with_gates(daemon, gates, "member", {}, {}, pod=how)
-    podluck.ready(up, pod)
-    podluck.begun(up, pod)
+    observedpods.ready(up, pod)
+    observedpods.begun(up, pod)
     gates.close("delete.before")
     with ThreadPoolExecutor(1) as pool, daemon.client() as client:
         removing = pool.submit(client.remove_pod, pod.id, force=True)
         kill_daemon(daemon, gates, "delete.before")
         assert isinstance(removing.exception(LIMIT_SECONDS), ExitdError)
     up.revive()
-    podluck.removed(up, pod)
+    observedpods.removed(up, pod)
     judged(daemon, pod, "in the middle of rm")
 
 
@@ -131,9 +131,9 @@ def test_members_of_a_pause_process_that_died_with_the_daemon_are_ended_by_the_n
 ) -> None:
     """Not first by its slow loop, which compares every 30 s here."""
     with lives.daemon() as daemon:
-        up, pod = Revived(daemon), podluck.observed(daemon, {"pid": pid, "restart": "always"}, {"pid": pid})
-        podluck.ready(up, pod)
-        podluck.begun(up, pod)
+        up, pod = Revived(daemon), observedpods.observed(daemon, {"pid": pid, "restart": "always"}, {"pid": pid})
+        observedpods.ready(up, pod)
+        observedpods.begun(up, pod)
         with daemon.client() as client:
             pause = client.inspect(pod.id).init.pid
         for victim in (pause, daemon.pid) if order == "pause first" else (daemon.pid, pause):
@@ -143,9 +143,9 @@ def test_members_of_a_pause_process_that_died_with_the_daemon_are_ended_by_the_n
         for member in pod.members:
             oracle.over(up, member)
             assert told(daemon, member) == [("signaled 9", "pause-exit")]
-        assert podluck.state(up, pod) == NOT_READY
+        assert observedpods.state(up, pod) == NOT_READY
         assert time.monotonic() - began < 20.0
-        podluck.removed(up, pod)
+        observedpods.removed(up, pod)
         judged(daemon, pod, order)
 
 
@@ -159,8 +159,8 @@ def test_exitd_killed_while_members_end_with_their_pause_process_ends_them_all(
     daemon: Daemon, gates: Gates, case: Case
 ) -> None:
     up, pod = Revived(daemon), pod_with_gates(daemon, gates, whose(case), {}, {"restart": "always"})
-    podluck.ready(up, pod)
-    podluck.begun(up, pod)
+    observedpods.ready(up, pod)
+    observedpods.begun(up, pod)
     with daemon.client() as client:
         pause = client.inspect(pod.id).init.pid
     with_a_killed_daemon(daemon, gates, command(case), lambda: killed(pause))
@@ -168,8 +168,8 @@ def test_exitd_killed_while_members_end_with_their_pause_process_ends_them_all(
     for member in pod.members:
         oracle.over(up, member)
         assert told(daemon, member) == [("signaled 9", "pause-exit")]
-    assert podluck.state(up, pod) == NOT_READY
-    podluck.removed(up, pod)
+    assert observedpods.state(up, pod) == NOT_READY
+    observedpods.removed(up, pod)
     judged(daemon, pod, str(case))
 
 
@@ -179,8 +179,8 @@ def test_exitd_killed_while_a_pod_comes_back_brings_it_back_with_the_members_tha
 ) -> None:
     up = Revived(daemon)
     pod = pod_with_gates(daemon, gates, whose(case), {"restart": "always"}, {}, restart="always")
-    podluck.ready(up, pod)
-    podluck.begun(up, pod)
+    observedpods.ready(up, pod)
+    observedpods.begun(up, pod)
     with daemon.client() as client:
         pause = client.inspect(pod.id).init.pid
     with_a_killed_daemon(daemon, gates, command(case), lambda: killed(pause))
@@ -188,12 +188,12 @@ def test_exitd_killed_while_a_pod_comes_back_brings_it_back_with_the_members_tha
     comes, stays = pod.members
     until(lambda: has_joined_again(up, pod, comes), "the member does not come back")
     until(lambda: len(comes.truth()) > 1, "the member's next run does not begin")
-    assert podluck.state(up, pod) == READY
+    assert observedpods.state(up, pod) == READY
     assert told(daemon, stays) == [("signaled 9", "pause-exit")]
     comes.go()
     until(lambda: ("exited 44", "self") in told(daemon, comes), "its own end in the new sandbox is not told")
-    podluck.stopped(up, pod)
-    podluck.removed(up, pod)
+    observedpods.stopped(up, pod)
+    observedpods.removed(up, pod)
     judged(daemon, pod, str(case))
 
 
@@ -209,18 +209,18 @@ def has_joined_again(up: Revived, pod: Pod, member: Subject, run: int = 1) -> bo
 
 def a_life_with_a_death(up: Revived, pod: Pod) -> None:
     """Its pause process is killed on the way, and it comes back."""
-    podluck.ready(up, pod)
-    podluck.begun(up, pod)
+    observedpods.ready(up, pod)
+    observedpods.begun(up, pod)
     pause = up.patiently(lambda client: client.inspect(pod.id))
     killed(pause.init.pid)
     until(lambda: has_joined_again(up, pod, pod.members[0], pause.run), "no new sandbox")
-    podluck.stopped(up, pod)
-    podluck.removed(up, pod)
+    observedpods.stopped(up, pod)
+    observedpods.removed(up, pod)
 
 
 def test_exitd_killed_at_any_system_call_of_a_pods_life_loses_invents_and_doubles_nothing(daemon: Daemon) -> None:
     def life() -> Pod:
-        pod = podluck.observed(daemon, {"restart": "always"}, {"pid": "pod"}, restart="always")
+        pod = observedpods.observed(daemon, {"restart": "always"}, {"pid": "pod"}, restart="always")
         a_life_with_a_death(Revived(daemon), pod)
         return pod
 

@@ -17,13 +17,13 @@ from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, RuntimeFailed, WrongState
 from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor.rundir import lock_holder
-from tests.system import oracle, podluck
+from tests.system import observedpods, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
 from tests.system.gates import Gates, gone, killed, stopped
 from tests.system.kill_matrix.table import row
 from tests.system.lives import first_exit, last_exit, ledger, types, word
+from tests.system.observedpods import NOT_READY, Pod
 from tests.system.oracle import Revived
-from tests.system.podluck import NOT_READY, Pod
 
 pytestmark = pytest.mark.observed()
 
@@ -42,8 +42,8 @@ def settled(daemon: Daemon, *pods: Pod) -> Counter[str]:
     up, said = Revived(daemon), Counter[str]()
     for pod in pods:
         with daemon.client() as client:
-            said += podluck.judge(client, pod)
-        podluck.removed(up, pod)
+            said += observedpods.judge(client, pod)
+        observedpods.removed(up, pod)
     oracle.nothing_left(daemon)
     return said
 
@@ -60,15 +60,15 @@ def test_a_pause_process_killed_while_its_pod_is_run_makes_that_an_error_and_lea
     daemon: Daemon, client: Client, gates: Gates, moment: str, restart: str
 ) -> None:
     gates.close(moment)
-    pod = podluck.observed(daemon, runtime=str(gates.runtime), restart=restart)
+    pod = observedpods.observed(daemon, runtime=str(gates.runtime), restart=restart)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(client.run_pod, pod.spec)
         gates.reached(moment)
-        run_directory = podluck.newest_run(daemon)
+        run_directory = observedpods.newest_run(daemon)
         pod.id = run_directory.parent.name
-        init = podluck.init_in(run_directory)
+        init = observedpods.init_in(run_directory)
         if moment == "start.after":
-            podluck.executed(init)
+            observedpods.executed(init)
         killed(init)
         if moment != "create.after":  # its shim sees it, and tells, while the start has not returned yet
             until(lambda: gone(init), "the shim does not reap it")
@@ -77,9 +77,9 @@ def test_a_pause_process_killed_while_its_pod_is_run_makes_that_an_error_and_lea
             running.result(LIMIT_SECONDS)
     assert client.pods() == () and oracle.by_name(client, pod.name) is None
     said = "signaled" if moment == "start.after" else NEVER_STARTED
-    assert podluck.judge_pause(client, pod.id) == {f"{said} by record": 1}
+    assert observedpods.judge_pause(client, pod.id) == {f"{said} by record": 1}
     oracle.nothing_left(daemon)
-    podluck.ready(Revived(daemon), pod)  # the name is free
+    observedpods.ready(Revived(daemon), pod)  # the name is free
     settled(daemon, pod)
 
 
@@ -89,14 +89,14 @@ def test_a_member_of_a_pod_whose_pause_process_has_just_died_is_refused(
 ) -> None:
     """Whether exitd has heard of the death yet or not."""
     for _ in range(scaled(100, least=5)):
-        pod = podluck.observed(daemon, {"pid": pid})
+        pod = observedpods.observed(daemon, {"pid": pid})
         pod.id = client.run_pod(pod.spec).id
         killed(client.inspect(pod.id).init.pid)
         with pytest.raises(WrongState, match="pod"):
             client.create(pod.members[0].spec)
         assert [c.id for c in client.list(all_of_them=True)] == [pod.id]
         client.remove_pod(pod.id, force=True)
-        assert podluck.judge(client, pod).total() == 1
+        assert observedpods.judge(client, pod).total() == 1
     oracle.nothing_left(daemon)
 
 
@@ -105,14 +105,14 @@ def test_a_member_of_a_pod_whose_pause_process_has_just_died_is_refused(
 def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_member(
     daemon: Daemon, client: Client, gates: Gates, moment: str, pid: str
 ) -> None:
-    pod = podluck.observed(daemon, {"pid": pid, "runtime": str(gates.runtime)})
+    pod = observedpods.observed(daemon, {"pid": pid, "runtime": str(gates.runtime)})
     (member,) = pod.members
     pod.id = client.run_pod(pod.spec).id
     gates.close(moment)
     with ThreadPoolExecutor(1) as pool:
         creating = pool.submit(client.create, member.spec)
         gates.reached(moment)
-        member.id = podluck.newest_run(daemon).parent.name
+        member.id = observedpods.newest_run(daemon).parent.name
         if (moment, pid) == ("create.after", "pod"):  # it cannot end before the member's init has been reaped
             os.kill(client.inspect(pod.id).init.pid, signal.SIGKILL)
         else:
@@ -121,7 +121,7 @@ def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_m
         refused = creating.exception(LIMIT_SECONDS)
     if refused is None:
         until(lambda: client.inspect(member.id).phase == pb.PHASE_EXITED, "the member stays")
-        assert podluck.reasons(client, member) == ["pause-exit"]
+        assert observedpods.reasons(client, member) == ["pause-exit"]
     else:
         assert isinstance(refused, WrongState) and pod.id[:12] in str(refused), refused
         assert ledger(client, member.id) == []
@@ -135,7 +135,7 @@ def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_m
 def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_it_says_why(
     daemon: Daemon, client: Client, gates: Gates, moment: str, pid: str
 ) -> None:
-    pod = podluck.observed(daemon, {"pid": pid, "runtime": str(gates.runtime)})
+    pod = observedpods.observed(daemon, {"pid": pid, "runtime": str(gates.runtime)})
     (member,) = pod.members
     pod.id = client.run_pod(pod.spec).id
     member.id = client.create(member.spec).id
@@ -145,7 +145,7 @@ def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_i
         gates.reached(moment)
         init = client.inspect(member.id).init.pid
         if moment == "start.after":
-            podluck.executed(init)
+            observedpods.executed(init)
         killed(client.inspect(pod.id).init.pid)
         until(lambda: gone(init), "the member lives on without its pause process")
         gates.open()
@@ -160,7 +160,7 @@ def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_i
 def test_a_member_that_was_not_started_yet_ends_with_its_pause_process_and_cannot_be_started(
     daemon: Daemon, client: Client, pid: str
 ) -> None:
-    pod = podluck.observed(daemon, {"pid": pid})
+    pod = observedpods.observed(daemon, {"pid": pid})
     (member,) = pod.members
     pod.id = client.run_pod(pod.spec).id
     member.id = client.create(member.spec).id
@@ -176,8 +176,8 @@ def test_a_member_that_was_not_started_yet_ends_with_its_pause_process_and_canno
 
 def one_life(up: Revived, pod: Pod, end: str) -> None:
     """To the end of all its containers; they stay."""
-    podluck.ready(up, pod)
-    podluck.begun(up, pod)
+    observedpods.ready(up, pod)
+    observedpods.begun(up, pod)
     if end == "go":
         for member in pod.members:
             member.go()
@@ -186,7 +186,7 @@ def one_life(up: Revived, pod: Pod, end: str) -> None:
         up.call(lambda client: client.kill(pod.id, "KILL"))
         for member in pod.members:
             oracle.over(up, member)
-    podluck.stopped(up, pod)
+    observedpods.stopped(up, pod)
 
 
 def monitors(daemon: Daemon, victim: str) -> list[int]:
@@ -203,7 +203,7 @@ def test_a_monitor_killed_at_any_moment_of_a_pods_life_costs_no_code(
     """A shim, of the pause container or of a member, or the keeper, between two events of the pod."""
     pick, up, said = random.Random(SEED), Revived(daemon), Counter[str]()
     for number in range(scaled(200, least=6)):
-        pod = podluck.observed(daemon, {"pid": "own"}, {"pid": "pod"})
+        pod = observedpods.observed(daemon, {"pid": "own"}, {"pid": "pod"})
         when, end = pick.randrange(1, 9), pick.choice(["go", "kill", "stop"])
         case = f"seed {SEED}, number {number}: a {victim} killed after {when} events, end by {end}"
         goal = client.info().seq + when
@@ -214,8 +214,8 @@ def test_a_monitor_killed_at_any_moment_of_a_pods_life_costs_no_code(
                 with contextlib.suppress(ProcessLookupError):
                     killed(pid)
             life.result(LIMIT_SECONDS * 2)
-        said += podluck.judge(client, pod, case)
-        podluck.removed(up, pod)
+        said += observedpods.judge(client, pod, case)
+        observedpods.removed(up, pod)
         oracle.nothing_left(daemon)
     print(dict(said))
     assert not any(words.startswith("unknown") for words in said), said
@@ -227,9 +227,9 @@ def test_a_stopped_shim_of_a_member_does_not_make_its_pod_unkillable(
     daemon: Daemon, client: Client, way: str, pid: str
 ) -> None:
     """In the pod's pid namespace the pause process cannot end before somebody has reaped the member."""
-    pod = podluck.observed(daemon, {"pid": pid}, {"pid": pid})
-    podluck.ready(Revived(daemon), pod)
-    podluck.begun(Revived(daemon), pod)
+    pod = observedpods.observed(daemon, {"pid": pid}, {"pid": pid})
+    observedpods.ready(Revived(daemon), pod)
+    observedpods.begun(Revived(daemon), pod)
     with stopped(client.inspect(pod.members[0].id).shim.pid):
         began = time.monotonic()
         if way == "kill":
@@ -242,5 +242,5 @@ def test_a_stopped_shim_of_a_member_does_not_make_its_pod_unkillable(
         for member in pod.members:
             assert word(last_exit(client, member.id)) == "signaled 9"
         assert time.monotonic() - began < LIMIT_SECONDS
-    assert podluck.judge(client, pod).total() == 3
+    assert observedpods.judge(client, pod).total() == 3
     settled(daemon, pod)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.system import podluck
+from tests.system import observedpods
 from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
 from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
 from tests.system.gates import Gates, stopped
@@ -73,7 +73,7 @@ def test_exitd_killed_while_the_runtime_works_is_not_noticed(rig: Containerd) ->
     """Its commands go on, before exitd is there again or after that."""
     limit, daemon = allowed(rig), rig.with_exitd()
     for case in cases("task"):
-        with podluck.gated(daemon) as gates, rig.events() as events, Reviver(daemon) as reviver:
+        with observedpods.gated(daemon) as gates, rig.events() as events, Reviver(daemon) as reviver:
             options = gates.directory / "options.toml"
             options.write_text(f'BinaryName = "{gates.runtime}"\n')
             life = Life(rig.box(EXITD, "gate"), ("--runtime-config-path", str(options)))
@@ -114,7 +114,7 @@ def test_exitd_killed_while_the_runtime_begins_an_exec_runs_it_once_and_nobody_n
     rig: Containerd, case: Case
 ) -> None:
     """Before it has begun its shim has opened its fifos already."""
-    with podluck.gated(rig.with_exitd()) as gates:
+    with observedpods.gated(rig.with_exitd()) as gates:
         (options := gates.directory / "options.toml").write_text(f'BinaryName = "{gates.runtime}"\n')
         words = ("--null-io", "--runtime-config-path", str(options), "--", "sleep", "1000")
         execs = Execs(box := rig.box(EXITD, "execs").started(*words))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.system import containerdevents, podluck
+from tests.system import containerdevents, observedpods
 from tests.system.containerdcensus import pids_below
 from tests.system.containerdevents import Event
 from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
@@ -181,7 +181,7 @@ def test_whoever_is_killed_while_containerds_exec_is_made_or_runs_its_end_is_tol
     ends = Counter[str]()
     tried = cases("task, its exec's makers") + cases("task, its exec's runtime")
     for case in tried:
-        with podluck.gated(rig.with_exitd()) as gates, rig.events() as events:
+        with observedpods.gated(rig.with_exitd()) as gates, rig.events() as events:
             ends[how_it_ends(Play(rig.box(EXITD, "exec"), gates, case), events)] += 1
     rig.left_is()
     print(ends)
