@@ -23,7 +23,7 @@ OPTIONS := "$(CURDIR)/build/options"
 RECORDED := mkdir -p $(OPTIONS) && $(RUN) OPTIONS_RECORD=$(OPTIONS) \
 	PYTHONPATH="$(CURDIR)/tests/optionrecord$${PYTHONPATH:+:$$PYTHONPATH}"
 BEGUN := rm -rf $(OPTIONS)
-# The order is that of tests/conftest.py, long files first.
+# In the order of tests/conftest.py, long files first.
 AT_ONCE := --dist loadfile --no-loadscope-reorder
 UNIT := $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) $(AT_ONCE) \
 	--ignore tests/system -m "not system and not slow_build"

@@ -12,6 +12,20 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 SYSTEM_TESTS = pathlib.Path(__file__).parent / "system"
+# The system tests' longest files, the longest first, as a run with three at once had them: half of its time was theirs.
+LONG = (
+    *("test_upgrade.py", "kill_matrix/test_pod.py", "test_shimclient_fakes.py", "test_pods_races.py"),
+    *("test_containerd_cri.py", "test_doors_tasks.py", "test_adoption.py", "test_storage.py", "test_pods_reboot.py"),
+    *("test_races.py", "kill_matrix/test_output.py", "kill_matrix/test_pod_members.py", "test_shimclient_life.py"),
+    *("test_bench.py", "test_recovery.py", "test_unfinished.py", "test_health.py", "test_compare.py"),
+    *("kill_matrix/test_exec_running.py", "kill_matrix/test_foreign_shim.py"),
+    *("test_cli_terminal.py", "kill_matrix/test_monitors.py", "test_demo.py", "test_cli_logs.py", "test_waiting.py"),
+    *("kill_matrix/test_container_commands.py", "test_rest_kinds.py", "test_config.py", "test_exec.py"),
+    *("kill_matrix/test_orders.py", "test_play.py", "test_doors.py", "test_docs_pods.py", "test_attack.py"),
+    *("kill_matrix/test_container_calls.py", "kill_matrix/test_image.py", "kill_matrix/test_task.py"),
+    *("test_containerd_random.py", "test_few_pids.py", "test_complaints_daemon.py", "test_memory_live.py"),
+    *("kill_matrix/test_task_exec.py", "test_state_lost.py", "test_shimclient_odd.py"),
+)
 LAST_CHARACTERS = 1500  # of a failure's report, told at once
 # Hypothesis knows a slow example, but not that it was the machine which was slow; where it sees CI it does the same.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,11 +52,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _long_files_first(items: list[pytest.Item]) -> None:
-    """No process shall begin a long file when the others are nearly done. Those with the mark `long` come first, then
-    those with many tests."""
+    """No process begins a long file when the others are nearly done: LONG comes first, then files with many tests."""
     count = Counter(item.path for item in items)
-    long = {item.path for item in items if item.get_closest_marker("long") is not None}
-    items.sort(key=lambda item: (item.path not in long, -count[item.path], item.path))
+    place = {SYSTEM_TESTS / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: (place.get(item.path, len(LONG)), -count[item.path], item.path))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests import conftest
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 HEEDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 INNER = """
@@ -31,6 +33,11 @@ def test_what_the_starter_ignores_is_heeded_in_the_tests(tmp_path: pathlib.Path)
     pytest_words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tests, tests)
     ran = subprocess.run([*words, *pytest_words], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and "1 passed" in ran.stdout, ran.stdout
+
+
+def test_the_files_that_are_begun_first_are_there_and_named_once() -> None:
+    assert len(set(conftest.LONG)) == len(conftest.LONG)
+    assert [name for name in conftest.LONG if not (conftest.SYSTEM_TESTS / name).is_file()] == []
 
 
 def dry(target: str) -> str:
