@@ -1,14 +1,13 @@
 """The real exitctl beside a real exitd."""
 
-import contextlib
 import os
 import pathlib
 import subprocess
 import sys
 from dataclasses import dataclass, field
 
+from tests.system import warm
 from tests.system.daemonrig import Daemon, until
-from tests.system.warm import Forked
 
 EXITCTL = str(pathlib.Path(sys.executable).with_name("exitctl"))
 SECONDS = 30.0
@@ -36,8 +35,9 @@ class Cli:
         self.environment = {**kept, "EXITD_STATE": str(self.daemon.state), **self.environment}
 
     def __call__(self, *words: str) -> Said:
-        """From beginning to end, without a start of its own, see `forked`. On a busy machine anything may take long."""
-        code, out, err = forked(words, self.environment, SECONDS)
+        """From beginning to end, without a start of its own, see warm. As it is installed it is what `begin`, the
+        terminals and the pages of the documentation start. On a busy machine anything may take long."""
+        code, out, err = warm.run("exitctl", ("exitctl",), words, self.environment, SECONDS)
         complaints = [line for line in _text(err).splitlines(keepends=True) if not line.endswith(TAKES_LONG)]
         return Said(code, _text(out), "".join(complaints))
 
@@ -71,22 +71,6 @@ class Cli:
 
     def until_status(self, container: str, status: str) -> None:
         until(lambda: self.field(container, ".State.Status") == status, f"{container} is not {status}")
-
-
-def forked(words: tuple[str, ...], environment: dict[str, str], seconds: float) -> tuple[int, bytes, bytes]:
-    """exitctl without a start of its own, see warm: exit code as subprocess gives it, stdout, stderr. As it is
-    installed it is what `Cli.begin`, the terminals and the pages of the documentation start.
-
-    Raises subprocess.TimeoutExpired when it has not ended in time.
-    """
-    with contextlib.ExitStack() as files:
-        nothing = files.enter_context(open(os.devnull, "rb"))
-        out, err = (files.enter_context(os.fdopen(os.memfd_create(name), "rb")) for name in ("out", "err"))
-        stdio = (nothing.fileno(), out.fileno(), err.fileno())
-        code = Forked("exitctl", ("exitctl",), words, stdio, environment).wait(seconds)
-        out.seek(0)  # both processes' place in the file, and that was its end
-        err.seek(0)
-        return code, out.read(), err.read()
 
 
 def _text(output: bytes) -> str:

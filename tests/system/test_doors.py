@@ -2,10 +2,10 @@
 others are served."""
 
 import json
+import os
 import pathlib
 import random
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +17,9 @@ from supervisor.api.client import Client
 from supervisor.api.table import EXITD
 from supervisor.model.errors import BadRequest, ExitdError
 from supervisor.runtime.oci import shape
-from tests.system import hostile, lives
+from tests.system import hostile, lives, warm
 from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, private_kb
+from tests.system.daemonrig import OURS, Daemon, private_kb
 
 GROWTH_KB = 100 << 10
 BUNDLES = 150  # of some 3,000 mutations
@@ -135,6 +135,6 @@ def test_a_configuration_that_is_none_stops_the_start_with_one_named_line(tmp_pa
     path = tmp_path / "config.toml"
     path.write_bytes(hostile.TEXTS[name] or b"= 1")
     words = ("--root", str(tmp_path / "r"), "--state", str(tmp_path / "s"), "--config", str(path))
-    ended = subprocess.run([sys.executable, "-m", "supervisor", *words], capture_output=True, timeout=60)
-    text = (ended.stdout + ended.stderr).decode(errors="replace")
-    assert ended.returncode and "Traceback" not in text and "config.toml" in text, text[-2000:]
+    code, out, err = warm.run("exitd", OURS, words, os.environ, 60)
+    text = (out + err).decode(errors="replace")
+    assert code and "Traceback" not in text and "config.toml" in text, text[-2000:]

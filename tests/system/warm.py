@@ -92,6 +92,23 @@ class Forked:
         return bool(poll.poll(seconds * 1000))
 
 
+def run(
+    program: str, called: Sequence[str], words: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> tuple[int, bytes, bytes]:
+    """From beginning to end, with nothing to read: exit code as subprocess gives it, stdout, stderr.
+
+    Raises subprocess.TimeoutExpired when it has not ended in time.
+    """
+    with contextlib.ExitStack() as files:
+        nothing = files.enter_context(open(os.devnull, "rb"))
+        out, err = (files.enter_context(os.fdopen(os.memfd_create(name), "rb")) for name in ("out", "err"))
+        stdio = (nothing.fileno(), out.fileno(), err.fileno())
+        code = Forked(program, called, words, stdio, environment).wait(seconds)
+        out.seek(0)  # both processes' place in the file, and that was its end
+        err.seek(0)
+        return code, out.read(), err.read()
+
+
 @functools.cache
 def _server(program: str) -> socket.socket:
     """To the process that forks; it ends when this one does."""
