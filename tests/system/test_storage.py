@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -17,8 +16,8 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health
 from supervisor.api.rpc import Stub
 from supervisor.model.errors import NoSuchContainer, ShimFailed, StoreFailed
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, cgroups, left, spec, until, warm_up
+from tests.system import lives, warm
+from tests.system.daemonrig import LIMIT_SECONDS, OURS, Daemon, cgroups, left, spec, until, warm_up
 from tests.system.lives import ended, last_exit, ledger, types, word
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -190,12 +189,10 @@ def test_a_bundle_deleted_under_a_running_container_costs_nothing(daemon: Daemon
 
 def refusal(daemon: Daemon, *words: str) -> str:
     """What a daemon says that does not come up on these directories."""
-    directories = ["--root", str(daemon.root), "--state", str(daemon.state)]
-    command = [sys.executable, "-m", "supervisor", *directories, *words]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
-    assert result.returncode == 1, result
-    assert "Traceback" not in result.stderr
-    return result.stderr
+    directories = ("--root", str(daemon.root), "--state", str(daemon.state))
+    code, _, err = warm.run("exitd", OURS, (*directories, *words), os.environ, LIMIT_SECONDS)
+    assert code == 1 and b"Traceback" not in err, (code, err)
+    return err.decode()
 
 
 def spoil(path: pathlib.Path) -> None:
