@@ -96,7 +96,7 @@ class Shims:
     def end(self, container: WayContainer) -> float:
         """Four bytes on the fifo, and the record behind them: it was written before."""
         directory = self._runs[container.id].directory
-        took = killed(container, lambda: wait_readable(directory.fifo_fd, "the fifo"))
+        took, _ = killed(container, lambda: wait_readable(directory.fifo_fd, "the fifo"))
         number, record = rundir.read_fifo(directory), rundir.read_record(directory)
         if number != 137 or record is None or record.signal != 9:
             raise ValueError(f"fifo {number}, record {record}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import IO, Protocol
 
 from supervisor.compare.conmon import Monitors
-from supervisor.compare.harness import killed, milliseconds
+from supervisor.compare.harness import killed, timed
 from supervisor.compare.machine import (
     CGROUP,
     SLEEP,
@@ -48,9 +48,8 @@ class Bare:
     def create(self, id: str) -> float:
         """`runc create`; how many milliseconds it took."""
         bundle = self._scratch.bundle(id, f"{CGROUP}/{id}")
-        return milliseconds(
-            lambda: self._runc("create", "--bundle", bundle, "--pid-file", f"{self._root}/{id}.pid", id)
-        )
+        words = ("create", "--bundle", bundle, "--pid-file", f"{self._root}/{id}.pid", id)
+        return timed(lambda: self._runc(*words))[0]
 
     def start(self, id: str) -> WayContainer:
         self.create(id)
@@ -58,7 +57,7 @@ class Bare:
         return WayContainer(id, int(pathlib.Path(f"{self._root}/{id}.pid").read_text())).hold()
 
     def end(self, container: WayContainer) -> float:
-        return killed(container, lambda: wait_readable(container.pidfd, "the end of init"))
+        return killed(container, lambda: wait_readable(container.pidfd, "the end of init"))[0]
 
     def exec(self, id: str, *args: str) -> None:
         """To its end."""
@@ -99,7 +98,7 @@ class Conmon(Monitors):
         return self.begin(id)
 
     def end(self, container: WayContainer) -> float:
-        took = killed(container, lambda: self._told(container.id))
+        took, _ = killed(container, lambda: self._told(container.id))
         text = pathlib.Path(f"{self.exits}/{container.id}").read_text()
         if text.strip() != "137":
             raise ValueError(f"conmon's exit file says {text!r}")
@@ -152,7 +151,7 @@ class Containerd:
         return int(pathlib.Path(f"{self._place}/{id}.pid").read_text())
 
     def end(self, container: WayContainer) -> float:
-        return killed(container, lambda: self._told(container.id))
+        return killed(container, lambda: self._told(container.id))[0]
 
     def clean(self, container: WayContainer) -> None:
         container.close()

@@ -20,7 +20,7 @@ from bench.peers import Bare, Conmon, Containerd, Peer
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.api.rpc import Stub
-from supervisor.compare.harness import WayNotice, in_turns, milliseconds
+from supervisor.compare.harness import WayNotice, in_turns, timed
 from supervisor.compare.machine import LIMIT_SECONDS, Scratch, busy_cores, private_kb, status_kb, until
 from supervisor.compare.way import WayContainer
 
@@ -251,9 +251,8 @@ def _conmon_create(conmon: Conmon, id: str) -> float:
 
 def _call_create(daemon: Daemon, client: Client) -> float:
     bundle = daemon.new_bundle()
-    made: list[str] = []
-    took = milliseconds(lambda: made.append(daemon.create(client, bundle)))
-    client.remove(made[0], force=True)
+    took, id = timed(lambda: daemon.create(client, bundle))
+    client.remove(id, force=True)
     return took
 
 

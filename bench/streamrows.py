@@ -26,7 +26,7 @@ from bench.streams import (
 )
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.compare.harness import in_turns, milliseconds
+from supervisor.compare.harness import in_turns, timed
 from supervisor.compare.machine import LIMIT_SECONDS, cpu_seconds, run
 from supervisor.compare.podman import Podman
 
@@ -182,7 +182,7 @@ def exec_true(bench: Bench) -> None:
 
         def run_by(who: str) -> float:
             settle()
-            return milliseconds(ways[who])
+            return timed(ways[who])[0]
 
         for load in bench.loads():
             for who, values in in_turns(list(ways), bench.count(50, 3), run_by).items():

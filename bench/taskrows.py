@@ -9,7 +9,7 @@ from bench.figures import EXITD
 from bench.peers import Bare, Containerd, Peer
 from bench.rows import Bench, ended, settle
 from bench.tasks import Node, Told, Waited, WaitedApi
-from supervisor.compare.harness import at_once, in_turns, milliseconds
+from supervisor.compare.harness import at_once, in_turns, timed
 from supervisor.compare.machine import Work, private_kb, run, status_kb, until
 
 PAIR = (EXITD, Containerd.name)
@@ -54,7 +54,7 @@ def _commands(bench: Bench, node: Node, ways: dict[str, Command]) -> tuple[Sampl
         command = ways[who](bench.id())
         settle()
         before = node.used_ms()
-        took = milliseconds(lambda: run(*command))
+        took, _ = timed(lambda: run(*command))
         time.sleep(REST_SECONDS)
         return took, node.used_ms() - before
 

@@ -180,9 +180,7 @@ def answered(
     call: SingleCall[Any] = SingleCall(socket, name, CallKind.UNARY, reply_type, request, seconds=LIMIT_SECONDS)
     try:
         time.sleep(PENDING_SECONDS)
-        replies: list[Any] = []
-        took = killed(container, lambda: replies.append(call.receive()))
-        return took, replies[0]
+        return killed(container, call.receive)
     finally:
         call.cancel()
 

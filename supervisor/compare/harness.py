@@ -50,19 +50,19 @@ def few_at_once(work: Callable[[T], R], things: Iterable[T]) -> list[R]:
         return list(pool.map(work, things))
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    """How long it took."""
+def timed(work: Callable[[], R]) -> tuple[float, R]:
+    """Milliseconds that it took; and what came of it."""
     begun = time.perf_counter()
-    work()
-    return (time.perf_counter() - begun) * 1000
+    result = work()
+    return (time.perf_counter() - begun) * 1000, result
 
 
-def killed(container: WayContainer, told: Callable[[], object]) -> float:
-    """Kills its init; how many milliseconds later `told` returned."""
+def killed(container: WayContainer, told: Callable[[], R]) -> tuple[float, R]:
+    """Kill its init. Milliseconds until `told` returned; and what came of it."""
     begun = time.perf_counter()
     container.kill()
-    told()
-    return (time.perf_counter() - begun) * 1000
+    result = told()
+    return (time.perf_counter() - begun) * 1000, result
 
 
 class WayNotice(threading.Thread, Generic[T]):

@@ -12,7 +12,7 @@ from supervisor.compare import truth
 from supervisor.compare.facts import Fault, Memory
 from supervisor.compare.gate import CODE, Gates, open_gate
 from supervisor.compare.group import ProcessGroup
-from supervisor.compare.harness import NOTICE_SECONDS, WayNotice, few_at_once, private_of
+from supervisor.compare.harness import NOTICE_SECONDS, WayNotice, few_at_once, private_of, timed
 from supervisor.compare.machine import SLEEP, pss_kb, state_of, until, wait_readable
 from supervisor.compare.way import NO_ANSWER_SECONDS, Driver, Told, WayContainer, WayPod, verdict, words_of
 from supervisor.model.values import Exited, ExitStatus, Signaled
@@ -85,9 +85,7 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
 def latency(entrant: Entrant) -> tuple[float, float]:
     """Milliseconds: a pod of one asked for until both run, and its member killed until the client that waits knows."""
     prepared = entrant.driver.prepare(entrant.new_id(), [SLEEP])
-    begun = time.perf_counter()
-    pod = entrant.started(prepared)
-    start = (time.perf_counter() - begun) * 1000
+    start, pod = timed(lambda: entrant.started(prepared))
     notice = WayNotice(entrant.driver.begin_wait(pod.members[0]))
     time.sleep(SETTLE_SECONDS)
     begun = _kill(pod.members[0])
