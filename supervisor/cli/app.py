@@ -107,8 +107,8 @@ def complain(text: str) -> None:
     print(f"exitctl: {text}", file=sys.stderr, flush=True)
 
 
-def each(words: Iterable[str], act: Callable[[str], None]) -> int:
-    """Do it for all, even if some fail; print those that succeeded. Return the exit code."""
+def each(words: Iterable[str], act: Callable[[str], object], *, quiet: bool = False) -> int:
+    """Do it for all, even if some fail; print those that succeeded, unless `quiet`. Return the exit code."""
     worst = 0
     for word in words:
         try:
@@ -117,7 +117,8 @@ def each(words: Iterable[str], act: Callable[[str], None]) -> int:
             complain(str(error))
             worst = max(worst, exit_code(error))
         else:
-            print(word, flush=True)
+            if not quiet:
+                print(word, flush=True)
     return worst
 
 

@@ -14,11 +14,11 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.api.rights import MOST_PIDS
 from supervisor.cli import parse, podview, table, template
-from supervisor.cli.app import complain, connect, exit_code, now_ns
+from supervisor.cli.app import complain, connect, each, now_ns
 from supervisor.cli.manifest.sandboxconfig import read_config
 from supervisor.cli.shape import Document
 from supervisor.cli.spoken import nanoseconds
-from supervisor.model.errors import BadRequest, ExitdError
+from supervisor.model.errors import BadRequest
 
 Command = Callable[..., int]
 
@@ -118,7 +118,7 @@ def stopp(ctx: click.Context, words: tuple[str, ...], seconds: int | None) -> in
         client.stop_pod(word, seconds)
         print(f"Stopped sandbox {word}", flush=True)
 
-    return _each(words, stop)
+    return each(words, stop, quiet=True)
 
 
 @click.command()
@@ -139,7 +139,7 @@ def rmp(ctx: click.Context, words: tuple[str, ...], force: bool, all_of_them: bo
         client.remove_pod(word, force=force)
         print(f"Removed sandbox {word}", flush=True)
 
-    return _each((pod.id for pod in client.pods()) if all_of_them else words, remove)
+    return each((pod.id for pod in client.pods()) if all_of_them else words, remove, quiet=True)
 
 
 @click.command()
@@ -169,7 +169,7 @@ def inspectp(
     if not words:
         raise BadRequest("no pod: name some; `exitctl pods` lists them")
     found: list[pb.Pod] = []
-    worst = _each(words, lambda word: found.append(client.inspect_pod(word)))
+    worst = each(words, lambda word: found.append(client.inspect_pod(word)), quiet=True)
     if output == "table":
         print(*("".join(_table(pod)) for pod in found), sep="\n", end="")
         return worst
@@ -214,18 +214,6 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise BadRequest(f"{option} {text!r} is no regular expression: {error}") from error
-
-
-def _each(words: Iterable[str], act: Callable[[str], object]) -> int:
-    """Do it for all, even if some fail. Return the exit code."""
-    worst = 0
-    for word in words:
-        try:
-            act(word)
-        except ExitdError as error:
-            complain(str(error))
-            worst = max(worst, exit_code(error))
-    return worst
 
 
 def _document(pod: pb.Pod, *, quiet: bool) -> Document:

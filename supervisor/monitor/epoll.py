@@ -72,6 +72,17 @@ def read_ready(pidfd: int, wait_seconds: float = 0.0) -> bool:
     return bool(poll.poll(wait_seconds * 1000))
 
 
+def lives(pidfd: int | None) -> bool:
+    """Whether the process of a descriptor, as `open_pid` and `open_process` give it, is there and has not ended. The
+    descriptor is closed."""
+    if pidfd is None:
+        return False
+    try:
+        return not read_ready(pidfd)
+    finally:
+        os.close(pidfd)
+
+
 def open_pid(pid: int) -> int | None:
     """Return a pidfd for the process that now has this pid, or None if there is none. The caller closes it. Raises
     OSError."""

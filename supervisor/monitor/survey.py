@@ -142,10 +142,4 @@ def _quiet(fd: int) -> float:
 
 
 def _lives(process: Process) -> bool:
-    fd = epoll.open_process(process.pid, process.started_ticks)
-    if fd is None:
-        return False
-    try:
-        return not epoll.read_ready(fd)
-    finally:
-        os.close(fd)
+    return epoll.lives(epoll.open_process(process.pid, process.started_ticks))

@@ -8,8 +8,7 @@ it sends Connect and Wait again. `verdict.py` decides which observed end is repo
 import asyncio
 import contextlib
 import functools
-import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -71,7 +70,8 @@ class ShimV2Containers:
         own = await self._prepared(container)
         set_pod_limits(container)
         key, path = RunKey(container.id, container.run), self._path(container)
-        with self._joins(container) as joins:
+        pause = self._hub.watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        with namespaces.opened(container.spec, pause) as joins:
             plan = pumps.plan_of(container, self._place)
             config = await asyncio.to_thread(_config, own.path)
             directory = rundir.make(self._place.state, container.id, container.run, plan)
@@ -82,24 +82,6 @@ class ShimV2Containers:
             with place.linked(bundle.links(container, self._place.state), joins):
                 init = await self._create(container, run, work, fifos, own.command)
         return Made(init, run.shim, MONITORED_BY)
-
-    @contextlib.contextmanager
-    def _joins(self, container: Container) -> Iterator[list[int]]:
-        """Yield descriptors of the namespaces that it joins, valid for the length of the block. Raises WrongState when
-        the run of the pause container that it was to join has ended."""
-        kinds = namespaces.joined(container.spec)
-        if not kinds:
-            yield []
-            return
-        watched = self._hub.watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
-        if watched is None or watched.init is None or watched.init_fd < 0:
-            raise WrongState(f"the pod {container.spec.sandbox[:12]} has no pause process to join; start it first")
-        found = namespaces.open_all(watched.init, watched.init_fd, kinds)
-        try:
-            yield found
-        finally:
-            for fd in found:
-                os.close(fd)
 
     async def _start(self, container: Container, key: RunKey, work: str, cgroup: str) -> Run:
         """Return its run, with a new shim or that of its pod."""

@@ -3,7 +3,10 @@
 namespaces(7), proc_pid_ns(5).
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
+from typing import Protocol
 
 from supervisor.model.errors import WrongState
 from supervisor.model.values import Process, Spec
@@ -24,6 +27,33 @@ def joined(spec: Spec) -> tuple[str, ...]:
 def links(directory: str, kinds: tuple[str, ...]) -> dict[str, str]:
     """Return the paths at which the container's shim will link each namespace, and which its configuration names."""
     return {kind: f"{directory}/ns-{FILES[kind]}" for kind in kinds}
+
+
+class PauseWatch(Protocol):
+    """What is known of the run of a pause container. `init_fd` is below 0 while there is none."""
+
+    @property
+    def init(self) -> Process | None: ...
+    @property
+    def init_fd(self) -> int: ...
+
+
+@contextlib.contextmanager
+def opened(spec: Spec, pause: PauseWatch | None) -> Iterator[list[int]]:
+    """A descriptor of each namespace that the container takes from its pod, for the length of the block; none without
+    a pod. Raises WrongState when the run of the pause container that it was to join is over, or there was none."""
+    kinds = joined(spec)
+    if not kinds:
+        yield []
+        return
+    if pause is None or pause.init is None or pause.init_fd < 0:
+        raise WrongState(f"the pod {spec.sandbox[:12]} has no pause process to join; start it first")
+    found = open_all(pause.init, pause.init_fd, kinds)
+    try:
+        yield found
+    finally:
+        for fd in found:
+            os.close(fd)
 
 
 def open_all(process: Process, pidfd: int, kinds: tuple[str, ...]) -> list[int]:

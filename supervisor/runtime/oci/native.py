@@ -85,7 +85,8 @@ class NativeContainers:
         podlimits.set_limits(container)
         self._refuse_a_taken_name(container)
         key = RunKey(container.id, container.run)
-        with self._joins(container) as joins:
+        pause = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        with namespaces.opened(container.spec, pause) as joins:
             directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
             watch = self._watching.add(key, directory, executes=own.executes)
             self._watching.mark_shared(watch)
@@ -134,24 +135,6 @@ class NativeContainers:
         """Return whether its pod's sandbox has ended: this explains any error of its runtime."""
         watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
         return watch is None or watch.init_fd < 0 or epoll.read_ready(watch.init_fd)
-
-    @contextlib.contextmanager
-    def _joins(self, container: Container) -> Iterator[list[int]]:
-        """Yield descriptors of the namespaces that it joins, valid for the length of the block. Raises WrongState when
-        the run of the pause container that it was to join has ended."""
-        kinds = namespaces.joined(container.spec)
-        if not kinds:
-            yield []
-            return
-        watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
-        if watch is None or watch.init is None or watch.init_fd < 0:
-            raise WrongState(f"the pod {container.spec.sandbox[:12]} has no pause process to join; start it first")
-        found = namespaces.open_all(watch.init, watch.init_fd, kinds)
-        try:
-            yield found
-        finally:
-            for fd in found:
-                os.close(fd)
 
     def _refuse_a_taken_name(self, container: Container) -> None:
         """Raise WrongState for a name in use in a shared runtime root: the delete after a failed create would end that

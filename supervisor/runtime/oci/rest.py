@@ -82,10 +82,4 @@ def end(directories: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _lives(pid: int) -> bool:
-    pidfd = epoll.open_pid(pid)
-    if pidfd is None:
-        return False
-    try:
-        return not epoll.read_ready(pidfd)
-    finally:
-        os.close(pidfd)
+    return epoll.lives(epoll.open_pid(pid))
