@@ -119,10 +119,12 @@ class Containerd:
 
     name = "containerd"
 
-    def __init__(self, scratch: Scratch, *, tells: bool = True, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, scratch: Scratch, place: str = "ctd", *, tells: bool = True, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._scratch = scratch
-        self._place = scratch.state_place("ctd")
-        self._server = WayServer(self._place, scratch.root_place("ctd"), environment=environment)
+        self._place = scratch.state_place(place)
+        self._server = WayServer(self._place, scratch.root_place(place), environment=environment)
         self._address = self._server.address
         self._server.start()
         self._events: subprocess.Popen[bytes] | None = None

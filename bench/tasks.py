@@ -35,7 +35,7 @@ class Node(Containerd):
         with contextlib.ExitStack() as steps:  # the last one first
             self.used_ms = steps.enter_context(metered())
             self.daemon = steps.enter_context(contextlib.closing(Daemon(scratch, "t")))
-            super().__init__(scratch, tells=False, environment=finding_exitd(self.daemon.state))
+            super().__init__(scratch, "node", tells=False, environment=finding_exitd(self.daemon.state))
             steps.callback(self._end_relays)
             steps.callback(super().close)
             self.client = steps.enter_context(self.daemon.client())
