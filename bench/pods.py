@@ -245,10 +245,6 @@ class PodmanPods(Podman):
         own = {container["Id"].encode() for container in self._containers(id)}
         return [pid for pid, line in command_lines() if line[0].endswith(b"conmon") and own & set(line)]
 
-    def close(self) -> None:
-        self.call("pod", "rm", "--force", "--time", "0", "--all")
-        self.call("rmi", "--force", "--all")
-
     def _containers(self, id: str) -> list[dict[str, str]]:
         found: list[dict[str, str]] = json.loads(self.call("pod", "inspect", id))["Containers"]
         return found

@@ -51,11 +51,13 @@ class Podman:
         self.call("exec", id, *args)
 
     def close(self) -> None:
-        """Behind its own clean-up, which goes on after its commands and mounts its store once more."""
+        """Behind its own clean-up, which goes on after its commands and mounts its store once more, and again."""
+        self.call("pod", "rm", "--force", "--time", "0", "--all")
         self.call("rm", "--force", "--time", "0", "--all")
+        self.call("rmi", "--force", "--all")
         root = os.fsencode(self._root)
         until(lambda: all(root not in words for _, words in command_lines()), "the end of podman's own clean-up")
-        if os.path.ismount(store := f"{self._root}/overlay"):
+        while os.path.ismount(store := f"{self._root}/overlay"):
             run("umount", store)
 
     def call(self, *words: str, given: bytes = b"") -> bytes:
@@ -137,8 +139,6 @@ class Podmans(Podman, Daemonless):
             container.close()
 
     def close(self) -> None:
-        self.call("pod", "rm", "--force", "--time", "0", "--all")
-        self.call("rmi", "--force", "--all")
         super().close()
         self.group.remove()
 
