@@ -124,7 +124,7 @@ def test_a_pod_that_is_started_while_its_members_still_end_has_them_again_in_its
     assert client.inspect(comes.id).run == 2
     until(lambda: client.inspect(stays.id).phase == pb.PHASE_EXITED, "the other member does not end")
     for member in pod.members:
-        assert podluck.reasons(client, member) == ["pause-exit"]
+        assert observedpods.reasons(client, member) == ["pause-exit"]
     client.remove_pod(pod.id, force=True)
     oracle.nothing_left(daemon)
 
