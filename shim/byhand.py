@@ -18,10 +18,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from shim import fields, launch, mark, names, plan, prepare, programs, record, slots
+from shim.frozen import frozen
 from shim.undo import undone_on_failure
 
 CREATE_SECONDS = 120
@@ -36,7 +36,7 @@ class Failed(Exception):
     """The text names the thing and the next step."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """What is to be started; all paths absolute."""
 

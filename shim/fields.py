@@ -5,7 +5,8 @@ The C twin is core/fields.c; tests hold the two against each other.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from shim.frozen import frozen
 
 END = b"end\0"
 NUMBER_MAX = 2**64 - 1
@@ -16,7 +17,7 @@ class BadMessage(ValueError):
     """Not a complete message of the expected kind."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One message; a key may stand more than once (a command's words)."""
 

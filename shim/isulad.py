@@ -14,10 +14,11 @@ Where it differs, and what is not taken over, docs/shims.md says.
 import json
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from shim import plan
+from shim.frozen import frozen
 
 LOG_PATH, LOG_LEVEL = "ISULAD_SHIIM_LOG_PATH", "ISULAD_SHIIM_LOG_LEVEL"  # the double I is iSulad's
 RAMDISK = "ISULAD_RAMDISK"
@@ -39,7 +40,7 @@ class Refused(Exception):
     """What was asked for is incomplete or cannot be done. The text names the field and the next step."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """The arguments. The log level has no meaning any more; the timeout is for commands in a running container."""
 
@@ -49,7 +50,7 @@ class Call:
     timeout_seconds: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Process:
     """What process.json says, as far as it matters here."""
 

@@ -1,8 +1,7 @@
 """The keeper's journal: bytes of one instance's file to its header and the exits in it."""
 
-from dataclasses import dataclass
-
 from shim import fields
+from shim.frozen import frozen
 from shim.record import ENTRY_BYTES, BadRecord, Record, parse
 
 
@@ -10,7 +9,7 @@ class BadJournal(ValueError):
     """Not a journal this version can read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Journal:
     """One keeper instance's file. `entries` holds the exits not yet acknowledged; `damaged` counts unreadable slots."""
 

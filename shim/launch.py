@@ -4,9 +4,9 @@ import array
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shim import fields
+from shim.frozen import frozen
 
 SOCKET_NAME = "keeper.sock"
 MESSAGE_MAX_BYTES = 8192
@@ -20,7 +20,7 @@ class KeeperRefused(Exception):
         self.number = number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Created:
     """The shim's word that init exists and waits; `pidfd` is the receiver's to close, -1 if none came."""
 
@@ -32,7 +32,7 @@ class Created:
     pidfd: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """Why a shim made nothing. `text` is the end of the runtime's own log; it explains, it never decides."""
 

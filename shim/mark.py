@@ -7,9 +7,9 @@ runtime's root is `rt` in that directory. Everything belongs to root, nothing is
 """
 
 import re
-from dataclasses import dataclass
 
 from shim import fields
+from shim.frozen import frozen
 
 MARK, STARTED = "byhand", "started"
 RUN = 1
@@ -17,7 +17,7 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 EXITDS_OWN_ID = re.compile(r"[0-9a-f]{64}")  # what exitd gives out; nobody else does
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """`byhand`. `args` is the container's command line, to be shown."""
 
@@ -29,7 +29,7 @@ class Mark:
     args: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Started:
     """`started`: CLOCK_REALTIME and CLOCK_BOOTTIME in ns."""
 

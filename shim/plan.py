@@ -2,9 +2,9 @@
 
 import dataclasses
 import re
-from dataclasses import dataclass
 
 from shim import fields
+from shim.frozen import frozen
 
 PLAN_MAX_BYTES = 32768
 COMMAND_MAX_WORDS = 71
@@ -24,7 +24,7 @@ class BadPlan(ValueError):
     """The plan would not fit the core's bounds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Paths are absolute or relative to the run directory; limits in milliseconds; "" stands for none.
 

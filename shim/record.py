@@ -3,8 +3,9 @@ nothing, because half a record must never become an exit code."""
 
 import json
 import zlib
-from dataclasses import dataclass
 from typing import Any
+
+from shim.frozen import frozen
 
 HEAD_BYTES = 46  # {"version":1,"length":"0000","crc":"00000000",
 RECORD_BYTES = 4096
@@ -16,7 +17,7 @@ class BadRecord(ValueError):
     """There is something, and it is no record that this version can trust."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """One end as its witness saw it. Exactly one of `code` and `signal` is set; times in ns; -1: not known."""
 

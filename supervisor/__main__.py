@@ -1,7 +1,9 @@
 """exitd: flags, logs, and a daemon in the foreground until SIGTERM."""
 
+import gc
 import os
 
+gc.disable()  # until the daemon serves: imports and recovery make hundreds of thousands of objects, and no garbage
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is imported: before every import that could do so
 
 import asyncio

@@ -311,6 +311,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         foundlings.begin(inotify)
         node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
+        gc.enable()
         await _until_told_to_stop()
         systemd.stopping()
         desk.stop()

@@ -4,11 +4,10 @@ metadata. Pure.
 Source: https://google.aip.dev/193 and google/rpc/error_details.proto.
 """
 
-from dataclasses import dataclass
-
 from google.protobuf.any_pb2 import Any
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
+from shim.frozen import frozen
 from supervisor.model.errors import Code, ExitdError, code_of
 
 KEY = "grpc-status-details-bin"
@@ -22,7 +21,7 @@ _VALUE_BYTES = 150
 _VALUES = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """What the peer is told."""
 

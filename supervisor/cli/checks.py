@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.cli import parse
 from supervisor.model import values
 from supervisor.model.errors import BadRequest
@@ -33,7 +33,7 @@ OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckWords:
     """The options of a health check, literally."""
 

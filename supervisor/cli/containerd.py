@@ -8,11 +8,11 @@ import struct
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from protos.containerd import task_pb2 as pb
 from shim import programs
+from shim.frozen import frozen
 from supervisor import __version__
 from supervisor.model.errors import Code
 from supervisor.monitor import probe
@@ -31,7 +31,7 @@ SHARE = "share/exitd/containerd"
 SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContainerdSetup:
     """The containerd that runs, as its process was started; pid 0: the one that would be started from here."""
 

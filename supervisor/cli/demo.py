@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.api.answers import status_of
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli import spoken, table
@@ -35,7 +36,7 @@ HEADINGS = ("NAME", "EXIT", "SIGNAL", "REASON", "SOURCE", "EXITED AT", "A CLIENT
 AWAY = " (exitd was away)"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DemoPart:
     """One container: what happens before its end, how it ends, and so what is true."""
 

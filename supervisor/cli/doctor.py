@@ -6,12 +6,13 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from shim import programs
+from shim.frozen import frozen
 from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
 from supervisor.model.errors import BadRequest, ExitdError
@@ -29,7 +30,7 @@ SECCOMP = "/proc/sys/kernel/seccomp/actions_avail"
 LIMIT_SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """`level` is ok, warn (works with less) or FAIL (exitd cannot work)."""
 

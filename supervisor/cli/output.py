@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import click
 
+from shim.frozen import frozen
 from supervisor.cli import table, template
 from supervisor.cli.shape import Document
 from supervisor.model.errors import BadRequest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Format:
     """`kind` is table, json, jsonl or template; `pattern` is set for a template."""
 

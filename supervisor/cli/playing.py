@@ -6,11 +6,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.api.answers import Waiting, status_of
 from supervisor.api.client import Client, Unreachable
 from supervisor.cli.app import complain
@@ -34,7 +34,7 @@ class InitFailed(ExitdError):
     reason = "INIT_FAILED"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Played:
     """A pod that runs: its id, and those of its containers in the order of the file, without init containers."""
 

@@ -3,9 +3,9 @@ RightsSpec."""
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import LIMITS, UNLIMITED
 
@@ -13,7 +13,7 @@ MOST_GROUP = 2**32 - 2
 _NUMBER = re.compile(r"\d{1,19}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RightsWords:
     """The options about rights and limits, literally."""
 

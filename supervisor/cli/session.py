@@ -3,13 +3,13 @@
 import os
 import sys
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.api.answers import AnswerStream, Waiting, status_of
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client, Unreachable
@@ -37,7 +37,7 @@ sig_proxy = click.option(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionTarget:
     """The container or exec of the session."""
 
@@ -46,7 +46,7 @@ class SessionTarget:
     exec_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manner:
     """The options of the session."""
 

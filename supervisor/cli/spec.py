@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.cli import parse
 from supervisor.cli.checks import CheckWords, check_spec
 from supervisor.cli.logwords import log_spec
@@ -28,7 +29,7 @@ or there is none, and every word is the command:
 for example: exitctl run / sh -c 'exit 7'"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunOptions:
     """What stood on the command line, word for word. Without rootfs and bundle the first word of `command` is IMAGE."""
 

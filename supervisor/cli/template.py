@@ -12,8 +12,8 @@ https://pkg.go.dev/text/template
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 
 MOST_DEPTH = 50  # blocks within blocks, `else if` among them
@@ -31,7 +31,7 @@ ROOT = "$"
 Value = object
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scope:
     """What `.` is here, and each variable; `$` is the whole document."""
 
@@ -43,7 +43,7 @@ Expression = Callable[[Scope], Value]
 Piece = Callable[[Scope], Iterator[str]]  # yields once for each step, so that steps can be counted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Template:
     """A parsed template: `render` one value, `headings` for a table of them."""
 
@@ -71,7 +71,7 @@ def parse(text: str) -> Template:
     return Template(pieces, "".join(_headings(parts)) if is_table else "", is_table)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Action:
     """What stands between two braces. `at` counts characters of the whole template from 1; `word` is its first one."""
 

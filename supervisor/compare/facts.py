@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from shim.frozen import frozen
 
 VERSION = 1
 
@@ -12,7 +13,7 @@ class BadReport(ValueError):
     """The text is no report of this version."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Way:
     """One way to run pods on this machine. `why_not`: the reason it takes no part; empty when it does."""
 
@@ -22,7 +23,7 @@ class Way:
     why_not: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Memory:
     """What stays with one pod while it runs, by the number of its members: one sample per pod measured."""
 
@@ -35,7 +36,7 @@ class Memory:
     kernel_kb: float | None  # of the monitors' cgroup, per pod; None where no cgroup tells it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Latency:
     """`what`: "start" (asked until it runs) or "exit" (init killed until the waiting client knows); `load`: "idle" or
     "busy" (every processor has work)."""
@@ -46,7 +47,7 @@ class Latency:
     ms: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Storm:
     """`count` inits killed at once: how long until each notice, in the order they came, one tuple per round."""
 
@@ -55,7 +56,7 @@ class Storm:
     rounds_ms: tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Restart:
     """The daemon killed with `live` containers, `ended` of which end before it is back. `ms`: from its start until
     every wait of the others works again. What it then says of those that have ended: right, unknown, wrong, lost."""
@@ -70,7 +71,7 @@ class Restart:
     lost: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """One container ends with `truth` just while `victim` (daemon, shim, keeper, containerd, relay, conmon) is killed
     or stopped. `told`: what the way reports of it, in its own words; `verdict`: right | unknown | wrong | lost."""
@@ -83,7 +84,7 @@ class Fault:
     verdict: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompareReport:
     """All of it. `conditions`: name and value, in the order in which a person wants to read them."""
 

@@ -1,14 +1,15 @@
 """How each way is drawn: a colour of Okabe and Ito's palette and a marker, the same in every plot."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from shim.frozen import frozen
 
 INK = "#1b1d20"  # the palette's black; on a dark page the light that text has
 SKY, ORANGE, BLUE, GREEN = "#56B4E9", "#E69F00", "#0072B2", "#009E73"
 VERMILION, PURPLE, YELLOW = "#D55E00", "#CC79A7", "#F0E442"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WayLook:
     colour: str
     marker: str  # as matplotlib names it

@@ -13,9 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shim.frozen import frozen
 from supervisor.runtime.oci import cgroups
 
 LIMIT_SECONDS = 30.0
@@ -128,7 +128,7 @@ def first_line(*argv: str) -> str:
     return (done.stdout.splitlines() or ["no version told"])[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Work:
     """What a container does, and with what."""
 
@@ -141,7 +141,7 @@ class Work:
 SLEEP = Work()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scratch:
     """`state` is where runs live (memory, as /run is), `root` is on a disk that has to be flushed."""
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from shim.frozen import frozen
 from supervisor.compare import truth
 from supervisor.compare.facts import Fault, Memory
 from supervisor.compare.gate import CODE, Gates, open_gate
@@ -106,7 +107,7 @@ def _expect(told: Told, wanted: ExitStatus) -> None:
         raise Untrue(f"{told.words} is told of {words_of(wanted)}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TryAgain:
     """One restart of the daemon: milliseconds until it knew of all, and the verdicts on those that ended meanwhile."""
 

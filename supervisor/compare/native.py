@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.api.answers import status_of
 from supervisor.api.client import Unreachable
 from supervisor.compare import podspec
@@ -16,7 +16,7 @@ from supervisor.model.errors import NoSuchContainer, ShuttingDown, TimedOut
 from supervisor.monitor import rundir
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreparedNative:
     """Bundles: the pause container's, and its members'."""
 

@@ -1,12 +1,14 @@
 """How much is measured: what the options say, and what they mean."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from shim.frozen import frozen
 
 SIZES = (0, 1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """`pods` of `containers` members each are one crowd: it sees a restart and a storm. A round of latencies has
     `samples` pods idle and as many with every processor busy."""

@@ -5,8 +5,8 @@ import pathlib
 import resource
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.compare import machine
 from supervisor.compare.daemonless import Daemonless
 from supervisor.compare.group import ProcessGroup
@@ -146,7 +146,7 @@ class Podmans(Podman, Daemonless):
         return WayContainer(name, int(self.call("inspect", "--format", "{{.State.Pid}}", name))).hold()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreparedPodman:
     id: str
     works: tuple[Work, ...]

@@ -5,10 +5,10 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shim import programs
+from shim.frozen import frozen
 from supervisor.compare.machine import CGROUP, Scratch, Work
 from supervisor.compare.way import WayContainer, WayPod
 
@@ -21,7 +21,7 @@ PAUSE = Work(args=("/pause",))
 Spec = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PodSpecs:
     """Configurations by the containers' ids: the pause container's, then its members'."""
 

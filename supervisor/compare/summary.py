@@ -3,16 +3,16 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shim.frozen import frozen
 from supervisor.compare.facts import BadReport, CompareReport, Fault, Restart, Storm
 
 MOST = 1e15  # no figure of a comparison is near it
 VERDICTS = ("right", "unknown", "wrong", "lost")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Band:
     """Of `n` samples: the median, and what one in twenty is below or above."""
 
@@ -70,7 +70,7 @@ def names(report: CompareReport) -> dict[str, str]:
     return {key: said.get(key, key) for key in keys(report)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curve:
     """A storm of one way: when the first, second ... notice came, each over all rounds."""
 

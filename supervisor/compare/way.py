@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from shim.frozen import frozen
 from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import Work
 from supervisor.model.values import UNKNOWN_NUMBER, Exited, ExitStatus, Signaled, Unknown, fold
@@ -42,7 +43,7 @@ class WayContainer:
             self.pidfd = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WayPod:
     """A pause container and its members, as they were asked for."""
 
@@ -55,7 +56,7 @@ class WayPod:
         return (self.pause, *self.members)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Told:
     """What a way says of an end. `status` None: it has no answer. `folded`: its one number may stand for a signal."""
 

@@ -7,10 +7,11 @@ variable, which overrides the file.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import Any, cast
 
+from shim.frozen import frozen
 from supervisor.config.tomllines import Path
 from supervisor.model.values import LogDriver
 from supervisor.model.views import Setting
@@ -40,7 +41,7 @@ class KernelWitness(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Limits of time and size."""
 
@@ -55,7 +56,7 @@ class Limits:
     image_files: int = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retention:
     """What is kept: the rows within both the number and the age."""
 
@@ -66,7 +67,7 @@ class Retention:
     exit_seconds: float = 300.0  # how long the exit of a container that removed itself can be found by name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuntimeEntry:
     """A runtime by name. Without a path it is searched on PATH; with a runtime_type it is a shim v2 binary."""
 
@@ -79,7 +80,7 @@ class RuntimeEntry:
     handlers: tuple[str, ...] = ()  # other names for it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Config:
     """Every value in force."""
 
@@ -118,7 +119,7 @@ def type_at(path: str) -> str:
     return f"io.containerd.{found['name']}.{found['version']}" if found is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Given:
     """One value and its origin: `flag`, `default`, a variable's name, or file:line."""
 

@@ -7,8 +7,9 @@ accepts it alone, so tomllib itself is used to find the statements. https://toml
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import cast
+
+from shim.frozen import frozen
 
 Path = tuple[str, ...]  # from the outermost table inwards
 Table = dict[str, object]
@@ -25,7 +26,7 @@ class NotToml(ValueError):
         self.line = line
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """`lines`: the first line that mentions each table and each key."""
 

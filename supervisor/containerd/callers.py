@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 import structlog
 
 from shim import fields
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest, ShuttingDown
 from supervisor.model.values import By
 
@@ -18,7 +18,7 @@ Name = tuple[str, str, str]  # namespace, task, exec
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hello:
     """What a relay sends first on each connection. `live`: the numbers of the connections that containerd has open."""
 
@@ -32,7 +32,7 @@ class Hello:
     courier: str = ""  # its process, PID/START, if it sends events to containerd; older relays do not
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caller:
     """One request. `attempt` above 0: it was sent before, perhaps to a daemon that has ended."""
 

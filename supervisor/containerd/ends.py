@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from shim import fields
+from shim.frozen import frozen
 from supervisor.containerd import making, sockets, tasks
 from supervisor.containerd.callers import Turns
 from supervisor.containerd.publish import Publisher
@@ -34,7 +34,7 @@ MOST_BYTES = 1 << 16
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gone:
     """The note of a program that could not reach exitd. `written_ns`: a task made later is another one. `socket`: of
     the dead relay; empty from programs of an earlier version."""

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import structlog
 
 from protos.containerd import task_pb2 as pb
 from shim import fields
+from shim.frozen import frozen
 from supervisor.containerd import mounts, options, stdio
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import STOPPED, TaskLook
@@ -41,7 +42,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than co
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asides:
     """Where the file systems behind containerd's paths are waited for: by task, and separately, so that a source that
     hangs in a mount does not keep a bundle from being read, nor a file of options that hangs either of them."""

@@ -8,15 +8,16 @@ place for each task.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shim.frozen import frozen
 from supervisor.model.values import Event, Unknown
 
 REBOOTED = Unknown("host-rebooted")
 ROOM = 256  # events at a time; the others wait in the log
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutboxPlace:
     """The progress of a task: done up to `seq`. Kept until the floor has passed it; or, if it says more than a number,
     until the task is deleted."""

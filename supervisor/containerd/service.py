@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from google.protobuf.empty_pb2 import Empty
 
 from protos.containerd import task_pb2 as pb
+from shim.frozen import frozen
 from supervisor.containerd import making, metrics, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.execs import TaskExecs
@@ -31,7 +31,7 @@ LOOK_SECONDS = 1.0  # wait of a question for a container examined after a daemon
 MOST_SIGNAL = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdapterParts:
     """The parts of exitd that the service uses."""
 

@@ -15,9 +15,10 @@ is unread at the end waits for its client for a third of the drain limit.
 import os
 import re
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from shim.frozen import frozen
 from shim.plan import COMMAND_MAX_WORDS
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import ForeignStreams
@@ -29,7 +30,7 @@ MOST_CHARACTERS = 4096  # of a field; three of them fit into the shim's plan
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Words:
     """The fields of a Create or an Exec. `id` is the container's, for an exec the exec's own."""
 
@@ -41,7 +42,7 @@ class Words:
     terminal: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WantedStdio:
     """What the fields mean. `to_make`: the paths that are made if they do not exist."""
 
@@ -49,7 +50,7 @@ class WantedStdio:
     to_make: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Word:
     scheme: str = ""  # empty: no such stream
     path: str = ""

@@ -1,7 +1,6 @@
 """A task as containerd sees it: its states, what may be asked in each, error codes, and replies. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from google.protobuf.any_pb2 import Any
@@ -10,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.containerd import process_pb2 as process
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import task_pb2 as pb
+from shim.frozen import frozen
 from supervisor.model.errors import Code, ExitdError, WrongState, code_of
 from supervisor.model.execs import Exec, ExecPhase
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
@@ -69,7 +69,7 @@ KNOWN = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskLook:
     """One process of a task at this moment: its init, or an exec's. `at_ns` 0: it has not ended."""
 

@@ -5,10 +5,11 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
+from shim.frozen import frozen
 from supervisor.config.settings import Config
 from supervisor.engine.admission import Admission
 from supervisor.engine.containers import Containers, exit_of, is_over
@@ -32,7 +33,7 @@ from supervisor.system import room
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What the daemon was started with, and what is in force at this moment."""
 

@@ -3,12 +3,12 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from shim import journal
+from shim.frozen import frozen
 from shim.mark import EXITDS_OWN_ID, RUN
 from shim.record import Record
 from supervisor.config.settings import Retention
@@ -28,7 +28,7 @@ from supervisor.store.database import DAY_NS, Keep
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReconcileParts:
     """What is compared."""
 

@@ -1,7 +1,6 @@
 """The services over the node, put together: what callers and policies ask for."""
 
-from dataclasses import dataclass
-
+from shim.frozen import frozen
 from supervisor.engine.admission import Admission
 from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
@@ -15,7 +14,7 @@ from supervisor.engine.views import Views
 from supervisor.runtime.managers import ContainerRuntimes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineServices:
     """One of each. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` is to be closed."""
 

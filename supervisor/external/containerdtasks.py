@@ -8,12 +8,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
 import structlog
 
+from shim.frozen import frozen
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import FoundProcess, Target
@@ -30,7 +30,7 @@ class NoAnswer(Exception):
     """containerd is not there, or did not do what was asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LiveTask:
     """A task of containerd that has a process."""
 

@@ -12,10 +12,10 @@ import contextlib
 import os
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import structlog
 
+from shim.frozen import frozen
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import FoundProcess, Target
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 Mark = tuple[int, int]  # of a file: inode and modification time
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateFile:
     """What one container's state file says now, if it was read."""
 

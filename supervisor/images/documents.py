@@ -7,8 +7,8 @@ Image Specification v1.2 ("Combined Image JSON + Filesystem Changeset Format").
 import json
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.images.facts import DIGEST, ImageDefaults
 from supervisor.model import bounds, values
 from supervisor.model.errors import BadImage
@@ -26,7 +26,7 @@ CONFIG_TYPES = ("application/vnd.oci.image.config.v1+json", "application/vnd.doc
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DocumentNode:
     """A value inside a JSON document, with its place."""
 
@@ -96,7 +96,7 @@ class DocumentNode:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Platform:
     """What an image is built for, in image-spec's names."""
 
@@ -105,7 +105,7 @@ class Platform:
     variant: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Descriptor:
     """A reference to a blob. `ref_name` and `full_name` are annotations of an index."""
 
@@ -117,14 +117,14 @@ class Descriptor:
     full_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Index:
     """An index: references to manifests, or to further indexes."""
 
     manifests: tuple[Descriptor, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manifest:
     """A manifest: references to the configuration and the layers, lowest first."""
 
@@ -132,7 +132,7 @@ class Manifest:
     layers: tuple[Descriptor, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageConfig:
     """The whole configuration; `config` is the part about the process."""
 
@@ -142,7 +142,7 @@ class ImageConfig:
     platform: Platform
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Archived:
     """One image of a docker-archive: the names of its files, and the image's own names."""
 

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.model.values import HealthSpec
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageDefaults:
     """What an image says about the process to run (image-spec, config.md); empty if it says nothing."""
 
@@ -33,7 +33,7 @@ class ImageDefaults:
         return (*self.entrypoint, *(words or self.cmd))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layer:
     """One unpacked layer: the digest of its uncompressed tar, and the number of its bytes."""
 
@@ -41,7 +41,7 @@ class Layer:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Image:
     """One image of the store. `id` is the digest of its configuration, `digest` that of its manifest, if it came with
     one. `names` are all its NAME:TAG; there is none if another image has taken the last one."""
@@ -57,7 +57,7 @@ class Image:
         return sum({layer.diff_id: layer.size_bytes for layer in self.layers}.values())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resolved:
     """What a container is made from. `lower` are overlay's lower directories, topmost first, at least one.
 
@@ -70,7 +70,7 @@ class Resolved:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemovedImage:
     """What was removed: names, and the ids of the images whose last name was among them."""
 
@@ -78,7 +78,7 @@ class RemovedImage:
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageLimits:
     """How much one load may unpack, all its layers together."""
 

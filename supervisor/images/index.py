@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
+from shim.frozen import frozen
 from supervisor.images import documents
 from supervisor.images.facts import DIGEST, Image, Layer, RemovedImage
 from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with
@@ -22,7 +23,7 @@ class NewerVersion(ValueError):
     """A later exitd wrote the index."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexDamaged:
     """An entry that cannot be read: as it is in the file, and why."""
 

@@ -7,8 +7,8 @@ import hashlib
 import os.path
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.images import documents
 from supervisor.images.documents import Descriptor, ImageConfig, Index, Platform
 from supervisor.images.files import Files, read_document
@@ -21,7 +21,7 @@ MOST_DEPTH = 4  # of indexes inside indexes
 _DIGEST_IN_NAME = re.compile(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.json)?")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerFile:
     """The place of a layer. `digest` is that of the file as it is, perhaps compressed; empty if the archive has
     none."""
@@ -31,7 +31,7 @@ class LayerFile:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayoutImage:
     """An image that is not in the store yet. `tag` is its name in the layout, `digest` its manifest's."""
 

@@ -14,9 +14,10 @@ The grammar of names is that of the distribution project's reference package.
 
 import os.path
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from shim.frozen import frozen
 from supervisor.images.facts import DIGEST
 from supervisor.model.errors import BadRequest
 
@@ -39,7 +40,7 @@ _NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pause:
     """exitd's own pause program."""
 
@@ -47,7 +48,7 @@ class Pause:
         return "pause"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageDirectory:
     """A directory with a root file system."""
 
@@ -57,7 +58,7 @@ class ImageDirectory:
         return self.path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """`tag` is the text of the annotation org.opencontainers.image.ref.name; empty: the only image."""
 
@@ -68,7 +69,7 @@ class Layout:
         return f"oci:{self.path}" + (f":{self.tag}" if self.tag else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Archive:
     """`name` selects one of several images; empty: the only one."""
 
@@ -79,7 +80,7 @@ class Archive:
         return f"docker-archive:{self.path}" + (f":{self.name}" if self.name else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Name:
     """A repository with a tag, a digest, or both. Without either it gets the tag `latest`."""
 
@@ -91,7 +92,7 @@ class Name:
         return self.repository + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Registry:
     """An image of a registry."""
 
@@ -101,7 +102,7 @@ class Registry:
         return f"docker://{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stored:
     """A text to look up in the store: a name, or the beginning of an id. `name` is None if it cannot be a name."""
 

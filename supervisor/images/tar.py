@@ -9,9 +9,11 @@ import re
 import sys
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol
+
+from shim.frozen import frozen
 
 BLOCK_BYTES = 512
 MOST_EXTENDED_BYTES = 1 << 20  # of a pax header or a long name
@@ -61,7 +63,7 @@ _KINDS: Mapping[bytes, TarKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TarEntry:
     """One entry as the archive names it: `name` and `target` are not checked yet. Only a file has a size."""
 

@@ -6,10 +6,11 @@ of a container that exitd knows. Only such a directory is ever removed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from shim import record
+from shim.frozen import frozen
 from shim.mark import EXITDS_OWN_ID, ID, MARK, RUN, Mark, Started
 from shim.names import CREATED, FIFO, LOCK, PLAN
 from supervisor.model.lifecycle import Moment, events
@@ -35,7 +36,7 @@ NEEDED: Mapping[str, EntryKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectoryEntry:
     """One name in the file system, read without following symbolic links."""
 
@@ -44,7 +45,7 @@ class DirectoryEntry:
     open_to_others: bool = False  # group or others may write
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foundling:
     """A run directory as it was found. What could not be read is None; `unreadable` says why, by file name."""
 
@@ -67,7 +68,7 @@ class Foundling:
         return RunKey(self.id, int(self.run))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownRuns:
     """What exitd knows about the id: its container, whether the ledger has an exit of this run, and of which
     process."""
@@ -77,7 +78,7 @@ class KnownRuns:
     told: Process | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adopt:
     """Adopt the container; `mark` is its maker's, `init` its process."""
 
@@ -85,21 +86,21 @@ class Adopt:
     init: Process
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leave:
     """Do nothing now. `again_seconds` says when to look again; None: not before something changes."""
 
     again_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refuse:
     """Leave the directory as it is, unwatched. `why` names the thing and the next step."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remove:
     """Remove the directory: it is exitd's own leftover."""
 

@@ -9,9 +9,9 @@ worth depends on the container's start.
 """
 
 import os
-from dataclasses import dataclass
 from enum import Enum
 
+from shim.frozen import frozen
 from shim.record import Record
 from supervisor.model.values import NEVER_STARTED, Exited, ExitStatus, Process, Report, Signaled, Source, Unknown
 
@@ -36,7 +36,7 @@ class Init(Enum):
     REAPED = "reaped"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """One look at all witnesses: first at `init`, then at everything else."""
 
@@ -60,7 +60,7 @@ class Look:
     executed: bool = False  # exitd has seen that init executed its program, now or earlier
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pending:
     """No verdict yet: init lives, or a witness that is still running will write. Look again after `seconds`, or at the
     next event if None."""

@@ -9,9 +9,10 @@ An exec runs as soon as it is made; it has no separate start. Its row is stored 
 the transaction that puts its end into the ledger. After that only the clean-up is left.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
+from shim.frozen import frozen
 from supervisor.model import notices, values
 from supervisor.model.errors import WrongState
 from supervisor.model.lifecycle import ENDING_SIGNALS, SIGKILL, Moment
@@ -48,7 +49,7 @@ class ExecPhase(StrEnum):
     EXITED = "exited"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecSpec:
     """What the caller asked for. Empty fields take the value of the container's own process."""
 
@@ -66,7 +67,7 @@ class ExecSpec:
     name: str = ""  # the name that a foreign client gave it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exec:
     """One exec as the store holds it. `step` returns its successor."""
 
@@ -91,7 +92,7 @@ class Exec:
     start_unseen: bool = False  # its program had not been seen executed when the exec counted as made
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecMade:
     """The exec has begun. `oom_kills`: memory kills in the container's cgroup so far. `init` is None if it is unknown
     whether a process began; the end that follows is then unknown, too. `unseen`: its program has not been seen executed
@@ -103,19 +104,19 @@ class ExecMade:
     unseen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecMakeFailed:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecEndAsked:
     """A caller or the time limit wants the exec to end, or a signal is sent that may end it."""
 
     asked: Asked
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecEnded:
     """The process has ended, as the evidence proves. `with_container`: the container was ending at that moment."""
 
@@ -123,7 +124,7 @@ class ExecEnded:
     with_container: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecCleaned:
     """Nothing of the exec is left on the machine."""
 
@@ -131,7 +132,7 @@ class ExecCleaned:
 ExecHappening = ExecMade | ExecMakeFailed | ExecEndAsked | ExecEnded | ExecCleaned
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecStep:
     """The result of one step: the exec (None: removed), and what is stored in one transaction before any client learns
     of it."""

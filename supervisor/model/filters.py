@@ -17,8 +17,8 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import Container, Event, HealthStatus, Phase, Pod
 
@@ -41,7 +41,7 @@ HEALTHS = (*HealthStatus, "none")
 STATUSES = ("created", "running", "paused", "restarting", "removing", "exited", "dead")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """One key of a filter, with its alternative values."""
 
@@ -49,7 +49,7 @@ class Term:
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filter:
     """A parsed filter; one without terms matches everything."""
 

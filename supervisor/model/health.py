@@ -9,8 +9,9 @@ probe that began in the start period, while there was no success yet, does not c
 is due, while the container is paused.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shim.frozen import frozen
 from supervisor.model.errors import WrongState
 from supervisor.model.values import Exited, ExitStatus, HealthSpec, HealthStatus, OnUnhealthy
 
@@ -18,7 +19,7 @@ LOG_MAX = 5  # results kept, as docker does
 OUTPUT_MAX = 4096  # bytes kept of a probe's output
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeResult:
     """The result of one probe. Times are CLOCK_REALTIME in ns."""
 
@@ -29,7 +30,7 @@ class ProbeResult:
     timed_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Health:
     """The state of a run's health check. Times are CLOCK_BOOTTIME in ns."""
 
@@ -43,29 +44,29 @@ class Health:
     paused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tick:
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Probed:
     """The probe under way has this result."""
 
     result: ProbeResult
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skipped:
     """The probe under way gave no result that says anything about the container; the next one may."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Froze:
     """The container was paused."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Thawed:
     """The container was resumed."""
 
@@ -73,12 +74,12 @@ class Thawed:
 Happening = Tick | Probed | Skipped | Froze | Thawed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Probe:
     """Effect: begin a probe."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DropProbe:
     """Effect: end the probe under way; its result does not count."""
 
@@ -86,7 +87,7 @@ class DropProbe:
 Action = Probe | DropProbe | OnUnhealthy
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HealthStep:
     """The result of one step: the new state, and what to do."""
 

@@ -10,8 +10,9 @@ What an event may not do in a phase raises WrongState. The container, its exit a
 the effects of the step come after that, in their order. So clients only ever learn what is stored.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from shim.frozen import frozen
 from shim.mark import EXITDS_OWN_ID
 from supervisor.model import notices, restart, values
 from supervisor.model.errors import WrongState
@@ -47,7 +48,7 @@ from supervisor.model.values import (
 # -- the inputs of a step, and its effects
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Made:
     """The runtime has created the container. `sandbox_run`: for a pod's member, the run of the pause container that it
     joined. `waits_in`: the program that init runs while it waits for its start (device and inode)."""
@@ -58,46 +59,46 @@ class Made:
     waits_in: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MakeFailed:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartAsked:
     by: By
     key: str = ""  # of the request, if its sender may repeat it: see `taskfacts`
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Started:
     boot_ns: int  # CLOCK_BOOTTIME
     unseen: bool = False  # its program has not been seen executed yet
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartFailed:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Paused:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resumed:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndAsked:
     """A caller or a policy wants the current run to end, or sent a signal that may end it."""
 
     asked: Asked
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """The run has ended, as the evidence proves. `limit_bytes`: the container's memory limit, for the ledger.
     `sandbox_ended`: it lived in the pid namespace of its pod's pause process, which was ending. `left_behind`: the
@@ -110,7 +111,7 @@ class Ended:
     left_behind: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OomSeen:
     """`kills` processes of this run were killed for memory so far, and init has survived; if not `is_init_seen`, it is
     not known whether it has."""
@@ -120,7 +121,7 @@ class OomSeen:
     is_init_seen: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HealthSeen:
     """The run's health check has a new status."""
 
@@ -129,19 +130,19 @@ class HealthSeen:
     failing_streak: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cleaned:
     """Nothing of the last run is left on the machine."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Again:
     """The next run begins: by its timer (`by` is None), or because a caller asked for it."""
 
     by: By | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopAsked:
     """A caller stops a container that is not running, which cancels a planned restart. `reason` is STOP or KILL."""
 
@@ -149,23 +150,23 @@ class StopAsked:
     reason: Reason = Reason.STOP
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rebooted:
     """The host was rebooted since this container was last examined, and it was not running then."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoveAsked:
     by: By
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Removed:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SandboxGone:
     """The sandbox of a member that was to be restarted is gone, so the member has nothing to join."""
 
@@ -192,29 +193,29 @@ Happening = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogExit:
     """Log the exit, after every client that waits for it has been woken."""
 
     exit: Exit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CleanUp:
     """Remove shim, runtime state, cgroups and run directory; the next input is Cleaned."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArmTimer:
     at: BootTime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CancelTimer:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Discard:
     """Delete the container's files; the next input is Removed."""
 
@@ -231,7 +232,7 @@ OF_ANY_PROGRAM = frozenset({Source.FIFO, Source.PIDFD, Source.PROCEVENTS, Source
 ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: sent to end, not to inform
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moment:
     """The time of a step: wall time for people, boot time for timers; and the back-off of restarts that holds at this
     time."""
@@ -241,7 +242,7 @@ class Moment:
     backoff: Backoff = field(default_factory=Backoff)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """The result of one step. `container` is None when it has been removed. All but the effects is one transaction.
 

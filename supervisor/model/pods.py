@@ -5,16 +5,16 @@ have annotations of several families if they agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from shim.frozen import frozen
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import Container, ExitPolicy, OnPauseExit, Phase
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Family:
     """The keys of one family, and its value for a pause container; a member is `container` in all of them."""
 
@@ -41,7 +41,7 @@ class Role(StrEnum):
     MEMBER = "member"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PodPlace:
     """A container's place among pods. `sandbox` is a member's pod, as the annotation names it."""
 

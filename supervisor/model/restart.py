@@ -23,8 +23,8 @@ does not give on-failure:n its retries back (as in docker); a start by the user 
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import (
     LIVE,
@@ -53,7 +53,7 @@ _RULE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backoff:
     """The delay before a restart: DELAY_MIN_NS, doubled each time up to `max_ns`; reset by a run of at least
     `reset_after_ns`."""
@@ -72,17 +72,17 @@ class Backoff:
 DOCKERS = Backoff()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunEnded:
     """Nothing follows before a caller asks for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoveNow:
     """The container is removed now: it was to be removed at its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestartAt:
     """The next run begins at `at`, `delay_ns` from now. Both numbers are kept in the container for the next
     decision."""

@@ -1,7 +1,7 @@
 """What a container's processes may do, and how many of them there may be: values, and the names of rights and
 limits."""
 
-from dataclasses import dataclass
+from shim.frozen import frozen
 
 DEFAULT_PIDS = 2048
 UNLIMITED = 2**64 - 1  # RLIM_INFINITY, setrlimit(2)
@@ -43,7 +43,7 @@ LIMITS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ulimit:
     """One of LIMITS, setrlimit(2)."""
 
@@ -52,7 +52,7 @@ class Ulimit:
     hard: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rights:
     """The rights that were asked for. Without any: exitd's defaults, or what the bundle says."""
 

@@ -4,12 +4,12 @@ The key of a request is `RELAY/CONNECTION/STREAM`. A repeated request has the sa
 that made, started or deleted something. Empty: its sender does not repeat it.
 """
 
-from dataclasses import dataclass
+from shim.frozen import frozen
 
 CLEANED_UP = "cleanup"  # the key of a deletion without a Delete: containerd reports that end to its clients itself
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RootMount:
     """One mount of a root file system. `target` is below it; empty: the root itself."""
 
@@ -19,7 +19,7 @@ class RootMount:
     options: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stdio:
     """The client's paths, returned to it unchanged."""
 
@@ -29,7 +29,7 @@ class Stdio:
     terminal: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """Stored with the container's first commit, and never changed. The task's id is the container's name."""
 
@@ -43,7 +43,7 @@ class Task:
     courier: str = ""  # the process that sends its events to containerd, as PID/START; empty: exitd itself
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskExec:
     """An exec of a task, from Exec to Delete. `run_as` is exitd's exec that the last Start began; empty if there was
     none."""
@@ -58,7 +58,7 @@ class TaskExec:
     error: str = ""  # why the start has failed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tombstone:
     """The answer of a Delete, kept until its client has received it. `made_boot_ns`: CLOCK_BOOTTIME in ns."""
 
@@ -73,7 +73,7 @@ class Tombstone:
     made_boot_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """What containerd is sent for an event, beside what all clients get: the address, and the values that only it
     receives."""

@@ -1,9 +1,10 @@
 """The values that exitd works with, frozen, each with one meaning. "Not known" is a value, too."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
+from shim.frozen import frozen
 from supervisor.model.rights import Rights
 from supervisor.model.taskfacts import Notice, Task
 
@@ -39,7 +40,7 @@ class HealthStatus(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HealthSpec:
     """A health check. In a container every field has a value. In a request, no args mean the image's check, one empty
     word no check at all, and 0 the image's value, or else the default."""
@@ -75,7 +76,7 @@ class LogMode(StrEnum):
     NON_BLOCKING = "non-blocking"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogSpec:
     """Where a container's output is kept. In a request, None means the daemon's configuration."""
 
@@ -91,7 +92,7 @@ class LogSpec:
         return self.driver in (LogDriver.CRI, LogDriver.JSON_FILE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForeignStreams:
     """Where a foreign client has the streams of a process, beside the log and attached clients. The shim opens the
     paths each time it begins: a fifo for reading and writing, a file for appending. All empty: there is no such client.
@@ -113,7 +114,7 @@ BUILTIN = "builtin"  # exitd's own seccomp profile
 UNCONFINED = "unconfined"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Security:
     """The confinement that was asked for. Without any: exitd's defaults, or what the bundle says."""
 
@@ -133,7 +134,7 @@ ROW_DAMAGED = "row-damaged"  # the cause of an end that was only in a row which 
 UNKNOWN_NUMBER = 255  # the number for foreign protocols that demand one for an unknown end
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Process:
     """A process by a name that no other process can get: pid and start time (proc(5) stat field 22, clock ticks)."""
 
@@ -141,14 +142,14 @@ class Process:
     started_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exited:
     """The process ended by itself with `code`, 0 to 255."""
 
     code: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signaled:
     """A signal ended the process; `core` says whether it dumped core."""
 
@@ -156,7 +157,7 @@ class Signaled:
     core: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """No witness saw how it ended. `number` is a value that was seen but proves nothing."""
 
@@ -229,7 +230,7 @@ class Reason(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class By:
     """The caller behind a request (uid and pid from the kernel), or the policy. All empty: not known."""
 
@@ -238,7 +239,7 @@ class By:
     policy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Oom:
     """Memory kills in the container's cgroup during the run."""
 
@@ -247,7 +248,7 @@ class Oom:
     limit_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunKey:
     """The key of every value about an exit. `exec_id` is empty for the container's init."""
 
@@ -256,7 +257,7 @@ class RunKey:
     exec_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """What the evidence says about one end, before requests to end it are taken into account."""
 
@@ -271,7 +272,7 @@ class Report:
     unseen: bool = False  # exitd did not see it executed either: the number may be that of the runtime's init
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exit:
     """The end of one run: a row of the ledger."""
 
@@ -302,7 +303,7 @@ class Policy(StrEnum):
     UNLESS_STOPPED = "unless-stopped"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestartPolicy:
     """docker's words; `max_retries` is for on-failure only, 0 means no limit."""
 
@@ -317,7 +318,7 @@ class Action(StrEnum):
     RESTART = "restart"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestartRule:
     """Comes before the restart policy: what follows an exit whose folded number is (not) among `numbers`."""
 
@@ -326,7 +327,7 @@ class RestartRule:
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mount:
     """A bind mount. With `empty_dir` instead of a source: a directory of this name that lives as long as the pod, owned
     by `group` if set."""
@@ -352,7 +353,7 @@ class ExitPolicy(StrEnum):
     STOP = "stop"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pod:
     """The properties of a pod, kept in its pause container; the names are those of CRI's PodSandboxMetadata."""
 
@@ -368,7 +369,7 @@ class Pod:
     cpu_limit_milli: int = 0  # limit of CPU time for all its containers together, thousandths of a CPU
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spec:
     """What the caller asked for; never changed after the creation. Exactly one of rootfs, bundle and image is set."""
 
@@ -436,7 +437,7 @@ class Phase(StrEnum):
 LIVE = frozenset({Phase.CREATED, Phase.STARTING, Phase.RUNNING, Phase.PAUSED})  # an init exists, or did a moment ago
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BootTime:
     """A time that survives the daemon but not the host: boot id and CLOCK_BOOTTIME in ns. Never wall clock."""
 
@@ -451,7 +452,7 @@ class BootTime:
         return max(0.0, (self.ns - now.ns) / 1e9) if self.boot_id == now.boot_id else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """A request to end the current run; the exit will carry its reason."""
 
@@ -460,7 +461,7 @@ class Asked:
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Container:
     """One container as the store holds it; `lifecycle.step` returns its successor."""
 
@@ -493,7 +494,7 @@ class Container:
     start_unseen: bool = False  # its program had not been seen executed when its start counted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Winsize:
     """The size of a terminal, in characters."""
 
@@ -501,7 +502,7 @@ class Winsize:
     cols: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counters:
     """The bytes that the current shim of a run has moved."""
 
@@ -514,7 +515,7 @@ class Counters:
     missed_bytes: int = 0  # the part of the dropped bytes that was for that connection
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retained:
     """A container that removed itself: for some time its exit can still be found by name."""
 
@@ -524,7 +525,7 @@ class Retained:
     at: BootTime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """One row of the event log. `seq` is 0 until the store has assigned a number."""
 

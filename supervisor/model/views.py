@@ -1,14 +1,13 @@
 """What the node tells the API about itself and about containers, beyond what the store holds."""
 
-from dataclasses import dataclass
-
+from shim.frozen import frozen
 from supervisor.model.execs import Exec
 from supervisor.model.health import Health
 from supervisor.model.pods import PodState
 from supervisor.model.values import Container, Counters, Pod, Process
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """A container, with what only the running daemon knows about it."""
 
@@ -24,7 +23,7 @@ class View:
     execs: tuple[Exec, ...] = ()  # those that have not ended
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PodView:
     """A pod: its pause container, and its members in order of creation."""
 
@@ -34,7 +33,7 @@ class PodView:
     members: tuple[View, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """One configuration value in force. `origin`: default, flag, or its file and line."""
 
@@ -43,7 +42,7 @@ class Setting:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Info:
     """The daemon and the machine it runs on."""
 

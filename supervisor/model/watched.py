@@ -1,8 +1,9 @@
 """What exitd watches but does not run: the targets that callers named, and the processes found there."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from shim.frozen import frozen
 from supervisor.model.values import By, Process, RunKey
 
 FOREIGN = "@"  # in the id of every container of another engine, and in no id of exitd's own
@@ -16,7 +17,7 @@ class Kind(StrEnum):
     RUNC_ROOT = "runc-root"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """One watch, as the caller asked for it. `where`: a pid, a socket's path, or a directory; unique among the
     watches."""
@@ -27,7 +28,7 @@ class Target:
     by: By = field(default_factory=By)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundProcess:
     """A process that an engine calls a container. `started_ticks` is None if the engine does not know it."""
 
@@ -40,7 +41,7 @@ class FoundProcess:
     writer: int = 0  # the uid that named this process, see `whose`; 0: root or the kernel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observed:
     """A process that is watched until its end. Memory kills are counts of its cgroup."""
 
@@ -63,7 +64,7 @@ class Observed:
         return RunKey(self.container, self.run)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WatchView:
     """A watch as it is listed."""
 

@@ -6,13 +6,14 @@ user, in a user namespace of that user, or in a cgroup that was delegated to tha
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from shim.frozen import frozen
 
 ROOT, ANYBODY = 0, -1
 LEAST_NAME = 8  # characters of a name that a cgroup does not contain by chance
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Owners:
     """The uids that the kernel names for a process; None if it could not be asked."""
 

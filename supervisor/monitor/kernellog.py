@@ -14,9 +14,10 @@ Source: Documentation/ABI/testing/dev-kmsg.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from signal import SIGKILL
 
+from shim.frozen import frozen
 from supervisor.model.values import Process, Report, Signaled
 
 KERNEL = 0  # the facility of the kernel's own records
@@ -31,7 +32,7 @@ _SPARED = re.compile(rb"(?:Memory cgroup out|Out) of memory.*: OOM victim \d+ .*
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kill:
     """One process killed for memory. `cgroup`: its path from the top of the hierarchy; empty if the log names none."""
 
@@ -40,7 +41,7 @@ class Kill:
     cgroup: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Since:
     """When a run began on the log's clock, with which no other clock agrees: the earliest time, and an estimate."""
 
@@ -77,7 +78,7 @@ class Reader:
         return replace(chosen, at_us=at_us) if chosen is not None else Kill(pid, at_us)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownKills:
     """What is known of memory kills before an end is weighed. `told`: kills reported while init lived; `before`: kills
     from before the process began; `asked_kill`: a client asked for SIGKILL."""

@@ -17,11 +17,11 @@ import socket
 import struct
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
 from shim import native
+from shim.frozen import frozen
 from supervisor.config.settings import KernelWitness
 from supervisor.model.values import Process, Source
 from supervisor.monitor import epoll, procevents, procfs
@@ -43,7 +43,7 @@ _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelStatus:
     """A wait status and the process it is of. Without a status: whether it may still come. `executed`: the kernel has
     reported that the process executed a program since it was held."""

@@ -10,10 +10,10 @@ import contextlib
 import os
 import re
 import uuid
-from dataclasses import dataclass
 
 import structlog
 
+from shim.frozen import frozen
 from supervisor.model.errors import CannotStart
 
 FILE = "instance"
@@ -24,7 +24,7 @@ MOST_BYTES = 64 << 10
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Owner:
     """This exitd: its instance, and the other state directories that earlier exitds of its root have used."""
 

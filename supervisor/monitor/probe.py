@@ -12,10 +12,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from shim import native, programs
+from shim.frozen import frozen
 from supervisor.model.values import Source
 from supervisor.monitor import epoll, kernelword, procevents
 from supervisor.monitor.procevents import ThreadEnded
@@ -26,7 +26,7 @@ LIMIT_SECONDS = 5.0
 RECORD_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Capability:
     """Whether it works here, what was seen, and what to do if it does not (empty: nothing)."""
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice, starmap
 
+from shim.frozen import frozen
 from supervisor.model.values import Process
 
 PROTOCOL = 11  # NETLINK_CONNECTOR
@@ -50,7 +51,7 @@ _BODY = _WHAT + _EVENT.size
 # -- messages
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forked:
     """A new thread `tid` of the process `pid`; a new process if the two are equal."""
 
@@ -58,14 +59,14 @@ class Forked:
     tid: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Executed:
     """execve(2): from now on the process has one thread, with the process's own pid."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadEnded:
     """A thread has ended. `status` is a wait status (wait(2)) of this thread alone."""
 
@@ -74,7 +75,7 @@ class ThreadEnded:
     status: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answered:
     """The kernel's answer to any listener's request, by the request's number: an errno, or 0."""
 
@@ -184,7 +185,7 @@ class Standing(Enum):
     LOST = "lost"  # events were lost, or contradict each other: the end will not be known
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Threads:
     """The threads of a process that was still alive after they were read: those that have not ended, and whether each
     of them is exiting, alone or with the others."""

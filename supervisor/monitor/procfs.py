@@ -5,10 +5,10 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from shim.frozen import frozen
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
 
@@ -20,7 +20,7 @@ PF_EXITING = 0x4  # include/linux/sched.h; set at the beginning of do_exit, long
 STATE, FLAGS, THREADS, STARTED = 0, 6, 17, 19  # fields 3, 9, 20 and 22, counted from behind the name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Thread:
     """`is_ending`: in the kernel's exit path or about to enter it, as all threads of a killed or exiting process
     are."""
@@ -147,7 +147,7 @@ ROUNDS = 20  # of looking for processes that were started meanwhile
 PARENT, SESSION = 1, 3  # fields 4 and 6 of proc_pid_stat(5), counted from behind the name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kin:
     """A process's parent, session and start time, to find families."""
 

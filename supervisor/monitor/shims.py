@@ -6,12 +6,12 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import structlog
 
 from shim import fields, launch, native, programs, slots
+from shim.frozen import frozen
 from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
@@ -230,7 +230,7 @@ class Shims:
         return "keeper" if known is not None and parent == known.pid else "other"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Wanted:
     output: bool
     stdin: bool

@@ -15,6 +15,7 @@ from enum import Enum
 import structlog
 
 from shim import native
+from shim.frozen import frozen
 from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
@@ -40,7 +41,7 @@ class Beginning(Enum):
     LATE = "late"  # none of these yet
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShimSenses:
     """What the watch of a shim needs from its owner."""
 
@@ -48,7 +49,7 @@ class ShimSenses:
     on_shim_lost: Callable[[RunKey], None]  # its purpose is lost, but the run goes on without it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Senses(ShimSenses):
     """What the watch of a run needs, too."""
 

@@ -7,15 +7,15 @@ kept so that a reader recognises them; its methods for virtual machines do not e
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from shim.frozen import frozen
 from supervisor.model.execs import Exec
 from supervisor.model.values import Container, Process, Report, RunKey
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Made:
     """A run that the runtime has created: init waits for its start."""
 
@@ -125,7 +125,7 @@ class ContainerManagers(Protocol):
         """Delete the container's files, once nothing of it runs. Repeatable."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MadeExec:
     """An exec that has begun. `oom_kills`: in its container's cgroup, so far. `init` is None if it is unknown whether a
     process began. `unseen`: its program has not been seen executed yet."""

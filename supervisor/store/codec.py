@@ -7,12 +7,13 @@ one knows is skipped, and an enum value that only a newer one knows becomes the 
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from shim.frozen import frozen
 from supervisor.model.execs import Exec
 from supervisor.model.taskfacts import TaskExec, Tombstone
 from supervisor.model.values import (
@@ -60,7 +61,7 @@ class BadRow(ValueError):
     """A row that no exitd wrote like this: damage, or a newer exitd whose schema number did not change."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Damaged:
     """A row that cannot be decoded: its key columns, its body as stored, and why. `run` and `exec_id` are set for an
     exec's."""

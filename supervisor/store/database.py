@@ -10,13 +10,14 @@ import re
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
+from shim.frozen import frozen
 from supervisor.model.errors import NameTaken, StoreFailed
 from supervisor.model.execs import Exec
 from supervisor.model.taskfacts import TaskExec, Tombstone
@@ -44,7 +45,7 @@ class AlreadyStored(Exception):
         self.key = exit.key
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transaction:
     """What is stored together or not at all. Removals come first, so that a name can be reused within one transaction.
 
@@ -67,7 +68,7 @@ class Transaction:
     ahead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keep:
     """What a compaction keeps: the rows within both the number and the age."""
 

@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest, Compacted, StoreFailed
 from supervisor.model.filters import EVERYTHING, Filter
 from supervisor.model.values import Event
@@ -24,14 +25,14 @@ BATCH = 500  # events read at a time
 BOOKMARK_EVERY = 1000  # events filtered out before a bookmark reports the position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bookmark:
     """Every event up to and including `seq` that passes the filter has been delivered."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lost:
     """Events from `first` to `last`, both included, were deleted before this subscriber read them."""
 
@@ -42,7 +43,7 @@ class Lost:
 Item = Event | Bookmark | Lost
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WantedEvents:
     """What a subscriber asked for. Times are wall time in ns, both ends included; `follow=False` ends at `end`."""
 

@@ -12,12 +12,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import structlog
 
+from shim.frozen import frozen
 from supervisor.model.errors import StoreFailed
 from supervisor.store import schema
 from supervisor.system import threads
@@ -38,7 +38,7 @@ FILLER = "INSERT INTO meta VALUES ('log-room', ?) ON CONFLICT (key) DO UPDATE SE
 OWN_FAULT = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job(Generic[T]):
     """`work` runs in the writer thread inside a savepoint; `stored` is called there once its result is on the disk."""
 

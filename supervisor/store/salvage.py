@@ -7,9 +7,10 @@ it is never started again, and none of its processes is ended before a caller as
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from shim.frozen import frozen
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.values import Container, Exit, Phase, Pod, Process, RunKey, Spec
 from supervisor.store import codec
@@ -23,7 +24,7 @@ MOST_REASONS = 3
 SHIM_PROGRAM = re.compile(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remains:
     """What exists of the container beside its row. Runs are numbers, 0 if there is none.
 

@@ -8,12 +8,12 @@ import sys
 import termios
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import structlog
 
+from shim.frozen import frozen
 from supervisor.model.errors import ShimFailed, TimedOut, WrongState
 from supervisor.model.values import Winsize
 from supervisor.monitor.control import Control
@@ -128,7 +128,7 @@ SETTLE_SECONDS = 1.0  # how long a container may take to read what a client has 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Orders:
     """Who resizes a terminal or closes stdin: exitd-shim, or the foreign shim whose streams it moves."""
 
@@ -136,7 +136,7 @@ class Orders:
     close_stdin: Callable[[Control], Awaitable[None]] = Control.close_stdin
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttachTarget:
     """Whose streams: a container's run, or an exec in it. `over` returns once its end is stored."""
 
@@ -148,7 +148,7 @@ class AttachTarget:
     orders: Orders = Orders()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WantedStreams:
     """What a client asks for. If not `lossless`, the shim drops and counts what the client does not read in time."""
 
@@ -159,7 +159,7 @@ class WantedStreams:
     size: Winsize | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """A piece of the run's output."""
 
@@ -167,7 +167,7 @@ class Output:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dropped:
     """The total so far."""
 

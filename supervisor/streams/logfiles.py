@@ -12,9 +12,9 @@ import os
 import re
 import stat
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+from shim.frozen import frozen
 from shim.undo import undone_on_failure
 from supervisor.model.errors import WrongState
 from supervisor.streams.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
@@ -35,7 +35,7 @@ class Named(Enum):
     BY_TIME = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogFile:
     """An open file of a log."""
 

@@ -9,10 +9,11 @@ UTF-8 become U+FFFD. Source: the CRI logging proposal of Kubernetes; docker's js
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from shim.frozen import frozen
 from supervisor.model.values import LogDriver
 
 # Of one log line; the rest of a longer one is skipped. A piece of 64 KiB takes up to 6 times that in JSON.
@@ -23,7 +24,7 @@ _TIME = re.compile(_DATE)
 _CRI = re.compile(_DATE + rb" (stdout|stderr) (P|F) (.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogEntry:
     """A piece of output as the container wrote it: a whole line with its newline, or bytes without one."""
 
@@ -36,7 +37,7 @@ class LogEntry:
         return self.data.endswith(b"\n")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Malformed:
     """A line that does not have the format. `line` is its beginning, without the newline."""
 

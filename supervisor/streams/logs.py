@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
+from shim.frozen import frozen
 from supervisor.model.errors import Busy, TimedOut
 from supervisor.model.values import LogDriver
 from supervisor.streams.logfiles import Chain
@@ -26,7 +26,7 @@ AGAIN_SECONDS = 1.0  # to the next try at closing what could not be closed for w
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WantedLog:
     """Which log, and which part of it. None: everything."""
 

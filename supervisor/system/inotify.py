@@ -15,8 +15,9 @@ import os
 import struct
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeGuard
+
+from shim.frozen import frozen
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # pyinotify imports asyncore
@@ -47,7 +48,7 @@ _READ_BYTES = 65536
 _MOST_EARLY = 4096  # changes that came before the watch they are of; more count as lost changes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileChange:
     """One inotify event. `name` is the entry of a watched directory; bytes that are not UTF-8 become surrogates."""
 
@@ -56,7 +57,7 @@ class FileChange:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Overflow:
     """Changes were lost: look at everything again."""
 

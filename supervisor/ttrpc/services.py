@@ -1,11 +1,12 @@
 """A server's table of methods: the messages that they take and return, and their handlers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from google.protobuf.message import Message
+
+from shim.frozen import frozen
 
 
 class CallKind(Enum):
@@ -21,7 +22,7 @@ class CallKind(Enum):
         self.server_streams = word in ("server", "bidi")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Method:
     """`handler` by its kind, as in grpc.aio:
 

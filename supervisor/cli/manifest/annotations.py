@@ -5,8 +5,9 @@ pids-limit.exitd/CONTAINER: N   of one container, instead of 2048
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shim.frozen import frozen
 from supervisor.api.rights import MOST_PIDS
 from supervisor.cli.manifest.fields import Field, Notes
 
@@ -17,7 +18,7 @@ APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 SECCOMP = ("seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskedPod:
     """Limits of processes and threads; 0: none."""
 

@@ -3,11 +3,11 @@
 import math
 import os.path
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
 from supervisor.cli.manifest.annotations import AskedPod
 from supervisor.cli.manifest.expand import expand
@@ -32,7 +32,7 @@ class Pull(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PodMember:
     """A container of a pod as it will be asked for, without the ids of its pod and image."""
 
@@ -42,7 +42,7 @@ class PodMember:
     places: Mapping[str, str]  # the places of what the daemon may refuse, by the API's field
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Around:
     """What a container takes from its pod."""
 

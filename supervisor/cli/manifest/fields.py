@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from shim.frozen import frozen
 from supervisor.cli.manifest.marks import Mark, MarkedNumber
 from supervisor.cli.manifest.tree import TreeNode, kind_of
 from supervisor.model.errors import BadRequest
@@ -25,7 +26,7 @@ class WrongField(Exception):
     """A field cannot be read; the text says where and why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     """One part of a document by its path, as Kubernetes writes it: spec.containers[0].name."""
 

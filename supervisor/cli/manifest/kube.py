@@ -5,10 +5,10 @@ Source: core/v1 (types.go) for the meaning; podman-kube-play(1) for the names an
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.annotations import annotated
 from supervisor.cli.manifest.container import (
@@ -30,7 +30,7 @@ DEFAULT_GRACE_SECONDS = 30  # Kubernetes' own
 NAMESPACE = "default"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostPath:
     """A path of this machine that must exist, or be made, before its pod; `kind` is Kubernetes' type."""
 
@@ -39,7 +39,7 @@ class HostPath:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PodPlan:
     """One pod: the pause container, then the init containers one after another, then the others."""
 
@@ -51,7 +51,7 @@ class PodPlan:
     host_paths: tuple[HostPath, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Play:
     """What the files ask for. `warnings` say what will differ from it."""
 
@@ -59,7 +59,7 @@ class Play:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """What a pod takes from the machine it is played on."""
 
@@ -68,7 +68,7 @@ class Machine:
     runtime: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ManifestSource:
     """One file: its name for people, its text, and where its relative paths begin."""
 

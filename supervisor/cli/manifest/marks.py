@@ -1,9 +1,9 @@
 """The events of a JSON or YAML reader: starts, ends and scalars, each with its place."""
 
-from dataclasses import dataclass
+from shim.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """A place in a text, both numbers from 1."""
 
@@ -11,7 +11,7 @@ class Mark:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkedNumber:
     """A number as it was written: its consumer decides its exact value."""
 
@@ -21,7 +21,7 @@ class MarkedNumber:
 Value = str | MarkedNumber | bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """A mapping or a list begins. `merges`: its key << means YAML's merge."""
 
@@ -31,12 +31,12 @@ class Start:
     merges: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class End:
     """The innermost mapping or list ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alias:
     """A reference to an earlier part of a YAML document."""
 
@@ -44,7 +44,7 @@ class Alias:
     anchor: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scalar:
     """A text, number, boolean or null."""
 

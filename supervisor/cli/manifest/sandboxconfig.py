@@ -7,9 +7,9 @@ field is refused.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
@@ -39,7 +39,7 @@ NO_STRICT = "the pause program's root has no /etc/group that could be left out; 
 _WORD = matching(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}", "name (letters, digits, _, . and -)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SandboxConfig:
     """The request, and what will differ from the file."""
 

@@ -6,8 +6,8 @@ A check looks at a field and adds notes. Readers run after all checks, and find 
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.cli.manifest.fields import Field, Notes, WrongField
 
 Check = Callable[[Field, Notes], None]
@@ -75,7 +75,7 @@ def within(least: int, most: int) -> Check:
     return read(lambda field: field.integer(least, most))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Object:
     """A mapping with these fields. Others are refused, as kubectl does, or only warned about, as crictl ignores
     them."""

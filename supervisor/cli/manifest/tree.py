@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from shim.frozen import frozen
 from supervisor.cli.manifest import jsontext
 from supervisor.cli.manifest.marks import Alias, BadText, End, Event, Mark, MarkedNumber, Scalar, Start, Value
 from supervisor.model.errors import BadRequest
@@ -30,7 +31,7 @@ _NUMBER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeNode:
     """A part of a document. A mapping's keys come with their own places."""
 

@@ -1,8 +1,8 @@
 """What is shown of a report: for each thing measured its plots, a sentence on each, and its figures as tables."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.compare.facts import CompareReport, Memory, Restart
 from supervisor.compare.html.plots import Drawing, PlotLine, Row, lines, shares, strips
 from supervisor.compare.html.text import against, listed, pair, samples, sentence, turn
@@ -16,7 +16,7 @@ _LOADS = {"idle": "on an idle machine", "busy": "with every processor busy"}
 _ALONG = "members of the pod, beside its pause container"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """Its first `words` columns are words, the others figures."""
 
@@ -26,7 +26,7 @@ class Table:
     words: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """`drawings`: by their ids. `remark`: a sentence after them, or instead of them."""
 
@@ -37,7 +37,7 @@ class Part:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Panel:
     """One plot of memory: what it shows of a row, and how its sentence begins."""
 

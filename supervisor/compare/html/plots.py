@@ -4,7 +4,7 @@ import io
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import LogLocator, MaxNLocator
 
+from shim.frozen import frozen
 from supervisor.compare.looks import GREEN, INK, PURPLE, VERMILION, YELLOW, WayLook
 from supervisor.compare.summary import Band, band
 from supervisor.compare.words import Unit, clean, number, short
@@ -54,7 +55,7 @@ Which = Literal["x", "y"]
 _Some = TypeVar("_Some")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drawing:
     """`told`: what it shows, for those who don't see it. `draw` puts it on a figure of some height, in pixels."""
 
@@ -64,14 +65,14 @@ class Drawing:
     draw: Callable[[FigureBase, float], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlotLine:
     name: str
     look: WayLook
     points: tuple[tuple[float, Band], ...]  # at least one; in the order of their first figure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     name: str
     part: str  # idle, busy, 100 live ...

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -17,6 +16,7 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import DecodeError
 
 from protos.containerd import bootstrap_pb2, task_pb2
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.runtime.foreign_shim.verdict import instant_ns
 from supervisor.runtime.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
@@ -33,7 +33,7 @@ _VERSION = re.compile(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shim
 _ABSTRACT = re.compile(r"/[!-~]{1,106}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shim:
     """Which binary to call, and for which container. `address` stands for containerd's: nothing need listen on it, but
     shims derive their socket's name from it, the namespace and the id. Events go to `ttrpc_address`, a path."""
@@ -47,7 +47,7 @@ class Shim:
     debug: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """Where a shim serves tasks: with its scheme; without one it is the name of an abstract socket."""
 
@@ -56,7 +56,7 @@ class Address:
     protocol: str = "ttrpc"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deleted:
     """The end of a process as a `delete` reports it. If the binary reports it, it was not observed."""
 

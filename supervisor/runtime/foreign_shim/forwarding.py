@@ -6,7 +6,6 @@ some drop it in the end.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 from google.protobuf.any_pb2 import Any
@@ -15,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from protos.containerd import events_pb2 as pb
 from protos.containerd.forward_pb2 import ForwardRequest
+from shim.frozen import frozen
 from supervisor.model.errors import CannotStart
 from supervisor.system.listening import peer_ceiling
 from supervisor.ttrpc.server import Call, PeerCredentials, Server
@@ -33,7 +33,7 @@ SHOWN = 100  # characters of a shim's text in one line of the log
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Happened:
     """One event. `event` is one of KNOWN. `at_ns` is from the shim's own clock, 0 if it gave none. The same event may
     come twice."""

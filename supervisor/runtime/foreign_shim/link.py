@@ -10,7 +10,6 @@ import os
 import socket
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from google.protobuf.any_pb2 import Any
@@ -19,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from protos.containerd import process_pb2, runc_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest, Code, ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.model.taskfacts import RootMount, Stdio
 from supervisor.runtime.foreign_shim.binary import Address, Deleted
@@ -40,7 +40,7 @@ DETAILS = "ProcessDetails"  # from any package: which exec a process belongs to
 M = TypeVar("M", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShimState:
     """The answer of State. `status`: unknown | created | running | stopped | paused | pausing. The last two fields are
     0 until the end."""
@@ -51,7 +51,7 @@ class ShimState:
     exited_at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShimMember:
     """A process of a container. `exec_id`: it is the first process of this exec. Several containers may have one
     pid."""
@@ -60,7 +60,7 @@ class ShimMember:
     exec_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connected:
     """The answer of Connect: who serves a task. 0: not reported."""
 
@@ -69,7 +69,7 @@ class Connected:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stats:
     """A message of the named kind, as its bytes: io.containerd.cgroups.v1.Metrics or v2."""
 
@@ -264,7 +264,7 @@ class ShimLink:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Question(Generic[M]):
     method: str
     request: Message

@@ -8,9 +8,9 @@ ns-net ...    during a create: the namespaces that the container joins
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from shim import fields, native, prepare
+from shim.frozen import frozen
 from shim.names import CREATED
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed
@@ -21,7 +21,7 @@ BUNDLES, CONFIG, ROOTFS, CONTACT = "b", "config.json", "rootfs", "shim"
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contact:
     """How a shim is reached: what its `start` printed, and which program it is."""
 

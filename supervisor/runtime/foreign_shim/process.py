@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import structlog
 
 from shim import programs
+from shim.frozen import frozen
 from shim.undo import undone_on_failure
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed, TimedOut
 from supervisor.runtime.foreign_shim.binary import (
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 _eras: dict[tuple[str, int, int], Era] = {}  # by path, time of last change and size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """How a run has ended (negative: by that signal), the first 64 KiB of stdout, and the last of stderr."""
 

@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from shim import launch, plan, slots
+from shim.frozen import frozen
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.execs import Exec
@@ -45,7 +46,7 @@ class WantedPump(Protocol):
     def tty(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fifos:
     """Their paths, as a request to the foreign shim names them; "" for none."""
 

@@ -5,10 +5,9 @@ that very process, that is the truth, and shows the kind. The number that a `del
 binary has just killed whatever was left.
 """
 
-from dataclasses import dataclass
-
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from shim.frozen import frozen
 from supervisor.model.evidence import Pending, waited
 from supervisor.model.values import NEVER_STARTED, Exited, ExitStatus, Process, Report, Source, Unknown, fold
 
@@ -21,7 +20,7 @@ OWN_OR_LOST = "shim-255"  # the program's own code, or what the shim reports for
 NO_STATUS = "shim-number-impossible"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShimWord:
     """An end as a shim reports it. `at_ns` 0: without a time, as for a process that has not ended."""
 
@@ -29,7 +28,7 @@ class ShimWord:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deletion:
     """The result of a shim's `delete`. `failed`: what was left of the container may still run."""
 
@@ -40,7 +39,7 @@ class Deletion:
 NOT_DELETED = Deletion()  # no `delete` was called
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """One look at all witnesses.
 

@@ -9,15 +9,15 @@ so.
 import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.model.values import Process
 
 STATE, PARENT, SESSION, FLAGS, STARTED = 0, 1, 3, 6, 19  # of proc_pid_stat(5), counted from behind the name
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h; kept until the process is reaped
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CgroupMember:
     """One process. `parent_inside`: its parent is in another pid namespace than this daemon, so in a container."""
 
@@ -29,7 +29,7 @@ class CgroupMember:
     dead: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BegunProcess:
     """`process`: the first that has begun. `undecided`: a process is alive that may still begin."""
 

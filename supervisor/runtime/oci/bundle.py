@@ -12,9 +12,10 @@ import re
 import resource
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
+from shim.frozen import frozen
 from supervisor.config.settings import Limits
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, ShimFailed
@@ -37,7 +38,7 @@ HANDLERS = ("run.oci.handler", "module.wasm.image/variant")
 HANDLING = frozenset({"krun", "crun-krun", "crun-wasm"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bundle:
     """What a run needs from its bundle. `command` is None if the bundle names none."""
 

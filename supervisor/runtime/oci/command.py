@@ -20,8 +20,9 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shim.frozen import frozen
 from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.runtime.oci.users import Ids
@@ -29,21 +30,21 @@ from supervisor.runtime.oci.users import Ids
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundCommand:
     """The command was found at `path`, and can be executed."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotFound:
     """`because` is for people."""
 
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotExecutable:
     """The command exists and cannot be executed."""
 
@@ -53,7 +54,7 @@ class NotExecutable:
 Lookup = FoundCommand | NotFound | NotExecutable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """What the runtime was to execute, where, and as which user."""
 

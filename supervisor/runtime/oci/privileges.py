@@ -1,7 +1,6 @@
 """What a container may do, in config.json's form: capabilities, limits, devices, visible parts of the machine. Pure."""
 
-from dataclasses import dataclass
-
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import DEFAULT_PIDS, NOT_ROOT, Rights, capabilities
 from supervisor.runtime.oci.users import Ids
@@ -26,7 +25,7 @@ SOFT_FILES = 1024  # the number that select(2) can handle; programs that need mo
 MOST_FILES = 524288
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Device:
     """A node in /dev; `kind` is c or b."""
 

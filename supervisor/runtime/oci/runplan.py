@@ -3,9 +3,10 @@
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shim import launch, names, plan, programs
+from shim.frozen import frozen
 from supervisor.config.settings import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.model.values import Container, ForeignStreams, LogDriver
@@ -24,7 +25,7 @@ def _clearing() -> Aside:
     return Aside(limit_seconds=CLEAR_SECONDS, reserve=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where this daemon keeps things, and the present time limits of its runtimes."""
 

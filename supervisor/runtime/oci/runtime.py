@@ -10,9 +10,9 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from shim import programs
+from shim.frozen import frozen
 from shim.undo import undone_on_failure
 from supervisor.model.errors import RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.system import room
@@ -24,7 +24,7 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_PASSED_ON = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})  # runc would act on them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandResult:
     """The result of a command: its return code (negative: the signal), and the first 64 KiB of each output."""
 
@@ -33,7 +33,7 @@ class CommandResult:
     stderr: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecFiles:
     """The files that an exec's command reads and writes. `process` is in the form of config.json's `process`."""
 
@@ -42,7 +42,7 @@ class ExecFiles:
     log: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Runtime:
     """The argv of every command of one OCI runtime. Paths are absolute: crun changes its directory before it uses
     them."""

@@ -7,7 +7,8 @@ calls that are not listed, so that a C library that tries a newer call first fal
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from shim.frozen import frozen
 
 Document = dict[str, object]
 
@@ -85,7 +86,7 @@ PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFF_FFFF)  # Linux, 32-bit Linux, 
 AF_ALG, AF_VSOCK = 38, 40
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeccompMachine:
     """What a profile depends on: uname(2)'s name of the processor, and the kernel's release."""
 

@@ -6,21 +6,21 @@ list it is refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 
 MOST_DEPTH = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Number:
     least: int
     most: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Texts:
     """An object whose values are all texts."""
 

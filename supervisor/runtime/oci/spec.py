@@ -6,9 +6,9 @@ https://github.com/opencontainers/runtime-spec/blob/v1.0.2/config.md, with runc'
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import NAMES
 from supervisor.model.values import UNCONFINED, Mount, Security, Spec
@@ -35,7 +35,7 @@ MIN_SHARES = 2  # the kernel's minimum
 DEFAULT_TERM = "xterm"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """What a configuration depends on in this machine. `hard_files`: the daemon's own RLIMIT_NOFILE, which limits
     containers'."""
@@ -53,7 +53,7 @@ class Host:
     devices: tuple[Device, ...] = ()  # for a privileged container
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shared:
     """What a container shares with others: the namespaces that it joins, each with its path; the pod's /dev/shm; and
     the annotations that the runtime gets to see."""

@@ -2,8 +2,8 @@
 files."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import ALWAYS, NEVER
 from supervisor.runtime.oci.inroot import read_in_root
@@ -12,7 +12,7 @@ MOST_BYTES = 4 << 20  # of a passwd or group file
 MOST_ID = 2**32 - 2  # -1 means "unchanged" to setuid(2)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ids:
     """The ids of a process, and its home directory."""
 
@@ -22,7 +22,7 @@ class Ids:
     home: str = "/"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class User:
     """A line of passwd(5)."""
 
@@ -32,7 +32,7 @@ class User:
     home: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """A line of group(5)."""
 

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 from dataclasses import replace
 
@@ -132,10 +133,13 @@ def test_nothing_is_given_up_while_a_witness_lives(look: Look) -> None:
         assert verdict.seconds is None or 0 < verdict.seconds <= 2
 
 
+LOOK = [each.name for each in dataclasses.fields(Look)]
+
+
 @given(looks)
 def test_a_record_of_another_process_changes_nothing(look: Look) -> None:
     stranger = record(code=99, process=Process(40, 77))
-    fields = {name: getattr(look, name) for name in Look.__slots__}
+    fields = {name: getattr(look, name) for name in LOOK}
     fields |= {"process": INIT, "record": None, "entry": None}
     assert judge(Look(**fields)) == judge(Look(**(fields | {"record": stranger, "entry": stranger})))
 
@@ -143,7 +147,7 @@ def test_a_record_of_another_process_changes_nothing(look: Look) -> None:
 @given(looks)
 def test_a_look_that_is_not_over_is_over_once_init_is_reaped(look: Look) -> None:
     """Whatever the witnesses say, there is an end to the waiting."""
-    fields = {name: getattr(look, name) for name in Look.__slots__} | {"init": Init.REAPED}
+    fields = {name: getattr(look, name) for name in LOOK} | {"init": Init.REAPED}
     fields["dead_seconds"] = max(look.dead_seconds, evidence.EVENT_PATIENCE_SECONDS)
     assert isinstance(judge(Look(**fields)), Report)
 

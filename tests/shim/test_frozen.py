@@ -1,0 +1,113 @@
+import copy
+import pickle
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shim.frozen import frozen
+
+
+@frozen
+class Point:
+    x: int
+    y: tuple[int, ...] = (1, 2)
+    names: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordinary:
+    x: int
+    y: tuple[int, ...] = (1, 2)
+    names: dict[str, int] = field(default_factory=dict)
+
+
+@frozen
+class Twin:
+    """Of the same shape as Line."""
+
+    value: int
+
+
+@frozen
+class Line:
+    value: int
+
+
+@frozen
+class Deeper(Line):
+    more: str = ""
+
+
+@frozen
+class Nothing:
+    pass
+
+
+@frozen
+class Own:
+    value: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Own)
+
+    def __hash__(self) -> int:
+        return 7
+
+
+@given(st.integers(), st.tuples(st.integers(), st.integers()), st.integers(), st.integers())
+def test_it_is_equal_and_hashed_as_a_frozen_dataclass_is(a: int, b: tuple[int, int], c: int, d: int) -> None:
+    assert (Point(a, b) == Point(c, b)) is (Ordinary(a, b) == Ordinary(c, b)) is (a == c)
+    assert (Line(a) == Line(c)) is (a == c) and (Line(a) != Line(c)) is (a != c)
+    assert len({Deeper(a, str(d)), Deeper(a, str(d)), Deeper(c, str(d))}) == len({a, c})
+    assert repr(Point(a, b)) == repr(Ordinary(a, b)).replace("Ordinary", "Point")
+
+
+def test_what_is_of_another_class_is_not_equal_whatever_its_values() -> None:
+    values: list[object] = [Twin(1), Line(1), Deeper(1), Nothing(), 1]
+    assert [[a == b for b in values] for a in values] == [[a is b for b in values] for a in values]
+    assert len({*values}) == 5 and Nothing() == Nothing()
+
+
+def test_a_value_that_has_no_hash_leaves_it_without_one() -> None:
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Point(1))
+
+
+def test_methods_of_its_own_stay() -> None:
+    assert Own(1) == Own(2) and hash(Own(1)) == 7 and repr(Own(1)) == "Own(value=1)"
+
+
+def test_the_tools_for_dataclasses_know_it() -> None:
+    point = Point(1)
+    assert [each.name for each in fields(point)] == ["x", "y", "names"]
+    assert replace(point, x=2) == Point(2) and asdict(point) == {"x": 1, "y": (1, 2), "names": {}}
+    assert copy.deepcopy(point) == point == pickle.loads(pickle.dumps(point)) and point.names is not Point(1).names
+    match point:
+        case Point(x, y):
+            assert (x, y) == (1, (1, 2))
+
+
+@pytest.mark.parametrize("arguments", [(), (1, (), {}, 4)])
+def test_its_constructor_takes_what_its_fields_say(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match="argument"):
+        Point(*arguments)
+
+
+def test_there_is_room_for_its_fields_only() -> None:
+    with pytest.raises(AttributeError):
+        Line(1).other = 2  # type: ignore[attr-defined]
+
+
+def test_the_type_checker_refuses_an_assignment() -> None:
+    """If it did not, it would complain of the comment that has it say nothing (warn_unused_ignores)."""
+    line = Line(1)
+    line.value = 2  # type: ignore[misc]
+    assert line == Line(2)
+
+
+def test_a_docstring_is_never_made_from_the_signature() -> None:
+    """That would take as long as all the rest."""
+    assert Twin.__doc__ == "Of the same shape as Line." and Line.__doc__ == "Line"
