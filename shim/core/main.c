@@ -39,6 +39,8 @@ static void remove_container(struct shim *shim)
 static void finish(struct shim *shim)
 {
 	loop_run(shim, !shim->plan.report_last);
+	if (!shim->plan.report_last)
+		close(shim->fifo_fd);	/* its last writer: the output has been read, as far as it will be */
 	remove_container(shim);
 	if (!shim->plan.report_last)
 		return;

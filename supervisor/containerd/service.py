@@ -21,12 +21,13 @@ from supervisor.engine.services import EngineServices
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
-from supervisor.model.values import LIVE, By, Container, Phase, Reason, Winsize
+from supervisor.model.values import LIVE, By, Container, Phase, Reason, RunKey, Winsize
 from supervisor.monitor import procfs
 from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.codec import TOMBSTONE_OF, key_parts
 from supervisor.ttrpc.faults import CallFailed
 
+READ_SECONDS = 1.0  # for clients to read what is left of an output, before a Wait is answered
 LOOK_SECONDS = 1.0  # wait of a question for a container examined after a daemon start: State has 2 s
 MOST_SIGNAL = 64
 
@@ -216,11 +217,24 @@ class TaskService:
         if c is None or (request.exec_id and not self.execs.knows(c, request.exec_id)):
             return tasks.wait_reply(await self._waited_before(request, caller))
         if request.exec_id:
-            return tasks.wait_reply(await self.execs.wait(c, request.exec_id))
+            ended = await self.execs.wait(c, request.exec_id)
+            if self.execs.knows(c, request.exec_id) and (run_as := self.execs.run_as(c, request.exec_id)):
+                await self._output_read(RunKey(c.id, c.run, run_as))
+            return tasks.wait_reply(ended)
         last = exit_of(await self._node.containers.until(c.id, is_over(c.run), None, "its exit"))
         if last is None:
             raise tasks.no_task(request.id)
+        await self._output_read(last.key)
         return tasks.wait_reply(tasks.ended(0, last))
+
+    async def _output_read(self, key: RunKey) -> None:
+        """Return when clients have read the output, or after a while. Those of containerd's Go library close their ends
+        of the fifos as soon as they have the answer of a Wait, and lose what they have not read by then."""
+        read = self._manager.output_read(key)
+        if read is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(READ_SECONDS):
+                    await read.wait()
 
     async def _waited_before(self, request: pb.WaitRequest, caller: Caller) -> TaskLook:
         """Return the answer of a Wait that was lost, and whose process has been deleted meanwhile."""

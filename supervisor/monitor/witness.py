@@ -191,6 +191,7 @@ class Watch(ShimWatch):
     executed: bool = False  # exitd has seen it executed
     verdict: Report | None = None  # set once it is reported
     output_over: asyncio.Event = field(default_factory=asyncio.Event)
+    output_read: asyncio.Event = field(default_factory=asyncio.Event)  # no shim waits for readers of it any more
     timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -321,6 +322,9 @@ class Watch(ShimWatch):
         """Close the descriptors and stop all callbacks. Repeatable."""
         self.closed = True
         self._stop_watching_init()
+        if self.directory.fifo_fd >= 0:
+            self.senses.monitor.unwatch(self.directory.fifo_fd)
+        self.output_read.set()
         self.drop_shim()
         if self.init_fd >= 0:
             os.close(self.init_fd)
@@ -434,6 +438,7 @@ class Watch(ShimWatch):
             self.fifo_number = rundir.read_fifo(self.directory)
         else:  # HUP only: there is no writer left, and a level-triggered HUP would not let the loop sleep
             self.senses.monitor.unwatch(self.directory.fifo_fd)
+            self.output_read.set()
         self.look()
 
     def shim_left(self) -> None:
@@ -454,6 +459,5 @@ class Watch(ShimWatch):
         if self.init is not None and self.init_fd >= 0:
             self.senses.kernel.let_go(self.init, self.init_fd)
         self.senses.on_over(self.key)
-        for fd in (self.directory.fifo_fd, self.init_fd):
-            if fd >= 0:
-                self.senses.monitor.unwatch(fd)
+        if self.init_fd >= 0:
+            self.senses.monitor.unwatch(self.init_fd)

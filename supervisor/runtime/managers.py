@@ -52,6 +52,10 @@ class ContainerRuntimes:
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
         return self._by(key).shim_gone(key)
 
+    def output_read(self, key: RunKey) -> asyncio.Event | None:
+        """Return the native family's event: under a foreign shim clients get their output from that."""
+        return self.native.output_read(key)
+
     def kill_stopped_shim(self, key: RunKey) -> bool:
         """Kill its stopped shim. A foreign shim is never killed: other containers may share it."""
         return not self.foreign.has(key) and self.native.kill_stopped_shim(key)

@@ -409,6 +409,10 @@ class NativeContainers:
         """Return the event that is set when the run's output is complete in its log and its shim has left."""
         return self._watching.shim_gone(key)
 
+    def output_read(self, key: RunKey) -> asyncio.Event | None:
+        """Return the event that is set when the clients of the run, or of an exec, have read all output that they get."""
+        return self._watching.output_read(key)
+
     def kill_stopped_shim(self, key: RunKey) -> bool:
         return self._watching.kill_stopped_shim(key)
 

@@ -79,6 +79,12 @@ class Watching:
         watch = self._watches.get(key)
         return watch.output_over if watch is not None else None
 
+    def output_read(self, key: RunKey) -> asyncio.Event | None:
+        """Return the event that is set when no shim waits any more for readers of the output, of a run or an exec; None
+        if it is not watched."""
+        watch = self._watches.get(key)
+        return watch.output_read if watch is not None else None
+
     def kill_stopped_shim(self, key: RunKey) -> bool:
         """Kill its shim if it is stopped: the keeper then gets its zombies. Return False if no shim is stopped."""
         watch = self._watches.get(key)
