@@ -410,7 +410,7 @@ class NativeContainers:
         return self._watching.shim_gone(key)
 
     def output_read(self, key: RunKey) -> asyncio.Event | None:
-        """Return the event that is set when the clients of the run, or of an exec, have read all output that they get."""
+        """Return the event that is set when the clients of the run, or of an exec, have read all that they get."""
         return self._watching.output_read(key)
 
     def kill_stopped_shim(self, key: RunKey) -> bool:
