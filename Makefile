@@ -30,7 +30,7 @@ UNIT := $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) $(AT_ONCE) \
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
 SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)
-TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci $(wildcard bench/__main__.py) && .ci/check-c $(PY)
+TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci $(wildcard bench) && .ci/check-c $(PY)
 JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
 .PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack vm vm-test api clean
 .NOTPARALLEL:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from bench.figures import EXITD, Figure
-from bench.ours import Waiter
+from bench.figures import EXITD
 from bench.peers import Containerd
 from bench.rows import Bench
 from bench.tasks import Node
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.compare.containerdapi import Exits, Refused
+from supervisor.compare.harness import WayNotice, in_turns
 from supervisor.compare.machine import LIMIT_SECONDS
 from supervisor.compare.way import WayContainer
 from supervisor.model.errors import ExitdError
@@ -74,13 +74,13 @@ class ByApi:
         return self._client.exec(container.id, pb.ExecSpec(args=ARGS))
 
     def listening(self, container: WayContainer) -> Callable[[], float]:
-        waiter = Waiter(self._stub, container.id)
+        request = pb.WaitRequest(id=container.id)
+        notice: WayNotice[pb.WaitReply] = WayNotice(lambda seconds: self._stub.Wait(request, timeout=seconds))
 
         def told() -> float:
-            waiter.join(LIMIT_SECONDS)
-            if not waiter.signal:
+            if not notice.result().exit.signal:
                 raise TimeoutError(f"no exit of {container.id}")
-            return waiter.at
+            return notice.at
 
         return told
 
@@ -97,17 +97,15 @@ def crowd_exit(bench: Bench) -> None:
     process = {"args": ARGS, "cwd": "/", "env": ["PATH=/usr/bin:/bin"], "user": {"uid": 0, "gid": 0}}
     with contextlib.closing(node.api.exits()) as exits:
         ways: list[Way] = [ByApi(node), *(ByContainerd(node, who, exits, process) for who in (EXITD, Containerd.name))]
-        took: dict[str, list[tuple[float, int]]] = {way.name: [] for way in ways}
-        for number in range(rounds):
-            for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
-                took[way.name].append(_killed(bench, way, count))
+        by_name = {way.name: way for way in ways}
+        took = in_turns(list(by_name), rounds, lambda name: _killed(bench, by_name[name], count), warm_up=0)
     what = f"init killed among {count} execs until its exit is told"
     for way in ways:
         begun = [execs for _, execs in took[way.name]]
         untold = sum(ms >= LIMIT_SECONDS * 1000 for ms, _ in took[way.name])
         note = f"{min(begun)} to {max(begun)} execs had begun; {untold} exits not told within {LIMIT_SECONDS:.0f} s"
-        values = tuple(ms for ms, _ in took[way.name])
-        bench.figures.append(Figure("crowd-exit", what, way.name, bench.load, "ms", values, way.goal, note))
+        values = [ms for ms, _ in took[way.name]]
+        bench.add("crowd-exit", what, way.name, "ms", values, goal=way.goal, note=note)
 
 
 def _killed(bench: Bench, way: Way, count: int) -> tuple[float, int]:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,10 +15,11 @@ from protos.exitd.v1 import exitd_pb2 as pb_exitd
 from protos.ttrpc.v1.ttrpc_pb2 import Request
 from shim import fields
 from supervisor.api.client import Client
+from supervisor.containerd.service import READ_SECONDS
 from supervisor.model.errors import AmbiguousId
 from supervisor.ttrpc.faults import CallFailed
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, until
 from tests.system.relayrig import CACHEABLE, KEEP, LEAVE, RESOURCES, V3, Relay, Tasks, tasks
 from tests.system.shimrig import cgroup_directories
 
@@ -61,6 +63,33 @@ def test_the_life_of_a_task_is_the_one_containerd_drives(t: Tasks, client: Clien
     ):
         assert relay.code(method, request) == 5, method
     assert relay.ask("Connect", pb.ConnectRequest(id="box")) == pb.ConnectResponse(shim_pid=os.getpid())
+
+
+@pytest.mark.parametrize("exec_id", ["", "e"])
+def test_a_wait_is_answered_when_its_client_has_read_the_output(t: Tasks, exec_id: str) -> None:
+    """containerd's Go library closes its ends of the fifos with the answer. Who reads nothing waits READ_SECONDS."""
+    out, relay, says = t.base / "out", t.relay, ("/bin/sh", "-c", "echo said")
+    os.mkfifo(out)
+    reader = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
+    if exec_id:
+        relay.create("box", t.bundle("box", "/bin/sleep", "60"))
+        relay.start("box")
+        assert relay.add_exec("box", exec_id, *says, stdout=str(out)) == 0
+    else:
+        relay.create("box", t.bundle("box", *says), stdout=str(out))
+    waiting, begun = relay.begin("Wait", pb.WaitRequest(id="box", exec_id=exec_id)), time.monotonic()
+    relay.start("box", exec_id)
+    until(lambda: relay.state("box", exec_id).status == STOPPED, "it does not end")
+    assert not relay.is_answered(waiting) or time.monotonic() - begun >= READ_SECONDS
+    assert os.read(reader, 100) == b"said\n"
+    ended = relay.answer(waiting)
+    assert isinstance(ended, pb.WaitResponse) and ended.exit_status == 0
+    os.close(reader)
+    if exec_id:
+        relay.delete("box", exec_id)
+        relay.kill("box")
+        relay.wait("box")
+    relay.delete("box")
 
 
 def test_a_task_shows_in_exitds_own_api_with_its_namespace(t: Tasks, client: Client) -> None:
