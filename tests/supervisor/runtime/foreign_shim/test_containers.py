@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from supervisor.runtime.oci.runplan import Place
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.happenings import container
 
-NO_HUB: Any = None  # it is not reached
+HUB: Any = SimpleNamespace(watching={})  # no more of it is reached
 LIMITS = ["limit_memory 67108864", "limit_pids 60", "limit_cpu 250"]
 
 
@@ -39,5 +40,5 @@ async def test_a_pods_limits_are_set_under_runcs_own_shim_and_no_other(
 
     place = Place(str(tmp_path), str(tmp_path))
     with pytest.raises(ShimFailed, match="none/config"):  # what comes after the limits
-        await ShimV2Containers(place, NO_HUB, prepared).create_container(pause)
+        await ShimV2Containers(place, HUB, prepared).create_container(pause)
     assert done == [f"{bundle.pod_cgroup(pause.id)} {limit}" for limit in limits]
