@@ -80,6 +80,7 @@ void table_drop(struct keeper *k, struct run *run);
 int *slots_kept(struct run *run, int slot);
 int slots_read(const char *text, size_t size, const int *given, int count, int *fds);
 int slots_settle(struct run *run, int adopt, int *fds);
+int slots_to_give(struct run *run, int *slots, int *fds);
 int slots_take(struct run *run, const int *slots, int named, const int *given, int count);
 int slots_release(struct run *run, const char *text, size_t size);
 void slots_close(struct run *run);

@@ -254,6 +254,29 @@ static void on_release(struct keeper *k, int index, struct request *r)
 	ok(k, index);
 }
 
+/* Copies for exitd, each with its slot. */
+static void on_copies(struct keeper *k, int index, struct request *r)
+{
+	int slots[SLOT_COUNT], fds[SLOT_COUNT], count;
+	const char *id, *exec;
+	uint64_t number;
+	struct writer w;
+	struct run *run;
+	char text[256];
+
+	if (key_of(r, &id, &number, &exec))
+		return refuse(k, index, "bad request", -EINVAL);
+	run = table_find(k, id, number, exec);
+	if (!run)
+		return refuse(k, index, "unknown run", -ENOENT);
+	count = slots_to_give(run, slots, fds);
+	writer_open(&w, text, sizeof text, "exitd-seats", 1);
+	for (int i = 0; i < count; i++)
+		writer_number(&w, "seat", (uint64_t)slots[i]);
+	if (message_send_all(k->clients[index].fd, text, writer_close(&w), fds, count, MSG_DONTWAIT) < 0)
+		serve_drop(k, index);
+}
+
 static void on_ack(struct keeper *k, int index, struct request *r)
 {
 	const char *id, *exec;
@@ -307,6 +330,7 @@ static void dispatch(struct keeper *k, int index, struct request *r)
 		{ "exitd-spawn", on_spawn },
 		{ "exitd-register", on_register },
 		{ "exitd-release", on_release },
+		{ "exitd-copies", on_copies },
 		{ "exitd-ack", on_ack },
 		{ "exitd-list", on_list },
 		{ "exitd-upgrade", on_upgrade },

@@ -51,14 +51,14 @@ int slots_read(const char *text, size_t size, const int *given, int count, int *
 	return fds[0] < 0 ? -EINVAL : 0;
 }
 
-/* Copies of a first shim's descriptors are kept; a replacement gets the kept ones, and but for its status socket
- * nothing of what came with the request. 0 or -EMFILE. */
+/* Copies of a shim's descriptors are kept. A replacement gets what is kept already, in the place of what came with the
+ * request, and what was not: that is all that is left when the keeper that had it died with the shim. 0 or -EMFILE. */
 int slots_settle(struct run *run, int adopt, int *fds)
 {
 	for (int i = 1; i < SLOT_COUNT; i++) {
 		int *kept = slots_kept(run, STATUS_FD + i);
 
-		if (adopt) {
+		if (adopt && (!kept || *kept >= 0)) {
 			fds[i] = kept ? *kept : -1;
 		} else if (kept && fds[i] >= 0) {
 			*kept = fcntl(fds[i], F_DUPFD_CLOEXEC, SLOTS_END);
@@ -67,6 +67,24 @@ int slots_settle(struct run *run, int adopt, int *fds)
 		}
 	}
 	return 0;
+}
+
+/* Fills `slots` and `fds`, SLOT_COUNT each, with what exitd holds copies of, for the case that this keeper and the shim die at
+ * once: all that is kept but the input's write end. As long as there is one of that, the container waits for more. Returns how
+ * many there are. */
+int slots_to_give(struct run *run, int *slots, int *fds)
+{
+	int count = 0;
+
+	for (int slot = STATUS_FD; slot < SLOTS_END; slot++) {
+		const int *kept = slot == IN_WRITE_FD ? NULL : slots_kept(run, slot);
+
+		if (kept && *kept >= 0) {
+			slots[count] = slot;
+			fds[count++] = *kept;
+		}
+	}
+	return count;
 }
 
 static void let_go(int *kept)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fnmatch
 import os
 import socket
@@ -63,6 +64,7 @@ class Keeper:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._rest_until = 0.0
         self._renewed = False
+        self._gives_no_copies = False  # logged already
         self._unread: set[Path] = set()
 
     @property
@@ -112,6 +114,29 @@ class Keeper:
         loop repeats this."""
         with contextlib.suppress(KeeperSilent, launch.KeeperRefused):
             await self.ask(fields.encode("exitd-ack", launch.key(container, run, exec_id)))
+
+    async def copies(self, container: str, run: int, exec_id: str = "") -> dict[int, int]:
+        """Return copies of the descriptors that a replacement shim of this run needs, by slot, except the input's. The
+        caller closes them. Empty if not all of them came through, or if the keeper is of a version that gives none.
+        Raises KeeperSilent, KeeperRefused."""
+        try:
+            message, passed = await self.ask(fields.encode("exitd-copies", launch.key(container, run, exec_id)))
+        except launch.KeeperRefused as error:
+            if error.number != errno.ENOSYS:
+                raise
+            self._miss_copies()
+            return {}
+        seats = [int(value) for name, value in message.pairs if name == "seat" and value.isdecimal()]
+        if len(seats) != len(passed):
+            _close_all(passed)
+            return {}
+        return dict(zip(seats, passed, strict=True))
+
+    def _miss_copies(self) -> None:
+        """Log once that the keeper is of a version that does not know the request."""
+        if not self._gives_no_copies:
+            log.warning("the keeper gives exitd no copies of the output until it is upgraded", state=self.state)
+        self._gives_no_copies = True
 
     async def runs(self) -> list[fields.Message]:
         """Return every run that the keeper knows. Raises KeeperSilent."""

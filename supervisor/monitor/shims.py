@@ -19,6 +19,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import epoll, keeper, procfs, rundir
 from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room
+from supervisor.system.background import Background
 
 LEAVES_SECONDS = 2.0  # how long a shim may take to exit after its record
 LOOK_SECONDS = 0.01  # between two looks at a shim that is not watched
@@ -50,6 +51,7 @@ class Shims:
         self._monitor = watcher
         self._keeper = keeper_line
         self._program = str(programs.find("exitd-shim"))
+        self._background = Background()
 
     async def begin(
         self,
@@ -69,14 +71,15 @@ class Shims:
         and keeps them open until this returns. The same holds for `fifos`, by slot: exitd's ends of the fifos of a
         foreign shim, used instead of pipes. `stdin`: the container's input is open. `tty`: the runtime makes a terminal
         for input and output; otherwise they are pipes that belong to `owner` (uid, gid). A replacement (`adopt`) gets
-        the descriptors that the keeper has kept.
+        the descriptors that the keeper has kept, and those of the watch's copies that the keeper does not have.
 
         Raises:
             ShimFailed: no shim was started.
             Busy: no shim was started, for lack of descriptors.
             TimedOut: a shim was started, but neither reports nor dies.
         """
-        wanted = _Wanted(not adopt, stdin, tty, {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}, owner, bool(fifos))
+        lent = {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}
+        wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), watch.copies if adopt else {})
         with await _seated(watch, wanted) as seats:
             if await self._by_keeper(watch, seats, adopt=adopt):
                 return await self._word(watch, seats, limit_seconds)
@@ -93,7 +96,19 @@ class Shims:
     ) -> launch.Created | launch.Failed | None:
         if self._on_begun is not None:
             await self._on_begun(watch)
-        return await seats.status(limit_seconds)
+        status = await seats.status(limit_seconds)
+        if isinstance(status, launch.Created):
+            self._background.spawn(self._hold_copies(watch))
+        return status
+
+    async def _hold_copies(self, watch: ShimWatch) -> None:
+        """Ask the keeper for copies of the output's descriptors. If it gives none, the watch has none until the next
+        shim has begun or is found."""
+        key = watch.key
+        if watch.copies or watch.closed:
+            return
+        with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused):
+            watch.hold_copies(await self._keeper.copies(key.container, key.run, key.exec_id))
 
     async def replace(self, watch: ShimWatch) -> bool:
         """Start a replacement for a shim that was lost. Return False if none was started; output may then be lost. If
@@ -137,7 +152,7 @@ class Shims:
         except keeper.KeeperSilent as error:
             if room.is_used_up(error.__cause__):  # it cannot be asked now; without it a witness would be missing
                 raise room.busy("a connection to the keeper", error) from error
-            if adopt:  # without the keeper, no process held the output's other end
+            if adopt and not watch.copies:  # then no process has held the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
             log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
             return False
@@ -165,6 +180,7 @@ class Shims:
         shim_fd = epoll.open_process(shim.pid, shim.started_ticks) if shim is not None else None
         if shim is not None and shim_fd is not None:
             watch.watch_shim(shim, shim_fd)
+        self._background.spawn(self._hold_copies(watch))
 
     async def leave(self, watch: ShimWatch | None, limit_seconds: float = LEAVES_SECONDS) -> None:
         """Wait for the run's shim to exit, and kill it after the limit. Its work is done."""
@@ -238,6 +254,7 @@ class _Wanted:
     lent: Mapping[int, int]  # by slot; the caller owns them
     owner: tuple[int, int]
     only_stage: bool  # output and input are among those
+    copies: Mapping[int, int]  # by slot, for a replacement; duplicated, since the owner may close them meanwhile
 
     def pipes(self) -> list[tuple[int, int]]:
         """Return the slots of both ends of each pipe. The runtime makes a tty, and its master takes the place of three
@@ -263,6 +280,8 @@ class _Seats:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.theirs = {slots.STATUS_FD: theirs.detach()}
         try:
+            for seat, fd in self._wanted.copies.items():
+                self.theirs[seat] = os.dup(fd)
             for seats in self._wanted.pipes():
                 self.theirs.update(zip(seats, os.pipe(), strict=True))
                 if self._wanted.owner != (0, 0) and seats[0] != slots.STAGE_READ_FD:

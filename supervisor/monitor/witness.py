@@ -79,6 +79,14 @@ class ShimWatch:
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
     replaced_at: float | None = None  # loop time of the last replacement
     no_room_since: float | None = None  # loop time since which there is none for a replacement, after the end
+    copies: dict[int, int] = field(default_factory=dict)  # by slot: what a replacement needs if the keeper dies, too
+
+    def hold_copies(self, copies: dict[int, int]) -> None:
+        """Hold these in the place of the present ones, which are closed. Takes ownership of the descriptors; once the
+        watch is closed, they are closed at once."""
+        for fd in (*self.copies.values(), *(copies.values() if self.closed else ())):
+            os.close(fd)
+        self.copies = {} if self.closed else copies
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
         """Watch the first shim, the same one found again, or a replacement. Takes ownership of `shim_fd`, its pidfd; if
@@ -326,6 +334,7 @@ class Watch(ShimWatch):
             self.senses.monitor.unwatch(self.directory.fifo_fd)
         self.output_read.set()
         self.drop_shim()
+        self.hold_copies({})
         if self.init_fd >= 0:
             os.close(self.init_fd)
             self.init_fd = -1

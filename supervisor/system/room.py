@@ -9,7 +9,7 @@ from typing import TypeVar
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy
 
-FOR_ONE = 24  # descriptors needed at most to make one run or exec, which keeps four of them
+FOR_ONE = 24  # descriptors needed at most to make one run or exec, which keeps eight of them
 FOR_COMMAND = 8  # descriptors that a command of the runtime needs at most: its outputs, its pidfd, its launcher
 PATIENCE_SECONDS = 3.0  # how long work that has not begun waits
 AGAIN_SECONDS = 0.1  # between two attempts

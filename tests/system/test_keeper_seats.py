@@ -26,6 +26,7 @@ from tests.system.test_faults import failing
 from tests.system.test_keeper import reconnect, upgrade
 
 SEATS, KEPT = range(3, 16), (4, 5, 13, 14, 15)
+IN_WRITE = 13
 PIDFD = -1  # among a box's files: the keeper's own
 # Stand-ins for a shim: its descriptors, named; then it stays.
 LISTS = "for n in {3..20}; do readlink /proc/self/fd/$n || echo; done >list; mv list seats"
@@ -118,7 +119,7 @@ def box() -> Iterator[Box]:
         finally:
             for fd in made.files.values():
                 os.close(fd)
-            keeper.close()
+            made.keeper.close()
 
 
 NAMESPACES = ((8, "net"), (9, "ipc"), (10, "uts"), (11, "pid"))
@@ -211,6 +212,28 @@ def test_a_replacement_gets_what_was_kept_and_nothing_else_but_its_status_socket
         assert box.listed(box.files, adopt=True) == expected  # what it is sent besides is none of its
         assert box.held() == before
     box.keeper.acknowledge("box")
+
+
+def test_exitd_has_copies_of_all_that_a_replacement_needs_but_the_input_and_another_keeper_takes_them(box: Box) -> None:
+    killed(box.begin(STAYS, box.files))
+    assert box.keeper.socket is not None
+    message, passed = launch.ask(box.keeper.socket, fields.encode("exitd-copies", launch.key("box", 1)), [])
+    copies = dict(zip([int(seat) for _, seat in message.pairs], passed, strict=True))
+    try:
+        assert {seat: link(fd) for seat, fd in copies.items()} == {
+            seat: link(box.files[seat]) for seat in KEPT if seat != IN_WRITE
+        }
+        box.keeper.close()
+        box.keeper = box.rig.keeper()
+        expected = {seat: link(box.files[seat]) for seat in (3, *copies)}
+        assert box.listed({3: box.files[3], **copies}, adopt=True) == expected
+        assert box.listed({3: box.files[3]}, adopt=True) == expected  # it keeps them
+        box.keeper.acknowledge("box")
+        with pytest.raises(launch.KeeperRefused, match="unknown run"):
+            box.ask("exitd-copies")
+    finally:
+        for fd in copies.values():
+            os.close(fd)
 
 
 def test_an_upgrade_keeps_every_seat(box: Box) -> None:

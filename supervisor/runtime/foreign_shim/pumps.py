@@ -85,6 +85,7 @@ class Pump(ShimWatch):
         """Repeatable."""
         self.closed = True
         self.drop_shim()
+        self.hold_copies({})
         self.over.set()
         self.directory.close()
 

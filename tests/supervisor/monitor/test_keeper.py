@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from shim import fields, launch
 from supervisor.monitor import keeper as keeper_module
@@ -301,6 +302,50 @@ def test_a_spawned_shim_comes_with_its_pidfd_or_by_its_name_alone(server: Server
                 os.close(fd)
             server.script = names_a_shim
             assert await k.spawn(REQUEST, []) == (9, 8, -1)
+
+    asyncio.run(main())
+
+
+def test_copies_come_by_their_slots_and_what_came_through_in_part_is_closed(server: Server, tmp_path: Path) -> None:
+    def gives(seats: list[int]) -> Script:
+        def script(peer: Peer, message: fields.Message) -> None:
+            answer = fields.encode("exitd-seats", [("seat", seat) for seat in seats])
+            with open("/dev/null", "rb") as file:
+                socket.send_fds(peer, [answer], [file.fileno()])
+
+        return script
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            server.script = gives([14])
+            copies = await k.copies("c1", 1)
+            assert [*copies] == [14]
+            os.close(copies[14])
+            server.script = gives([14, 15])
+            assert await k.copies("c1", 1) == {}
+
+    asyncio.run(main())
+
+
+def test_a_keeper_that_knows_no_copies_is_logged_once_and_its_line_stays(server: Server, tmp_path: Path) -> None:
+    def refuses(number: int) -> Script:
+        def script(peer: Peer, message: fields.Message) -> None:
+            peer.send(fields.encode("exitd-refused", [("why", "unknown"), ("errno", number)]))
+
+        return script
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            server.script = refuses(errno.ENOSYS)
+            with capture_logs() as logged:
+                for run in (1, 2):
+                    assert await k.copies("c1", run) == {}
+            assert len(logged) == 1
+            server.script = refuses(errno.ENOENT)
+            with pytest.raises(launch.KeeperRefused):
+                await k.copies("c1", 3)
+            assert k.connected
+            assert server.connections == 1
 
     asyncio.run(main())
 

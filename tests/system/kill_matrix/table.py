@@ -170,13 +170,15 @@ MATRIX: dict[str, Row] = {
     "output": Row("test_output.py", ("shim",), (EACH_CALL, AT_RANDOM), EVERY_BYTE),
     "input": Row("test_output.py", ("shim",), (AT_RANDOM,), EVERY_BYTE),
     "attached": Row("test_attach.py", ("shim", "exitd", "shim+exitd"), ("runs",), EVERY_BYTE),
-    # One death after the other: K is the keeper's, S the shims', D exitd's, U exitd's return, e the containers' ends.
+    # One death after the other: K is the keeper's, S the shims', B both at once, D exitd's, U exitd's return, e the
+    # containers' ends.
     "orders": Row(
         "test_orders.py",
-        ("keeper", "shim", "exitd"),
-        ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "DSeU", "SKe", "SKSe", "SKKSe"),
+        ("keeper", "shim", "exitd", "keeper+shim"),
+        ("KSe", "KKSSKe", "DKSeU", "DKKSUe", "DKSUKSe", "DSeU", "SKe", "SKSe", "SKKSe", "Be", "BBBe", "DUBKSBe"),
         EVERY_BYTE,
     ),
+    "orders, amid the output": Row("test_orders.py", ("keeper+shim",), (AT_RANDOM,), EVERY_BYTE),
     # A pod of a pause container and two members; the moments are of the pause container's commands or of a member's.
     "pod": Row(POD, EXITD, POD_COMMANDS, TRUE, few=pause_before_or_member_after),
     "pod, removed alive": Row(POD, EXITD, OF_DELETE, TRUE),

@@ -8,6 +8,7 @@ has a shim, and what follows waits until the next keeper knows the runs.
 import itertools
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from supervisor.api.client import Client
 from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs, rundir
 from tests.system import execrig, lives, shimrig
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until
+from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scaled, until
 from tests.system.kill_matrix.table import row
 from tests.system.lives import last_exit, word
 from tests.system.shimrig import Rig
@@ -37,6 +38,7 @@ exec 3<>/mnt/go 4<>/mnt/said
 while read line <&3 && [ $line != end ]; do echo $line; echo $line >&4; done
 exit 43
 """
+CHATTER = 3000  # lines, more than a pipe holds
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,7 @@ class Subject:
     daemon: Daemon
     shared: pathlib.Path
     tty: bool
+    script: str = SAYS
     id: str = ""
     execs: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -76,7 +79,7 @@ class Subject:
         for name in ("go", "said", "exec"):
             os.mkfifo(self.shared / name)
         mounts = [pb.Mount(source=str(self.shared), destination="/mnt")]
-        self.id = lives.up(client, "sh", "-c", SAYS, mounts=mounts, tty=self.tty).id
+        self.id = lives.up(client, "sh", "-c", self.script, mounts=mounts, tty=self.tty).id
         if not self.tty:
             self.execs.append(execrig.begin(client, self.id, "sh", "-c", "read line </mnt/exec; exit 44"))
 
@@ -84,7 +87,7 @@ class Subject:
         """One line more, and it is on its way."""
         self.said.append(f"line-{len(self.said)}")
         with open(self.shared / "said") as said:
-            self._give("go", self.said[-1])
+            self.give("go", self.said[-1])
             assert epoll.read_ready(said.fileno(), LIMIT_SECONDS)
             assert said.readline() == f"{self.said[-1]}\n"
 
@@ -99,11 +102,11 @@ class Subject:
         init = rundir.created(self._path(exec_id))
         assert init is not None
         pidfd = os.pidfd_open(init.pid)
-        self._give(fifo, "end")
+        self.give(fifo, "end")
         assert epoll.read_ready(pidfd, LIMIT_SECONDS)
         os.close(pidfd)
 
-    def _give(self, fifo: str, line: str) -> None:
+    def give(self, fifo: str, line: str) -> None:
         with open(self.shared / fifo, "w") as file:
             file.write(f"{line}\n")
 
@@ -140,6 +143,7 @@ class Play:
         acts = {
             "K": self.kill_keeper,
             "S": self.kill_shims,
+            "B": self.kill_both,
             "D": self.kill_exitd,
             "U": self.start_exitd,
             "e": self.end_subjects,
@@ -156,6 +160,20 @@ class Play:
             shimrig.end_process(pid)
         if self.is_up:
             until(lambda: len(set(self.shims()) - set(before)) == len(before), "no other shims")
+
+    def kill_both(self) -> None:
+        """At once, and in any order: nobody but exitd has anything of the streams then."""
+        before = self.shims()
+        victims = [self.daemon.keeper_pid(), *before]
+        random.shuffle(victims)
+        pidfds = [os.pidfd_open(pid) for pid in victims]
+        for pidfd in pidfds:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        for pidfd in pidfds:
+            assert epoll.read_ready(pidfd, LIMIT_SECONDS)
+            os.close(pidfd)
+        until(lambda: len(set(self.shims()) - set(before)) == len(before), "no other shims")
+        until(self.are_known, "not registered with the next keeper")
 
     def shims(self) -> list[int]:
         return [pid for subject in self.subjects for pid in subject.shims()]
@@ -225,6 +243,37 @@ def test_in_no_order_of_deaths_is_a_byte_lost_or_a_code(
         with daemon.client() as client:
             for subject in subjects:
                 check(client, subject)
+
+
+# For each line that it is given.
+CHATTERS = f"""
+exec 3<>/mnt/go
+i=0
+while read line <&3 && [ $line != end ]; do
+    till=$((i + {CHATTER}))
+    while [ $i -lt $till ]; do echo line-$i; i=$((i + 1)); done
+done
+exit 43
+"""
+
+
+def test_shim_and_keeper_killed_at_once_in_the_middle_of_the_output_cost_no_byte_of_it(
+    daemon: Daemon, clean: None, tmp_path: pathlib.Path
+) -> None:
+    subjects = [Subject(daemon, tmp_path / name, name == "tty", CHATTERS) for name in ("pipes", "tty")]
+    rounds = scaled(200, least=4)
+    with daemon.client() as client:
+        for subject in subjects:
+            subject.begin(client)
+            subject.said = [f"line-{number}" for number in range(rounds * CHATTER)]
+        with Play(daemon, subjects) as play:
+            for _ in range(rounds):
+                for subject in subjects:
+                    subject.give("go", "on")
+                play.kill_both()
+            play.end_subjects()
+        for subject in subjects:
+            check(client, subject)
 
 
 def check(client: Client, subject: Subject) -> None:
