@@ -113,12 +113,18 @@ attack: deps bytecode ## lives under kills, stops and failures, judged; writes d
 	@mkdir -p build
 	@$(RUN) $(PY) -m tests.attack --seed $(SEEDS) --exits $(EXITS) --out build/attack.json --page docs/reliability.md
 
-vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from this tree on it (root, network; docs/vm.md)
-	@.ci/deps --vm
-	@$(PY) -m tests.vm.image
+# Debian's name of the machine: trixie (Linux 6.12, systemd 257), bookworm (Linux 6.1, systemd 252).
+SUITE ?= trixie
+# What is checked in it: files of tests/vm, or checks of them as pytest names them.
+CHECKS ?= tests/vm
 
-vm-test: vm ## boot that machine in QEMU, without KVM, and check exitd in it; takes tens of minutes (docs/vm.md)
-	@$(PY) -m pytest -o python_files='check_*.py' -o python_functions='check_*' --timeout 7200 --verbose tests/vm
+vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from this tree on it; SUITE= (root, network; docs/vm.md)
+	@.ci/deps --vm
+	@EXITD_VM_SUITE=$(SUITE) $(PY) -m tests.vm.image
+
+vm-test: vm ## boot that machine in QEMU, without KVM, and check exitd in it; SUITE=, CHECKS=; takes tens of minutes (docs/vm.md)
+	@EXITD_VM_SUITE=$(SUITE) $(PY) -m pytest -o python_files='check_*.py' -o python_functions='check_*' --timeout 7200 \
+		--verbose $(CHECKS)
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away
 	@$(PY) .ci/frozen_api.py

@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterator
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
-SUITE = "trixie"
+SUITE = os.environ.get("EXITD_VM_SUITE") or "trixie"
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "util-linux", "ca-certificates"),
     *("python3", "python3-venv", "python3-dev", "gcc", "libc6-dev", "libffi-dev", "musl-tools"),
@@ -91,7 +91,7 @@ def made_whole(goal: pathlib.Path) -> Iterator[pathlib.Path]:
 def base() -> pathlib.Path:
     """The Debian, a directory, with all that exitd needs."""
     wanted = requirements()
-    goal = cache() / f"base-{key(SUITE.encode(), ' '.join(PACKAGES).encode(), ' '.join(wanted).encode())}"
+    goal = cache() / f"base-{SUITE}-{key(SUITE.encode(), ' '.join(PACKAGES).encode(), ' '.join(wanted).encode())}"
     if not goal.exists():
         with made_whole(goal) as root:
             run("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, root)
@@ -128,7 +128,7 @@ def disk() -> tuple[pathlib.Path, pathlib.Path]:
     names = tree_files()
     contents = [part for name in names for part in (name.encode(), (TREE / name).read_bytes())]
     found = base()
-    goal = cache() / f"disk-{key(found.name.encode(), *contents)}"
+    goal = cache() / f"disk-{SUITE}-{key(found.name.encode(), *contents)}"
     if not goal.exists():
         with made_whole(goal) as made:
             root = made.parent / "root"
@@ -138,7 +138,7 @@ def disk() -> tuple[pathlib.Path, pathlib.Path]:
             shutil.copy(next((root / "boot").glob("vmlinuz-*")), made / "vmlinuz")
             run("truncate", "-s", DISK_BYTES, made / "disk.img")
             run("mkfs.ext4", "-q", "-F", "-d", root, "-L", "root", made / "disk.img")
-        for old in cache().glob("disk-*"):
+        for old in cache().glob(f"disk-{SUITE}-*"):
             if old != goal:
                 shutil.rmtree(old, ignore_errors=True)
     return goal / "disk.img", goal / "vmlinuz"
