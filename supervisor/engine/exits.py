@@ -1,18 +1,24 @@
 """The way of an exit, from the byte in its fifo to the answer of a Wait. To be read from top to bottom:
 
-    monitor/epoll.py        Monitor._turn           the byte makes the fifo of one run readable
-    monitor/witness.py      Watch.look              reads what every witness of that run says
-    model/evidence.py       judge                   believes the first that knows: a Report
-    here                    Exits.exit_seen         notes that an exit is known; holds it while the start is not stored
-    here                    Exits.end               finds out what else is to be stored with it
-    model/lifecycle.py      step                    Ended: the Exit, its events, and what follows it
-    engine/node.py          Node.apply              one transaction of all that; then it is shown
-    engine/containers.py    Changes.tell            wakes each Wait
-    engine/operations.py    Operations.wait         and there is the answer
+    monitor/witness.py         Watch._fifo_ready      the byte has made the fifo of one run readable
+                               Watch.look             reads the record, and only without one what the others say
+    model/evidence.py          judge                  believes the first that knows: a Report
+    runtime/oci/watching.py    Watching._exit_seen    passes it to the one that listens
+    here                       Exits.exit_seen        holds it while a create, a start or a resume is being stored
+                               Exits.end              ends what init left behind, awaits its execs' ends and its pod's,
+                                                      counts memory kills
+    engine/node.py             Node.surely, apply     one step, again and again until it is stored:
+    model/lifecycle.py         step                   Ended: the Exit, its events, and what follows it
+    store/database.py          Store.commit           one transaction of all that, in the store's own thread
+    engine/node.py             Node._show             and then it is shown
+    engine/containers.py       Changes.tell           wakes each Wait of the container whose test holds now
+    engine/operations.py       Operations.wait        finds the run that was meant
+    api/doors.py               ContainerDoors.Wait    makes the reply of it
 
 The same transaction is what the event log waits for (`store/events.py`), from which subscribers and containerd read.
-The effects of the step follow it: the clean-up of the run, and the timer of the next one. The end of an exec goes the
-same way through `execlife.py`. What another's shim reports arrives in `exit_seen`, too.
+The step's effects follow it: a line in the log, and the clean-up of the run. When that is stored (Cleaned), the timer
+of the next run is armed. The end of an exec goes the same way through `execlife.py`. What another's shim reports
+arrives in `exit_seen`, too; what `recovery.py` finds ended after a daemon start, in `end`.
 """
 
 import asyncio
@@ -56,7 +62,7 @@ class Exits:
     # -- an exit is known
 
     def exit_seen(self, key: RunKey, report: Report) -> None:
-        """Take what `judge` has believed. One daemon does so once for each end; the store makes that once for ever."""
+        """Take the report of an end. One daemon does so once for each end; the store makes that once for ever."""
         held = self._held.get(key.container)
         if key.exec_id:
             self._node.others.exec_ended(key, report)
@@ -74,7 +80,8 @@ class Exits:
     @contextlib.contextmanager
     def held_back(self, container_id: str) -> Iterator[None]:
         """For the length of the block: an exit of the container that is seen meanwhile is stored after it, or by the
-        next daemon where this one is closing. Of two blocks for one container the first that ends counts."""
+        next daemon where this one is closing. Two blocks for one container hold the same exit; the first to end lets go
+        of it."""
         self._held.setdefault(container_id, asyncio.get_running_loop().create_future())
         try:
             yield
@@ -101,7 +108,7 @@ class Exits:
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
         """Store an end, however long the store refuses. No client hears of it before. A second one of the same run is
-        passed over."""
+        refused by the step, and one of an earlier run is passed over."""
         container = self._node.containers.get(key.container)
         if container is None or container.run != key.run:
             self._node.pending.discard(key)
@@ -113,7 +120,7 @@ class Exits:
         known = KnownKills(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
         weighed = await room.surely(lambda: self._second_witness(container, report, known))
         limit_bytes = self._memory_limit(container)
-        ended = lifecycle.Ended(weighed, limit_bytes, rebooted, sandbox_ended=with_sandbox, left_behind=left_behind)
+        ended = lifecycle.Ended(weighed, limit_bytes, rebooted, with_sandbox, left_behind, run=key.run)
         await self._node.surely(key.container, ended)
         self._node.pending.discard(key)
 
@@ -127,8 +134,8 @@ class Exits:
             return 0
 
     async def _ended_with_sandbox(self, member: Container, report: Report) -> bool:
-        """Whether the end of its pod's pause process has ended this one: the kernel kills whoever is in its pid
-        namespace, and has it die after them. So it is waited for, and the two times are compared."""
+        """Whether the end of its pod's pause process has ended this member. The kernel kills the members first, and the
+        pause process dies after them: so that end is awaited, END_SEEN_SECONDS at most, and the times are compared."""
         is_killed = report.status in (Signaled(lifecycle.SIGKILL), Unknown(NEVER_STARTED))
         if member.spec.pid != "pod" or not is_killed or member.asked is not None:
             return False

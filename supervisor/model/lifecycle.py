@@ -109,6 +109,7 @@ class Ended:
     rebooted: bool = False
     sandbox_ended: bool = False
     left_behind: int = 0
+    run: int = 0  # whose end it is; 0: of the run that there is
 
 
 @frozen
@@ -290,7 +291,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return Step(replace(c, phase=Phase.RUNNING), events=events(c, moment, "resume"))
         case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, EndAsked(asked):
             return _end_asked(c, asked, moment)
-        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended():
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended(run=run) if run in (0, c.run):
             return _ended(c, happening, moment)
         case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills, is_init_seen) if run == c.run and kills > c.oom_told:
             told = _oom(c, moment, kills, "false" if is_init_seen else NOT_KNOWN)

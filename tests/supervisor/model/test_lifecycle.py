@@ -179,6 +179,15 @@ def test_an_end_is_one_row_one_event_and_effects_in_their_order(phase: Phase) ->
     )
 
 
+@pytest.mark.parametrize("phase", sorted(LIVE))
+def test_a_late_second_report_of_an_earlier_run_ends_no_other(phase: Phase) -> None:
+    """It may have waited for execs and for a pod while its run was cleaned up, and the next one began."""
+    late = replace(ended(Exited(43)), run=1)
+    assert life.step(container(phase), late, moment()).exits
+    with pytest.raises(WrongState):
+        life.step(replace(container(phase), run=2), late, moment())
+
+
 def test_the_exit_tells_the_process_even_when_the_evidence_could_not() -> None:
     nothing = replace(ended(Unknown("monitors-killed")), report=replace(ended().report, init=None))
     (exit,) = life.step(container(), nothing, moment()).exits
