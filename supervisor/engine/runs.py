@@ -10,9 +10,9 @@ from supervisor.engine.exits import Exits
 from supervisor.engine.node import END_SEEN_SECONDS, Node
 from supervisor.engine.participants import Participant
 from supervisor.model import lifecycle
-from supervisor.model.errors import Busy, ExitdError, WrongState
+from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, WrongState
 from supervisor.model.lifecycle import Happening
-from supervisor.model.values import Asked, By, Container, Phase, Reason
+from supervisor.model.values import Asked, By, Container, Phase, Reason, RunKey
 from supervisor.system import room
 from supervisor.system.background import insist
 
@@ -63,9 +63,14 @@ class Runs(Participant):
         """Have the runtime start the run. An exit seen meanwhile is held back, so that started comes before exited.
 
         `surely`: no caller asks again when the store refuses. `key`: of containerd's request, which may be sent again.
+
+        Raises RuntimeFailed where init has ended by now, which is not stored yet: its directory is about to be removed,
+        and a runtime's start would make it again.
         """
         if self.exits.is_held_back(container_id):
             raise WrongState(f"{container_id[:12]} is being started", id=container_id)
+        if RunKey(container_id, self._containers.known(container_id).run) in self.node.pending:
+            raise RuntimeFailed(f"{container_id[:12]}: its init ended before it was started", id=container_id)
         with self.exits.held_back(container_id):
             asked = lifecycle.StartAsked(By(), key)
             if not surely:

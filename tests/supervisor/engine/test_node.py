@@ -14,7 +14,7 @@ from supervisor.model.restart import Backoff
 from supervisor.model.values import Exited, Phase, Policy, RestartPolicy, RunKey, Signaled, Source, Spec, Unknown
 from supervisor.store.database import Transaction
 from supervisor.system.clock import boot_now
-from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, until, world
+from tests.supervisor.fakes import LIMIT_SECONDS, World, hasty, in_loop, until, world
 from tests.supervisor.happenings import STOP, USER
 
 __all__ = ["hasty"]
@@ -288,6 +288,21 @@ def test_a_restart_timer_survives_the_daemon(tmp_path: Path) -> None:
             assert w.node.containers[id].run == 2
 
     asyncio.run(second(asyncio.run(first())))
+
+
+@in_loop
+async def test_what_has_ended_and_is_not_stored_is_not_started(tmp_path: Path) -> None:
+    """The runtime's start would make its directory again behind the clean-up."""
+    async with world(tmp_path) as w:
+        container = await w.node.add(Spec(name="box"))
+        await w.runs.make(container.id)
+        w.store.refusals = 1
+        w.manager.ends(container.id)
+        assert w.node.pending == {RunKey(container.id, 1)}
+        with pytest.raises(RuntimeFailed, match="ended before it was started"):
+            await w.runs.launch(container.id)
+        assert w.manager.count("start") == 0
+        await until(lambda: not w.node.pending)
 
 
 def test_a_timer_that_a_stop_was_quicker_than_begins_nothing(tmp_path: Path) -> None:
