@@ -28,6 +28,7 @@ from supervisor.runtime.oci import runtime
 from supervisor.system.aside import Aside
 
 T = TypeVar("T")
+MOST_AT_ONCE = 32  # directories at which callers have exitd look
 
 # -- which program runs it
 
@@ -293,7 +294,7 @@ class Admission:
         self._containers = containers
         self._images = images
         self._config = config
-        self._looks = Aside()
+        self._logs, self._runtimes = Aside(MOST_AT_ONCE), Aside(MOST_AT_ONCE)  # looks at paths that callers name
 
     async def admit(self, spec: Spec, container_id: str) -> Spec:
         """Return the spec with nothing left open. Its image is held for the container from here on, until the container
@@ -309,11 +310,11 @@ class Admission:
         config = self._config()
         entry, systemd = config.runtime(spec.runtime), uses_systemd(config.cgroup_driver)
         refuse_unfit(spec, entry, systemd=systemd)
-        program = await self._look(spec.runtime, lambda: find_program(entry))
+        program = await _looked(self._runtimes, spec.runtime, lambda: find_program(entry))
         spec = with_runtime(spec, config, program, systemd=systemd)
 
         spec = with_log(spec, config)
-        await self._look(spec.log.path, lambda: check_log(spec.log))
+        await _looked(self._logs, spec.log.path, lambda: check_log(spec.log))
         refuse_mixed(spec, pause)
         refuse_shared(spec, self._containers.values())
 
@@ -322,12 +323,14 @@ class Admission:
         await self._images.hold(spec, container_id)
         return spec
 
-    async def _look(self, named: str, work: Callable[[], T]) -> T:
-        """In a thread, if the caller names a path: its file system may hang. Raises TimedOut then, Busy."""
-        return await self._looks.run(f"looking at {named}", work, named) if "/" in named else work()
-
     async def _find_pause(self, reference: str) -> Container:
         try:
             return await self._containers.find_pod(reference)
         except NoSuchContainer as error:
             raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error
+
+
+async def _looked(threads: Aside, named: str, work: Callable[[], T]) -> T:
+    """In a thread, if the caller names a path: its file system may hang. Looks in one directory take turns, so that
+    they have one place of those that others need, too. Raises TimedOut, Busy."""
+    return await threads.run(f"looking at {named}", work, os.path.dirname(named)) if "/" in named else work()

@@ -28,7 +28,11 @@ log = structlog.get_logger(__name__)
 
 
 class KeeperSilent(Exception):
-    """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness."""
+    """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness.
+
+    `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded."""
+
+    is_gone = False
 
 
 class JournalUnread(Exception):
@@ -64,6 +68,7 @@ class Keeper:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._rest_until = 0.0
         self._renewed = False
+        self._closed = False
         self._gives_no_copies = False  # logged already
         self._unread: set[Path] = set()
 
@@ -187,6 +192,8 @@ class Keeper:
         self._unread.add(path)
 
     def close(self) -> None:
+        """A later request finds it silent, and starts none."""
+        self._closed = True
         self._on_lost = lambda: None
         self._drop("closing")
 
@@ -194,12 +201,16 @@ class Keeper:
         async with self._opening:
             if self._socket is not None:
                 return
+            if self._closed:
+                raise KeeperSilent("closed")
             if asyncio.get_running_loop().time() < self._rest_until:
                 raise KeeperSilent("it did not answer a moment ago")
             try:
                 self._attach(self._connect() or await self._start())
             except OSError as error:
-                raise KeeperSilent(f"{self.state}/{launch.SOCKET_NAME}: {error}") from error
+                silent = KeeperSilent(f"{self.state}/{launch.SOCKET_NAME}: {error}")
+                silent.is_gone = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
+                raise silent from error
         message = await self._greeting()
         if message.kind == "exitd-keeper" and not message.get("seats") and not self._renewed:
             message = await self._renew()

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Self
 
 import structlog
@@ -21,6 +21,7 @@ from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room
 from supervisor.system.background import Background
 
+LOCK_STAGE = "lock"  # of a shim that finds another at work (shim/core/setup.c)
 LEAVES_SECONDS = 2.0  # how long a shim may take to exit after its record
 LOOK_SECONDS = 0.01  # between two looks at a shim that is not watched
 DEATH_SECONDS = 5.0  # of any process, after SIGKILL
@@ -79,17 +80,18 @@ class Shims:
             TimedOut: a shim was started, but neither reports nor dies.
         """
         lent = {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}
-        wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), watch.copies if adopt else {})
-        with await _seated(watch, wanted) as seats:
-            if await self._by_keeper(watch, seats, adopt=adopt):
+        with _duplicated(watch.copies if adopt else {}) as copies:
+            wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), copies)
+            with await _seated(watch, wanted) as seats:
+                if await self._by_keeper(watch, seats, adopt=adopt):
+                    return await self._word(watch, seats, limit_seconds)
+            # A stopped keeper's queue holds copies of those ends, which would keep them open forever: make new ones.
+            with await _seated(watch, wanted) as seats:
+                try:
+                    self._directly(watch, seats, adopt=adopt)
+                except OSError as error:  # it was ended at once, but may have made something before
+                    log.warning("shim ended, it cannot be watched", container=watch.key.container, why=str(error))
                 return await self._word(watch, seats, limit_seconds)
-        # A stopped keeper's queue holds copies of those ends, which would keep them open forever: make new ones.
-        with await _seated(watch, wanted) as seats:
-            try:
-                self._directly(watch, seats, adopt=adopt)
-            except OSError as error:  # it was ended at once, but may have made something before
-                log.warning("shim ended, it cannot be watched", container=watch.key.container, why=str(error))
-            return await self._word(watch, seats, limit_seconds)
 
     async def _word(
         self, watch: ShimWatch, seats: "_Seats", limit_seconds: float
@@ -135,6 +137,8 @@ class Shims:
                 return False
         if isinstance(status, launch.Created) and status.pidfd >= 0:
             os.close(status.pidfd)  # of init, which is watched already
+        if isinstance(status, launch.Failed) and status.stage == LOCK_STAGE and not watch.closed:
+            self.find(watch)  # another replacement, of which exitd did not hear
         return True
 
     async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> bool:
@@ -152,8 +156,10 @@ class Shims:
         except keeper.KeeperSilent as error:
             if room.is_used_up(error.__cause__):  # it cannot be asked now; without it a witness would be missing
                 raise room.busy("a connection to the keeper", error) from error
-            if adopt and not watch.copies:  # then no process has held the output's other end
+            if adopt and not seats.has_copies:  # then no process has held the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
+            if adopt and not error.is_gone:  # a slow one has more of the run than exitd, and may have begun a shim
+                raise Busy(f"no answer of the keeper yet: {error}") from error
             log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
             return False
         watch.watch_shim(Process(pid, started), shim_fd)
@@ -254,7 +260,7 @@ class _Wanted:
     lent: Mapping[int, int]  # by slot; the caller owns them
     owner: tuple[int, int]
     only_stage: bool  # output and input are among those
-    copies: Mapping[int, int]  # by slot, for a replacement; duplicated, since the owner may close them meanwhile
+    copies: Mapping[int, int]  # by slot, for a replacement; they stay open for as long as this is used
 
     def pipes(self) -> list[tuple[int, int]]:
         """Return the slots of both ends of each pipe. The runtime makes a tty, and its master takes the place of three
@@ -267,6 +273,21 @@ class _Wanted:
             *([(slots.IN_FD, slots.IN_WRITE_FD)] if own and self.stdin else []),
             (slots.STAGE_READ_FD, slots.STAGE_WRITE_FD),
         ]
+
+
+@contextlib.contextmanager
+def _duplicated(descriptors: Mapping[int, int]) -> Iterator[dict[int, int]]:
+    """Yield descriptors of the same, by slot, that nothing else closes. Raises Busy when there is no room for them."""
+    made: dict[int, int] = {}
+    try:
+        try:
+            made.update((slot, os.dup(fd)) for slot, fd in descriptors.items())
+        except OSError as error:
+            raise room.busy("descriptors of a replacement shim", error) from error
+        yield made
+    finally:
+        for fd in made.values():
+            os.close(fd)
 
 
 class _Seats:
@@ -299,6 +320,10 @@ class _Seats:
         """Read the status message, if one has arrived. There is at most one."""
         asyncio.get_running_loop().remove_reader(self._ours.fileno())
         self._spoken.set()
+
+    @property
+    def has_copies(self) -> bool:
+        return bool(self._wanted.copies)
 
     @property
     def all(self) -> dict[int, int]:

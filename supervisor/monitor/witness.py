@@ -311,12 +311,16 @@ class Watch(ShimWatch):
     def settle_output(self) -> None:
         """Note that no process will write the rest of the output."""
         if self.has_no_shim():
-            self.output_over.set()
+            self._output_over()
+
+    def _output_over(self) -> None:
+        self.output_over.set()
+        self.output_read.set()
 
     def drop_shim(self) -> None:
         ShimWatch.drop_shim(self)
         if self.closed or not self.has_output_left():
-            self.output_over.set()
+            self._output_over()
 
     def give_up(self) -> None:
         """Stop reporting: the end of init is no longer of interest, and its shim is not replaced."""
@@ -447,7 +451,8 @@ class Watch(ShimWatch):
             self.fifo_number = rundir.read_fifo(self.directory)
         else:  # HUP only: there is no writer left, and a level-triggered HUP would not let the loop sleep
             self.senses.monitor.unwatch(self.directory.fifo_fd)
-            self.output_read.set()
+            if self.reported and not self.has_output_left():
+                self.output_read.set()
         self.look()
 
     def shim_left(self) -> None:

@@ -147,7 +147,7 @@ class Inotify:
         os.set_blocking(self._fd, False)
         self._watches: dict[int, list[InotifyWatch]] = {}
         self._on_the_way: set[object] = set()  # from threads: watches that the kernel may have already, and we have not
-        self._early: list[Item] = []  # meanwhile: changes that none of ours is meant by
+        self._early: list[Item] = []  # what comes meanwhile
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -228,7 +228,7 @@ class Inotify:
         """Fans one item out. Each listener is a callback of its own, so that one that fails takes no other with it."""
         for watch in self._meant(item):
             self._call(watch, item)
-        if self._on_the_way and (isinstance(item, Overflow) or item.wd not in self._watches):
+        if self._on_the_way:
             self._early = self._early if len(self._early) < _MOST_EARLY else [Overflow()]
             self._early.append(item)
         if is_end(item):

@@ -1,5 +1,6 @@
 """Flags, variables and a file, on the way to a configuration."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from supervisor.__main__ import KEYS, _given, _inotify, main
 from supervisor.config.settings import PLAIN, Given
 from supervisor.model.errors import CannotStart
 from tests.supervisor.descriptors import only
+
+gc.enable()  # the import of exitd's entry has turned it off, for exitd's own process
 
 
 def test_every_flag_that_means_a_key_means_one_that_exists() -> None:

@@ -20,7 +20,7 @@ from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, Wron
 from supervisor.model.execs import Exec
 from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import epoll, procfs, rundir
-from supervisor.monitor.shims import LOOK_SECONDS
+from supervisor.monitor.shims import LOCK_STAGE, LOOK_SECONDS
 from supervisor.monitor.witness import Beginning, Watch
 from supervisor.runtime.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
 from supervisor.runtime.oci.runplan import DRAIN_MS, Place
@@ -31,7 +31,6 @@ from supervisor.system import room
 
 PROCESS = "process.json"
 
-LOCK_STAGE = "lock"  # shim/core/setup.c
 SHIM_SECONDS = 5.0  # for the shim's own work, in addition to its runtime's
 SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun or ended
 HOLD_MS = 10_000  # how long the output waits for the client that is to attach
