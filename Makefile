@@ -4,7 +4,7 @@ PYTHON ?= python3
 EXITD_SCALE ?= 0.02
 # How many files of system tests run at once: each test has directories, daemons and containers of its own. Such a file
 # waits for most of its time (for limits, deaths, a disk): it takes a quarter to a half of a processor.
-WORKERS ?= 5
+WORKERS ?= 4
 # Of the others a part waits for a disk or a clock: with two at once no processor is idle beside the C of `make check`.
 UNIT_WORKERS ?= 2
 
@@ -25,7 +25,7 @@ RECORDED := mkdir -p $(OPTIONS) && $(RUN) OPTIONS_RECORD=$(OPTIONS) \
 BEGUN := rm -rf $(OPTIONS)
 # In the order of tests/conftest.py, long files first.
 AT_ONCE := --dist loadfile --no-loadscope-reorder
-UNIT := $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) $(AT_ONCE) \
+UNIT = $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) $(AT_ONCE) \
 	--ignore tests/system -m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
@@ -85,6 +85,7 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 	@$(BEGUN)
 	@.ci/beside '$(UNIT)' '$(TYPES_AND_C)'
 
+ci: UNIT_WORKERS = 1
 ci: deps bytecode ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .

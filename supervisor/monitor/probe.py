@@ -60,7 +60,7 @@ def record(place: str) -> Capability:
     """Try to reserve a record's blocks before the run begins, so that a full file system cannot take them away."""
     cure = "choose a state directory on tmpfs, ext4, xfs or btrfs with free space (exitd --state)"
     try:
-        with tempfile.NamedTemporaryFile(dir=place, prefix=".exitd-probe-") as file:
+        with tempfile.TemporaryFile(dir=place, prefix=".exitd-probe-") as file:
             os.posix_fallocate(file.fileno(), 0, RECORD_BYTES)
     except OSError as error:
         return Capability(False, f"no room can be set aside in {place}: {error.strerror}", cure)

@@ -19,7 +19,7 @@ from tests.system import crun, execrig, lives, tinyroot
 from tests.system.clirig import Cli
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until
 from tests.system.gates import in_mask
-from tests.system.lives import Wrapper, last_exit, ledger, types, word
+from tests.system.lives import Wrapper, ended, last_exit, ledger, types, word
 from tests.system.shimclientrig import RUNC
 
 REFUSED = {"format": b"\x7fELF of no machine", "bare": b"no interpreter line\n", "interpreter": b"#!/no/such/program\n"}
@@ -128,6 +128,7 @@ def test_under_anothers_shim_a_program_that_the_kernel_refuses_never_began_eithe
     told = refused(client, id)
     assert told.source == "shimv2-wait"
     assert cli("start", id).code == 126
+    ended(client.begin_wait(id, run=2).result(LIMIT_SECONDS))  # its start has failed; its end may not be stored yet
     assert [word(each) for each in ledger(client, id)] == [NEVER, NEVER]
 
 

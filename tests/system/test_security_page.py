@@ -129,6 +129,7 @@ def test_the_page_has_all_that_exitd_makes_with_its_mode_and_nothing_else(tmp_pa
 PASSING = {
     *("STATE/c/ID/RUN/shared-cgroup", "STATE/c/ID/RUN/resources.json"),
     *("STATE/c/ID/RUN/byhand", "STATE/c/ID/RUN/ns-NAME", "STATE/shimv2/gone/HEX", "STATE/.exitd-probe-NAME"),
+    "STATE/.exitd-probe-NAME/fifo",
     "ROOT/images/staging/NAME",
 }
 LINES = "i=0; while [ $i -lt 300 ]; do echo a line of some thirty bytes $i; i=$((i+1)); done; exec sleep 1000"
