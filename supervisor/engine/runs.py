@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import structlog
 
-from supervisor.engine.containers import is_ended
+from supervisor.engine.containers import is_ended, is_over
 from supervisor.engine.exits import Exits
 from supervisor.engine.node import END_SEEN_SECONDS, Node
 from supervisor.engine.participants import Participant
 from supervisor.model import lifecycle
-from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, WrongState
+from supervisor.model.errors import Busy, ExitdError, TimedOut, WrongState
 from supervisor.model.lifecycle import Happening
 from supervisor.model.values import Asked, By, Container, Phase, Reason, RunKey
 from supervisor.system import room
@@ -64,13 +64,16 @@ class Runs(Participant):
 
         `surely`: no caller asks again when the store refuses. `key`: of containerd's request, which may be sent again.
 
-        Raises RuntimeFailed where init has ended by now, which is not stored yet: its directory is about to be removed,
+        Raises WrongState, after the end is stored, where init has ended by now: its directory is about to be removed,
         and a runtime's start would make it again.
         """
         if self.exits.is_held_back(container_id):
             raise WrongState(f"{container_id[:12]} is being started", id=container_id)
-        if RunKey(container_id, self._containers.known(container_id).run) in self.node.pending:
-            raise RuntimeFailed(f"{container_id[:12]}: its init ended before it was started", id=container_id)
+        run = self._containers.known(container_id).run
+        if RunKey(container_id, run) in self.node.pending:
+            with contextlib.suppress(TimedOut):
+                await self._containers.until(container_id, is_over(run), END_SEEN_SECONDS, "its end")
+            raise WrongState(f"{container_id[:12]}: its init ended before it was started", id=container_id)
         with self.exits.held_back(container_id):
             asked = lifecycle.StartAsked(By(), key)
             if not surely:

@@ -299,9 +299,9 @@ async def test_what_has_ended_and_is_not_stored_is_not_started(tmp_path: Path) -
         w.store.refusals = 1
         w.manager.ends(container.id)
         assert w.node.pending == {RunKey(container.id, 1)}
-        with pytest.raises(RuntimeFailed, match="ended before it was started"):
+        with pytest.raises(WrongState, match="ended before it was started"):
             await w.runs.launch(container.id)
-        assert w.manager.count("start") == 0
+        assert w.manager.count("start") == 0 and phase(w, container.id) is Phase.EXITED
         await until(lambda: not w.node.pending)
 
 
