@@ -85,6 +85,7 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 	@$(BEGUN)
 	@.ci/beside '$(UNIT)' '$(TYPES_AND_C)'
 
+# One is enough beside the system tests: with more, some of them come too late for their limits.
 ci: UNIT_WORKERS = 1
 ci: deps bytecode ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
 	@$(PY) -m ruff check .
