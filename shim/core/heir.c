@@ -1,8 +1,7 @@
 /* The keeper that knows this run, and the one that comes after it. Its end is seen by its pidfd; then its socket is knocked
  * at until there is a next one, ever more rarely and never at the same moment as other shims. That one gets init's name and
  * a copy of every descriptor that a replacement of this shim would need, and is asked to give up its copy of an input that is
- * closed. The first
- * registration alone is waited for; nothing else here waits: the loop goes on meanwhile. */
+ * closed. The first registration alone is waited for; nothing else here waits: the loop goes on meanwhile. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
