@@ -94,6 +94,9 @@ class ContainerManager(Protocol):
     def is_ending(self, container: Container) -> bool:
         """Return whether init is dead or dying, whether or not that has been reported."""
 
+    def leaves_nothing(self, container: Container) -> bool:
+        """Return whether it is known that `end_rest` has nothing to do."""
+
     async def end_rest(self, container: Container) -> int:
         """Before the exit is stored: kill the processes that init has left behind, within a limit. Return how many are
         still alive."""

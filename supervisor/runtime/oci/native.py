@@ -81,6 +81,7 @@ class NativeContainers:
             await self._unfiltered.refuse(rt.path)
         self._watching.cgroups[container.id] = own.cgroups_path
         self._watching.executes[container.id] = own.executes
+        self._watching.own_pids[container.id] = own.own_pids
         self._name_shim_cgroup(container)
         podlimits.set_limits(container)
         self._refuse_a_taken_name(container)
@@ -334,10 +335,16 @@ class NativeContainers:
     def _cgroup(self, container: Container) -> str:
         return self._watching.cgroup_of(container, self._place.root)
 
+    def leaves_nothing(self, container: Container) -> bool:
+        """Its pid namespace is its own: the kernel ends all others in it with its init."""
+        if container.spec.bundle:
+            return self._watching.own_pids.get(container.id, False)
+        return container.spec.pid == "own"
+
     async def end_rest(self, container: Container) -> int:
         """The shim has done this already, if it saw init's end and the cgroup was never shared. Cgroups that its plan
         does not name, and those still shared, are left alone."""
-        if not container.spec.pid and not container.spec.bundle:  # its pid namespace is its own
+        if self.leaves_nothing(container):
             return 0
         path = rundir.path_of(self._place.state, container.id, container.run)
         directories = await asyncio.to_thread(rest.to_end, path, self._place.state)

@@ -30,7 +30,8 @@ log = structlog.get_logger(__name__)
 
 class Watching:
     """One per daemon; belongs to its event loop. `cgroups`: each container's cgroup; `executes`: whether its init
-    becomes the program; `shim_cgroups`: the cgroup for a container's shims, if its client named one."""
+    becomes the program; `own_pids`: whether it has a pid namespace of its own; `shim_cgroups`: the cgroup for a
+    container's shims, if its client named one."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Watching:
         """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie)."""
         self.cgroups: dict[str, str] = {}
         self.executes: dict[str, bool] = {}
+        self.own_pids: dict[str, bool] = {}
         self.shim_cgroups: dict[str, str] = {}
         self.keeper = keeper_line
         self.shims = Shims(watcher, keeper_line, self._move_shim)
@@ -347,16 +349,18 @@ class Watching:
         if container.id in self.cgroups and container.id in self.executes:
             return
 
-        def read() -> tuple[str, bool]:
-            return bundle.learned(container, place.root)
+        def read() -> tuple[str, bool, bool]:
+            directory = rundir.path_of(place.state, container.id, container.run)
+            return *bundle.learned(container, place.root), rest.has_own_pids(directory)
 
         if bundle.is_adopted(container, place.root):
             what = f"reading {container.spec.bundle}/config.json"
-            cgroup, executes = await place.looking.run(what, read, container.id)
+            cgroup, executes, own_pids = await place.looking.run(what, read, container.id)
         else:
-            cgroup, executes = await asyncio.to_thread(read)
+            cgroup, executes, own_pids = await asyncio.to_thread(read)
         self.cgroups.setdefault(container.id, cgroup)
         self.executes.setdefault(container.id, executes)
+        self.own_pids.setdefault(container.id, own_pids)
 
     def cgroup_of(self, container: Container, root: str) -> str:
         """Return what `learn` has found; for a container that exitd has made itself it works without `learn`, too."""
@@ -370,7 +374,7 @@ class Watching:
 
     def forget(self, container_id: str) -> None:
         """Forget what was known of it besides its runs."""
-        for known in (self.cgroups, self.executes, self.shim_cgroups):
+        for known in (self.cgroups, self.executes, self.own_pids, self.shim_cgroups):
             known.pop(container_id, None)
 
     def oom_kills(self, key: RunKey) -> int:
