@@ -27,9 +27,9 @@
 
 The event log gets the events at the same moment (`store/events.py`); subscribers and containerd read from there. What
 the ring has, the database takes over a moment later (`Node.go_on_after_ends`), and no other step of these containers is
-stored before. The step's effects follow: a line in the log, and the clean-up of the run. When that is stored (Cleaned), the timer
-of the next run is armed. The end of an exec goes the same way through `execlife.py`. What another's shim reports
-arrives in `exit_seen`, too; what `recovery.py` finds ended after a daemon start, in `end`.
+stored before. The step's effects follow: a line in the log, and the clean-up of the run. When that is stored (Cleaned),
+the timer of the next run is armed. The end of an exec goes the long way, through `execlife.py`. What another's shim
+reports arrives in `exit_seen`, too; what `recovery.py` finds ended after a daemon start, in `end`.
 """
 
 import asyncio
