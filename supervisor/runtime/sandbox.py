@@ -78,9 +78,9 @@ class ContainerManager(Protocol):
     async def pids(self, container: Container) -> tuple[int, ...]:
         """Return the pids of all its processes."""
 
-    def has_begun(self, container: Container) -> bool:
+    async def has_begun(self, container: Container) -> bool:
         """Return whether init is the container's own program by now, whatever the runtime's start returned. False if
-        that is not known."""
+        that cannot be known. Raises Busy, TimedOut when it is not known now."""
 
     def is_unseen(self, container: Container) -> bool:
         """Return whether init has not been seen executing its program yet, though this could be seen."""

@@ -134,7 +134,7 @@ class FakeManager:
     async def resume_container(self, container: Container) -> None:
         await self._call("resume", container)
 
-    def has_begun(self, container: Container) -> bool:
+    async def has_begun(self, container: Container) -> bool:
         return container.id in self.begun
 
     def is_unseen(self, container: Container) -> bool:

@@ -89,7 +89,7 @@ class ShimV2Containers:
         log_fifo = LogFifo(work, container.id)
         with undone_on_failure(log_fifo.close):
             shim, wanted = self._hub.shim(container.id, program), options.packed(container, self._place.state)
-            address = await process.start(shim, work, wanted, seconds=self._place.create_seconds)
+            address = await process.start(shim, work, wanted, self._place.programs, seconds=self._place.create_seconds)
             contact = Contact(program, address.address, address.version, address.protocol)
             place.leave_contact(path, contact)
         return self._hub.begin(key, path, contact, cgroup, log_fifo)
@@ -270,7 +270,7 @@ class ShimV2Containers:
             raise WrongState(f"{key.container[:12]} has no shim", id=key.container)
         return await run.peer.link()
 
-    def has_begun(self, container: Container) -> bool:
+    async def has_begun(self, container: Container) -> bool:
         """Only its shim knows: see `state_process`."""
         return False
 

@@ -50,7 +50,7 @@ class NativeExecs:
         with self._root(container) as root:
             where, looking = f"the look into the root of {container.spec.name}", self._place.looking
             process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
-            directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
+            directory = rundir.make_in(self.directory_of(e.key), await self._plan(container, e))
             watch = self._watching.add(e.key, directory, executes=self._watching.executes_of(container))
             _write(f"{directory.path}/{PROCESS}", process)
             kills = self._watching.oom_kills(e.key)
@@ -242,10 +242,10 @@ class NativeExecs:
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())
 
-    def _plan(self, container: Container, e: Exec) -> bytes:
+    async def _plan(self, container: Container, e: Exec) -> bytes:
         path, key = self.directory_of(e.key), e.key
         cgroup = self._watching.cgroup_of(container, self._place.root)
-        rt = runplan.runtime_of(container, self._place, cgroup)
+        rt = await runplan.runtime_of(container, self._place, cgroup)
         files = runtime.ExecFiles(f"{path}/{PROCESS}", f"{path}/{names.PID_FILE}", f"{path}/{names.RUNTIME_LOG}")
         wanted = plan.Plan(
             id=key.container,
