@@ -378,6 +378,10 @@ class ShimV2Containers:
         """Return the event that is set when the run's output is complete in its log."""
         return self._hub.pumps.gone(key)
 
+    def look_at_all(self) -> None:
+        """Called by the reconcile loop: mends what the output of runs and execs needs."""
+        self._hub.pumps.look_at_all()
+
     async def look_at_memory(self) -> None:
         await self._hub.look_at_memory()
 

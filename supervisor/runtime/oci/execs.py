@@ -160,14 +160,14 @@ class NativeExecs:
     async def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
         await self._watching.learn(container, self._place)
-        self._find(container, e.key, e.init)
+        self._find(container, e.key, e.init, tty=e.spec.tty)
 
-    def _find(self, container: Container, key: RunKey, init: Process) -> None:
+    def _find(self, container: Container, key: RunKey, init: Process, *, tty: bool = False) -> None:
         self._watching.drop(key)
         executes = self._watching.executes_of(container)
         directory = rundir.reopen(self._place.state, key.container, key.run, key.exec_id)
         with undone_on_failure(lambda: self._watching.drop(key)):
-            self._watching.find(key, directory, init, executes=executes)
+            self._watching.find(key, directory, init, executes=executes, tty=tty)
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
         watch = self._watching.get(e.key)

@@ -294,7 +294,8 @@ class NativeContainers:
                 directory.close()
                 return self._unnamed(container) if container.damaged else Found.NOTHING, None
         with undone_on_failure(lambda: self._watching.drop(key)):
-            watch = self._watching.find(key, directory, init, executes=self._watching.executes_of(container))
+            executes, tty = self._watching.executes_of(container), container.spec.tty
+            watch = self._watching.find(key, directory, init, executes=executes, tty=tty)
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         self._mark(container, self._cgroup(container))  # its exitd was killed before it did, or was older
@@ -452,7 +453,7 @@ class NativeContainers:
         return self._watching.kill_stopped_shim(key)
 
     def look_at_all(self) -> None:
-        """Called by the reconcile loop: finds an end that no event reported."""
+        """Called by the reconcile loop: finds an end that no event reported, and mends what a run's output needs."""
         self._watching.look_at_all()
 
     async def look_at_memory(self) -> None:

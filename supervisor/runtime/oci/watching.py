@@ -14,6 +14,7 @@ from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.model.values import Container, Process, Report, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
 from supervisor.monitor.kernelword import KernelWord
+from supervisor.monitor.mending import Mend
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Senses, ShimWatch, Watch
 from supervisor.runtime.oci import bundle, cgroups, rest
@@ -137,9 +138,12 @@ class Watching:
         watch.look()
         self._look_for_shim(watch)
 
-    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True) -> Watch:
+    def find(
+        self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True, tty: bool = False
+    ) -> Watch:
         """Watch what an earlier daemon has begun. Its end may be reported before this returns."""
         watch = self.add(key, directory, init, executes=executes)
+        watch.has_one_output = tty
         watch.init_fd = pidfd_of(init)
         self.shims.find(watch)
         self._spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
@@ -196,9 +200,21 @@ class Watching:
                 watch.look()
 
     def look_at_all(self) -> None:
-        """Called by the reconcile loop: finds an end that no event reported."""
+        """Called by the reconcile loop: finds an end that no event reported, and mends what a run's output needs."""
         for watch in list(self._watches.values()):
             watch.look()
+            self._mend(watch)
+
+    def _mend(self, watch: Watch) -> None:
+        """Once the end is reported, `drain` has what is left of the output written. Before there is an init, the run is
+        being made."""
+        key = watch.key
+        is_adopted = key in self._adoptions.values()
+        match watch.mend(is_open=watch.init is not None and not watch.reported and not is_adopted):
+            case Mend.COPIES:
+                self.shims.ask_for_copies(watch)
+            case Mend.SHIM:
+                self.shim_lost(key)
 
     async def look_at_memory(self) -> None:
         """Called by the reconcile loop: finds memory kills that no event reported."""

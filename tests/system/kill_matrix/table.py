@@ -179,6 +179,9 @@ MATRIX: dict[str, Row] = {
         EVERY_BYTE,
     ),
     "orders, amid the output": Row("test_orders.py", ("keeper+shim",), (AT_RANDOM,), EVERY_BYTE),
+    "orders, no other shim can begin": Row(
+        "test_orders.py", ("keeper+shim",), ("while its program is away",), EVERY_BYTE
+    ),
     # A pod of a pause container and two members; the moments are of the pause container's commands or of a member's.
     "pod": Row(POD, EXITD, POD_COMMANDS, TRUE, few=pause_before_or_member_after),
     "pod, removed alive": Row(POD, EXITD, OF_DELETE, TRUE),

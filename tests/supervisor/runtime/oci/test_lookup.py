@@ -35,7 +35,7 @@ class Watching:
     def cgroup_of(self, *_: object) -> str:
         return "/exitd-test/none"
 
-    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool) -> None:
+    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool, tty: bool) -> None:
         self.taken.append(directory)
         raise OSError(errno.EMFILE, "full")
 
