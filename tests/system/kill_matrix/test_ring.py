@@ -1,5 +1,6 @@
 """exitd is killed around the one write by which an ordinary end comes onto the disk: before it, when it is done and
-nobody has an answer, when the clients have theirs and the database has nothing, and when that has it, too."""
+nobody has an answer, when the clients have theirs and the database has nothing, and when that has it, too. What the
+shim recorded is lost with exitd, as in a power cut: what is on the disk has to do."""
 
 import contextlib
 import pathlib
@@ -10,7 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.client import Client, Unreachable, Waiting
+from shim import record
+from supervisor.api.answers import Waiting
+from supervisor.api.client import Client, Unreachable
 from tests.system import lives, oracle
 from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
 from tests.system.gates import killed
@@ -49,8 +52,14 @@ def in_database(daemon: Daemon, subject: Subject) -> bool:
     return bool(count)
 
 
-def die(daemon: Daemon, subject: Subject, waiting: Waiting, moment: str) -> pb.Exit | None:
-    """The container ends and exitd is killed at this moment. What its client was answered by then, if anything."""
+def kill_with_record(daemon: Daemon, subject: Subject) -> None:
+    killed(daemon.pid)
+    (daemon.state / "c" / subject.id / "1" / record.NAME).unlink(missing_ok=True)
+
+
+def die(daemon: Daemon, subject: Subject, client: Client, moment: str) -> tuple[pb.Exit, pb.Event] | None:
+    """The container ends and exitd is killed at this moment. What its clients were told by then, if anything."""
+    waiting = client.begin_wait(subject.id)
     match moment:
         case "before the write":
             with at_write(daemon, "exitd.ring", "signal=KILL"):
@@ -61,36 +70,47 @@ def die(daemon: Daemon, subject: Subject, waiting: Waiting, moment: str) -> pb.E
             with at_write(daemon, "exitd.ring", f"delay_exit={HALT_MS * 1000}"):
                 subject.go()
                 until(lambda: in_ring(daemon, subject), "it does not come into the ring")
-                killed(daemon.pid)
+                kill_with_record(daemon, subject)
         case "after the answer":
             with at_write(daemon, "exitd.db-wal", f"delay_enter={HALT_MS * 1000}"):
                 subject.go()
-                answer = waiting.result(LIMIT_SECONDS)
-                killed(daemon.pid)
+                told = the_exit(waiting), end_in_log(client, subject)
+                kill_with_record(daemon, subject)
                 assert not in_database(daemon, subject)
-            return answer
+            return told
         case "after the database":
             subject.go()
-            answer = waiting.result(LIMIT_SECONDS)
+            told = the_exit(waiting), end_in_log(client, subject)
             until(lambda: in_database(daemon, subject), "it does not come into the database")
-            killed(daemon.pid)
-            return answer
+            kill_with_record(daemon, subject)
+            return told
     with pytest.raises(Unreachable):
         waiting.result(LIMIT_SECONDS)
     return None
+
+
+def the_exit(waiting: Waiting) -> pb.Exit:
+    answer = waiting.result(LIMIT_SECONDS)
+    assert answer is not None
+    return answer
+
+
+def end_in_log(client: Client, subject: Subject) -> pb.Event:
+    (event,) = [event for event in lives.events(client, subject.id) if event.type == "exit"]
+    return event
 
 
 @pytest.mark.parametrize("case", cases("container, its end in the ring"), ids=str)
 def test_exitd_killed_around_the_write_of_an_end_tells_it_once_and_never_otherwise(daemon: Daemon, case: Case) -> None:
     subject = oracle.begun(daemon)
     with daemon.client() as client:
-        answer = die(daemon, subject, client.begin_wait(subject.id), case.moment)
+        told = die(daemon, subject, client, case.moment)
     up = Revived(daemon)
     up.revive()
     oracle.over(up, subject)
     with daemon.client() as client:
         assert set(oracle.judge(client, subject, str(case))) == {"exited by record"}
-        assert answer is None or lives.ledger(client, subject.id) == [answer]
+        assert told is None or (lives.ledger(client, subject.id), end_in_log(client, subject)) == ([told[0]], told[1])
         seen_once(client)
     oracle.removed(up, subject)
     oracle.nothing_left(daemon)
