@@ -49,7 +49,7 @@ class Plan:
     create_ms: int = 120_000
     remove_ms: int = 10_000
     drain_ms: int = 2_000
-    rest_ms: int = 0  # between the report of the exit and `remove`: whoever waits is being told at that moment
+    rest_ms: int = 0  # from the report of the exit to `remove`, unless exitd says before that its clients know of it
     report_last: bool = False  # write the fifo when nothing is left to do, not when init ends
     tty: bool = False  # the output comes from a terminal's master, and the input goes there
     rows: int = 0  # the terminal's first size

@@ -63,13 +63,17 @@ static void child(const struct command *c, int parent, volatile int *error)
 	_exit(127);
 }
 
-/* Of the signals that came nothing is looked at: the caller looks at its children. */
-void drain_signals(int signal_fd)
+/* Of children nothing is looked at: the caller looks at them. True when the daemon's word was among the signals. */
+bool drain_signals(int signal_fd)
 {
-	struct signalfd_siginfo drop[8];
+	struct signalfd_siginfo info[8];
+	bool is_reported = false;
+	ssize_t got;
 
-	while (read(signal_fd, drop, sizeof drop) > 0)
-		;
+	while ((got = read(signal_fd, info, sizeof info)) > 0)
+		for (size_t i = 0; i < (size_t)got / sizeof *info; i++)
+			is_reported |= info[i].ssi_signo == REPORTED;
+	return is_reported;
 }
 
 /* Waits for this one child only: orphans of the runtime stay unreaped meanwhile, because one of them is init. */

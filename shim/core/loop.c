@@ -32,7 +32,7 @@ static void watch(struct round *r, int fd, short events, void (*ready)(struct sh
 static void on_signal(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;
-	drain_signals(shim->signal_fd);
+	shim->is_reported |= drain_signals(shim->signal_fd);
 	reap_children(shim);
 }
 

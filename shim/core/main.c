@@ -22,9 +22,22 @@ static void run(struct shim *shim, const char **argv)
 	reap_children(shim);
 }
 
+/* The runtime's delete would take the processors from clients that are being told of the end, and from the daemon that
+ * tells them: the daemon says when that is done. Without it, rest_ms. */
+static void wait_until_reported(struct shim *shim)
+{
+	int64_t until_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)shim->plan.rest_ms * 1000000, left_ms;
+
+	while (!shim->is_reported && (left_ms = (until_ns - now_ns(CLOCK_MONOTONIC) + 999999) / 1000000) > 0) {
+		poll(&(struct pollfd){ .fd = shim->signal_fd, .events = POLLIN }, 1, (int)left_ms);
+		shim->is_reported |= drain_signals(shim->signal_fd);
+		reap_children(shim);
+	}
+}
+
 static void remove_container(struct shim *shim)
 {
-	poll(NULL, 0, (int)shim->plan.rest_ms);
+	wait_until_reported(shim);
 	isulad_action(shim);
 	if (*shim->plan.kill) {
 		run(shim, shim->plan.kill);

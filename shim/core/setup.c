@@ -65,17 +65,18 @@ static int sign_lock(struct shim *shim)
 
 static int dispositions(struct shim *shim)
 {
-	sigset_t chld;
+	sigset_t wanted;
 
 	/* Whoever started us may have ignored SIGCHLD, and then waitid would have nothing to tell. */
 	signal(SIGCHLD, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	sigemptyset(&chld);
-	sigaddset(&chld, SIGCHLD);
-	if (sigprocmask(SIG_SETMASK, &chld, NULL))
+	sigemptyset(&wanted);
+	sigaddset(&wanted, SIGCHLD);
+	sigaddset(&wanted, REPORTED);
+	if (sigprocmask(SIG_SETMASK, &wanted, NULL))
 		return -errno;
-	shim->signal_fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+	shim->signal_fd = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (shim->signal_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 		return -errno;
 	setsid();

@@ -33,6 +33,7 @@ struct shim {
 	int init_fd;		/* pidfd */
 	int init_pid;
 	int ended;		/* init is dead; if it was ours, its record is written and it is reaped */
+	int is_reported;	/* exitd has told its clients of init's end */
 	int unsafe;		/* the record could not be written: nothing more is reaped */
 	int code;		/* what the fifo is told */
 	const char *stage;	/* the step that is being done: where it fails, `failed` names it */
@@ -92,7 +93,7 @@ struct command {
 };
 int command_run(const struct command *command, int signal_fd, int *wait_status);
 void command_signals(void);
-void drain_signals(int signal_fd);
+bool drain_signals(int signal_fd);
 
 /* join.c: the namespaces that the container shares with others, there for as long as it takes to make it. */
 int join_slots(struct shim *shim);

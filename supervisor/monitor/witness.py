@@ -27,6 +27,8 @@ from supervisor.system import room
 
 log = structlog.get_logger(__name__)
 
+REPORTED = native.number("REPORTED")  # a signal to a shim: the end of its run has been reported
+
 BEGINS_SECONDS = 5.0  # from the runtime's start to the program's execve(2), generously
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.001, 0.05  # between two checks for it
 BLIND_SECONDS = 0.25  # until the next look, if one failed
@@ -157,6 +159,12 @@ class ShimWatch:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.shim_fd, signal.SIGKILL)
         return True
+
+    def say_reported(self) -> None:
+        """Let the shim go on to the runtime's delete: clients know of the end. A shim of an older version ignores it."""
+        if self.shim_fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.shim_fd, REPORTED)
 
     async def rest(self, seconds: float) -> None:
         """Wait between two replacements: a program that ends at once must not keep the daemon busy."""

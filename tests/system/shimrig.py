@@ -277,6 +277,7 @@ class Keeper:
         create: str = "",
         create_ms: int = 10_000,
         drain_ms: int = 2_000,
+        rest_ms: int = 0,
         log_path: str = "",
         runtime: str = "runc",
         joins: Sequence[tuple[str, int]] = (),
@@ -300,6 +301,7 @@ class Keeper:
             keeper=f"{self.state}/{launch.SOCKET_NAME}",
             create_ms=create_ms,
             drain_ms=drain_ms,
+            rest_ms=rest_ms,
         )
         (run.directory / "plan").write_bytes(plan.encode(wanted))
         self.spawn(run, shim or str(programs.find("exitd-shim")), adopt=False, joins=[fd for _, fd in joins])

@@ -267,8 +267,11 @@ class Watching:
             watch.settle_output()
 
     async def settle(self, key: RunKey, path: str) -> None:
-        """After the end is stored: kill a shim that is stuck, and drain what a killed one has left."""
+        """After the end is reported: let its shim go on, kill one that is stuck, and drain what a killed one has
+        left."""
         watch = self._watches.get(key)
+        if watch is not None:
+            watch.say_reported()
         if watch is not None and watch.shim_is_stuck:
             with contextlib.suppress(TimedOut):  # `leave` tries again
                 await self.shims.leave(watch)
