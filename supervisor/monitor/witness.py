@@ -161,7 +161,7 @@ class ShimWatch:
         return True
 
     def say_reported(self) -> None:
-        """Let the shim go on to the runtime's delete: clients know of the end. A shim of an older version ignores it."""
+        """Let the shim go on to the runtime's delete: clients know of the end. An older shim ignores the signal."""
         if self.shim_fd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.shim_fd, REPORTED)
