@@ -1,11 +1,12 @@
-"""Frozen values that are quick to define.
+"""Values and records that are quick to define.
 
-`dataclasses.dataclass(frozen=True, slots=True)` writes and compiles six methods for each class. That took a quarter of
-the time in which exitd starts. Here each class gets a constructor of its own, and the other methods are the same for
-all.
+`dataclasses.dataclass(frozen=True, slots=True)` writes and compiles six methods for each class. That takes up to two
+milliseconds, and exitd has three hundred classes; a command, or the start of the daemon, makes values of a few. Here
+the methods are the same for all, and a class gets a constructor of its own when its first value is made.
 """
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform
 
@@ -17,14 +18,66 @@ def frozen(made: type[T]) -> type[T]:
     """Make a dataclass with slots, equal and hashed by its values. `dataclasses.replace`, `fields`, `asdict` and class
     patterns know it. The type checker refuses an assignment to an attribute; a running exitd does not.
     """
+    return cast(type[T], _defined(made, _SHARED))
+
+
+@dataclass_transform(field_specifiers=(field,))
+def mutable(made: type[T]) -> type[T]:
+    """Make a dataclass with slots whose attributes change, compared by identity."""
+    return cast(type[T], _defined(made, _SHARED_OF_MUTABLE))
+
+
+def _defined(made: type, shared: dict[str, Any]) -> Any:
     own = vars(made)
-    made.__doc__ = made.__doc__ or made.__name__  # otherwise dataclass() makes one of the signature, for half its time
-    cls: Any = dataclass(slots=True, repr=False, eq=False)(made)
-    cls.__values_of__ = attrgetter("__class__", *(each.name for each in fields(cls)))
-    for name, method in _SHARED.items():
-        if name not in own:
-            setattr(cls, name, method)
-    return cast(type[T], cls)
+    made.__doc__ = made.__doc__ or made.__name__  # otherwise dataclass() makes one of the signature, which takes long
+    missing = {name: method for name, method in shared.items() if name not in own}
+    cls: Any = dataclass(init=False, repr=False, eq=False)(made)
+    names = [each.name for each in fields(cls)]
+    cls = _with_slots(cls, names)
+    cls.__values_of__ = attrgetter("__class__", *names)
+    for name, method in missing.items():
+        setattr(cls, name, method)
+    cls.__init__ = _constructor_at_first_use(cls)
+    return cls
+
+
+def _with_slots(cls: type, names: Sequence[str]) -> type:
+    """Make the class anew: slots can be given to a class only when it is made."""
+    inherited = {name for base in cls.__mro__[1:] for name in vars(base).get("__slots__", ())}
+    content = {name: value for name, value in vars(cls).items() if name not in {*names, "__dict__", "__weakref__"}}
+    content["__slots__"] = tuple(name for name in names if name not in inherited)
+    content["__qualname__"] = cls.__qualname__
+    return type(cls)(cls.__name__, cls.__bases__, content)
+
+
+def _constructor_at_first_use(cls: Any) -> Callable[..., None]:
+    def __init__(self: Any, /, *args: Any, **words: Any) -> None:
+        cls.__init__ = made = _constructor(cls)
+        made(self, *args, **words)
+
+    return __init__
+
+
+def _constructor(cls: Any) -> Callable[..., None]:
+    """Write and compile what dataclass() would: a parameter for each field, assigned to its attribute."""
+    known: dict[str, Any] = {"_MISSING": MISSING}
+    parameters, body = ["self"], []
+    for each in fields(cls):
+        value = each.name
+        if each.default_factory is not MISSING:
+            known[f"_make_{each.name}"] = each.default_factory
+            parameters.append(f"{each.name}=_MISSING")
+            value = f"_make_{each.name}() if {each.name} is _MISSING else {each.name}"
+        elif each.default is not MISSING:
+            known[f"_default_{each.name}"] = each.default
+            parameters.append(f"{each.name}=_default_{each.name}")
+        else:
+            parameters.append(each.name)
+        body.append(f" self.{each.name} = {value}\n")
+    exec(f"def __init__({', '.join(parameters)}):\n{''.join(body) or ' pass'}", known)
+    made: Callable[..., None] = known["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
 
 
 def _is_equal(self: Any, other: object) -> bool:
@@ -42,3 +95,4 @@ def _text(self: Any) -> str:
 
 
 _SHARED = {"__eq__": _is_equal, "__hash__": _hash, "__repr__": _text}
+_SHARED_OF_MUTABLE = {"__repr__": _text}

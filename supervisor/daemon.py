@@ -13,13 +13,13 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import structlog
 
 from shim import programs
+from shim.frozen import mutable
 from shim.names import STATE_PATH_LIMIT
 from supervisor import __version__
 from supervisor.api.callers import Callers
@@ -88,7 +88,7 @@ GRACE_SECONDS = 5.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@mutable
 class Evidence:
     """Which sources work here, for `info`; filled in once the probes have run."""
 

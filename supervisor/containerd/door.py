@@ -16,7 +16,7 @@ import asyncio
 import os
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import structlog
@@ -25,6 +25,7 @@ from google.protobuf.message import Message
 
 from protos.containerd import task_pb2 as pb
 from protos.exitd.shimv2 import relay_pb2
+from shim.frozen import mutable
 from supervisor.containerd import tasks
 from supervisor.containerd.callers import Caller, Hello, Turns, key_of, read_hello
 from supervisor.containerd.couriers import TOLD
@@ -56,7 +57,7 @@ Handler = Callable[[Any, Caller], Awaitable[Message]]
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@mutable
 class Relay:
     """What is known of a connection. `again`: attempts of the requests that come next."""
 

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import json
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from protos.containerd import task_pb2 as pb
+from shim.frozen import mutable
 from supervisor.containerd import making, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import CREATED, Op, TaskLook, check
@@ -27,7 +28,7 @@ GONE_SECONDS = 10.0  # how long the rest of an exec's output and its shim may ta
 Document = dict[str, object]
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class Kept:
     """One exec. `begun` is set when a Start has had a result, or can no longer happen. `doubtful`: an earlier daemon
     has begun a Start, whose result must be found out."""

@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import structlog
 
+from shim.frozen import mutable
 from supervisor.engine import remains
 from supervisor.engine.exits import SecondWitness
 from supervisor.engine.node import Node, in_turn
@@ -53,7 +54,7 @@ HELD_SECONDS = 12.0  # how long the output of an exec that has ended waits for w
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class Live:
     """One exec, from before its row is stored until nothing of it is left."""
 

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
 import structlog
 
+from shim.frozen import mutable
 from supervisor.engine.execlife import Execs, Live
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
@@ -162,7 +162,7 @@ RunProbe = Callable[[Container, HealthSpec], Awaitable[ProbeResult | None]]
 End = Callable[[str, Reason, By, float | None], Awaitable[None]]
 
 
-@dataclass(slots=True)
+@mutable
 class _Check:
     """Of one run. Over, it only keeps what was seen."""
 

@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import structlog
 
+from shim.frozen import mutable
 from shim.undo import undone_on_failure
 from supervisor.engine.node import Storing
 from supervisor.external import observe
@@ -48,7 +49,7 @@ SecondWitness = Callable[[Report, str, KnownKills], Awaitable[Report]]
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class Eye:
     """The watch of one process. `one` is set once the store has it; `settled` also if storing has failed."""
 

@@ -1,8 +1,8 @@
 """What exitd is asked to watch: the desk puts it on this list and takes it off, the observer counts its ends."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from shim.frozen import mutable
 from supervisor.model.watched import Kind, Target
 
 
@@ -15,7 +15,7 @@ class WatchSource(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(slots=True)
+@mutable
 class WatchEntry:
     target: Target
     source: WatchSource | None = None

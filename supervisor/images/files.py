@@ -4,9 +4,10 @@ import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO, Protocol
 
+from shim.frozen import mutable
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import BadTar, TarKind, TarReader
 from supervisor.model.errors import BadImage, BadRequest
@@ -42,7 +43,7 @@ def read_document(files: Files, name: str) -> bytes:
     return bytes(data)
 
 
-@dataclass(slots=True)
+@mutable
 class InDirectory:
     """Links in the directory end at its root. Close it after use: `held` has every file that was opened."""
 
@@ -67,7 +68,7 @@ class InDirectory:
             raise BadImage(f"{self.where}: {name}: {error.strerror}", document=name) from error
 
 
-@dataclass(slots=True)
+@mutable
 class InArchive:
     """The members of an uncompressed tar: the place of each one's content, or the name that it links to."""
 

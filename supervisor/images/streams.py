@@ -7,9 +7,10 @@ import subprocess
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO
 
+from shim.frozen import mutable
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline
 from supervisor.images.facts import ImageLimits
@@ -22,7 +23,7 @@ GZIP_CHUNK_BYTES = 1 << 14  # small: what follows a member is copied once per me
 GZIP, ZSTD, XZ, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"
 
 
-@dataclass(slots=True)
+@mutable
 class Budget:
     """What one load has left of its limits. Bytes are those of the uncompressed tars: files and headers."""
 
@@ -55,7 +56,7 @@ class Budget:
             raise ImageTooLarge(f"the image's names take more than the limit of {self.limits.kept_bytes} bytes")
 
 
-@dataclass(slots=True)
+@mutable
 class Slice:
     """A part of an open file, which the caller owns; length -1: to its end."""
 
@@ -84,7 +85,7 @@ def _read_past(source: TarSource, count: int) -> None:
         count -= len(data)
 
 
-@dataclass(slots=True)
+@mutable
 class Hashed:
     """Hashes and counts what is read from `source`; `spend` is called with each number of bytes."""
 
@@ -110,7 +111,7 @@ class Hashed:
         return f"sha256:{self._sha256.hexdigest()}"
 
 
-@dataclass(slots=True)
+@mutable
 class Gunzip:
     """RFC 1952, any number of members, as pigz and others write them; zeros may follow."""
 
@@ -152,7 +153,7 @@ class Gunzip:
         return data
 
 
-@dataclass(slots=True)
+@mutable
 class Piped:
     """The output of a program that decompresses."""
 

@@ -22,11 +22,11 @@ and Documentation/networking/filter.rst.
 import struct
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from itertools import islice, starmap
 
-from shim.frozen import frozen
+from shim.frozen import frozen, mutable
 from supervisor.model.values import Process
 
 PROTOCOL = 11  # NETLINK_CONNECTOR
@@ -194,7 +194,7 @@ class Threads:
     all_ending: bool = False
 
 
-@dataclass(slots=True)
+@mutable
 class Life:
     """What has been seen of one process since it was last known to be alive."""
 

@@ -8,9 +8,9 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from shim import fields, prepare, record
+from shim.frozen import mutable
 from shim.names import CREATED, FIFO, LOCK, PLAN
 from shim.undo import undone_on_failure
 from supervisor.model import errnos
@@ -23,7 +23,7 @@ PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write t
 EXECS = "e"
 
 
-@dataclass(slots=True)
+@mutable
 class RunDirectory:
     """A run's directory, and the descriptors that the daemon holds of it; -1 if there is none."""
 

@@ -9,13 +9,13 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 import structlog
 
 from shim import native
-from shim.frozen import frozen
+from shim.frozen import frozen, mutable
 from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
@@ -66,7 +66,7 @@ class Senses(ShimSenses):
     on_over: Callable[[RunKey], None]  # init is no longer watched; may be called again
 
 
-@dataclass(slots=True)
+@mutable
 class ShimWatch:
     """Watches the shim of one run, and its replacements."""
 
@@ -203,7 +203,7 @@ class ShimWatch:
         self.shim_left()
 
 
-@dataclass(slots=True)
+@mutable
 class Watch(ShimWatch):
     """Watches one run from `begin` until its end is reported. After that its descriptors are kept until `close`.
 

@@ -13,9 +13,8 @@ it, and readers pass over it.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
 
-from shim.frozen import frozen
+from shim.frozen import frozen, mutable
 from supervisor.model.errors import BadRequest, Compacted, StoreFailed
 from supervisor.model.filters import EVERYTHING, Filter
 from supervisor.model.values import Event
@@ -61,7 +60,7 @@ class WantedEvents:
         return self.filter.matches_event(event)
 
 
-@dataclass(slots=True)
+@mutable
 class _Cursor:
     """A subscriber's position: events up to `seq` are dealt with, and the subscriber knows it up to `told`."""
 

@@ -4,12 +4,12 @@ Every open stream gets exactly one final answer. An error in a stream ends that 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from protos.ttrpc.v1.ttrpc_pb2 import KeyValue, Request, Response, Status
+from shim.frozen import mutable
 from supervisor.model.errors import Code
 from supervisor.ttrpc import frames
 from supervisor.ttrpc.faults import CallFailed, Closed
@@ -184,7 +184,7 @@ class ServerConnection:
         return self._open.pop(stream, None) is not None
 
 
-@dataclass(slots=True)
+@mutable
 class _Pending:
     kind: CallKind
     response_type: type[Message]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shim.frozen import frozen
+from shim.frozen import frozen, mutable
 
 
 @frozen
@@ -55,6 +55,17 @@ class Own:
 
     def __hash__(self) -> int:
         return 7
+
+
+@mutable
+class Counter:
+    name: str
+    seen: list[int] = field(default_factory=list)
+
+
+@mutable
+class Limited(Counter):
+    limit: int = 3
 
 
 @given(st.integers(), st.tuples(st.integers(), st.integers()), st.integers(), st.integers())
@@ -111,3 +122,29 @@ def test_the_type_checker_refuses_an_assignment() -> None:
 def test_a_docstring_is_never_made_from_the_signature() -> None:
     """That would take as long as all the rest."""
     assert Twin.__doc__ == "Of the same shape as Line." and Line.__doc__ == "Line"
+
+
+def test_a_constructor_is_compiled_when_the_first_value_is_made() -> None:
+    """Most classes are only defined: in a command of exitctl, at the start of exitd."""
+
+    @frozen
+    class Late:
+        value: int
+        more: str = "x"
+
+    before = Late.__init__
+    assert (Late(1), Late(value=2, more="y")) == (Late(1, "x"), Late(2, "y"))
+    assert Late.__init__ is not before and Late.__init__.__qualname__ == f"{Late.__qualname__}.__init__"
+
+
+def test_a_mutable_one_is_itself_whatever_its_attributes() -> None:
+    one, other = Counter("a"), Counter("a")
+    one.name = other.name = "b"
+    assert one != other and len({one, other}) == 2 and one.seen is not other.seen
+    assert repr(one) == "Counter(name='b', seen=[])"
+    with pytest.raises(AttributeError):
+        one.other = 2  # type: ignore[attr-defined]
+
+
+def test_fields_of_a_base_class_come_first() -> None:
+    assert repr(Limited("a", [], 4)) == "Limited(name='a', seen=[], limit=4)" and not hasattr(Limited("a"), "__dict__")

@@ -1,15 +1,15 @@
 """Fields of a document: their value, their place, and the notes about them. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from shim.frozen import frozen
+from shim.frozen import frozen, mutable
 from supervisor.cli.manifest.marks import Mark, MarkedNumber
 from supervisor.cli.manifest.tree import TreeNode, kind_of
 from supervisor.model.errors import BadRequest
 
 
-@dataclass(slots=True)
+@mutable
 class Notes:
     """What was found while reading a document: mistakes, and warnings about what is done differently."""
 

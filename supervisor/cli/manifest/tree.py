@@ -7,11 +7,11 @@ nothing.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import yaml
 
-from shim.frozen import frozen
+from shim.frozen import frozen, mutable
 from supervisor.cli.manifest import jsontext
 from supervisor.cli.manifest.marks import Alias, BadText, End, Event, Mark, MarkedNumber, Scalar, Start, Value
 from supervisor.model.errors import BadRequest
@@ -74,7 +74,7 @@ def _bad(file: str, mark: Mark, path: str, what: str) -> BadRequest:
     return BadRequest(f"{place}: {path}: {what}" if path else f"{place}: {what}", file=file, field=path)
 
 
-@dataclass(slots=True)
+@mutable
 class _Open:
     """A mapping or list that has not ended yet."""
 

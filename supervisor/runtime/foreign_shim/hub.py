@@ -3,11 +3,11 @@ ends."""
 
 import asyncio
 import time
-from dataclasses import dataclass
 
 import structlog
 
 from protos.containerd import events_pb2
+from shim.frozen import mutable
 from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.values import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.monitor import epoll, rundir
@@ -33,7 +33,7 @@ EVENTS = "shimv2-events.sock"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class Run:
     """One run, from when its shim is known until nothing of it is left."""
 

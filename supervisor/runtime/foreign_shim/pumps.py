@@ -10,13 +10,13 @@ import contextlib
 import os
 import signal
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import structlog
 
 from shim import launch, plan, slots
-from shim.frozen import frozen
+from shim.frozen import frozen, mutable
 from supervisor.model import errnos
 from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.execs import Exec
@@ -56,7 +56,7 @@ class Fifos:
     stderr: str
 
 
-@dataclass(slots=True)
+@mutable
 class Pump(ShimWatch):
     """One pump. `over` is set when it has left, or cannot be replaced: the log has everything that it will ever
     have."""

@@ -7,11 +7,11 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import structlog
 
 from shim import native
+from shim.frozen import mutable
 from supervisor.model.errors import ExitdError, NoSuchContainer, NoSuchExec, ShimLost, TimedOut
 from supervisor.model.evidence import Pending
 from supervisor.model.values import Process, Report, RunKey, Source
@@ -32,7 +32,7 @@ MOST_PID = 1 << 22  # PID_MAX_LIMIT: no machine has higher pids
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class Watched:
     """One process, by the key of its run or exec. `own`: the pid is that process's on this host, and not that of a
     virtual machine or of its shim."""

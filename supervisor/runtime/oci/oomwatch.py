@@ -15,10 +15,10 @@ import contextlib
 import os
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
+from shim.frozen import mutable
 from supervisor.model.values import RunKey
 from supervisor.monitor import epoll
 from supervisor.runtime.oci import cgroups
@@ -30,7 +30,7 @@ SLICE = 200  # cgroups read in one turn of the loop
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@mutable
 class _Run:
     key: RunKey
     cgroup: str
