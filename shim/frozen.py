@@ -5,7 +5,8 @@ milliseconds, and exitd has three hundred classes; a command, or the start of th
 the methods are the same for all, and a class gets a constructor of its own when its first value is made.
 """
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform
@@ -37,7 +38,7 @@ def _defined(made: type, shared: dict[str, Any]) -> Any:
     cls.__values_of__ = attrgetter("__class__", *names)
     for name, method in missing.items():
         setattr(cls, name, method)
-    cls.__init__ = _constructor_at_first_use(cls)
+    cls.__init__ = _Constructor(cls)
     return cls
 
 
@@ -50,15 +51,18 @@ def _with_slots(cls: type, names: Sequence[str]) -> type:
     return type(cls)(cls.__name__, cls.__bases__, content)
 
 
-def _constructor_at_first_use(cls: Any) -> Callable[..., None]:
-    def __init__(self: Any, /, *args: Any, **words: Any) -> None:
-        cls.__init__ = made = _constructor(cls)
-        made(self, *args, **words)
+class _Constructor:
+    """Stands for `__init__` until it is called or looked at for the first time."""
 
-    return __init__
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        self._cls.__init__ = made = _compiled(self._cls)
+        return made.__get__(instance, owner)
 
 
-def _constructor(cls: Any) -> Callable[..., None]:
+def _compiled(cls: Any) -> Any:
     """Write and compile what dataclass() would: a parameter for each field, assigned to its attribute."""
     known: dict[str, Any] = {"_MISSING": MISSING}
     parameters, body = ["self"], []
@@ -73,10 +77,14 @@ def _constructor(cls: Any) -> Callable[..., None]:
             parameters.append(f"{each.name}=_default_{each.name}")
         else:
             parameters.append(each.name)
-        body.append(f" self.{each.name} = {value}\n")
-    exec(f"def __init__({', '.join(parameters)}):\n{''.join(body) or ' pass'}", known)
-    made: Callable[..., None] = known["__init__"]
+        body.append(f"  self.{each.name} = {value}\n")
+    head = f"def make({', '.join(known)}):\n def __init__({', '.join(parameters)}):\n"
+    text = f"{head}{''.join(body) or '  pass'}\n return __init__\n"
+    found: dict[str, Any] = {}
+    exec(text, vars(sys.modules[cls.__module__]), found)
+    made = found["make"](**known)
     made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {each.name: each.type for each in fields(cls)} | {"return": None}
     return made
 
 

@@ -1,7 +1,8 @@
 import copy
+import inspect
 import pickle
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -132,9 +133,16 @@ def test_a_constructor_is_compiled_when_the_first_value_is_made() -> None:
         value: int
         more: str = "x"
 
-    before = Late.__init__
+    assert not inspect.isfunction(vars(Late)["__init__"])
     assert (Late(1), Late(value=2, more="y")) == (Late(1, "x"), Late(2, "y"))
-    assert Late.__init__ is not before and Late.__init__.__qualname__ == f"{Late.__qualname__}.__init__"
+    assert inspect.isfunction(vars(Late)["__init__"]) and Late.__init__.__qualname__ == f"{Late.__qualname__}.__init__"
+
+
+@given(st.builds(Point))
+def test_its_constructor_can_be_looked_at(point: Point) -> None:
+    """Hypothesis does, to make values."""
+    assert [*inspect.signature(Point).parameters] == [*inspect.signature(Ordinary).parameters]
+    assert get_type_hints(Point.__init__) == get_type_hints(Ordinary.__init__) and isinstance(point.x, int)
 
 
 def test_a_mutable_one_is_itself_whatever_its_attributes() -> None:
