@@ -9,6 +9,7 @@ import time
 
 import click
 
+from bench.clirows import CLI_ROWS
 from bench.crowdrows import CROWD_ROWS
 from bench.eventrows import EVENT_ROWS
 from bench.figures import document, markdown, table
@@ -18,7 +19,7 @@ from bench.streamrows import STREAM_ROWS
 from bench.taskrows import TASK_ROWS
 from supervisor.compare.machine import facts, idle_share, load, memory_place, scratch
 
-ALL_ROWS = {**ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS, **CROWD_ROWS, **EVENT_ROWS}
+ALL_ROWS = {**ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS, **CROWD_ROWS, **EVENT_ROWS, **CLI_ROWS}
 LOOK_SECONDS, QUICK_LOOK_SECONDS = 2.0, 0.1  # how long the cores are watched before a row
 QUIET_SHARE = 0.9  # of the cores idle before a row: below that the row is called `loaded`
 

@@ -159,6 +159,10 @@ class Containerd:
         container.close()
         self.remove(container.id)
 
+    def server_pid(self) -> int:
+        """Its own."""
+        return self._server.process.pid
+
     def monitors(self) -> list[int]:
         """The pids of its shims."""
         wanted = self._address.encode()
