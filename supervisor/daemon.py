@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -24,7 +25,6 @@ from shim.names import STATE_PATH_LIMIT
 from supervisor import __version__
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
-from supervisor.api.containerd import Containerd
 from supervisor.api.doors import ContainerDoors, DaemonDoors, ImageDoors, PodDoors, RecordDoors, methods_of
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
@@ -80,6 +80,9 @@ from supervisor.store.groupcommit import ROOM_BYTES
 from supervisor.system import systemd, threads
 from supervisor.system.clock import SystemClock
 from supervisor.system.inotify import Inotify
+
+if TYPE_CHECKING:
+    from supervisor.api.containerd import Containerd
 
 LOCK_SECONDS = 5.0  # for the lock of a child of a killed exitd, which is about to execute its program
 LOCK_RETRY_SECONDS = 0.02
@@ -284,7 +287,6 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
         await execs.load(settings.state)
-        recovery.look_up(runs, damaged)
         await execs.find_rest()
         desk.hold_only(
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
@@ -306,7 +308,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         parts = adapter.AdapterParts(runs, manager, services, execs, task_execs, streams, settings.state, asides)
         await adapter.serve(stack, parts, inotify)
-        await _serve_api(stack, settings, node, methods, health, ttrpc=passed.get("ttrpc"))
+        look_up = partial(recovery.look_up, runs, damaged)
+        await _serve_api(stack, settings, node, methods, health, look_up, ttrpc=passed.get("ttrpc"))
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         node.spawn(reloads.forever())
@@ -327,6 +330,7 @@ async def _serve_api(
     node: Node,
     methods: Methods,
     health: HealthService,
+    look_up: Callable[[], None],
     *,
     ttrpc: socket.socket | None,
 ) -> None:
@@ -334,6 +338,8 @@ async def _serve_api(
     await callers.start()
     stack.push_async_callback(callers.stop)
     api = ApiServer(f"{settings.state}/exitd.sock", methods, callers, ttrpc or f"{settings.state}/exitd.ttrpc", health)
+    await api.start_ttrpc()
+    look_up()  # calls about a container that comes late wait for its look-up; all others are answered meanwhile
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
     systemd.ready(f"{len(node.containers)} containers")
@@ -377,10 +383,16 @@ def _watch_desk(
         second_witness=kernel_log.weigh,
     )
     sources: dict[Kind, Callable[[Target], WatchSource]] = {
-        Kind.CONTAINERD: lambda target: ContainerdTasks(target, Containerd, observer.observe),
+        Kind.CONTAINERD: lambda target: ContainerdTasks(target, _containerd, observer.observe),
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }
     return WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
+
+
+def _containerd(socket: str) -> "Containerd":
+    from supervisor.api.containerd import Containerd  # imports grpc, which a daemon that watches none does not await
+
+    return Containerd(socket)
 
 
 def _backoff(limits: Limits) -> Backoff:

@@ -5,13 +5,14 @@ Written here because grpcio-health-checking's own servicer forgets every other w
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import grpc
-import grpc.aio
 from grpc_health.v1 import health_pb2 as pb  # type: ignore[import-untyped]  # ships no py.typed
 
-from supervisor.api.rpc import EXITD
+from supervisor.api.table import EXITD
+
+if TYPE_CHECKING:
+    import grpc.aio
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
 SERVICES = ("", EXITD.full_name)  # the whole, and the one service it consists of
@@ -56,6 +57,8 @@ class HealthService:
 
     async def Check(self, request: pb.HealthCheckRequest, context: "grpc.aio.ServicerContext[Any, Any]") -> object:
         if request.service not in SERVICES:
+            import grpc
+
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r} here")
         return self.status(request.service)
 

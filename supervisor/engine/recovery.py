@@ -1,9 +1,10 @@
-"""After a daemon start: every container that the store knows is looked up again, all at once, each within a limit."""
+"""After a daemon start: every container that the store knows is looked up again, each within a limit, while the API
+serves: a call about a container waits for its look-up."""
 
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import structlog
@@ -20,6 +21,7 @@ from supervisor.store import salvage
 from supervisor.store.codec import Damaged
 
 FIND_SECONDS = 60.0  # for one look-up
+A_TURN = 4  # look-ups that begin in one turn of the loop: a call waits for so many, not for all
 AGAIN_SECONDS = (1.0, 5.0, 30.0)  # until the next one, when one has failed
 
 log = structlog.get_logger(__name__)
@@ -59,13 +61,19 @@ async def _remains(node: Node, state: str, row: Damaged) -> salvage.Remains:
 
 
 def look_up(runs: Runs, damaged: Collection[Damaged] = ()) -> None:
-    """Begin the look-ups of what `load` has listed. `damaged`: what it has returned."""
-    node = runs.node
-    unread, boot_id = {row.id for row in damaged}, node.clock.boot_id()
-    for container_id in list(node.containers.recovering):
-        container = node.containers[container_id]
+    """Begin the look-ups of what `load` has listed, a few in each turn of the loop. None waits for another's end.
+    `damaged`: what `load` has returned."""
+    listed = [runs.node.containers[id] for id in runs.node.containers.recovering]
+    runs.node.spawn(_begin(runs, listed, frozenset(row.id for row in damaged)))
+
+
+async def _begin(runs: Runs, listed: Sequence[Container], unread: Collection[str]) -> None:
+    boot_id = runs.node.clock.boot_id()
+    for number, container in enumerate(listed):
         rebooted = container.boot_id != boot_id
-        node.spawn(_find(runs, container, rebooted=rebooted, is_stored=container_id not in unread))
+        runs.node.spawn(_find(runs, container, rebooted=rebooted, is_stored=container.id not in unread))
+        if number % A_TURN == A_TURN - 1:
+            await asyncio.sleep(0)
 
 
 async def take_in(runs: Runs, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:

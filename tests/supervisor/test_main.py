@@ -91,16 +91,20 @@ class Look:
             sys.meta_path.remove(self)
 
 sys.meta_path.insert(0, Look())
-__import__(sys.argv[1])
+for name in sys.argv[1:]:
+    __import__(name)
 """
 
 
 @pytest.mark.parametrize("inherited", [{}, {"GRPC_ENABLE_FORK_SUPPORT": "1"}], ids=["nothing", "on"])
-@pytest.mark.parametrize("program", ["supervisor.__main__", "supervisor.compare.__main__", "supervisor.api.overgrpc"])
+@pytest.mark.parametrize(
+    "program",
+    ["supervisor.__main__ supervisor.api.grpcserver", "supervisor.compare.__main__", "supervisor.api.overgrpc"],
+)
 def test_grpc_is_imported_after_its_fork_handlers_are_switched_off(program: str, inherited: dict[str, str]) -> None:
     """They wait for ever in the fork that CPython falls back to when vfork has failed."""
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
-    command = [sys.executable, "-c", SEES_GRPC, program]
+    command = [sys.executable, "-c", SEES_GRPC, *program.split()]
     found = subprocess.run(
         command, env={**environment, **inherited}, capture_output=True, text=True, timeout=60, check=True
     )
@@ -110,3 +114,11 @@ def test_grpc_is_imported_after_its_fork_handlers_are_switched_off(program: str,
 def test_without_a_descriptor_for_inotify_it_says_so_in_one_line() -> None:
     with only(0), pytest.raises(CannotStart, match=r"inotify: .*max_user_instances"):
         _inotify()
+
+
+def test_the_daemon_loads_grpc_when_ttrpc_serves() -> None:
+    """Its import takes as long as many look-ups of containers."""
+    late = {"grpc", "grpc_reflection", "supervisor.api.grpcserver", "supervisor.api.containerd", "supervisor.compare"}
+    code = f"import sys, supervisor.__main__; print({late} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr

@@ -16,9 +16,9 @@ from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untype
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import rpc
-from supervisor.api import server as server_module
+from supervisor.api import grpcserver, rpc
 from supervisor.api.calls import Method
+from supervisor.api.client import Client
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
 from supervisor.model import errors
@@ -179,7 +179,7 @@ class Counted(dict[str, Method]):
 def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(grpcserver, "_AGAIN_SECONDS", 0.01)
     folder, aside = tmp_path / "s", tmp_path / "aside"
     folder.mkdir()
 
@@ -208,7 +208,7 @@ def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_
 def test_a_stop_while_grpc_begins_anew_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
-    monkeypatch.setattr(server_module, "_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(grpcserver, "_AGAIN_SECONDS", 0)
 
     async def main() -> None:
         changes, node = Inotify(), FakeNode()
@@ -263,6 +263,22 @@ def test_a_path_that_cannot_be_bound_is_a_clear_error(tmp_path: Path, name: str)
     with pytest.raises(errors.CannotStart, match=r"exitd\.sock|file"):
         asyncio.run(main())
     assert (tmp_path / "file").read_text() == "a regular file"
+
+
+def test_ttrpc_answers_before_grpc_is_begun(tmp_path: Path) -> None:
+    async def main() -> None:
+        changes = Inotify()
+        server = ApiServer(str(tmp_path / "exitd.sock"), doors_of(FakeNode(), changes), ttrpc=str(tmp_path / "t"))
+        await server.start_ttrpc()
+        assert not (tmp_path / "exitd.sock").exists()
+        with Client(str(tmp_path / "exitd.sock"), str(tmp_path / "t")) as client:
+            assert (await asyncio.to_thread(client.version)).api
+        await server.start()
+        assert (tmp_path / "exitd.sock").is_socket()
+        await server.stop(0)
+        changes.close()
+
+    asyncio.run(main())
 
 
 START_WITH_FEW = """

@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 
 from supervisor.engine import recovery
 from supervisor.engine.participants import Participant
-from supervisor.engine.recovery import recover
+from supervisor.engine.recovery import A_TURN, recover
 from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.model.values import LIVE, Container, Exited, Phase, Reason, Source, Unknown
 from supervisor.runtime.sandbox import Found
@@ -346,5 +347,28 @@ def test_what_has_ended_otherwise_is_not_looked_at_any_more(tmp_path: Path, how:
             w.manager.found["c1"] = Found.NOTHING
             await recovery.look_at_unwatched(w.runs)
             assert (calls(w), w.node.containers.unwatched, await w.store.exits()) == (["connect"], set(), [])
+
+    asyncio.run(main())
+
+
+def _numbered(number: int) -> Container:
+    one = container(Phase.RUNNING)
+    return replace(one, id=f"c{number}", spec=replace(one.spec, name=f"web{number}"))
+
+
+def test_a_call_is_answered_before_all_look_ups_have_begun(tmp_path: Path) -> None:
+    """Each keeps the loop for a while, and there may be hundreds."""
+
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            many = [_numbered(number) for number in range(10 * A_TURN)]
+            await w.store.commit(Transaction(tuple(many)))
+            await recover(w.runs, "")
+            begun: list[int] = []
+            while not begun or begun[-1] < len(many):
+                await asyncio.sleep(0)
+                begun.append(len(w.manager.calls))
+            assert max(after - before for before, after in itertools.pairwise([0, *begun])) <= A_TURN
+            await until(lambda: not w.node.containers.recovering and not w.node.background, "the look-up")
 
     asyncio.run(main())

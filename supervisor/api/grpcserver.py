@@ -1,0 +1,149 @@
+"""gRPC's half of the API's server: one of grpc.aio with health and reflection, begun anew when it has ended.
+
+Imported when ttrpc serves: the import takes longer than all that a call over ttrpc waits for.
+"""
+
+import asyncio
+from urllib.parse import quote
+
+import grpc.aio
+import structlog
+from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]  # ships no py.typed
+
+from supervisor.api import grpcdoor, health, serving, sockets, table
+from supervisor.api.callers import Callers
+from supervisor.api.calls import Calls, Methods
+from supervisor.api.unfinished import FIRST_WINDOW_BYTES, MOST_CALLS, Unfinished
+from supervisor.model.errors import Busy, CannotStart
+from supervisor.system import listening, room
+
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+_AGAIN_SECONDS = 0.1  # after gRPC's end; doubled after each try that fails
+_AGAIN_MOST_SECONDS = 5.0
+_LOOK_SECONDS = 0.5  # a wait for gRPC's end raises what has stopped it only when the wait itself has ended
+_FOR_GRPC = 24  # descriptors that it is to find; it took 8 until it served
+LAST_WORDS_SECONDS = 0.5  # for answers on their way out
+# The defaults refuse what is above 1,000 calls in one burst: the client sees CANCELLED.
+_OPTIONS = (
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 200_000),
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.lookahead_bytes", FIRST_WINDOW_BYTES),
+    ("grpc.http2.settings_timeout", 10_000),  # until a client has agreed to that window
+)
+
+log = structlog.get_logger(__name__)
+
+
+class GrpcServer:
+    """Serves the service table, health and reflection on `path`."""
+
+    def __init__(
+        self, path: str, methods: Methods, calls: Calls, callers: Callers | None, state: health.HealthService
+    ) -> None:
+        self._path = path
+        self._methods = methods
+        self._calls = calls
+        self._callers = callers
+        self._health = state
+        self._server: grpc.aio.Server | None = None
+        self._unfinished = Unfinished()
+        self._keeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises CannotStart for a path that cannot be bound. gRPC takes a live socket from its owner, silently."""
+        self._server = await self._serve()
+        self._keeping = asyncio.create_task(self._keep(self._server))
+
+    async def begin_no_more(self) -> None:
+        """A server that ends from now on is not begun anew."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait((self._keeping,))
+
+    async def stop(self) -> None:
+        """End what is left of it, after `begin_no_more`."""
+        if self._server is not None:
+            await _end(self._server, self._path, LAST_WORDS_SECONDS)
+
+    async def _keep(self, server: grpc.aio.Server) -> None:
+        """Start another server whenever grpc.aio's has stopped serving: it does at a method whose name is no UTF-8.
+
+        The calls of the stopped server end first: while one lives, grpc.aio does not finish by itself.
+        """
+        while True:
+            try:
+                while await server.wait_for_termination(_LOOK_SECONDS):
+                    if self._unfinished.is_choked():
+                        log.error("gRPC begins anew: a client does not read the refusals of its unfinished requests")
+                        break
+            except Exception as error:  # anything that its loop has not caught
+                log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
+            await asyncio.shield(_end(server, self._path, 0))  # a stop that is cancelled cannot be repeated
+            self._server = server = await self._again()
+
+    async def _again(self) -> grpc.aio.Server:
+        """Return a new server, tried for until one serves; each kind of failure is logged once."""
+        said: set[str] = set()
+        pause = _AGAIN_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                return await self._serve()
+            except CannotStart as error:
+                if str(error) not in said:
+                    said.add(str(error))
+                    log.error("gRPC cannot begin anew", why=str(error))
+            pause = min(2 * pause, _AGAIN_MOST_SECONDS)
+
+    async def _serve(self) -> grpc.aio.Server:
+        """Return a server that serves on the path. Raises CannotStart; without descriptors gRPC would crash."""
+        try:
+            await room.wait_for(_FOR_GRPC, "gRPC's server")
+        except Busy as error:
+            raise CannotStart(f"cannot listen on {self._path}: {error}") from error
+        most = ("grpc.max_allowed_incoming_connections", listening.grpc_connections(listening.limit()))
+        server = grpc.aio.server(options=(*_OPTIONS, most), maximum_concurrent_rpcs=MOST_CALLS)
+        unfinished = self._unfinished = Unfinished()
+        serving.add(server, grpcdoor.servicer(self._methods, self._calls, self._callers), unfinished=unfinished)
+        serving.add(server, self._health, health.SERVICE, unfinished=unfinished)
+        names = (table.EXITD.full_name, health.SERVICE.full_name, REFLECTION.full_name)
+        serving.add(server, reflection.aio.ReflectionServicer(names), REFLECTION, unfinished=unfinished)
+        starting = None
+        try:
+            with sockets.nobody_else():
+                server.add_insecure_port(f"unix:{quote(self._path)}")
+            starting = asyncio.create_task(server.start())
+            await asyncio.shield(starting)  # a start that is cancelled fails in grpc.aio
+            sockets.admit_group(self._path)
+        except (RuntimeError, OSError, asyncio.CancelledError) as error:
+            if starting is not None:
+                await asyncio.wait((starting,))
+            await _discard(server, self._path)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise CannotStart(f"cannot listen on {self._path}: {error}") from error
+        return server
+
+
+async def _discard(server: grpc.aio.Server, path: str) -> None:
+    """Stop a server, started or not: one that never was started would keep its threads and memory."""
+    await server.start()
+    await _end(server, path, 0)
+
+
+async def _end(server: grpc.aio.Server, path: str, grace_seconds: float) -> None:
+    """Stop a server, and end every connection at its path.
+
+    gRPC does not close a connection while it has bytes to write there, however long its client reads none of them, and
+    its server has not stopped before: such connections are hung up.
+    """
+    stopping = asyncio.create_task(server.stop(grace_seconds))
+    seconds = grace_seconds + LAST_WORDS_SECONDS
+    while not (await asyncio.wait((stopping,), timeout=seconds))[0]:
+        try:
+            count = sockets.hang_up(path)
+            log.warning("hung up on clients that do not read", connections=count)
+        except OSError as error:
+            log.warning("cannot look for clients that do not read", why=error.strerror or str(error))
+    await stopping
