@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable
 
 from shim.frozen import frozen
+from shim.patterns import late_pattern
 
 END = b"end\0"
 NUMBER_MAX = 2**64 - 1
-VERSION = re.compile(r"[1-9][0-9]{0,4}")
+VERSION = late_pattern(r"[1-9][0-9]{0,4}")
 
 
 class BadMessage(ValueError):

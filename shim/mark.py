@@ -6,15 +6,14 @@ Whoever makes such a directory, `<state>/c/<id>/1`, writes `byhand` first, then 
 runtime's root is `rt` in that directory. Everything belongs to root, nothing is a link.
 """
 
-import re
-
 from shim import fields
 from shim.frozen import frozen
+from shim.patterns import late_pattern
 
 MARK, STARTED = "byhand", "started"
 RUN = 1
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-EXITDS_OWN_ID = re.compile(r"[0-9a-f]{64}")  # what exitd gives out; nobody else does
+ID = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+EXITDS_OWN_ID = late_pattern(r"[0-9a-f]{64}")  # what exitd gives out; nobody else does
 
 
 @frozen

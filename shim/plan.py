@@ -1,10 +1,10 @@
 """What one shim is to do: computed here, written once, obeyed by core/main.c."""
 
 import dataclasses
-import re
 
 from shim import fields
 from shim.frozen import frozen
+from shim.patterns import late_pattern
 
 PLAN_MAX_BYTES = 32768
 COMMAND_MAX_WORDS = 71
@@ -17,7 +17,7 @@ LOG_FILES_MAX = 1000
 TTY_SIDE_MAX = 65_535
 LOG_MODES = ("blocking", "non-blocking")
 CONSOLE = "@console"  # as a word of `create`: the path of the socket that brings the shim the tty's master
-NO_ESCAPE = re.compile(r"[ !#-\[\]-~]*")  # printable ASCII that JSON takes as it is
+NO_ESCAPE = late_pattern(r"[ !#-\[\]-~]*")  # printable ASCII that JSON takes as it is
 
 
 class BadPlan(ValueError):

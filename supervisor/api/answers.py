@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model import errors
 from supervisor.model.errors import ExitdError
-from supervisor.model.values import Exited, ExitStatus, Signaled, Unknown
+from supervisor.model.status import Exited, ExitStatus, Signaled, Unknown
 
 
 class AnswerSource(Protocol):

@@ -1,9 +1,12 @@
 """exitctl: from argv to an exit code, and never a traceback for users."""
 
 import gc
+
+COLLECT_AFTER = 100_000  # new objects; imports make tens of thousands, and no garbage
+gc.set_threshold(COLLECT_AFTER)  # before them
+
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Never
 
@@ -13,7 +16,6 @@ from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exi
 from supervisor.model.errors import ExitdError
 
 INTERRUPTED = 130  # 128 + SIGINT
-COLLECT_AFTER = 100_000  # new objects; imports make tens of thousands, and no garbage
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,7 +36,6 @@ def exitctl(address: str | None, grpc: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> Never:
     """The console script: ends the process."""
-    gc.set_threshold(COLLECT_AFTER)
     code = run(arguments)
     try:
         sys.stdout.flush()
@@ -59,6 +60,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the door to people: whatever is wrong with exitctl, they get words, not a stack
         complain(f"internal error: {type(error).__name__}: {error} (EXITCTL_DEBUG=1 shows where)")
         if os.environ.get("EXITCTL_DEBUG"):
+            import traceback
+
             traceback.print_exc()
         return OWN_FAILURE
     return result if isinstance(result, int) else 0

@@ -1,6 +1,5 @@
 """Health checks on the command line: the options of `run` and `create`."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,6 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.cli import parse
-from supervisor.model import values
 from supervisor.model.errors import BadRequest
 
 NONE = "none"  # podman's alternative to --no-healthcheck
@@ -70,6 +68,10 @@ def _command(text: str) -> tuple[str, ...]:
     """A JSON list of words is executed directly; everything else is a line for the shell."""
     if not text:
         return ()
+    import json
+
+    from supervisor.model import values  # with all that a daemon knows of containers
+
     try:
         words = json.loads(text) if text.startswith("[") else None
     except ValueError:

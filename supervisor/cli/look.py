@@ -1,7 +1,5 @@
 """`ps` and `inspect`."""
 
-import json
-
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -68,7 +66,7 @@ def inspect(ctx: click.Context, containers: tuple[str, ...], format_: str) -> in
             complain(str(error))
             worst = max(worst, exit_code(error))
     if wanted.kind == "json":
-        print(json.dumps(documents, indent=4, ensure_ascii=False))
+        print(output.whole(documents))
     else:
         output.show(wanted, documents, (), lambda _: [])
     return worst

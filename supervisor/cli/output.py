@@ -1,14 +1,17 @@
 """Prints documents to stdout in the requested format: table, json, jsonl, or a template."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from shim.frozen import frozen
-from supervisor.cli import table, template
-from supervisor.cli.shape import Document
+from supervisor.cli import table
 from supervisor.model.errors import BadRequest
+
+if TYPE_CHECKING:
+    from supervisor.cli.shape import Document
+    from supervisor.cli.template import Template
 
 
 @frozen
@@ -16,7 +19,7 @@ class Format:
     """`kind` is table, json, jsonl or template; `pattern` is set for a template."""
 
     kind: str
-    pattern: template.Template | None = None
+    pattern: "Template | None" = None
 
 
 def format_of(text: str) -> Format:
@@ -24,6 +27,8 @@ def format_of(text: str) -> Format:
     if text in ("table", "json", "jsonl"):
         return Format(text)
     if "{{" in text:
+        from supervisor.cli import template
+
         return Format("template", template.parse(text))
     hint = "; conditions go to --filter" if "=" in text else ""
     raise BadRequest(f"--format {text!r} is not known: table, json, jsonl or a template such as '{{{{.ID}}}}'{hint}")
@@ -35,11 +40,11 @@ def option(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
 
 def show(
-    wanted: Format, documents: Iterable[Document], headings: Sequence[str], row: Callable[[Document], list[str]]
+    wanted: Format, documents: "Iterable[Document]", headings: Sequence[str], row: "Callable[[Document], list[str]]"
 ) -> None:
     """Print all documents. `row` makes a table's line of a document."""
     if wanted.kind == "json":
-        print(json.dumps(list(documents), indent=4, ensure_ascii=False))
+        print(whole(list(documents)))
     elif wanted.kind == "table":
         print(table.columns([headings, *map(row, documents)]), end="")
     elif wanted.pattern is not None and wanted.pattern.is_table:
@@ -50,8 +55,17 @@ def show(
             print(line(wanted, document))
 
 
-def line(wanted: Format, document: Document) -> str:
+def whole(document: object) -> str:
+    """Return JSON for people to read."""
+    import json  # a table needs none
+
+    return json.dumps(document, indent=4, ensure_ascii=False)
+
+
+def line(wanted: Format, document: "Document") -> str:
     """Return one document as one line, for output that comes one by one."""
     if wanted.pattern is not None:
         return wanted.pattern.render(document)
+    import json
+
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

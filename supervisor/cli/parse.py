@@ -5,14 +5,15 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from shim.patterns import late_pattern
 from supervisor.model import parsing
 from supervisor.model.errors import BadRequest
 
 SECOND_NS = 1_000_000_000
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
+_DURATION = late_pattern(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
+_DURATION_PART = late_pattern(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
-_FRACTION = re.compile(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
+_FRACTION = late_pattern(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
 
 
 def size_bytes(text: str) -> int:

@@ -1,16 +1,16 @@
 """Converts --cap-add, --cap-drop, --privileged, --ulimit, --pids-limit, --group-add, in docker's words, to a
 RightsSpec."""
 
-import re
 from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
+from shim.patterns import late_pattern
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import LIMITS, UNLIMITED
 
 MOST_GROUP = 2**32 - 2
-_NUMBER = re.compile(r"\d{1,19}")
+_NUMBER = late_pattern(r"\d{1,19}")
 
 
 @frozen

@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -162,13 +161,14 @@ def _create(client: Client, spec: pb.ContainerSpec, cidfile: str) -> pb.Containe
     if not cidfile:
         return client.create(spec)
     try:
-        with Path(cidfile).open("x") as file:  # before the container is made: two must not share the file
+        with open(cidfile, "x") as file:  # before the container is made: two must not share the file
             container = client.create(spec)
             file.write(container.id)
     except OSError as error:
         raise BadRequest(f"--cidfile {cidfile}: {error.strerror}") from error
     except ExitdError:
-        Path(cidfile).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(cidfile)
         raise
     return container
 
@@ -212,6 +212,7 @@ def _write_pid(container: pb.Container, pidfile: str) -> None:
     if not pidfile:
         return
     try:
-        Path(pidfile).write_text(f"{container.init.pid}\n")
+        with open(pidfile, "w") as file:
+            file.write(f"{container.init.pid}\n")
     except OSError as error:
         raise BadRequest(f"--pidfile {pidfile}: {error.strerror}") from error

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import BadRequest
-from supervisor.model.values import BUILTIN, UNCONFINED
 
 KNOWN = (
     "seccomp=FILE, seccomp=unconfined, seccomp=builtin, no-new-privileges[=true|false], apparmor=PROFILE, "
@@ -73,6 +72,8 @@ def read_profile(file: str) -> str:
 
 
 def _seccomp(value: str) -> str:
+    from supervisor.model.values import BUILTIN, UNCONFINED  # with all that a daemon knows of containers
+
     return value if value in (BUILTIN, UNCONFINED) else read_profile(value)
 
 

@@ -22,7 +22,7 @@ from supervisor.cli.shape import number_of
 from supervisor.cli.spoken import SHORT_ID
 from supervisor.cli.terminal import Raw, Resizes, size_of
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown
-from supervisor.model.values import Unknown
+from supervisor.model.status import Unknown
 
 GONE = (Unreachable, ShuttingDown)
 STDOUT = 1

@@ -11,10 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import status_of
-from supervisor.cli.logwords import log_options
-from supervisor.cli.rightswords import ulimit_words
-from supervisor.cli.securitywords import security_options
-from supervisor.model.values import UNKNOWN_NUMBER, Unknown, fold
+from supervisor.model.status import UNKNOWN_NUMBER, Unknown, fold
 
 Document = dict[str, object]
 
@@ -186,6 +183,11 @@ def _check(health: pb.HealthSpec) -> Document:
 
 
 def _host_config(spec: pb.ContainerSpec) -> Document:
+    # `inspect` alone needs them.
+    from supervisor.cli.logwords import log_options
+    from supervisor.cli.rightswords import ulimit_words
+    from supervisor.cli.securitywords import security_options
+
     policy, _, retries = (spec.restart or "no").partition(":")
     return {
         "Runtime": spec.runtime,

@@ -13,7 +13,6 @@ from supervisor.cli.logwords import log_spec
 from supervisor.cli.rightswords import RightsWords, rights_spec
 from supervisor.cli.securitywords import security_spec
 from supervisor.images import reference
-from supervisor.model import pods
 from supervisor.model.errors import BadRequest
 
 NO_IMAGE = """which IMAGE? The first word after the options is one of
@@ -142,6 +141,8 @@ def _pod(options: RunOptions) -> pb.PodSpec | None:
     """Return the options of a pod's pause container; its annotations say that it is one. Raises BadRequest."""
     if not options.on_pause_exit:
         return None
+    from supervisor.model import pods
+
     if pods.place(dict(parse.pair(word, "annotation") for word in options.annotation)).role is not pods.Role.SANDBOX:
         family = pods.FAMILIES[0]
         raise BadRequest(

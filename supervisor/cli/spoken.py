@@ -7,8 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import status_of
-from supervisor.model.values import Exited, Signaled, Unknown, fold
-from supervisor.model.watched import FOREIGN
+from supervisor.model.status import Exited, Signaled, Unknown, fold
 
 SECOND_NS = 1_000_000_000
 SHORT_ID = 12
@@ -18,6 +17,8 @@ COMMAND_WIDTH = 30
 def short_id(id: str) -> str:
     """Return the beginning of an id, long enough to be unique; for another engine's container, followed by all of its
     place."""
+    from supervisor.model.watched import FOREIGN
+
     own, at, where = id.partition(FOREIGN)
     return own[:SHORT_ID] + at + where
 

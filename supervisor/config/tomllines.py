@@ -4,18 +4,18 @@ tomllib gives no line numbers. A statement of TOML (a header, or a key with its 
 accepts it alone, so tomllib itself is used to find the statements. https://toml.io/en/v1.0.0
 """
 
-import re
 import tomllib
 from collections.abc import Iterator
 from typing import cast
 
 from shim.frozen import frozen
+from shim.patterns import late_pattern
 
 Path = tuple[str, ...]  # from the outermost table inwards
 Table = dict[str, object]
 
 _CLOSING = ("]", "}", '"""', "'''")  # the last line of a statement with several lines has one of them
-_POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+_POSITION = late_pattern(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class NotToml(ValueError):

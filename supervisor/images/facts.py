@@ -1,12 +1,10 @@
 """What is known of an image: its configuration, its layers, and how it is found again."""
 
-import re
 from collections.abc import Sequence
 
 from shim.frozen import frozen
+from supervisor.images.reference import DIGEST as DIGEST
 from supervisor.model.values import HealthSpec
-
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @frozen

@@ -6,6 +6,12 @@ from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SI
 
 from shim.frozen import frozen
 from supervisor.model.rights import Rights
+from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
+from supervisor.model.status import Exited as Exited
+from supervisor.model.status import ExitStatus as ExitStatus
+from supervisor.model.status import Signaled as Signaled
+from supervisor.model.status import Unknown as Unknown
+from supervisor.model.status import fold as fold
 from supervisor.model.taskfacts import Notice, Task
 
 # -- health checks
@@ -131,7 +137,6 @@ START_SECONDS = 10  # the longest time that a start may take
 NEVER_STARTED = "never-started"  # the cause of an end whose program was never executed: no number is its code
 START_UNCONFIRMED = "start-unconfirmed"  # as above, if it is not known whether it was executed
 ROW_DAMAGED = "row-damaged"  # the cause of an end that was only in a row which cannot be read
-UNKNOWN_NUMBER = 255  # the number for foreign protocols that demand one for an unknown end
 
 
 @frozen
@@ -140,43 +145,6 @@ class Process:
 
     pid: int
     started_ticks: int
-
-
-@frozen
-class Exited:
-    """The process ended by itself with `code`, 0 to 255."""
-
-    code: int
-
-
-@frozen
-class Signaled:
-    """A signal ended the process; `core` says whether it dumped core."""
-
-    signal: int
-    core: bool = False
-
-
-@frozen
-class Unknown:
-    """No witness saw how it ended. `number` is a value that was seen but proves nothing."""
-
-    cause: str
-    number: int | None = None
-
-
-ExitStatus = Exited | Signaled | Unknown
-
-
-def fold(status: ExitStatus) -> int:
-    """Return the one number that foreign protocols demand: the code, 128 + signal, or 255 for unknown."""
-    match status:
-        case Exited(code):
-            return code
-        case Signaled(signal, _):
-            return 128 + signal
-        case Unknown():
-            return UNKNOWN_NUMBER
 
 
 def no_later_than(started_ns: int | None, end_ns: int) -> int | None:

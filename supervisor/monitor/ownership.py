@@ -8,17 +8,17 @@ has the instance and the root of the exitd whose run directories are there; earl
 
 import contextlib
 import os
-import re
 import uuid
 
 import structlog
 
 from shim.frozen import frozen
+from shim.patterns import late_pattern
 from supervisor.model.errors import CannotStart
 
 FILE = "instance"
 MARK = "trusted.exitd.instance"  # an extended attribute of a cgroup's directory; only root can set one (xattr(7))
-WORD = re.compile(r"[0-9a-f]{32}")
+WORD = late_pattern(r"[0-9a-f]{32}")
 MOST_BYTES = 64 << 10
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,9 @@ core/v1 EnvVar.value and Container.command.
 import re
 from collections.abc import Mapping
 
-_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+from shim.patterns import late_pattern
+
+_REFERENCE = late_pattern(r"\$(?:\$|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

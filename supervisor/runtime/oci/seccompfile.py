@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import cast
 
+from shim.patterns import late_pattern
 from supervisor.model.errors import BadRequest
 from supervisor.runtime.oci.seccomp import Document, SeccompMachine
 
@@ -30,11 +31,11 @@ NATIVE = {
     "riscv64": ("riscv64", "SCMP_ARCH_RISCV64"),
     "s390x": ("s390x", "SCMP_ARCH_S390X"),
 }
-_NAME = re.compile(r"[a-z0-9_]{1,64}")
-_ARCHITECTURE = re.compile(r"SCMP_ARCH_[A-Z0-9_]{1,32}")
-_CAPABILITY = re.compile(r"CAP_[A-Z_]{1,32}")
-_WORD = re.compile(r"[a-z0-9_]{1,32}")
-_RELEASE = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})")
+_NAME = late_pattern(r"[a-z0-9_]{1,64}")
+_ARCHITECTURE = late_pattern(r"SCMP_ARCH_[A-Z0-9_]{1,32}")
+_CAPABILITY = late_pattern(r"CAP_[A-Z_]{1,32}")
+_WORD = late_pattern(r"[a-z0-9_]{1,32}")
+_RELEASE = late_pattern(r"([0-9]{1,5})\.([0-9]{1,5})")
 _CONDITIONS = ("caps", "arches", "minKernel")
 _QUIET = ("comment", "errno", "defaultErrno")  # text for people; the numbers count
 
