@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
 END = b"end\0"
 NUMBER_MAX = 2**64 - 1
-VERSION = late_pattern(r"[1-9][0-9]{0,4}")
+VERSION = LatePattern(r"[1-9][0-9]{0,4}")
 
 
 class BadMessage(ValueError):

@@ -8,12 +8,12 @@ runtime's root is `rt` in that directory. Everything belongs to root, nothing is
 
 from shim import fields
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
 MARK, STARTED = "byhand", "started"
 RUN = 1
-ID = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-EXITDS_OWN_ID = late_pattern(r"[0-9a-f]{64}")  # what exitd gives out; nobody else does
+ID = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+EXITDS_OWN_ID = LatePattern(r"[0-9a-f]{64}")  # what exitd gives out; nobody else does
 
 
 @frozen

@@ -5,20 +5,39 @@ it imports, and exitd none before it answers.
 """
 
 import re
-from typing import Any, AnyStr, cast
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, AnyStr, Generic
 
 
-def late_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what has the methods and attributes of `re.compile(text, flags)`. Functions of `re` do not take it."""
-    return cast("re.Pattern[AnyStr]", _Late(text, flags))
+class LatePattern(Generic[AnyStr]):
+    """The methods of `re.compile(pattern, flags)` that exitd uses; `compiled` is for whoever wants the thing itself."""
 
-
-class _Late:
-    def __init__(self, text: str | bytes, flags: int) -> None:
-        self._text = text
+    def __init__(self, pattern: AnyStr, flags: int = 0) -> None:
+        self.pattern: AnyStr = pattern
         self._flags = flags
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(re.compile(self._text, self._flags), name)
-        setattr(self, name, found)  # so that it is not looked for again
-        return found
+    @cached_property
+    def compiled(self) -> re.Pattern[AnyStr]:
+        return re.compile(self.pattern, self._flags)
+
+    def fullmatch(self, text: AnyStr, *bounds: int) -> re.Match[AnyStr] | None:
+        return self.compiled.fullmatch(text, *bounds)
+
+    def match(self, text: AnyStr, *bounds: int) -> re.Match[AnyStr] | None:
+        return self.compiled.match(text, *bounds)
+
+    def search(self, text: AnyStr, *bounds: int) -> re.Match[AnyStr] | None:
+        return self.compiled.search(text, *bounds)
+
+    def finditer(self, text: AnyStr) -> Iterator[re.Match[AnyStr]]:
+        return self.compiled.finditer(text)
+
+    def findall(self, text: AnyStr) -> list[Any]:
+        return self.compiled.findall(text)
+
+    def sub(self, put: Any, text: AnyStr, count: int = 0) -> AnyStr:
+        return self.compiled.sub(put, text, count)
+
+    def split(self, text: AnyStr) -> list[Any]:
+        return self.compiled.split(text)

@@ -4,7 +4,7 @@ import dataclasses
 
 from shim import fields
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
 PLAN_MAX_BYTES = 32768
 COMMAND_MAX_WORDS = 71
@@ -17,7 +17,7 @@ LOG_FILES_MAX = 1000
 TTY_SIDE_MAX = 65_535
 LOG_MODES = ("blocking", "non-blocking")
 CONSOLE = "@console"  # as a word of `create`: the path of the socket that brings the shim the tty's master
-NO_ESCAPE = late_pattern(r"[ !#-\[\]-~]*")  # printable ASCII that JSON takes as it is
+NO_ESCAPE = LatePattern(r"[ !#-\[\]-~]*")  # printable ASCII that JSON takes as it is
 
 
 class BadPlan(ValueError):

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.api.checks import check_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.rights import MOST_PIDS, group_of, rights_of
@@ -26,12 +26,12 @@ MOST_FOREIGN = 8192  # characters of the id of a container that others run: it h
 CONDITIONS = ("exited", "next-exit", "removed")
 _NETWORKS = ("", "none", "host", "pod")
 _PIDS = ("own", "pod", "host")
-_NAME = late_pattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
-_POD_WORD = late_pattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}")
-_ID = late_pattern(r"[0-9a-f]{64}")
-_DIGEST = late_pattern(r"sha256:[0-9a-f]{64}")
-_HOSTNAME = late_pattern(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?")
-_USER = late_pattern(r"[^:\s/]+(:[^:\s/]+)?")
+_NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
+_POD_WORD = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}")
+_ID = LatePattern(r"[0-9a-f]{64}")
+_DIGEST = LatePattern(r"sha256:[0-9a-f]{64}")
+_HOSTNAME = LatePattern(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?")
+_USER = LatePattern(r"[^:\s/]+(:[^:\s/]+)?")
 
 
 def spec_of(message: pb.ContainerSpec) -> Spec:

@@ -1,13 +1,13 @@
 """What holds a container back: message to fact, checked, and back. Pure."""
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.api.values import bad, matching
 from supervisor.model.values import BUILTIN, UNCONFINED, Security
 from supervisor.runtime.oci import seccompfile
 
-_APPARMOR = late_pattern(r"[^\s\0]{1,255}")
-_SELINUX = late_pattern(r"[^\s:]+:[^\s:]+:[^\s:]+(:[^\s]+)?")
+_APPARMOR = LatePattern(r"[^\s\0]{1,255}")
+_SELINUX = LatePattern(r"[^\s:]+:[^\s:]+:[^\s:]+(:[^\s]+)?")
 
 
 def security_of(message: pb.SecuritySpec, *, of_bundle: bool, privileged: bool = False) -> Security:

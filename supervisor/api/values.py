@@ -1,10 +1,9 @@
 """Single values between messages and facts: checked on their way in, made to fit on their way out. Pure."""
 
-import re
-
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import Winsize
 
@@ -15,7 +14,7 @@ def bad(field: str, value: str, allowed: str) -> BadRequest:
     return BadRequest(f"{field} {value[:100]!r}: allowed is {allowed}", field=field)
 
 
-def matching(field: str, value: str, pattern: re.Pattern[str], allowed: str) -> str:
+def matching(field: str, value: str, pattern: LatePattern[str], allowed: str) -> str:
     """Or empty."""
     if value and not pattern.fullmatch(value):
         raise bad(field, value, allowed)

@@ -5,15 +5,15 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model import parsing
 from supervisor.model.errors import BadRequest
 
 SECOND_NS = 1_000_000_000
-_DURATION = late_pattern(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
-_DURATION_PART = late_pattern(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
+_DURATION = LatePattern(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
+_DURATION_PART = LatePattern(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
-_FRACTION = late_pattern(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
+_FRACTION = LatePattern(r"\.(\d{1,9})(?=Z|z|[+-]|$)")
 
 
 def size_bytes(text: str) -> int:

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import LIMITS, UNLIMITED
 
 MOST_GROUP = 2**32 - 2
-_NUMBER = late_pattern(r"\d{1,19}")
+_NUMBER = LatePattern(r"\d{1,19}")
 
 
 @frozen

@@ -14,18 +14,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 
 MOST_DEPTH = 50  # blocks within blocks, `else if` among them
 MOST_CHARACTERS = 1 << 26  # of one document; each step counts as STEP_CHARACTERS more, so that empty loops end, too
 STEP_CHARACTERS = 64
 
-_ACTION = late_pattern(r"\{\{(-(?=\s))?\s*(.*?)\s*((?<=\s)-)?\}\}", re.DOTALL)
-_TOKEN = late_pattern(r'"(?:[^"\\]|\\.)*"|\S+')
-_CONTROL = late_pattern(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
-_PATH = late_pattern(r"(\$\w*)?((?:\.[A-Za-z_]\w*)*)")
-_DECLARED = late_pattern(r"(?:(\$\w+)\s*,\s*)?(\$\w+)\s*:=\s*(.*)", re.DOTALL)
+_ACTION = LatePattern(r"\{\{(-(?=\s))?\s*(.*?)\s*((?<=\s)-)?\}\}", re.DOTALL)
+_TOKEN = LatePattern(r'"(?:[^"\\]|\\.)*"|\S+')
+_CONTROL = LatePattern(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
+_PATH = LatePattern(r"(\$\w*)?((?:\.[A-Za-z_]\w*)*)")
+_DECLARED = LatePattern(r"(?:(\$\w+)\s*,\s*)?(\$\w+)\s*:=\s*(.*)", re.DOTALL)
 _SPACE = " \t\r\n"  # what Go trims
 ROOT = "$"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import cast
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.config import tomllines
 from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitness, Values, shown_path
 from supervisor.config.tomllines import Path, Table
@@ -22,7 +22,7 @@ FILE = "/etc/exitd/config.toml"
 MOST_BYTES = 1 << 20
 MOST_SHOWN = 60  # characters of an invalid value
 
-_NAME = late_pattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
+_NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 _GLOBS = "annotations' names, in which * and ? stand for what may vary"
 _ANY = r"[^\0]+"
 _ANY_RUNTIME = ("runtimes", "*")

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.config.tomllines import Path
 from supervisor.model.values import LogDriver
 from supervisor.model.views import Setting
@@ -22,7 +22,7 @@ SHIM_V2_PROGRAM = re.compile(r"containerd-shim-(?P<name>[A-Za-z0-9_-]+)-(?P<vers
 SHIM_V2 = re.compile(r"io\.containerd\.[a-z0-9-]+\.v[0-9]+")
 
 _CREATE_FACTOR = 4  # a create may boot a virtual machine
-_BARE = late_pattern(r"[A-Za-z0-9_-]+")
+_BARE = LatePattern(r"[A-Za-z0-9_-]+")
 
 
 class CgroupDriver(StrEnum):

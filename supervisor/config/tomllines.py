@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import cast
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
 Path = tuple[str, ...]  # from the outermost table inwards
 Table = dict[str, object]
 
 _CLOSING = ("]", "}", '"""', "'''")  # the last line of a statement with several lines has one of them
-_POSITION = late_pattern(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+_POSITION = LatePattern(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class NotToml(ValueError):

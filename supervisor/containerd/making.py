@@ -11,7 +11,7 @@ import structlog
 from protos.containerd import task_pb2 as pb
 from shim import fields
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.containerd import mounts, options, stdio
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import STOPPED, TaskLook
@@ -38,7 +38,7 @@ WORD = "exitd.task"  # in the bundle: `delete` of the relay reads it
 MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
 MOST_PATH_BYTES = 4095
 MOST_AT_ONCE = 32  # tasks on one file system that hangs take a place each, and leave some to others
-_ID = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than containerd's own 76 characters
+_ID = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than containerd's own 76 characters
 
 log = structlog.get_logger(__name__)
 

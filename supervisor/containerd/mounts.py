@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from protos.containerd import types_pb2
 from shim import native
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest, ShimFailed
 from supervisor.model.taskfacts import RootMount
 from supervisor.runtime.oci.inroot import open_in_root
@@ -53,8 +53,8 @@ MOST_LOWER, MOST_LOWER_BYTES = 500, 256 << 10  # overlay's own limit; paths beco
 MOST_MOUNTS = 256  # a snapshotter may send each layer as one, and an image has 127 at most
 BUSY_LOOKS, BUSY_SECONDS = 50, 0.05
 LOWER = "lowerdir="
-_COLON = late_pattern(r"(?<!\\):")
-_ESCAPE = late_pattern(r"\\(.)")
+_COLON = LatePattern(r"(?<!\\):")
+_ESCAPE = LatePattern(r"\\(.)")
 
 
 def read(messages: Iterable[types_pb2.Mount]) -> tuple[RootMount, ...]:

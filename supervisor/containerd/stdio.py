@@ -18,7 +18,7 @@ from dataclasses import replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from shim.plan import COMMAND_MAX_WORDS
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import ForeignStreams
@@ -27,7 +27,7 @@ NULL = "/dev/null"
 OUTPUT = ("fifo", "file", "binary", "binary-v2")  # the last must report when it is ready; exitd waits for that in both
 INPUT = ("fifo",)
 MOST_CHARACTERS = 4096  # of a field; three of them fit into the shim's plan
-_URI = late_pattern(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URI = LatePattern(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @frozen

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import FoundProcess, Target
@@ -28,7 +28,7 @@ AGAIN_SECONDS = 30.0
 FIRST_SECONDS = 10.0
 MOST_BYTES = 1 << 20  # of a state file
 MOST_WATCHES = 1000  # of directories without a state file
-ID = late_pattern(r"[A-Za-z0-9_+.-]{1,1024}")  # ids that runc and crun accept
+ID = LatePattern(r"[A-Za-z0-9_+.-]{1,1024}")  # ids that runc and crun accept
 SLICE = 50  # containers handled in one turn of the loop
 READ_SECONDS = 10.0  # that reading them may take together
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.images import documents
 from supervisor.images.documents import Descriptor, ImageConfig, Index, Platform
 from supervisor.images.files import Files, read_document
@@ -19,7 +19,7 @@ from supervisor.model.errors import AmbiguousImage, BadImage, NoSuchImage, Wrong
 ARCHIVE_DOCUMENT = "manifest.json"
 LAYOUT_DOCUMENT = "index.json"
 MOST_DEPTH = 4  # of indexes inside indexes
-_DIGEST_IN_NAME = late_pattern(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.json)?")
+_DIGEST_IN_NAME = LatePattern(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.json)?")
 
 
 @frozen

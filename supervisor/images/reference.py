@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 
 WAYS = (
@@ -28,12 +28,12 @@ WAYS = (
 MOST_NAME_CHARACTERS = 255
 MOST_WORD_CHARACTERS = 8192
 DEFAULT_TAG = "latest"
-DIGEST = late_pattern(r"sha256:[0-9a-f]{64}")
+DIGEST = LatePattern(r"sha256:[0-9a-f]{64}")
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 _HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
-_NAME = late_pattern(
+_NAME = LatePattern(
     rf"(?P<repository>(?:{_HOST}/)?{_PART}(?:/{_PART})*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?",

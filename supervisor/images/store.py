@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import structlog
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from shim.undo import undone_on_failure
 from supervisor.images import documents, files, index, layout, reference, tools
 from supervisor.images.deadline import Deadline, Halt
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 LOAD_SECONDS = 1800.0  # for reading and unpacking, without a pull's own limit
 SHOWN_USERS = 5
 
-_CONTAINER = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
+_CONTAINER = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 
 
 class Images:

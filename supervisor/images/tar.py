@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
 BLOCK_BYTES = 512
 MOST_EXTENDED_BYTES = 1 << 20  # of a pax header or a long name
@@ -24,7 +24,7 @@ MOST_ID = 2**32 - 2  # -1 means "unchanged" to chown(2)
 EARLIEST_SECONDS, LATEST_SECONDS = -(2**31), 2**34 - 2**31 - 1  # what ext4 can store
 XATTR = "SCHILY.xattr."
 _SPARSE = "GNU.sparse."
-_MTIME = late_pattern(r"(-?)([0-9]{1,20})(?:\.([0-9]*))?", re.ASCII)
+_MTIME = LatePattern(r"(-?)([0-9]{1,20})(?:\.([0-9]*))?", re.ASCII)
 
 
 class BadTar(ValueError):

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.values import By, Event, Exit, Oom, Process, Reason, Report, Signaled, is_own_doing
 from supervisor.model.watched import FOREIGN, FoundProcess, Observed, Target
 
@@ -11,7 +11,7 @@ SIGKILL = 9
 AWAY = "watcher-away"  # exitd was not running when it ended
 UNTOLD = "kernel-did-not-tell"
 STATE_FILES = ("state.json", "status")  # runc's, crun's
-_ID = late_pattern(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_ID = LatePattern(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 class BadState(ValueError):

@@ -3,12 +3,12 @@
 import re
 import signal
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
 MAX_SIGNAL = 64
 RTMIN = 34  # as glibc and the container runtimes count: the threading library uses the two below
 _EXTRA = {"STKFLT": 16, "IOT": 6, "CLD": 17, "POLL": 29}  # Linux names that some versions of Python lack
-_REALTIME = late_pattern(r"RT(MIN|MAX)(?:([+-])(\d{1,2}))?")
+_REALTIME = LatePattern(r"RT(MIN|MAX)(?:([+-])(\d{1,2}))?")
 
 
 def number_of(text: str) -> int | None:
@@ -42,7 +42,7 @@ def name_of(number: int) -> str:
         return str(number)
 
 
-_SIZE = late_pattern(r"(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?", re.IGNORECASE)
+_SIZE = LatePattern(r"(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?", re.IGNORECASE)
 
 
 def parse(text: str) -> int:

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import (
     LIVE,
@@ -49,7 +49,7 @@ RETRIES_MAX = 2**31 - 1
 RULES_MAX = 20  # as in KEP-5307
 REBOOTED = "host-rebooted"
 MAX_NUMBER = 255
-_RULE = late_pattern(
+_RULE = LatePattern(
     r"exit\s+(?P<negated>not\s+)?in\s+(?P<numbers>\d{1,3}(\s*,\s*\d{1,3})*)\s*=>\s*(?P<action>no|restart)", re.ASCII
 )
 

@@ -18,19 +18,19 @@ from dataclasses import replace
 from signal import SIGKILL
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.values import Process, Report, Signaled
 
 KERNEL = 0  # the facility of the kernel's own records
 SURE_US = 1_000_000  # possible difference between the log's clock and others at boot
 DRIFT = 0.001  # for every second since: more than a clock is ever adjusted by
 
-_CHOSEN = late_pattern(rb"oom-kill:constraint=.*,task_memcg=(/.*),task=.*,pid=(\d{1,10}),uid=\d+", re.S)
-_KILLED = late_pattern(
+_CHOSEN = LatePattern(rb"oom-kill:constraint=.*,task_memcg=(/.*),task=.*,pid=(\d{1,10}),uid=\d+", re.S)
+_KILLED = LatePattern(
     rb"(?:Memory cgroup out|Out) of memory(?: \(oom_kill_allocating_task\))?: Killed process (\d{1,10}) \("
 )
-_SPARED = late_pattern(rb"(?:Memory cgroup out|Out) of memory.*: OOM victim \d+ .* is already exiting")
-_ESCAPED = late_pattern(rb"\\x([0-9a-f]{2})")
+_SPARED = LatePattern(rb"(?:Memory cgroup out|Out) of memory.*: OOM victim \d+ .* is already exiting")
+_ESCAPED = LatePattern(rb"\\x([0-9a-f]{2})")
 
 
 @frozen

@@ -13,12 +13,12 @@ import uuid
 import structlog
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import CannotStart
 
 FILE = "instance"
 MARK = "trusted.exitd.instance"  # an extended attribute of a cgroup's directory; only root can set one (xattr(7))
-WORD = late_pattern(r"[0-9a-f]{32}")
+WORD = LatePattern(r"[0-9a-f]{32}")
 MOST_BYTES = 64 << 10
 
 log = structlog.get_logger(__name__)

@@ -11,18 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.values import Container, Exit, Phase, Pod, Process, RunKey, Spec
 from supervisor.store import codec
 from supervisor.store.codec import Damaged
 
-ID = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
+ID = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 TASKS = "containerd/"  # comes before the namespace of a containerd task
 NEVER_TAKEN = ("restart", "auto_remove", "restart_rules", "health")  # fields of a spec that would act on a guess
 OF_A_RUN = ("init", "started_ns", "sandbox_run", "waits_in")
 MOST_REASONS = 3
-SHIM_PROGRAM = late_pattern(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")
+SHIM_PROGRAM = LatePattern(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")
 
 
 @frozen

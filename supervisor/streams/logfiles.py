@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator, Sequence
 from enum import Enum
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from shim.undo import undone_on_failure
 from supervisor.model.errors import WrongState
 from supervisor.streams.logline import MAX_LINE_BYTES, Item, Parser, Read, Tail
@@ -23,7 +23,7 @@ CHUNK_BYTES = 64 * 1024  # read at once: bounds what a fast writer makes us hold
 TURN_LINES = 512  # looked at in one step
 HEAD_BYTES = 4096  # of a file's first line: by that it is known again
 
-_OLDER = late_pattern(r"\.(?:([1-9][0-9]{0,2})|([0-9]{8}-[0-9]{6}))")
+_OLDER = LatePattern(r"\.(?:([1-9][0-9]{0,2})|([0-9]{8}-[0-9]{6}))")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 

@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.values import LogDriver
 
 # Of one log line; the rest of a longer one is skipped. A piece of 64 KiB takes up to 6 times that in JSON.
 MAX_LINE_BYTES = 512 * 1024
 
 _DATE = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)"
-_TIME = late_pattern(_DATE)
-_CRI = late_pattern(_DATE + rb" (stdout|stderr) (P|F) (.*)", re.DOTALL)
+_TIME = LatePattern(_DATE)
+_CRI = LatePattern(_DATE + rb" (stdout|stderr) (P|F) (.*)", re.DOTALL)
 
 
 @frozen

@@ -12,7 +12,7 @@ from shim.mark import Mark, Started
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 MARKS = st.builds(
     Mark,
-    name=st.from_regex(mark.ID, fullmatch=True),
+    name=st.from_regex(mark.ID.compiled, fullmatch=True),
     bundle=TEXT.map(lambda path: f"/{path}"),
     runtime=TEXT.filter(bool),
     boot_id=TEXT.filter(bool),

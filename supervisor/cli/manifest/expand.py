@@ -7,9 +7,9 @@ core/v1 EnvVar.value and Container.command.
 import re
 from collections.abc import Mapping
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
-_REFERENCE = late_pattern(r"\$(?:\$|\(([^)]*)\))")
+_REFERENCE = LatePattern(r"\$(?:\$|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

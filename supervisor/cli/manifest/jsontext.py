@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterator
 from json import JSONDecodeError, JSONDecoder
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.cli.manifest.marks import BadText, End, Event, Mark, MarkedNumber, Scalar, Start
 
-_SPACE = late_pattern(r"[ \t\n\r]*")
-_NUMBER = late_pattern(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+_SPACE = LatePattern(r"[ \t\n\r]*")
+_NUMBER = LatePattern(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _DECODER = JSONDecoder()
 _WORDS = {"true": True, "false": False, "null": None}
-_WORD = late_pattern(r"[A-Za-z_]\w*")
+_WORD = LatePattern(r"[A-Za-z_]\w*")
 
 
 def events(text: str) -> Iterator[Event]:

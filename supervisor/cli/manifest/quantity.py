@@ -3,12 +3,12 @@
 import re
 from fractions import Fraction
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 
 MOST = (1 << 63) - 1
 MOST_CHARACTERS = 64
 MOST_EXPONENT = 40
-_QUANTITY = late_pattern(
+_QUANTITY = LatePattern(
     r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+))(?P<suffix>[KMGTPE]i|[numkMGTPE]?|[eE][-+]?\d+)", re.ASCII
 )
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

@@ -12,7 +12,7 @@ from dataclasses import field
 import yaml
 
 from shim.frozen import frozen, mutable
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.cli.manifest import jsontext
 from supervisor.cli.manifest.marks import Alias, BadText, End, Event, Mark, MarkedNumber, Scalar, Start, Value
 from supervisor.model.errors import BadRequest
@@ -25,7 +25,7 @@ _STRING = "tag:yaml.org,2002:str"
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
 _FALSE = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
-_NUMBER = late_pattern(
+_NUMBER = LatePattern(
     r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|\d[\d_]*|(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\.(?:inf|Inf|INF))"
     r"|\.(?:nan|NaN|NAN)",
     re.ASCII,

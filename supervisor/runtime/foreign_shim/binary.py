@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from protos.containerd import bootstrap_pb2, task_pb2
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.runtime.foreign_shim.verdict import instant_ns
 from supervisor.runtime.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
@@ -29,9 +29,9 @@ VERSIONS = (2, 3)  # of the Task service
 SCHEMES = ("unix", "vsock", "hvsock")
 RUNC_FAMILY = ("runc", "exitd")  # their containers are processes of this host, in the cgroups that their bundles name
 
-_PART = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_VERSION = late_pattern(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shims on containerd's framework print it
-_ABSTRACT = late_pattern(r"/[!-~]{1,106}")
+_PART = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_VERSION = LatePattern(r"^\s*Version:\s*v?(\d+)\.(\d+)", re.MULTILINE)  # as shims on containerd's framework print it
+_ABSTRACT = LatePattern(r"/[!-~]{1,106}")
 
 
 @frozen

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import structlog
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from shim.undo import undone_on_failure
 from supervisor.model.errors import ShimFailed
 
@@ -22,7 +22,7 @@ MOST_LINES = 100  # in WINDOW_SECONDS; the next window reports how many more the
 WINDOW_SECONDS = 10.0
 CHUNK_BYTES = 64 << 10
 
-_LOUD = late_pattern(rb'\blevel"?[=:]"?(?:warn|err|fatal|panic)', re.IGNORECASE)
+_LOUD = LatePattern(rb'\blevel"?[=:]"?(?:warn|err|fatal|panic)', re.IGNORECASE)
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, ShimFailed
@@ -28,7 +28,7 @@ from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
 
 CGROUP_PARENT = "/exitd"
-SCOPE_NAME = late_pattern(r"exitd-[0-9a-z-]+\.scope")
+SCOPE_NAME = LatePattern(r"exitd-[0-9a-z-]+\.scope")
 SCOPES = "exitd.slice:exitd:"  # for the systemd driver
 SHM = "shm"
 MOST_STORED_BYTES = 64 << 20  # a caller's largest one with every character escaped, and what exitd adds

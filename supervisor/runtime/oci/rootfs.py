@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 
 from shim import native
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import Spec
@@ -29,7 +29,7 @@ DEFAULT_LIMITS = Limits()
 SHM_OPTIONS = "mode=1777,size=64m"  # docker's and CRI's size
 MOST_LOOKS = 64  # at what is left: more would mean that another process mounts faster than exitd unmounts
 MOST_CONFIG_BYTES = 8 << 20
-ESCAPED = late_pattern(r"[ \t\n\\#]")  # the kernel writes these in octal
+ESCAPED = LatePattern(r"[ \t\n\\#]")  # the kernel writes these in octal
 
 
 def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:

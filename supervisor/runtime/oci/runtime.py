@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from shim import programs
 from shim.frozen import frozen
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from shim.undo import undone_on_failure
 from supervisor.model.errors import RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.system import room
@@ -149,7 +149,7 @@ def last_error(log_text: str) -> str:
     return last[:MOST_ERROR_CHARACTERS]
 
 
-_TEXT_LINE = late_pattern(r'level=(?P<level>\w+) msg=(?P<message>"(?:[^"\\]|\\.)*"|\S+)')
+_TEXT_LINE = LatePattern(r'level=(?P<level>\w+) msg=(?P<message>"(?:[^"\\]|\\.)*"|\S+)')
 
 
 def _message(line: str) -> tuple[str, bool]:

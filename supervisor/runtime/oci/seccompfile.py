@@ -7,11 +7,10 @@ too much.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from shim.patterns import late_pattern
+from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 from supervisor.runtime.oci.seccomp import Document, SeccompMachine
 
@@ -31,11 +30,11 @@ NATIVE = {
     "riscv64": ("riscv64", "SCMP_ARCH_RISCV64"),
     "s390x": ("s390x", "SCMP_ARCH_S390X"),
 }
-_NAME = late_pattern(r"[a-z0-9_]{1,64}")
-_ARCHITECTURE = late_pattern(r"SCMP_ARCH_[A-Z0-9_]{1,32}")
-_CAPABILITY = late_pattern(r"CAP_[A-Z_]{1,32}")
-_WORD = late_pattern(r"[a-z0-9_]{1,32}")
-_RELEASE = late_pattern(r"([0-9]{1,5})\.([0-9]{1,5})")
+_NAME = LatePattern(r"[a-z0-9_]{1,64}")
+_ARCHITECTURE = LatePattern(r"SCMP_ARCH_[A-Z0-9_]{1,32}")
+_CAPABILITY = LatePattern(r"CAP_[A-Z_]{1,32}")
+_WORD = LatePattern(r"[a-z0-9_]{1,32}")
+_RELEASE = LatePattern(r"([0-9]{1,5})\.([0-9]{1,5})")
 _CONDITIONS = ("caps", "arches", "minKernel")
 _QUIET = ("comment", "errno", "defaultErrno")  # text for people; the numbers count
 
@@ -134,7 +133,7 @@ class _Reader:
         self._one_of(document["defaultAction"], "defaultAction", ACTIONS)
         self._number(document.get("defaultErrnoRet"), "defaultErrnoRet", MOST_ERRNO)
         self._texts(document.get("architectures"), "architectures", _ARCHITECTURE)
-        self._texts(document.get("flags"), "flags", re.compile("|".join(FLAGS)))
+        self._texts(document.get("flags"), "flags", LatePattern("|".join(FLAGS)))
         self._each(document.get("archMap"), "archMap", self._map)
         self._each(document.get("syscalls"), "syscalls", self._syscall)
         if document.get("architectures") and document.get("archMap"):
@@ -196,11 +195,11 @@ class _Reader:
             raise self._wrong(place, "must be a list")
         return value or []
 
-    def _texts(self, value: object, place: str, pattern: re.Pattern[str]) -> None:
+    def _texts(self, value: object, place: str, pattern: LatePattern[str]) -> None:
         for index, each in enumerate(self._list(value, place)):
             self._text(each, f"{place}[{index}]", pattern)
 
-    def _text(self, value: object, place: str, pattern: re.Pattern[str]) -> None:
+    def _text(self, value: object, place: str, pattern: LatePattern[str]) -> None:
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise self._wrong(place, f"{str(value)[:100]!r} cannot be here; it must be like {pattern.pattern}")
 

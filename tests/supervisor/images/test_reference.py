@@ -119,7 +119,7 @@ WORDS = st.one_of(
     st.builds(
         "{}{}".format, st.sampled_from(["oci:", "docker-archive:", "docker://", "/", "./"]), st.text(max_size=40)
     ),
-    st.from_regex(reference._NAME, fullmatch=True),
+    st.from_regex(reference._NAME.compiled, fullmatch=True),
 )
 
 
