@@ -201,7 +201,7 @@ def _execs(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Callable[[], 
     stack.callback(container.close)
     ways: dict[str, Callable[[], None]] = {
         "runc exec": lambda: bare.exec(slept.id, TRUE),
-        "exitd: API": lambda: _exec_call(client, container.id),
+        "exitd: API": lambda: true_call(client, container.id),
         "exitd: exitctl": lambda: run(*daemon.exitctl("exec", container.id, TRUE)),
     }
     if bench.has(Podman.name):
@@ -217,7 +217,8 @@ def _execs(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Callable[[], 
     return ways
 
 
-def _exec_call(client: Client, container: str) -> None:
+def true_call(client: Client, container: str) -> None:
+    """`true` in a running container, until exitd has told its end."""
     made = client.exec(container, pb.ExecSpec(args=[TRUE]))
     ended = client.begin_wait(container, exec_id=made.id).result(LIMIT_SECONDS)
     if ended is None or ended.kind != "exited" or ended.code:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from bench.figures import EXITD
 from bench.peers import Bare, Containerd, Peer
 from bench.rows import Bench, ended, settle
+from bench.streamrows import true_call
 from bench.tasks import Node, Told, Waited, WaitedApi
 from supervisor.compare.harness import at_once, in_turns, timed
-from supervisor.compare.machine import Work, private_kb, run, status_kb, until
+from supervisor.compare.machine import LIMIT_SECONDS, Work, private_kb, run, status_kb, until
 
 PAIR = (EXITD, Containerd.name)
 BARE = "bare runc"
@@ -47,14 +48,50 @@ def task_exec(bench: Bench, node: Node) -> None:
     _compared(bench, "task-exec", "`ctr task exec` of `true`", took, used, 1.0)
 
 
+def exec_sync(bench: Bench, node: Node) -> None:
+    """An exec of `true` to its end, as CRI's ExecSync asks for it and without a command's own start: over exitd's API,
+    and over containerd's API under both runtimes."""
+    what = "exec of `true` until its end is told"
+    environment, user = ["PATH=/usr/bin:/bin"], {"uid": 0, "gid": 0}
+    process: dict[str, object] = {"args": TRUE.args, "cwd": "/", "env": environment, "user": user}
+    bare = Bare(bench.scratch)
+    with contextlib.ExitStack() as stack:
+        slept = bare.start(bench.id())
+        stack.callback(bare.clean, slept)
+        container = node.daemon.start_one(node.client)
+        stack.callback(node.client.remove, container.id, force=True)
+        stack.callback(container.close)
+        ways: dict[str, Callable[[str], object]] = {
+            BARE: lambda _: bare.exec(slept.id, *TRUE.args),
+            f"{EXITD}: API": lambda _: true_call(node.client, container.id),
+        }
+        for who in PAIR:
+            task = node.run_one(who, bench.id())
+            stack.callback(node.end_one, task)
+            ways[who] = lambda id, task=task: _sync(node, task.id, id, process)  # type: ignore[misc]  # bound now
+        for load in bench.loads():
+            _compared(bench, "exec-sync", what, *_calls(bench, node, ways), 1.0, load)
+
+
+def _sync(node: Node, task: str, exec_id: str, process: dict[str, object]) -> None:
+    code = node.api.exec_to_end(task, exec_id, process, LIMIT_SECONDS)
+    if code:
+        raise RuntimeError(f"containerd says that true ended with {code}")
+
+
 def _commands(bench: Bench, node: Node, ways: dict[str, Command]) -> tuple[Samples, Samples]:
+    """The same, each a command."""
+    return _calls(bench, node, {who: lambda id, way=way: run(*way(id)) for who, way in ways.items()})  # type: ignore[misc]
+
+
+def _calls(bench: Bench, node: Node, ways: Mapping[str, Callable[[str], object]]) -> tuple[Samples, Samples]:
     """Each once per round: milliseconds, and milliseconds of the processor."""
 
     def one(who: str) -> tuple[float, float]:
-        command = ways[who](bench.id())
+        id = bench.id()
         settle()
         before = node.used_ms()
-        took, _ = timed(lambda: run(*command))
+        took, _ = timed(lambda: ways[who](id))
         time.sleep(REST_SECONDS)
         return took, node.used_ms() - before
 
@@ -67,12 +104,14 @@ def _part(samples: Mapping[str, Sequence[Sequence[float]]], at: int) -> Samples:
     return {who: [each[at] for each in values] for who, values in samples.items()}
 
 
-def _compared(bench: Bench, row: str, what: str, took: Samples, used: Samples, goal: float | None) -> None:
+def _compared(
+    bench: Bench, row: str, what: str, took: Samples, used: Samples, goal: float | None, load: str = ""
+) -> None:
     """`took` as it is and as a quotient, then `used`, the same way."""
     for name, samples, limit in ((what, took, goal), (f"{what}: processor time of all", used, None)):
         for who, values in samples.items():
-            bench.add(row, name, who, "ms", values, note="runc alone" if who == BARE else "")
-        _quotient(bench, row, name, samples, limit)
+            bench.add(row, name, who, "ms", values, note="runc alone" if who == BARE else "", load=load)
+        _quotient(bench, row, name, samples, limit, load)
 
 
 def _quotient(bench: Bench, row: str, what: str, samples: Samples, goal: float | None, load: str = "") -> None:
@@ -174,6 +213,7 @@ TASK_ROWS: dict[str, Callable[[Bench], None]] = {
     "task-memory": _on_node(task_memory),  # the first one: it wants a daemon that has not done much
     "task-run": _on_node(task_run),
     "task-exec": _on_node(task_exec),
+    "exec-sync": _on_node(exec_sync),
     "task-event": _on_node(task_event),
     "task-wait": _on_node(task_wait),
     "task-pods": _on_node(task_pods),
