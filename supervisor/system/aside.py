@@ -16,7 +16,9 @@ from supervisor.system import threads
 
 MOST_AT_ONCE = 8
 LIMIT_SECONDS = 30.0
+IDLE_SECONDS = 10.0  # how long a thread waits for more work: to start one takes longer than most works
 
+Work = Callable[[], Callable[[], None]]  # does it, and returns what reports the result
 T = TypeVar("T")
 
 
@@ -29,17 +31,59 @@ class Here:
         return work()
 
 
+class _Threads:
+    """Threads for one kind of work. One that has done its work waits for more, and ends when none comes."""
+
+    def __init__(self, idle_seconds: float) -> None:
+        self._idle_seconds = idle_seconds
+        self._idle: list[queue.SimpleQueue[Work]] = []  # one for each thread that waits
+
+    def begin(self, work: Work) -> None:
+        """Have the work done by a thread that waits, or else by a new one. Raises RuntimeError when none can be
+        started."""
+        try:
+            given = self._idle.pop()
+        except IndexError:
+            given = queue.SimpleQueue()
+            threading.Thread(target=self._run, args=(given,), name="aside", daemon=True).start()
+        given.put(work)
+
+    def _run(self, given: "queue.SimpleQueue[Work]") -> None:
+        work: Work | None = given.get()
+        while work is not None:
+            report = work()
+            self._idle.append(given)  # first, so that whoever learns of the result finds this thread for the next work
+            report()
+            work = self._next(given)
+
+    def _next(self, given: "queue.SimpleQueue[Work]") -> Work | None:
+        try:
+            return given.get(timeout=self._idle_seconds)
+        except queue.Empty:
+            try:
+                self._idle.remove(given)
+            except ValueError:  # `begin` has just taken it
+                return given.get()
+            return None
+
+
 class Aside:
     """One kind of such work. A thread that never returns keeps its place, and delays nothing else in the daemon."""
 
     def __init__(
-        self, most_at_once: int = MOST_AT_ONCE, limit_seconds: float = LIMIT_SECONDS, *, reserve: bool = False
+        self,
+        most_at_once: int = MOST_AT_ONCE,
+        limit_seconds: float = LIMIT_SECONDS,
+        *,
+        reserve: bool = False,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """`reserve`: one thread begins now, for work that must be done even if no other thread can be started (EAGAIN),
         one after the other. Raises CannotStart when there is no room for it."""
-        self._reserve: queue.SimpleQueue[Callable[[], None]] | None = queue.SimpleQueue() if reserve else None
+        self._reserve: queue.SimpleQueue[Work] | None = queue.SimpleQueue() if reserve else None
         if self._reserve is not None:
             threads.start(threading.Thread(target=_forever, args=(self._reserve,), name="aside", daemon=True))
+        self._threads = _Threads(idle_seconds)
         self._places = asyncio.Semaphore(most_at_once)
         self._limit_seconds = limit_seconds
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of works in progress or waiting
@@ -107,16 +151,18 @@ class Aside:
             if not future.done():
                 settle()
 
-        def in_thread() -> None:
-            try:
-                settle = partial(future.set_result, work())
-            except Exception as error:
-                settle = partial(future.set_exception, error)
+        def report(settle: Callable[[], None]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
                 loop.call_soon_threadsafe(done, settle)
 
+        def in_thread() -> Callable[[], None]:
+            try:
+                return partial(report, partial(future.set_result, work()))
+            except Exception as error:
+                return partial(report, partial(future.set_exception, error))
+
         try:
-            threading.Thread(target=in_thread, name="aside", daemon=True).start()
+            self._threads.begin(in_thread)
         except RuntimeError as error:
             if self._reserve is None:
                 self._places.release()
@@ -126,9 +172,9 @@ class Aside:
         return future
 
 
-def _forever(works: "queue.SimpleQueue[Callable[[], None]]") -> None:
+def _forever(works: "queue.SimpleQueue[Work]") -> None:
     while True:
-        works.get()()
+        works.get()()()
 
 
 def _when_over(begun: "asyncio.Future[T] | None", late: Callable[[], None]) -> None:

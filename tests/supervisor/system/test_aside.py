@@ -145,6 +145,48 @@ def test_where_no_thread_can_be_started_the_turn_and_the_place_are_free_again(mo
     asyncio.run(main())
 
 
+def test_a_thread_that_has_done_its_work_does_the_next() -> None:
+    async def main() -> None:
+        aside = Aside(idle_seconds=1000)
+        assert len({await aside.run("who is at it", threading.current_thread) for _ in range(20)}) == 1
+
+    asyncio.run(main())
+
+
+def test_a_thread_for_which_no_work_comes_ends() -> None:
+    async def main() -> None:
+        aside = Aside(idle_seconds=0.01)
+        thread = await aside.run("who is at it", threading.current_thread)
+        await asyncio.to_thread(thread.join, 30)
+        assert not thread.is_alive()
+        assert await aside.run("who is at it", threading.current_thread) is not thread
+
+    asyncio.run(main())
+
+
+def test_works_at_once_have_a_thread_each_and_one_that_hangs_is_given_nothing_else() -> None:
+    let_go = threading.Event()
+
+    async def main() -> None:
+        aside = Aside(most_at_once=4)
+        hung = asyncio.create_task(aside.run("a look", let_go.wait))
+        await asyncio.sleep(0)
+        assert [await aside.run("a number", partial(int, n)) for n in range(20)] == [*range(20)]
+        let_go.set()
+        assert await hung
+
+    asyncio.run(main())
+
+
+def test_work_that_comes_when_the_idle_thread_is_about_to_end_is_done() -> None:
+    async def main() -> None:
+        aside = Aside(most_at_once=64, idle_seconds=0.0)  # every thread is always about to end
+        for _ in range(100):
+            assert sum(await asyncio.gather(*(aside.run("a sum", partial(int, n)) for n in range(20)))) == 190
+
+    asyncio.run(main())
+
+
 def test_a_thread_that_hangs_does_not_keep_the_process_from_ending() -> None:
     script = (
         "import asyncio, threading\n"
