@@ -49,7 +49,10 @@ class NativeExecs:
         await self._watching.learn(container, self._place)
         with self._root(container) as root:
             where, looking = f"the look into the root of {container.spec.name}", self._place.looking
-            process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
+            if e.spec.process:
+                process, wanted = _given(e, root)
+            else:
+                process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
             directory = rundir.make_in(self.directory_of(e.key), await self._plan(container, e))
             watch = self._watching.add(e.key, directory, executes=self._watching.executes_of(container))
             _write(f"{directory.path}/{PROCESS}", process)
@@ -233,9 +236,6 @@ class NativeExecs:
                 os.close(root_fd)
 
     def _prepare(self, container: Container, e: Exec, root: str) -> tuple[Document, command.Command]:
-        if e.spec.process:
-            process = execspec.whole(e.spec)
-            return process, bundle.command_of(process, root, mounts=())
         document = bundle.configuration(container, self._place.root)
         user = bundle.user_of_exec(container, e.spec.user, root)
         own_env = document_env(document) if container.spec.bundle else container.spec.env
@@ -277,6 +277,12 @@ class NativeExecs:
             process = word
         if process is not None:
             procfs.signal_family(process, signal.SIGKILL, lambda: cgroups.pids(cgroup))
+
+
+def _given(e: Exec, root: str) -> tuple[Document, command.Command]:
+    """Return the process that the client gave as a whole, and its command. Reads no file."""
+    process = execspec.whole(e.spec)
+    return process, bundle.command_of(process, root, mounts=())
 
 
 async def _within(done: Callable[[], bool]) -> None:
