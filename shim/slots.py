@@ -14,6 +14,7 @@ STAGE_READ_FD = native.number("STAGE_READ_FD")
 STAGE_WRITE_FD = native.number("STAGE_WRITE_FD")
 SLOTS_END = native.number("SLOTS_END")  # behind the last of all
 
+KEPT_OUTPUT = (OUT_FD, ERR_FD, STAGE_READ_FD, STAGE_WRITE_FD)  # what the keeper keeps copies of, and exitd too
 OUTPUT = (OUT_FD, ERR_FD, OUT_WRITE_FD, ERR_WRITE_FD)
 INPUT = (IN_FD, IN_WRITE_FD)
 OWN_OUTPUT = (JOIN_FD, JOIN_FD + 1)  # isulad-shim's stdout and stderr: its containers join no namespaces

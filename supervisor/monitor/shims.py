@@ -85,6 +85,8 @@ class Shims:
             wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), copies)
             with await _seated(watch, wanted) as seats:
                 if await self._by_keeper(watch, seats, adopt=adopt):
+                    if not adopt and not tty:
+                        seats.share_with(watch)
                     return await self._word(watch, seats, limit_seconds)
             # A stopped keeper's queue holds copies of those ends, which would keep them open forever: make new ones.
             with await _seated(watch, wanted) as seats:
@@ -105,8 +107,8 @@ class Shims:
         return status
 
     async def _hold_copies(self, watch: ShimWatch) -> None:
-        """Ask the keeper for copies of the output's descriptors. What it does not give is asked for again by
-        `ask_for_copies`."""
+        """Ask the keeper for copies of the output's descriptors, unless they are at hand. What it does not give is
+        asked for again by `ask_for_copies`."""
         key = watch.key
         if watch.closed or not watch.misses_copies():
             return
@@ -339,6 +341,19 @@ class _Seats:
         asyncio.get_running_loop().remove_reader(self._ours.fileno())
         self._ours.close()
         self._close_theirs()
+
+    def share_with(self, watch: ShimWatch) -> None:
+        """Let the watch hold copies of all that the keeper keeps, but the input. Without room for them it has none, and
+        the keeper is asked later. A terminal's master, which comes into being with init, is not among them."""
+        kept = {seat: fd for seat, fd in self.all.items() if seat in slots.KEPT_OUTPUT}
+        made: dict[int, int] = {}
+        try:
+            made.update((seat, os.dup(fd)) for seat, fd in kept.items())
+        except OSError:
+            for fd in made.values():
+                os.close(fd)
+        else:
+            watch.hold_copies(made)
 
     def _close_theirs(self) -> None:
         for fd in self.theirs.values():

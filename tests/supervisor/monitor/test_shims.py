@@ -1,17 +1,23 @@
-"""A replacement for a lost shim: tried for as long as the run lives, and for a limit after its end."""
+"""What exitd holds of a new shim's streams; and a replacement for a lost shim: tried for as long as the run lives, and
+for a limit after its end."""
 
 import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shim import launch
+from shim import fields, launch, native, slots
 from supervisor.model.errors import Busy
 from supervisor.model.values import RunKey
-from supervisor.monitor import rundir, shims
+from supervisor.monitor import epoll, keeper, rundir, shims
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Watch
+from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until
 
 
@@ -43,3 +49,75 @@ async def test_a_replacement_is_given_up_after_the_end_when_there_is_no_room_for
     tries = full.tries
     assert await full.replace(watch) is False  # the limit has passed for all who ask
     assert full.tries == tries + 1
+
+
+class Senses:
+    """All that a shim's watch asks of them here."""
+
+    def __init__(self, monitor: epoll.Monitor) -> None:
+        self.monitor = monitor
+
+    def on_over(self, key: RunKey) -> None:
+        pass
+
+
+class Begins(keeper.Keeper):
+    """Says of this process that it is the shim, and that it has created this process."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state, "no program", lambda: None)
+        self.asked: list[str] = []
+        self.files: dict[int, tuple[int, int]] = {}  # by slot: what came with the request
+
+    async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
+        seats = [int(value) for name, value in fields.decode(request).pairs if name == "seat"]
+        self.files = {seat: file(fd) for seat, fd in zip(seats, descriptors, strict=True)}
+        me = [("pid", os.getpid()), ("started", STARTED), ("shim_pid", os.getpid()), ("shim_started", STARTED)]
+        created = fields.encode("exitd-status", [("kind", "created"), *me, ("keeper", "yes")])
+        with socket.socket(fileno=os.dup(descriptors[0])) as status:
+            status.send(created)
+        return os.getpid(), STARTED, os.pidfd_open(os.getpid())
+
+    async def copies(self, container: str, run: int, exec_id: str = "") -> dict[int, int]:
+        self.asked.append(container)
+        raise keeper.KeeperSilent("not now")
+
+
+STARTED = native.process_stat(os.getpid())[2]
+
+
+def file(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+@contextlib.contextmanager
+def begins(tmp_path: Path) -> Iterator[tuple[Begins, Watch, Shims]]:
+    monitor, line = epoll.Monitor(), Begins(str(tmp_path))
+    senses: Any = Senses(monitor)
+    watch = Watch(RunKey("c1", 1), rundir.RunDirectory(str(tmp_path)), senses)
+    before = open_now()
+    try:
+        yield line, watch, Shims(monitor, line)
+    finally:
+        watch.close()
+        monitor.close()
+    assert len(open_now()) == len(before) - 1  # the monitor's own
+
+
+@in_loop
+async def test_exitd_holds_copies_of_a_new_shims_output_without_asking_the_keeper_for_them(tmp_path: Path) -> None:
+    with begins(tmp_path) as (line, watch, some):
+        assert isinstance(await some.begin(watch, 30, adopt=False, stdin=True), launch.Created)
+        held = {seat: file(fd) for seat, fd in watch.copies.items()}
+        assert held == {seat: line.files[seat] for seat in slots.KEPT_OUTPUT}  # the input's end would keep it open
+        await some._background.settled()
+        assert line.asked == []
+
+
+@in_loop
+async def test_a_terminals_master_comes_into_being_with_init_and_the_keeper_is_asked_for_it(tmp_path: Path) -> None:
+    with begins(tmp_path) as (line, watch, some):
+        assert isinstance(await some.begin(watch, 30, adopt=False, tty=True), launch.Created)
+        await until(lambda: line.asked == ["c1"])
+        assert watch.copies == {}
