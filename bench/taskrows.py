@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bench.figures import EXITD
 from bench.peers import Bare, Containerd, Peer
-from bench.rows import Bench, ended, settle
+from bench.rows import BUSY, Bench, ended, settle
 from bench.streamrows import true_call
 from bench.tasks import Node, Told, Waited, WaitedApi
 from supervisor.compare.harness import at_once, in_turns, timed
@@ -70,7 +70,8 @@ def exec_sync(bench: Bench, node: Node) -> None:
             stack.callback(node.end_one, task)
             ways[who] = lambda id, task=task: _sync(node, task.id, id, process)  # type: ignore[misc]  # bound now
         for load in bench.loads():
-            _compared(bench, "exec-sync", what, *_calls(bench, node, ways), 1.0, load)
+            took, used = _calls(bench, node, ways)
+            _compared(bench, "exec-sync", what, took, {} if load == BUSY else used, 1.0, load)
 
 
 def _sync(node: Node, task: str, exec_id: str, process: dict[str, object]) -> None:
@@ -107,8 +108,9 @@ def _part(samples: Mapping[str, Sequence[Sequence[float]]], at: int) -> Samples:
 def _compared(
     bench: Bench, row: str, what: str, took: Samples, used: Samples, goal: float | None, load: str = ""
 ) -> None:
-    """`took` as it is and as a quotient, then `used`, the same way."""
-    for name, samples, limit in ((what, took, goal), (f"{what}: processor time of all", used, None)):
+    """`took` as it is and as a quotient, then `used`, the same way; empty where busy cores are counted, too."""
+    rows = ((what, took, goal), (f"{what}: processor time of all", used, None))
+    for name, samples, limit in rows[: 1 + bool(used)]:
         for who, values in samples.items():
             bench.add(row, name, who, "ms", values, note="runc alone" if who == BARE else "", load=load)
         _quotient(bench, row, name, samples, limit, load)
