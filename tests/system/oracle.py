@@ -22,8 +22,10 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer
 from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor import probe
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up, zombies_of
-from tests.system.lives import daemon, events, ledger, processes_of
+from tests.system.daemons import Daemon, daemon, spec, warm_up
+from tests.system.lives import events, ledger
+from tests.system.processes import processes_of, zombies_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 T = TypeVar("T")
 NUMBERS = itertools.count()

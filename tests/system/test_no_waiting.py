@@ -14,8 +14,9 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest
 from tests.system import faultyfs, lives
-from tests.system.daemonrig import Daemon, spec, until
+from tests.system.daemons import Daemon, spec
 from tests.system.lives import word
+from tests.system.waits import until
 
 
 def test_a_containers_link_to_the_kernels_log_as_its_passwd_holds_nobody(client: Client) -> None:

@@ -16,12 +16,12 @@ from supervisor.cli import story
 from supervisor.model.errors import ExitdError, RuntimeFailed, TimedOut
 from supervisor.monitor import epoll
 from tests.fakeshim.making import RUNTIME, FakeShim, make
-from tests.system import execrig, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, private_kb, spec, until
-from tests.system.gates import killed
-from tests.system.lives import directory, events, last_exit, ledger, run, types, up, word
-from tests.system.shimclientrig import QUICK
-from tests.system.shimrig import end_process, processes_of
+from tests.system import execs, oracle
+from tests.system.daemons import Daemon, directory, spec
+from tests.system.foreign_shims import QUICK
+from tests.system.lives import events, last_exit, ledger, run, types, up, word
+from tests.system.processes import end_process, killed, private_kb, processes_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 GROWTH_KB = 100 << 10
 LIMITS = "[limits]\ncreate_seconds = 4.0\nruntime_seconds = 4.0\n"
@@ -150,15 +150,15 @@ def test_an_exec_whose_pid_cannot_be_ends_with_its_code_and_takes_signals(odd: O
     odd.does(told_exec_pid=pid)
     with odd.daemon.client() as client:
         box = up(client, runtime=RUNTIME)
-        short = execrig.begin(client, box.id, "sh", "-c", "exit 7")
-        assert word(execrig.end_of(client, box.id, short)) == "exited 7"
-        long, killed = (execrig.begin(client, box.id, "sleep", "1000") for _ in range(2))
+        short = execs.begin(client, box.id, "sh", "-c", "exit 7")
+        assert word(execs.end_of(client, box.id, short)) == "exited 7"
+        long, killed = (execs.begin(client, box.id, "sleep", "1000") for _ in range(2))
         client.kill(box.id, "KILL", exec_id=killed)
-        assert word(execrig.end_of(client, box.id, killed)) == "unknown shim-number-only"
+        assert word(execs.end_of(client, box.id, killed)) == "unknown shim-number-only"
     odd.daemon.restart()
     with odd.daemon.client() as client:
         client.kill(box.id, "KILL", exec_id=long, everyone=True)
-        assert word(execrig.end_of(client, box.id, long)) == "unknown shim-number-only"
+        assert word(execs.end_of(client, box.id, long)) == "unknown shim-number-only"
         client.remove(box.id, force=True)
     assert "internal error" not in odd.daemon.log.read_text()
     nothing_left(odd)

@@ -11,9 +11,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # ships no py.typed
 
 from supervisor.api import unfinished
-from tests.system import lives
-from tests.system.daemonrig import Daemon, descriptors_of, private_kb, until
+from tests.system.daemons import Daemon, directory
+from tests.system.processes import descriptors_of, private_kb
 from tests.system.slowclients import MESSAGE_BYTES, REFLECT, Deaf, crowd
+from tests.system.waits import until
 
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
 MOST_KB = 160 << 10  # what docs/security.md promises
@@ -25,7 +26,7 @@ ANSWERS, LEAST_BYTES = 200, 100_000  # of more megabytes than a socket holds, an
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    with lives.directory() as base:
+    with directory() as base:
         made = Daemon(base, forked=False)
         made.start()
         try:

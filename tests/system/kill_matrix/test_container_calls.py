@@ -15,11 +15,12 @@ import pytest
 from shim import native
 from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.gates import killed
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.calls import SEED, calls_of, chosen, hit_at, killed_at_each
 from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived, Subject
+from tests.system.processes import killed
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 pytestmark = pytest.mark.observed()
 

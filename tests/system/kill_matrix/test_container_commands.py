@@ -10,10 +10,12 @@ import pytest
 from supervisor.monitor.rundir import created as init_of
 from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import Gates, killed, state_of, stopped
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.table import Case, cases
 from tests.system.oracle import Revived, Subject
+from tests.system.processes import killed, state_of, stopped
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.observed("--runtime-seconds", "0.5")
 

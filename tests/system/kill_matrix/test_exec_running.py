@@ -14,9 +14,12 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Unreachable
 from supervisor.model.errors import ShimFailed
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, left, scaled, until
-from tests.system.execrig import UNTIL_LET_GO, begin, end_of, exec_directories, let_go, run, shim_of, shims_of
-from tests.system.lives import Wrapper, daemon, events, last_exit, ledger, up, word
+from tests.system.daemons import Daemon, daemon, left
+from tests.system.execs import UNTIL_LET_GO, begin, end_of, exec_directories, let_go, run, shim_of, shims_of
+from tests.system.lives import events, last_exit, ledger, up, word
+from tests.system.processes import commands
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 
 def test_a_shim_that_is_killed_costs_no_exit() -> None:

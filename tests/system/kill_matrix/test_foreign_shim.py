@@ -8,12 +8,13 @@ from collections import Counter
 import pytest
 
 from tests.system import oracle
-from tests.system.daemonrig import Daemon, scaled
-from tests.system.gates import killed
+from tests.system.daemons import Daemon
+from tests.system.foreign_shims import nothing_left, observed, shims
 from tests.system.kill_matrix.calls import SEED, killed_at_each
 from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived, Subject
-from tests.system.shimclientrig import nothing_left, observed, shims
+from tests.system.processes import killed
+from tests.system.waits import scaled
 
 pytestmark = pytest.mark.observed()
 

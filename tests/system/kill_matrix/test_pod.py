@@ -14,14 +14,16 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
-from tests.system import lives, observedpods, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import Gates, killed
+from tests.system import daemons, observedpods, oracle
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.calls import killed_at_each
 from tests.system.kill_matrix.table import Case, cases, row
 from tests.system.lives import ledger, word
 from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived, Subject
+from tests.system.processes import killed
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.observed()
 
@@ -130,7 +132,7 @@ def test_members_of_a_pause_process_that_died_with_the_daemon_are_ended_by_the_n
     order: str, pid: str
 ) -> None:
     """Not first by its slow loop, which compares every 30 s here."""
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         up, pod = Revived(daemon), observedpods.observed(daemon, {"pid": pid, "restart": "always"}, {"pid": pid})
         observedpods.ready(up, pod)
         observedpods.begun(up, pod)

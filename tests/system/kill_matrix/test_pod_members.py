@@ -18,12 +18,14 @@ from supervisor.model.errors import ExitdError, RuntimeFailed, WrongState
 from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor.rundir import lock_holder
 from tests.system import observedpods, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.gates import Gates, gone, killed, stopped
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.table import row
 from tests.system.lives import first_exit, last_exit, ledger, types, word
 from tests.system.observedpods import NOT_READY, Pod
 from tests.system.oracle import Revived
+from tests.system.processes import gone, killed, stopped
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 pytestmark = pytest.mark.observed()
 

@@ -1,26 +1,16 @@
-"""Processes killed, stopped and halted at exact moments."""
+"""Runtimes as tests need them: runc that halts around a command, runc with a script before one, crun as it works."""
 
 import contextlib
 import os
 import pathlib
 import shutil
-import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from shim import native
-from tests.system.daemonrig import until
-from tests.system.shimrig import wait_readable
-
-
-def killed(pid: int, number: int = signal.SIGKILL) -> None:
-    """By pid, as an operator would; dead when this returns."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        signal.pidfd_send_signal(pidfd, number)
-        assert wait_readable(pidfd), f"{pid} does not die"
-    finally:
-        os.close(pidfd)
-
+from supervisor.runtime.oci import cgroups
+from tests.system import oracle
+from tests.system.daemons import Daemon
+from tests.system.waits import until
 
 GATED = """#!/bin/sh
 for verb; do case $verb in create|start|state|delete|exec) break ;; esac; done
@@ -35,6 +25,8 @@ if [ -p $gate.after ]; then
 fi
 exec {runtime} "$@"
 """
+# crun (1.8) refuses a hybrid host whose v2 side has controllers: it is shown a host without that side.
+ON_HYBRID = '#!/bin/sh\nexec unshare --mount sh -c \'umount /sys/fs/cgroup/unified && exec crun "$@"\' crun "$@"\n'
 
 
 class Gates:
@@ -73,38 +65,50 @@ class Gates:
         self._closed.clear()
 
 
-def gone(pid: int) -> bool:
-    """Not even a zombie of it is left."""
-    return not pathlib.Path(f"/proc/{pid}").exists()
+@dataclass
+class Wrapper:
+    """A runtime that is runc, but for what `on` puts before one of its commands."""
 
+    path: pathlib.Path
 
-def in_mask(pid: int, mask: str, number: int) -> bool:
-    """Whether the process ignores (SigIgn), catches (SigCgt), ... this signal."""
-    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
-    found = next(int(line.split()[1], 16) for line in lines if line.startswith(f"{mask}:"))
-    return bool(found & 1 << number - 1)
+    @classmethod
+    def make(cls, directory: pathlib.Path) -> "Wrapper":
+        path = directory / "runtime"
+        path.write_text(
+            f"""#!/bin/sh
+            for verb; do
+                case $verb in create|start|state|kill|delete|pause|resume|exec) break ;; esac
+            done
+            [ ! -e {directory}/$verb ] || . {directory}/$verb
+            exec runc "$@"
+            """
+        )
+        path.chmod(0o755)
+        return cls(path)
 
+    def on(self, verb: str, script: str) -> None:
+        """A shell script with runc's words in "$@". When it comes to its end, runc has its turn."""
+        self.path.with_name(verb).write_text(script)
 
-def state_of(pid: int) -> str:
-    """proc(5)'s letter; empty when it has gone."""
-    try:
-        return native.process_stat(pid)[0]
-    except ProcessLookupError:
-        return ""
+    @property
+    def name(self) -> str:
+        return str(self.path)
 
 
 @contextlib.contextmanager
-def stopped(pid: int) -> Iterator[int]:
-    """The process stands still for the block, or until it is killed. Its pidfd; -1 when there is no such process."""
-    pidfd = -1
-    with contextlib.suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(pid) if pid else -1
+def gated(daemon: Daemon) -> Iterator[Gates]:
+    made = Gates(daemon.base / f"gates{oracle.fresh_name()}")
     try:
-        if pidfd >= 0:
-            signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
-        yield pidfd
+        yield made
     finally:
-        if pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGCONT)
-            os.close(pidfd)
+        made.end()
+
+
+def program(name: str, directory: pathlib.Path) -> str:
+    """What to run for a runtime of this name: crun by a script in the directory, where it needs one."""
+    if name != "crun" or cgroups.mode() is not cgroups.Mode.HYBRID:
+        return name
+    wrapper = directory / "crun"
+    wrapper.write_text(ON_HYBRID)
+    wrapper.chmod(0o755)
+    return str(wrapper)
