@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -33,9 +34,11 @@ def tmp_path() -> Iterator[pathlib.Path]:
 
 @pytest.fixture(scope="module")
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    """One for all tests of a file. With the mark `observed` it is the oracle's, with the mark's words besides."""
-    observed = request.node.get_closest_marker("observed")
-    with daemons.daemon() if observed is None else oracle.warm_daemon(*observed.args) as made:
+    """One for all tests of a file. With the mark `observed` it is the oracle's, with the mark's words besides; with the
+    mark `limits` some limits of the program are others, see `Daemon`."""
+    observed, limits = (request.node.get_closest_marker(name) for name in ("observed", "limits"))
+    how = {"limits": limits.args[0]} if limits is not None else {}
+    with daemons.daemon(**how) if observed is None else oracle.warm_daemon(*observed.args, **how) as made:
         yield made
 
 
@@ -56,6 +59,20 @@ def client(daemon: Daemon) -> Iterator[Client]:
         yield made
         remove_all(made)
         until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
+
+
+@pytest.fixture
+def killable(daemon: Daemon) -> Iterator[Daemon]:
+    """The file's daemon, which a test may kill and start: it is up afterwards, and nothing is left of its containers.
+    Its descriptors are not counted: the line to a keeper that was killed may not be there yet."""
+    with daemon.client() as made:
+        daemon.warm(made)
+    before = replace(left(daemon), descriptors=0)
+    yield daemon
+    oracle.Revived(daemon).revive()
+    with daemon.client() as made:
+        remove_all(made)
+    until(lambda: replace(left(daemon), descriptors=0) == before, f"left behind: {left(daemon)}, not {before}")
 
 
 @pytest.fixture

@@ -82,6 +82,18 @@ def begun(up: Revived, pod: Pod) -> None:
         until(lambda m=member: m.truth() or oracle.phase(up, m) == pb.PHASE_EXITED, f"{member.name} does not begin")  # type: ignore[misc]
 
 
+def run(up: Revived, pod: Pod) -> None:
+    """Ready, and its members run."""
+    ready(up, pod)
+    begun(up, pod)
+
+
+def pause_of(daemon: Daemon, pod: Pod) -> int:
+    """The pid of its pause process."""
+    with daemon.client() as client:
+        return client.inspect(pod.id).init.pid
+
+
 def waits(member: Subject) -> bool:
     """To be told to end."""
     return WHEN_TOLD in member.spec.args and None in member.truth().values()

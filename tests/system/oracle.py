@@ -12,7 +12,7 @@ import pathlib
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -327,6 +327,28 @@ def down(daemon: Daemon) -> Iterator[None]:
     daemon.kill()
     yield
     daemon.start()
+
+
+def begin_all(up: Revived, subjects: Iterable[Subject]) -> None:
+    """Created and started one by one, whatever is killed meanwhile."""
+    for subject in subjects:
+        created(up, subject)
+        started(up, subject)
+
+
+def stop_and_judge(up: Revived, subjects: Sequence[Subject]) -> Counter[str]:
+    """Of those that start again whenever they end. All are judged, and then removed."""
+    for subject in subjects:
+        up.patiently(lambda client: client.stop(subject.id, 0))  # noqa: B023
+        over(up, subject)
+    said = Counter[str]()
+    with up.daemon.client() as client:
+        for subject in subjects:
+            said += judge(client, subject)
+    print(dict(said))
+    for subject in subjects:
+        removed(up, subject)
+    return said
 
 
 def end_and_judge(daemon: Daemon, *subjects: Subject) -> list[str]:

@@ -58,6 +58,11 @@ class Gates:
             path.unlink()
             os.write(fd, b"\n" * 16)
 
+    def flags(self) -> tuple[str, str]:
+        """Of `ctr run`, for a task under this runtime."""
+        (options := self.directory / "options.toml").write_text(f'BinaryName = "{self.runtime}"\n')
+        return "--runtime-config-path", str(options)
+
     def end(self) -> None:
         for path, fd in self._closed:
             path.unlink(missing_ok=True)

@@ -14,8 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 import pytest
@@ -26,7 +25,7 @@ from supervisor.api.client import Client
 from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs, rundir
 from tests.system import execs, lives
-from tests.system.daemons import Daemon, left, remove_all
+from tests.system.daemons import Daemon
 from tests.system.execs import end_of
 from tests.system.keepers import Node
 from tests.system.kill_matrix.table import row
@@ -42,19 +41,6 @@ while read line <&3 && [ $line != end ]; do echo $line; echo $line >&4; done
 exit 43
 """
 CHATTER = 3000  # lines, more than a pipe holds
-
-
-@pytest.fixture
-def clean(daemon: Daemon) -> Iterator[None]:
-    """Nothing is left of the test's containers, and exitd is up. Its descriptors are not counted: the line to a keeper
-    that was killed may not be there yet."""
-    with daemon.client() as made:
-        daemon.warm(made)
-    before = replace(left(daemon), descriptors=0)
-    yield
-    with daemon.client() as made:
-        remove_all(made)
-    until(lambda: replace(left(daemon), descriptors=0) == before, f"left behind: {left(daemon)}")
 
 
 @dataclass
@@ -228,7 +214,7 @@ def known(line: socket.socket) -> set[tuple[str, str]]:
 # Deaths in a row without U and with S leave nobody who writes a log.
 @pytest.mark.parametrize("order", row("orders").moments)
 def test_in_no_order_of_deaths_is_a_byte_lost_or_a_code(
-    daemon: Daemon, clean: None, tmp_path: pathlib.Path, order: str
+    daemon: Daemon, killable: Daemon, tmp_path: pathlib.Path, order: str
 ) -> None:
     subjects = [Subject(daemon, tmp_path / name, name == "tty") for name in ("pipes", "tty")]
     with daemon.client() as client:
@@ -255,7 +241,7 @@ exit 43
 
 
 def test_shim_and_keeper_killed_at_once_in_the_middle_of_the_output_cost_no_byte_of_it(
-    daemon: Daemon, clean: None, tmp_path: pathlib.Path
+    daemon: Daemon, killable: Daemon, tmp_path: pathlib.Path
 ) -> None:
     subjects = [Subject(daemon, tmp_path / name, name == "tty", CHATTERS) for name in ("pipes", "tty")]
     rounds = scaled(200, least=4)

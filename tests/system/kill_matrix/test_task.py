@@ -59,9 +59,7 @@ def test_exitd_killed_while_the_runtime_works_is_not_noticed(containerd: Contain
     limit, daemon = allowed(containerd), containerd.with_exitd()
     for case in cases("task"):
         with gated(daemon) as gates, containerd.events() as events, Reviver(daemon) as reviver:
-            options = gates.directory / "options.toml"
-            options.write_text(f'BinaryName = "{gates.runtime}"\n')
-            life = Life(containerd.box(EXITD, "gate"), ("--runtime-config-path", str(options)))
+            life = Life(containerd.box(EXITD, "gate"), gates.flags())
             gates.close(command(case))
             with ThreadPoolExecutor(1) as pool:
                 killing = pool.submit(kill_at, gates, case, reviver)
@@ -102,8 +100,7 @@ def test_exitd_killed_while_the_runtime_begins_an_exec_runs_it_once_and_nobody_n
 ) -> None:
     """Before it has begun its shim has opened its fifos already."""
     with gated(containerd.with_exitd()) as gates:
-        (options := gates.directory / "options.toml").write_text(f'BinaryName = "{gates.runtime}"\n')
-        words = ("--null-io", "--runtime-config-path", str(options), "--", "sleep", "1000")
+        words = ("--null-io", *gates.flags(), "--", "sleep", "1000")
         execs = Execs(box := containerd.box(EXITD, "execs").started(*words))
         gates.close(command(case))
         with containerd.events() as events, Reviver(containerd.with_exitd()) as reviver, ThreadPoolExecutor(1) as pool:

@@ -53,10 +53,8 @@ class Play:
 
     def begun(self) -> "Play":
         self.place.mkdir()
-        options = self.gates.directory / "options.toml"
-        options.write_text(f'BinaryName = "{self.gates.runtime}"\n')
         mount = ("--mount", f"type=bind,src={self.place},dst=/mnt,options=rbind")
-        self.box.started("--null-io", "--runtime-config-path", str(options), *mount, "--", "sleep", "1000")
+        self.box.started("--null-io", *self.gates.flags(), *mount, "--", "sleep", "1000")
         return self
 
     def make_and_kill(self) -> "subprocess.Popen[bytes]":

@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
 
 import pytest
 from google.protobuf.empty_pb2 import Empty
@@ -18,7 +17,7 @@ from supervisor.ttrpc.faults import CallFailed
 from tests.system.containerd.server import EXITD, NOTHING, Box, Containerd
 from tests.system.kill_matrix.table import row
 from tests.system.processes import cgroup_pids, killed
-from tests.system.runtimes import Gates
+from tests.system.runtimes import gated
 from tests.system.waits import LIMIT_SECONDS, until
 
 # As containerd calls a shim. It halts when the task's relay is there and containerd has not heard of it.
@@ -33,25 +32,14 @@ read line <{place}/gate
 TASK = "containerd.task.v2.Task"
 
 
-@contextlib.contextmanager
-def gated(box: Box) -> Iterator[tuple[Gates, tuple[str, ...]]]:
-    """And the flags of `ctr run` for it."""
-    made = Gates(box.containerd.base / f"gates-{box.id}")
-    (options := made.directory / "options.toml").write_text(f'BinaryName = "{made.runtime}"\n')
-    try:
-        yield made, ("--runtime-config-path", str(options))
-    finally:
-        made.end()
-
-
 def test_a_create_that_hangs_holds_up_no_other_task_of_its_shim(containerd: Containerd) -> None:
     box = containerd.box(EXITD, "slow")
     containerd.keys.add(group := f"group-{box.id}")
     together = ("--annotation", f"io.containerd.runc.v2.group={group}")
     other = box.another().started("--null-io", *together, "--", "sleep", "1000")
-    with gated(box) as (gates, flags):
+    with gated(containerd.with_exitd()) as gates:
         gates.close("create.after")
-        slow = box.begun("--rm", *together, *flags, "--", "sh", "-c", "exit 5")
+        slow = box.begun("--rm", *together, *gates.flags(), "--", "sh", "-c", "exit 5")
         gates.reached("create.after")
         assert (len(containerd.shims()), other.state) == (1, "RUNNING")
         assert other.exec("one", "--", "sh", "-c", "exit 4").code == 4
@@ -67,9 +55,9 @@ def test_of_a_create_that_hangs_when_its_relay_dies_nothing_is_left_and_nothing_
 ) -> None:
     """`delete` waits for three seconds, and leaves word then. The runtime comes to its end after that."""
     box = containerd.box(EXITD, "hangs")
-    with gated(box) as (gates, flags), containerd.events() as events:
+    with gated(containerd.with_exitd()) as gates, containerd.events() as events:
         gates.close(moment)
-        made = box.begun("--rm", *flags, "--", "sleep", "1000")
+        made = box.begun("--rm", *gates.flags(), "--", "sleep", "1000")
         gates.reached(moment)
         (relay,) = containerd.shims(box.id)
         killed(relay)
@@ -87,9 +75,9 @@ def test_of_a_create_that_hangs_when_its_client_dies_nothing_is_left(containerd:
     """containerd asks for a Delete, for five seconds; then for a Shutdown, and has `delete` run. Of a task that it has
     not made it wants to hear nothing."""
     box = containerd.box(EXITD, "hangs")
-    with gated(box) as (gates, flags), containerd.events() as events:
+    with gated(containerd.with_exitd()) as gates, containerd.events() as events:
         gates.close("create.after")
-        made = box.begun(*flags, "--", "sleep", "1000")
+        made = box.begun(*gates.flags(), "--", "sleep", "1000")
         gates.reached("create.after")
         (relay,) = containerd.shims(box.id)
         killed(made.pid)
@@ -107,9 +95,9 @@ def test_of_a_create_that_hangs_when_its_client_dies_nothing_is_left(containerd:
 
 def test_an_init_that_dies_during_its_create_holds_nobody_up_and_leaves_nothing(containerd: Containerd) -> None:
     box = containerd.box(EXITD, "dies")
-    with gated(box) as (gates, flags), containerd.events() as events:
+    with gated(containerd.with_exitd()) as gates, containerd.events() as events:
         gates.close("create.after")
-        made = box.begun("--rm", *flags, "--", "sleep", "1000")
+        made = box.begun("--rm", *gates.flags(), "--", "sleep", "1000")
         gates.reached("create.after")
         (init,) = cgroup_pids(containerd.cgroup)
         killed(init)
