@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -246,8 +246,16 @@ def test_one_is_stopped_started_again_and_removed_like_any_other(daemon: Daemon)
     no_cgroup(daemon, subject)
 
 
-def test_one_that_was_made_and_not_started_can_be_started_by_exitd(daemon: Daemon) -> None:
+@pytest.fixture
+def quick() -> Iterator[Daemon]:
+    """Its patience with whoever makes a directory is short."""
+    with oracle.warm_daemon(limits={"supervisor.model.adoption.STARTS_SECONDS": 1.0}) as made:
+        yield made
+
+
+def test_one_that_was_made_and_not_started_can_be_started_by_exitd(quick: Daemon) -> None:
     """Its maker died in between."""
+    daemon = quick
     subject, bundle = byhand.observed(daemon)
     runtime = daemon.base / "never-starts"
     runtime.write_text('#!/bin/sh\nfor w; do [ "$w" = start ] && exec sleep 1000; done\nexec runc "$@"\n')

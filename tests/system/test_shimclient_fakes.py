@@ -1,6 +1,7 @@
 """exitd over shims that are odd, each in one way that some real one is: what the ledger says is true, or unknown with
 its cause, once; and nothing of them is left, whether a create came to anything or not."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -24,7 +25,13 @@ from tests.system.processes import end_process, killed, private_kb, processes_of
 from tests.system.waits import LIMIT_SECONDS, until
 
 GROWTH_KB = 100 << 10
-LIMITS = "[limits]\ncreate_seconds = 4.0\nruntime_seconds = 4.0\n"
+LIMITS = "[limits]\ncreate_seconds = {}\nruntime_seconds = 4.0\n"
+# Of a shim that stands still: how long exitd goes on after SIGKILL, and with containerd's `delete`.
+SHORT = {
+    "supervisor.engine.ending.STUCK_SECONDS": 1.0,
+    "supervisor.engine.ending.DEATH_SECONDS": 2.0,
+    "supervisor.runtime.foreign_shim.parting.SILENT_SECONDS": 1.0,
+}
 
 # What is odd, what the container does, and what is said of its end.
 LIVES: list[tuple[dict[str, Any], str, tuple[str, int, str]]] = [
@@ -73,13 +80,15 @@ FAILURES: list[dict[str, Any]] = [
 class Odd:
     """An exitd, and the fake shim on its PATH."""
 
-    def __init__(self, base: pathlib.Path) -> None:
+    def __init__(self, base: pathlib.Path, seconds: float) -> None:
+        """`seconds`: what a create may take."""
         (base / "e").mkdir()
         (base / "f").mkdir()
-        (base / "exitd.toml").write_text(LIMITS)
+        (base / "exitd.toml").write_text(LIMITS.format(seconds))
         self.fake: FakeShim = make(base / "f")
         words = (*QUICK, "--config", str(base / "exitd.toml"))
-        self.daemon = Daemon(base / "e", extra=words, environment={"PATH": f"{base}/f:{os.environ['PATH']}"})
+        path = f"{base}/f:{os.environ['PATH']}"
+        self.daemon = Daemon(base / "e", extra=words, environment={"PATH": path}, limits=SHORT)
 
     def does(self, **how: object) -> None:
         """Its version is asked once for each state of the file."""
@@ -94,8 +103,21 @@ class Odd:
 
 @pytest.fixture(scope="module")
 def odd() -> Iterator[Odd]:
+    with running(20.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Odd]:
+    """For creates of which none comes to an end."""
+    with running(1.0) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def running(seconds: float) -> Iterator[Odd]:
     with directory() as base:
-        made = Odd(base)
+        made = Odd(base, seconds)
         made.daemon.start()
         try:
             yield made
@@ -310,9 +332,9 @@ def test_a_delete_that_failed_is_not_called_one_and_no_next_run_begins_beside_wh
 
 
 @pytest.mark.parametrize("how", FAILURES, ids=str)
-def test_a_create_under_an_odd_shim_fails_and_leaves_nothing(odd: Odd, how: dict[str, Any]) -> None:
-    odd.does(**how)
-    with odd.daemon.client() as client:
+def test_a_create_under_an_odd_shim_fails_and_leaves_nothing(hasty: Odd, how: dict[str, Any]) -> None:
+    hasty.does(**how)
+    with hasty.daemon.client() as client:
         with pytest.raises(ExitdError):
             client.create(spec("sleep", "1000", runtime=RUNTIME))
-        nothing_left(odd)
+        nothing_left(hasty)

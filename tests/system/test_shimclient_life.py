@@ -191,7 +191,7 @@ def test_stop_reaches_what_runs_under_a_shim_that_stands_still(daemon: Daemon, c
         sockets = addresses(daemon)
         with stopped(container.shim.pid):
             until(lambda: client.inspect(container.id).monitored_by == "unresponsive", "it is not shown")
-            cli.ok("stop", "-t", "20" if traps else "1", container.id)
+            cli.ok("stop", "-t", "3" if traps else "1", container.id)
             exit_ = last_exit(client, container.id)
             assert (kind_of(exit_), exit_.reason, exit_.source) == (end, "stop", "zombie")
             cli.ok("rm", container.id)

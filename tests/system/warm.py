@@ -95,7 +95,12 @@ class Forked:
 
 
 def run(
-    program: str, called: Sequence[str], words: Sequence[str], environment: Mapping[str, str], seconds: float
+    program: str,
+    called: Sequence[str],
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    limits: Mapping[str, float] | None = None,
 ) -> tuple[int, bytes, bytes]:
     """From beginning to end, with nothing to read: exit code as subprocess gives it, stdout, stderr.
 
@@ -105,7 +110,7 @@ def run(
         nothing = files.enter_context(open(os.devnull, "rb"))
         out, err = (files.enter_context(os.fdopen(os.memfd_create(name), "rb")) for name in ("out", "err"))
         stdio = (nothing.fileno(), out.fileno(), err.fileno())
-        code = Forked(program, called, words, stdio, environment).wait(seconds)
+        code = Forked(program, called, words, stdio, environment, limits).wait(seconds)
         out.seek(0)  # both processes' place in the file, and that was its end
         err.seek(0)
         return code, out.read(), err.read()

@@ -17,7 +17,14 @@ from tests.system.processes import killed, state_of, stopped
 from tests.system.runtimes import Gates
 from tests.system.waits import LIMIT_SECONDS, until
 
-pytestmark = pytest.mark.observed("--runtime-seconds", "0.5")
+# Of what is stopped: how long the others wait for it.
+LIMITS = {
+    "supervisor.model.evidence.ZOMBIE_PATIENCE_SECONDS": 0.5,
+    "supervisor.monitor.keeper.ANSWER_SECONDS": 1.0,
+    "supervisor.monitor.keeper.REST_SECONDS": 1.0,
+    "supervisor.monitor.shims.LEAVES_SECONDS": 0.5,
+}
+pytestmark = [pytest.mark.observed("--runtime-seconds", "0.5"), pytest.mark.limits(LIMITS)]
 
 
 def victim_pid(daemon: Daemon, command: int, victim: str) -> int:
