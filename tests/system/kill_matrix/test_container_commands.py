@@ -23,6 +23,7 @@ LIMITS = {
     "supervisor.monitor.keeper.ANSWER_SECONDS": 1.0,
     "supervisor.monitor.keeper.REST_SECONDS": 1.0,
     "supervisor.monitor.shims.LEAVES_SECONDS": 0.5,
+    "supervisor.runtime.oci.runplan.SHIM_SECONDS": 1.0,
 }
 pytestmark = [pytest.mark.observed("--runtime-seconds", "0.5"), pytest.mark.limits(LIMITS)]
 
