@@ -37,7 +37,7 @@ from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.execlife import Execs
-from supervisor.engine.exits import Exits
+from supervisor.engine.exits import Exits, SecondWitness
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_root
 from supervisor.engine.node import Node
@@ -221,7 +221,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
     narrow_containers(settings.root)
     zombie, pidfd = probe.zombie(), probe.pidfd()
     evidence = Evidence({Source.ZOMBIE: zombie, Source.PIDFD: pidfd})
-    store = Store(Path(settings.root) / "exitd.db", room_bytes=ROOM_BYTES)
+    store = Store(
+        Path(settings.root) / "exitd.db",
+        room_bytes=ROOM_BYTES,
+        slow_seconds=lambda: settings.now().limits.ring_flush_seconds,
+    )
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
@@ -263,7 +267,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             report_health=health.set,
             backoff=lambda: _backoff(settings.now().limits),
         )
-        second_witness = partial(_second_witness, kernel_log, manager)
+        second_witness = KernelsCount(kernel_log, manager)
         runs = Runs(node, Exits(node, second_witness))
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
@@ -336,17 +340,28 @@ async def _serve_api(
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.containers.recovering))
 
 
-async def _second_witness(
-    kernel_log: KernelLog, manager: ContainerRuntimes, container: Container, report: Report, known: KnownKills
-) -> Report:
-    """Ask the kernel's log when the counter of the container's cgroup leaves a question. Without the log the report is
+class KernelsCount(SecondWitness):
+    """Asks the kernel's log when the counter of the container's cgroup leaves a question. Without the log the report is
     stored as it is."""
-    try:
-        inner = cgroups.inside_or_nowhere(manager.cgroup_of(container))
-    except (ExitdError, OSError) as error:
-        log.warning("the kernel's log is not asked for memory kills", container=container.id, why=str(error))
-        return report
-    return await kernel_log.weigh(report, inner, known)
+
+    def __init__(self, kernel_log: KernelLog, manager: ContainerRuntimes) -> None:
+        self._log = kernel_log
+        self._manager = manager
+
+    async def weigh(self, container: Container, report: Report, known: KnownKills) -> Report:
+        inner = self._inner(container)
+        return report if inner is None else await self._log.weigh(report, inner, known)
+
+    def weigh_at_once(self, container: Container, report: Report, known: KnownKills) -> Report | None:
+        inner = self._inner(container)
+        return report if inner is None else self._log.weigh_at_once(report, inner, known)
+
+    def _inner(self, container: Container) -> str | None:
+        try:
+            return cgroups.inside_or_nowhere(self._manager.cgroup_of(container))
+        except (ExitdError, OSError) as error:
+            log.warning("the kernel's log is not asked for memory kills", container=container.id, why=str(error))
+            return None
 
 
 def _watch_desk(

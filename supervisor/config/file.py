@@ -123,6 +123,7 @@ KEYS: dict[str, Reader] = {
     "limits.reconcile_seconds": _number(0.05, 86400),
     "limits.restart_max_seconds": _number(0.001, 86400),
     "limits.restart_reset_seconds": _number(0, 86400),
+    "limits.ring_flush_seconds": _number(0, 60),
     "limits.scratch_mib": _count(1, 1 << 20),
     "limits.scratch_files": _count(16, 1 << 30),
     "limits.image_gib": _count(1, 1 << 14),

@@ -310,11 +310,11 @@ class Admission:
         config = self._config()
         entry, systemd = config.runtime(spec.runtime), uses_systemd(config.cgroup_driver)
         refuse_unfit(spec, entry, systemd=systemd)
-        program = await _looked(self._runtimes, spec.runtime, lambda: find_program(entry))
+        program = await self._runtimes.at(spec.runtime, lambda: find_program(entry))
         spec = with_runtime(spec, config, program, systemd=systemd)
 
         spec = with_log(spec, config)
-        await _looked(self._logs, spec.log.path, lambda: check_log(spec.log))
+        await self._logs.at(spec.log.path, lambda: check_log(spec.log))
         refuse_mixed(spec, pause)
         refuse_shared(spec, self._containers.values())
 
@@ -328,9 +328,3 @@ class Admission:
             return await self._containers.find_pod(reference)
         except NoSuchContainer as error:
             raise NoSuchContainer(f"no pod {reference}; `exitctl pods` lists all", id=reference) from error
-
-
-async def _looked(threads: Aside, named: str, work: Callable[[], T]) -> T:
-    """In a thread, if the caller names a path: its file system may hang. Looks in one directory take turns, so that
-    they have one place of those that others need, too. Raises TimedOut, Busy."""
-    return await threads.run(f"looking at {named}", work, os.path.dirname(named)) if "/" in named else work()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from supervisor.engine import remains
-from supervisor.engine.exits import SecondWitness, nothing_to_add
+from supervisor.engine.exits import SecondWitness
 from supervisor.engine.node import Node, in_turn
 from supervisor.engine.participants import Participant
 from supervisor.model import evidence, execs, lifecycle
@@ -80,11 +80,11 @@ class Live:
 class Execs(Participant):
     """Belongs to one event loop; no locks around its maps. The steps of one exec are in turn."""
 
-    def __init__(self, node: Node, manager: ExecManagers, second_witness: SecondWitness = nothing_to_add) -> None:
+    def __init__(self, node: Node, manager: ExecManagers, second_witness: SecondWitness | None = None) -> None:
         """`second_witness`: as for the ends of runs."""
         self._node = node
         self._manager = manager
-        self._second_witness = second_witness
+        self._second_witness = second_witness or SecondWitness()
         self._live: dict[str, dict[str, Live]] = {}
 
     # -- who there is
@@ -268,7 +268,7 @@ class Execs(Participant):
         self._node.pending.add(live.key)
         e = live.exec
         known = KnownKills(e.oom_before, e.oom_before, asked_kill=lifecycle.asked_kill(e.asked))
-        report = await room.surely(lambda: self._second_witness(live.container, report, known))
+        report = await room.surely(lambda: self._second_witness.weigh(live.container, report, known))
         is_killed = report.status == Signaled(SIGKILL)
         with_container = is_killed and await room.surely(lambda: self._ends_with_container(live))
         await self._surely(live, execs.ExecEnded(report, with_container))
@@ -296,6 +296,9 @@ class Execs(Participant):
         await self._apply(live, execs.ExecCleaned())
 
     # -- the container of execs ends
+
+    def delays_end(self, container_id: str) -> bool:
+        return any(not live.over.is_set() for live in self._live.get(container_id, {}).values())
 
     async def before_end(self, container_id: str) -> None:
         """The ends of a container's execs come before its own in the log, if they come soon. In a pid namespace of its

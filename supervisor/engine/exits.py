@@ -5,25 +5,37 @@
     model/evidence.py          judge                  believes the first that knows: a Report
     runtime/oci/watching.py    Watching._exit_seen    passes it to the one that listens
     here                       Exits.exit_seen        holds it while a create, a start or a resume is being stored
-                               Exits.end              ends what init left behind, awaits its execs' ends and its pod's,
-                                                      counts memory kills
-    engine/node.py             Node.surely, apply     one step, again and again until it is stored:
+
+  an ordinary end takes the short way:
+                               Exits._is_ordinary     nothing has to be awaited, found out or ended before it
+                               Exits._end_ready       all ordinary ends of this turn of the loop, together
+    engine/node.py             Node.end_at_once       one step for each:
     model/lifecycle.py         step                   Ended: the Exit, its events, and what follows it
+    store/database.py          Store.tell             one block of them all in the ring (`store/ring.py`), flushed
+
+  every other end the long one:
+    here                       Exits.end              ends what init left behind, awaits its execs' ends and its pod's,
+                                                      counts memory kills
+    engine/node.py             Node.surely, apply     the same step, again and again until it is stored:
     store/database.py          Store.commit           one transaction of all that, in the store's own thread
-    engine/node.py             Node._show             and then it is shown
+
+  and both go on:
+    engine/node.py             Node._show             it is on the disk, so it is shown
     engine/containers.py       Changes.tell           wakes each Wait of the container whose test holds now
     engine/operations.py       Operations.wait        finds the run that was meant
     api/doors.py               ContainerDoors.Wait    makes the reply of it
 
-The same transaction is what the event log waits for (`store/events.py`), from which subscribers and containerd read.
-The step's effects follow it: a line in the log, and the clean-up of the run. When that is stored (Cleaned), the timer
-of the next run is armed. The end of an exec goes the same way through `execlife.py`. What another's shim reports
-arrives in `exit_seen`, too; what `recovery.py` finds ended after a daemon start, in `end`.
+The event log gets the events at the same moment (`store/events.py`); subscribers and containerd read from there. What
+the ring has, the database takes over a moment later (`Node.go_on_after_ends`), and no other step of these containers is
+stored before. The step's effects follow: a line in the log, and the clean-up of the run. When that is stored (Cleaned),
+the timer of the next run is armed. The end of an exec goes the long way, through `execlife.py`. What another's shim
+reports arrives in `exit_seen`, too; what `recovery.py` finds ended after a daemon start, in `end`.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -31,31 +43,49 @@ from supervisor.engine.containers import is_over
 from supervisor.engine.node import END_SEEN_SECONDS, Node
 from supervisor.model import lifecycle
 from supervisor.model.errors import ExitdError, NoSuchContainer, StoreFailed, TimedOut, WrongState
-from supervisor.model.values import LIVE, NEVER_STARTED, Container, Report, RunKey, Signaled, Unknown
+from supervisor.model.values import (
+    LIVE,
+    NEVER_STARTED,
+    Container,
+    Phase,
+    Report,
+    RunKey,
+    Signaled,
+    Source,
+    Unknown,
+)
 from supervisor.monitor.kernellog import KnownKills
 from supervisor.system import room
 from supervisor.system.background import insist
 
+ENDS_TOGETHER = 40  # in one write, at most
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
 
-# Of memory kills in the container's cgroup: the report, with what else can be found out about them.
-SecondWitness = Callable[[Container, Report, KnownKills], Awaitable[Report]]
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
 
-async def nothing_to_add(container: Container, report: Report, known: KnownKills) -> Report:
-    """The second witness where only the runtime family counts memory kills."""
-    return report
+class SecondWitness:
+    """Who counts memory kills in a container's cgroup besides the runtime family: here, nobody."""
+
+    async def weigh(self, container: Container, report: Report, known: KnownKills) -> Report:
+        """The report, with what else can be found out about them."""
+        return report
+
+    def weigh_at_once(self, container: Container, report: Report, known: KnownKills) -> Report | None:
+        """The same, without waiting; None where that takes longer."""
+        return report
 
 
 class Exits:
     """Stores the ends of runs. Listens to the runtime families; belongs to the node's event loop."""
 
-    def __init__(self, node: Node, second_witness: SecondWitness = nothing_to_add) -> None:
+    def __init__(self, node: Node, second_witness: SecondWitness | None = None) -> None:
         """`second_witness`: who counts memory kills besides the runtime family."""
         self._node = node
-        self._second_witness = second_witness
+        self._second_witness = second_witness or SecondWitness()
+        self._ready: list[tuple[RunKey, Report]] = []  # ordinary ends of this turn of the loop
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container
         node.manager.listen(self)
 
@@ -67,9 +97,55 @@ class Exits:
         if key.exec_id:
             self._node.others.exec_ended(key, report)
         elif held is None:
-            self._end_soon(key, report)
+            self._end_at_once(key, report) if self._is_ordinary(key, report) else self._end_soon(key, report)
         elif not held.done():
             held.set_result(report)
+
+    # -- an ordinary end takes the short way: into the ring with all others of this turn of the loop, and shown
+
+    def _is_ordinary(self, key: RunKey, report: Report) -> bool:
+        """Whether nothing has to be awaited, found out or ended before it: a running container whose shim has recorded
+        its end, without execs, other steps, or processes that its init may have left behind."""
+        node, container = self._node, self._node.containers.get(key.container)
+        return (
+            container is not None
+            and container.run == key.run
+            and container.phase is Phase.RUNNING
+            and report.source is Source.RECORD
+            and container.spec.pid != "pod"
+            and not container.damaged
+            and not node.closing
+            and not node.is_in_a_step(container.id)
+            and not node.others.delays_end(container.id)
+            and node.manager.of(container).leaves_nothing(container)
+        )
+
+    def _end_at_once(self, key: RunKey, report: Report) -> None:
+        self._node.pending.add(key)
+        if not self._ready:
+            self._node.spawn(self._end_ready())
+        self._ready.append((key, report))
+
+    async def _end_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        for some in batched(ready, ENDS_TOGETHER):
+            endings = [each for key, report in some if (each := self._ordinary(key, report)) is not None]
+            if len(endings) < len(some) or not self._node.end_at_once(endings):
+                for key, report in some:
+                    self._end_soon(key, report)
+        await self._node.go_on_after_ends()
+
+    def _ordinary(self, key: RunKey, report: Report) -> tuple[Container, lifecycle.Ended] | None:
+        """The container and its end; None where that has become, or takes, more than an ordinary one."""
+        container = self._node.containers.get(key.container)
+        if container is None or not self._is_ordinary(key, report):
+            return None
+        weighed = self._second_witness.weigh_at_once(container, report, _known_kills(container))
+        if weighed is None:
+            return None
+        return container, lifecycle.Ended(weighed, self._memory_limit(container), run=key.run)
+
+    # -- every other end takes the long way
 
     def _end_soon(self, key: RunKey, report: Report) -> None:
         self._node.pending.add(key)  # at once: whoever looks meanwhile sees that its phase is not the last word
@@ -117,8 +193,7 @@ class Exits:
         left_behind = 0 if rebooted else await self._end_rest(container)
         await self._node.others.before_end(key.container)
         with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
-        known = KnownKills(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
-        weighed = await room.surely(lambda: self._second_witness(container, report, known))
+        weighed = await room.surely(lambda: self._second_witness.weigh(container, report, _known_kills(container)))
         limit_bytes = self._memory_limit(container)
         ended = lifecycle.Ended(weighed, limit_bytes, rebooted, with_sandbox, left_behind, run=key.run)
         await self._node.surely(key.container, ended)
@@ -178,3 +253,11 @@ class Exits:
             kind = "unresponsive" if silent else "responsive"
             (event,) = lifecycle.events(container, node.moment(), kind, run=str(key.run))
             node.spawn(insist(lambda: node.note(event), "an event", key.container))
+
+
+def _known_kills(container: Container) -> KnownKills:
+    return KnownKills(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
+
+
+def batched(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    return (items[first : first + most] for first in range(0, len(items), most))

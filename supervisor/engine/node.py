@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -86,21 +86,35 @@ class Storing:
 async def in_turn(turn: asyncio.Lock, of: str, *, patient: bool) -> AsyncIterator[None]:
     """One step after the other: the block is held up while an earlier step is being stored, and no longer than
     SLOW_SECONDS unless it is patient. Raises StoreFailed: the earlier step takes longer than that."""
-    try:
-        async with asyncio.timeout(None if patient else SLOW_SECONDS):
-            await turn.acquire()
-    except TimeoutError as error:
-        raise StoreFailed(f"{of}: what happened before is still being stored; the disk is slow, try again") from error
+    async with _soon(of, patient=patient):
+        await turn.acquire()
     try:
         yield
     finally:
         turn.release()
 
 
+@contextlib.asynccontextmanager
+async def _soon(of: str, *, patient: bool) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(None if patient else SLOW_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise StoreFailed(f"{of}: what happened before is still being stored; the disk is slow, try again") from error
+
+
+def _told(before: Container, step: Step) -> tuple[Container, Container, Exit, tuple[Event, ...]]:
+    """The step of an end as `Store.tell` takes it."""
+    (exit,) = step.exits
+    assert step.container is not None and not (step.retained or step.tombstones)
+    return before, step.container, exit, step.events
+
+
 # -- the node
 
 
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
+ANSWER_SECONDS = 0.004  # after ends have been shown, until the rest of the work with them begins
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
 
 
@@ -133,6 +147,9 @@ class Node:
         self.others = Participants()
         self.closing = False
         self._turns: dict[str, asyncio.Lock] = {}
+        self._told: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set once they are stored
+        self._after_ends: list[tuple[str, lifecycle.Effect]] = []
+        self._is_told_queued = True  # whether the store has been given all of them
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.background = Background()
 
@@ -153,6 +170,7 @@ class Node:
         self.containers.known(container_id)  # a lock for one that is gone would stay for ever
         turn = self._turns.setdefault(container_id, asyncio.Lock())
         async with in_turn(turn, container_id, patient=patient):
+            await self._until_stored(container_id, patient=patient)
             step = lifecycle.step(self.containers.known(container_id), happening, self.moment())
             await self._commit(container_id, step, patient=patient)
             self._show(container_id, step.container)
@@ -182,6 +200,62 @@ class Node:
         self.containers.changes.tell(container_id, container)
         if container is not None:
             self.others.changed(container)
+
+    # -- ends that are shown before the database has them
+
+    def is_in_a_step(self, container_id: str) -> bool:
+        """Whether a step of the container is being stored, or waits for that."""
+        turn = self._turns.get(container_id)
+        return container_id in self._told or (turn is not None and turn.locked())
+
+    def end_at_once(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
+        """The ends of runs that are in no step, on the disk by one write, and shown. False: the store cannot take them
+        in this way now, and nothing has happened."""
+        moment = self.moment()
+        steps = [(container, lifecycle.step(container, ended, moment)) for container, ended in endings]
+        told = self.store.tell([_told(before, step) for before, step in steps])
+        if told is None:
+            return False
+        for before, step in steps:
+            self._told[before.id] = asyncio.Event()
+            self._is_told_queued = False
+            self.pending.discard(RunKey(before.id, before.run))
+            self._show(before.id, step.container)
+            self._after_ends += [(before.id, effect) for effect in step.effects]
+        self.events.publish(told)
+        return True
+
+    async def go_on_after_ends(self) -> None:
+        """What can wait until the clients have their answers. Broken off: the store has the ends stored when it closes,
+        and the next daemon does the rest."""
+        await asyncio.sleep(ANSWER_SECONDS)
+        self._store_told()
+        effects, self._after_ends = self._after_ends, []
+        for container_id, effect in effects:
+            self._perform(container_id, effect)
+
+    def _store_told(self) -> None:
+        """Have the database take over what only the ring has."""
+        if self._is_told_queued:
+            return
+        self._is_told_queued = True
+        self.spawn(self._until_told_stored(dict(self._told), self.store.store_told()))
+
+    async def _until_told_stored(self, told: dict[str, asyncio.Event], first: asyncio.Future[None]) -> None:
+        tries = iter([first])
+        await self.storing.surely("reported ends", lambda: next(tries, None) or self.store.store_told())
+        for container_id, stored in told.items():
+            if self._told.get(container_id) is stored:
+                del self._told[container_id]
+            stored.set()
+
+    async def _until_stored(self, container_id: str, *, patient: bool) -> None:
+        """Wait for the container's last end to be in the database: nothing of it is stored before that."""
+        stored = self._told.get(container_id)
+        if stored is not None:
+            self._store_told()
+            async with _soon(container_id, patient=patient):
+                await stored.wait()
 
     async def add(self, spec: Spec, container_id: str = "") -> Container:
         """A container in its first phase. A name whose holder is being removed is waited for."""

@@ -22,8 +22,12 @@ class Participant:
     def exec_ended(self, key: RunKey, report: Report) -> None:
         """The end of an exec is known, and not stored."""
 
+    def delays_end(self, container_id: str) -> bool:
+        """Whether `before_end` has something to do."""
+        return False
+
     async def before_end(self, container_id: str) -> None:
-        """The end of a run is known, and about to be stored. Bounded."""
+        """The end of a run is known, and about to be stored. Bounded. Not called where no part delays an end."""
 
     async def before_clean_up(self, container_id: str) -> None:
         """The end is stored, and what is left of the run is about to go."""
@@ -60,6 +64,9 @@ class Participants(Participant):
     def exec_ended(self, key: RunKey, report: Report) -> None:
         for part in self._parts:
             part.exec_ended(key, report)
+
+    def delays_end(self, container_id: str) -> bool:
+        return any(part.delays_end(container_id) for part in self._parts)
 
     async def before_end(self, container_id: str) -> None:
         for part in self._parts:

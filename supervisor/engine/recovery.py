@@ -197,7 +197,7 @@ async def _settle_start(runs: Runs, container: Container, found: Found) -> None:
         failed = lifecycle.StartFailed("the daemon ended during its start, and it never began")
         await node.apply(container.id, failed, patient=True)
         return
-    begun = found is Found.ENDED or node.manager.of(container).has_begun(container)
+    begun = found is Found.ENDED or await node.manager.of(container).has_begun(container)
     if begun or await node.manager.of(container).state_process(container) == "running":
         await node.apply(container.id, runs.started(container), patient=True)
     elif node.manager.of(container).may_start_again(container):

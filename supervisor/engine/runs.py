@@ -101,8 +101,8 @@ class Runs(Participant):
         whose container was over, its shim's delete and all, before start had returned: then how it ended says it.
         """
         family = self.node.manager.of(container)
-        with contextlib.suppress(Busy):
-            if await room.patiently(lambda: family.has_begun(container), f"a look at {container.spec.name}"):
+        with contextlib.suppress(Busy, TimedOut):
+            if await family.has_begun(container):
                 return True
         if self.exits.known(container.id) is None:
             try:

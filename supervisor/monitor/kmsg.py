@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import threading
 import time
 from collections import deque
 
@@ -16,6 +17,7 @@ PATH = "/dev/kmsg"
 FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO: the log uses the pids of this namespace
 RECORD_BYTES = 8192  # the longest record; the kernel refuses a smaller buffer
 RECORDS_MAX = 100_000  # in one read of the log
+FEW_RECORDS = 16  # read at once, on the event loop
 KILLS_MAX = 4096  # kept, the newest
 LIMIT_SECONDS = 2.0
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -50,6 +52,19 @@ class KernelLog:
         self._reader = kernellog.Reader()
         self._kills: deque[kernellog.Kill] = deque(maxlen=KILLS_MAX)
         self._thread = threads.pool(1, "kmsg")
+        self._reading = threading.Lock()
+
+    def weigh_at_once(self, report: Report, inner: str, known: kernellog.KnownKills) -> Report | None:
+        """As `weigh`, without waiting; None when there is more to read than FEW_RECORDS, or a thread reads it."""
+        if report.init is None or not kernellog.is_wanted(report, known):
+            return report
+        if not self._reading.acquire(blocking=False):
+            return None
+        try:
+            is_read = self._read_on(FEW_RECORDS)
+        finally:
+            self._reading.release()
+        return self._with_kills(report, inner, known, report.init) if is_read else None
 
     async def weigh(self, report: Report, inner: str, known: kernellog.KnownKills) -> Report:
         """Return the report, with what the log adds to its count of memory kills. Without a log, or if reading takes
@@ -58,30 +73,39 @@ class KernelLog:
             return report
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
-                kills = await asyncio.get_running_loop().run_in_executor(self._thread, self.read)
+                await asyncio.get_running_loop().run_in_executor(self._thread, self.read)
         except TimeoutError:
             log.warning("the kernel's log was not read in time", path=self._path, seconds=LIMIT_SECONDS)
             return report
-        return kernellog.with_kills(report, kills, report.init, inner, known, began(report.init))
+        return self._with_kills(report, inner, known, report.init)
+
+    def _with_kills(self, report: Report, inner: str, known: kernellog.KnownKills, init: Process) -> Report:
+        return kernellog.with_kills(report, tuple(self._kills), init, inner, known, began(init))
 
     def read(self) -> tuple[kernellog.Kill, ...]:
         """Return all kills known by now. The first call blocks for the length of the log."""
+        with self._reading:
+            self._read_on(RECORDS_MAX)
+            return tuple(self._kills)
+
+    def _read_on(self, most: int) -> bool:
+        """Read at most so many records. Return whether there are no more."""
         is_ours = self._fd >= 0 and has_the_logs_numbers()
         if not is_ours and not self._warned:
             self._warned = True
             log.warning("memory kills are known from counters alone: the kernel's log cannot be read", path=self._path)
-        for _ in range(RECORDS_MAX if is_ours else 0):
+        for _ in range(most if is_ours else 0):
             try:
                 record = os.read(self._fd, RECORD_BYTES)
             except BrokenPipeError:  # records were overwritten before they were read; the next one exists
                 continue
             except OSError:  # BlockingIOError: there are no more records
-                break
+                return True
             if not record:
-                break
+                return True
             if (kill := self._reader.read(record)) is not None:
                 self._kills.append(kill)
-        return tuple(self._kills)
+        return not is_ours
 
     def close(self) -> None:
         self._thread.shutdown()

@@ -79,6 +79,7 @@ class Shims:
             Busy: no shim was started, for lack of descriptors.
             TimedOut: a shim was started, but neither reports nor dies.
         """
+        watch.has_one_output = watch.has_one_output or tty
         lent = {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}
         with _duplicated(watch.copies if adopt else {}) as copies:
             wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), copies)
@@ -104,13 +105,17 @@ class Shims:
         return status
 
     async def _hold_copies(self, watch: ShimWatch) -> None:
-        """Ask the keeper for copies of the output's descriptors. If it gives none, the watch has none until the next
-        shim has begun or is found."""
+        """Ask the keeper for copies of the output's descriptors. What it does not give is asked for again by
+        `ask_for_copies`."""
         key = watch.key
-        if watch.copies or watch.closed:
+        if watch.closed or not watch.misses_copies():
             return
         with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused):
             watch.hold_copies(await self._keeper.copies(key.container, key.run, key.exec_id))
+
+    def ask_for_copies(self, watch: ShimWatch) -> None:
+        """Called in each round of the reconcile loop for a watch that misses some."""
+        self._background.spawn(self._hold_copies(watch))
 
     async def replace(self, watch: ShimWatch) -> bool:
         """Start a replacement for a shim that was lost. Return False if none was started; output may then be lost. If

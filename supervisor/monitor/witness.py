@@ -20,8 +20,9 @@ from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.values import Process, Report, RunKey, Source
-from supervisor.monitor import control, epoll, keeper, procfs, rundir
+from supervisor.monitor import control, epoll, keeper, mending, procfs, rundir
 from supervisor.monitor.kernelword import NO_WORD, KernelStatus, KernelWord
+from supervisor.monitor.mending import Mend
 from supervisor.system import room
 
 log = structlog.get_logger(__name__)
@@ -81,12 +82,29 @@ class ShimWatch:
     no_room_since: float | None = None  # loop time since which there is none for a replacement, after the end
     copies: dict[int, int] = field(default_factory=dict)  # by slot: what a replacement needs if the keeper dies, too
 
+    has_one_output: bool = False  # a terminal's, or the one fifo of a foreign shim's terminal
+
     def hold_copies(self, copies: dict[int, int]) -> None:
-        """Hold these in the place of the present ones, which are closed. Takes ownership of the descriptors; once the
-        watch is closed, they are closed at once."""
-        for fd in (*self.copies.values(), *(copies.values() if self.closed else ())):
-            os.close(fd)
-        self.copies = {} if self.closed else copies
+        """Hold these beside the present ones. Takes ownership of the descriptors: what there is a copy of already is
+        closed, since the streams of a run stay the same; once the watch is closed, all of them are."""
+        for slot, fd in copies.items():
+            if self.closed or slot in self.copies:
+                os.close(fd)
+            else:
+                self.copies[slot] = fd
+
+    def drop_copies(self) -> None:
+        while self.copies:
+            os.close(self.copies.popitem()[1])
+
+    def misses_copies(self) -> bool:
+        """Return whether a replacement could not go on with all of the output if the keeper died, too."""
+        return bool(mending.missing(self.copies, is_alone=self.has_one_output))
+
+    def mend(self, *, is_open: bool) -> Mend:
+        """Return what a round of the reconcile loop does for the output. `is_open`: see `mending.Output`."""
+        has_shim = not self.has_no_shim()
+        return mending.wanted(mending.Output(frozenset(self.copies), self.has_one_output, has_shim, is_open))
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
         """Watch the first shim, the same one found again, or a replacement. Takes ownership of `shim_fd`, its pidfd; if
@@ -338,7 +356,7 @@ class Watch(ShimWatch):
             self.senses.monitor.unwatch(self.directory.fifo_fd)
         self.output_read.set()
         self.drop_shim()
-        self.hold_copies({})
+        self.drop_copies()
         if self.init_fd >= 0:
             os.close(self.init_fd)
             self.init_fd = -1

@@ -62,6 +62,7 @@ class ContainerRuntimes:
 
     def look_at_all(self) -> None:
         self.native.look_at_all()
+        self.foreign.look_at_all()
 
     async def look_at_memory(self) -> None:
         await self.native.look_at_memory()

@@ -78,9 +78,9 @@ class ContainerManager(Protocol):
     async def pids(self, container: Container) -> tuple[int, ...]:
         """Return the pids of all its processes."""
 
-    def has_begun(self, container: Container) -> bool:
+    async def has_begun(self, container: Container) -> bool:
         """Return whether init is the container's own program by now, whatever the runtime's start returned. False if
-        that is not known."""
+        that cannot be known. Raises Busy, TimedOut when it is not known now."""
 
     def is_unseen(self, container: Container) -> bool:
         """Return whether init has not been seen executing its program yet, though this could be seen."""
@@ -93,6 +93,9 @@ class ContainerManager(Protocol):
 
     def is_ending(self, container: Container) -> bool:
         """Return whether init is dead or dying, whether or not that has been reported."""
+
+    def leaves_nothing(self, container: Container) -> bool:
+        """Return whether it is known that `end_rest` has nothing to do."""
 
     async def end_rest(self, container: Container) -> int:
         """Before the exit is stored: kill the processes that init has left behind, within a limit. Return how many are

@@ -152,7 +152,7 @@ def damaged_exit(key: RunKey, at_ns: int) -> Exit:
 
 
 def damaged_event(seq: int, time_ns: int, why: str) -> Event:
-    """Return the event that replaces one which cannot be read: the numbers have no gaps."""
+    """Return the event that replaces one which cannot be read: its number is known to readers."""
     return Event("unreadable", "", "", "", time_ns, attributes=(("why", why),), seq=seq)
 
 

@@ -2,6 +2,10 @@
 
 "Exactly once" is a constraint here: an exit is stored under (container, run, exec), in one transaction with its event
 and the decision about what follows.
+
+An ordinary end goes into the ring first (`tell`), and is reported from there; the database gets it a moment later
+(`store_told`). Until then everything that is read here has it, too. What the ring has when exitd is killed, or the host
+loses power, is stored at the next start, before anything is read.
 """
 
 import asyncio
@@ -9,7 +13,7 @@ import contextlib
 import re
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +22,18 @@ from typing import Any, TypeVar
 import structlog
 
 from shim.frozen import frozen
-from supervisor.model.errors import NameTaken, StoreFailed
+from shim.undo import undone_on_failure
+from supervisor.model.errors import StoreFailed
 from supervisor.model.execs import Exec
 from supervisor.model.taskfacts import TaskExec, Tombstone
-from supervisor.model.values import BootTime, Container, Event, Exit, Retained, RunKey
-from supervisor.store import codec, schema
+from supervisor.model.values import BootTime, Container, Event, Exit, Retained, RunKey, Unknown
+from supervisor.store import codec, schema, telling
 from supervisor.store.codec import Damaged
 from supervisor.store.groupcommit import Writer
+from supervisor.store.told import ToldEnd, changes
+from supervisor.store.transaction import AlreadyStored as AlreadyStored
+from supervisor.store.transaction import Transaction as Transaction
+from supervisor.store.transaction import apply
 from supervisor.system import threads
 
 T = TypeVar("T")
@@ -32,40 +41,8 @@ PAGE = 1000
 CHUNK = 1000  # rows deleted, or pages returned, in one transaction of a compaction, so that commits get in between
 DAY_NS = 24 * 3600 * 10**9
 EXIT = "container, run, exec, at_ns, body"  # the columns of a ledger row
-DAMAGED = "damaged/"  # in `meta`, before a container's id: its unreadable row, as it was before it was replaced
 
 log = structlog.get_logger(__name__)
-
-
-class AlreadyStored(Exception):
-    """The ledger already has this end of this run: another witness was first. Nothing of the transaction was stored."""
-
-    def __init__(self, exit: Exit) -> None:
-        super().__init__(f"{exit.key} is stored already")
-        self.key = exit.key
-
-
-@frozen
-class Transaction:
-    """What is stored together or not at all. Removals come first, so that a name can be reused within one transaction.
-
-    `ahead`: an intention, written before work begins that no client knows of. It survives a kill of exitd, but need not
-    survive a crash of the host, so it is not flushed.
-    """
-
-    containers: tuple[Container, ...] = ()
-    removed: tuple[str, ...] = ()
-    exits: tuple[Exit, ...] = ()
-    events: tuple[Event, ...] = ()
-    retained: tuple[Retained, ...] = ()
-    execs: tuple[Exec, ...] = ()
-    ended_execs: tuple[RunKey, ...] = ()
-    task_execs: tuple[TaskExec, ...] = ()
-    ended_task_execs: tuple[TaskExec, ...] = ()
-    tombstones: tuple[Tombstone, ...] = ()
-    watching: tuple[codec.Statement, ...] = ()  # of `codec`
-    kept_aside: tuple[str, ...] = ()  # ids of containers whose rows are replaced: the old rows are kept
-    ahead: bool = False
 
 
 @frozen
@@ -81,19 +58,33 @@ class Keep:
 class Store:
     """The database at `path`. Raises CannotStart, with the file untouched, when it is damaged or of a newer version.
 
-    A store belongs to one event loop and never blocks it: writes go to the writer thread, reads to a reading thread.
-    Reads see every acknowledged commit. Every call raises StoreFailed if the disk does not answer within
-    `limit_seconds`. `room_bytes`: size of a write-ahead log that need not grow with each commit, see Writer.
+    A store belongs to one event loop. Writes go to the writer thread, reads to a reading thread; only `tell` blocks the
+    loop, for a short flush. Reads see every acknowledged commit. Every other call raises StoreFailed if the disk does
+    not answer within `limit_seconds`. `room_bytes`: size of a write-ahead log that need not grow with each commit, see
+    Writer. `slow_seconds`: see Telling.
     """
 
-    def __init__(self, path: Path, *, lock_seconds: float = 2, limit_seconds: float = 30, room_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        lock_seconds: float = 2,
+        limit_seconds: float = 30,
+        room_bytes: int = 0,
+        slow_seconds: Callable[[], float] = lambda: telling.SLOW_SECONDS,
+    ) -> None:
         self.path = path
         self._lock_seconds = lock_seconds
         self._limit_seconds = limit_seconds
-        self._writer = Writer(path, lock_seconds, room_bytes)
+        connection = schema.open_database(path, lock_seconds)
+        with undone_on_failure(connection.close):
+            self._telling = telling.opened(path, connection, slow_seconds)
+        self._writer = Writer(path, connection, lock_seconds, room_bytes)
+        self._void = set[int]()
         self._reader: sqlite3.Connection | None = None
         self._reading = threads.pool(1, "exitd-store-read")
         self._oldest, self._last = self._reading.submit(self._first_look).result()
+        self._given = self._last
 
     @property
     def flush_seconds(self) -> float:
@@ -107,6 +98,10 @@ class Store:
     def last_seq(self) -> int:
         """The number of the newest event on the disk, 0 before the first."""
         return self._last
+
+    def is_void(self, seq: int) -> bool:
+        """Return whether this number was given to an event that could not be stored. No other event gets it."""
+        return seq in self._void
 
     async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:
         """Store the transaction. Return its events, numbered, once they are durable (except for `ahead`).
@@ -123,7 +118,65 @@ class Store:
     def commit_soon(self, change: Transaction) -> asyncio.Future[tuple[Event, ...]]:
         """As `commit`, without the time limit. Transactions are stored, and futures resolved, in the order of the
         calls."""
-        return self._writer.submit(partial(_apply, change), self._note_events, flush=not change.ahead)
+        change = replace(change, events=self._numbered(change.events)) if change.events else change
+        future = self._writer.submit(partial(apply, change), self._note_events, flush=not change.ahead)
+        if change.events or not change.ahead:
+            future.add_done_callback(partial(self._settled, change, self._telling.number))
+        return future
+
+    def _numbered(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """Give numbers, in the order in which the events are stored. A number is given once."""
+        first = self._given + 1
+        self._given += len(events)
+        return tuple(replace(event, seq=first + at) for at, event in enumerate(events))
+
+    def _settled(self, change: Transaction, block: int, future: asyncio.Future[tuple[Event, ...]]) -> None:
+        """`block`: the ring's newest that the database had when the transaction was queued."""
+        if future.cancelled():
+            return
+        if future.exception() is not None:
+            self._void.update(event.seq for event in change.events)
+        elif not change.ahead:
+            self._telling.flushed(block, self._writer.flush_seconds)
+
+    # -- ends that are reported before the database has them
+
+    def tell(self, steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]]) -> tuple[Event, ...] | None:
+        """Put ends on the disk, each with its container before and after, and its events; return the events with their
+        numbers. Return None when the ring cannot take them: then `commit` does. Blocks the loop for a short flush.
+
+        The caller has the ends stored by `store_told`, and nothing else of these containers before that has succeeded.
+        """
+        if not self._telling.may_write(self._writer.flushing_seconds):
+            return None
+        ends = [
+            (ToldEnd(exit, changes(before, after), self._numbered(events)), after)
+            for before, after, exit, events in steps
+        ]
+        told = tuple(event for end, _ in ends for event in end.events)
+        if self._telling.write(ends):
+            return told
+        self._void.update(event.seq for event in told)  # the block may be in the file, and has these numbers
+        return None
+
+    def store_told(self) -> asyncio.Future[None]:
+        """Have the database take over all ends that only the ring has. To be called again when it fails."""
+        ends, block = self._telling.work()
+        flush = self._telling.wants_flush
+        events = tuple(event for end, _ in ends for event in end.events)
+        work = partial(telling.apply, ends, block)
+        future = self._writer.submit(work, lambda _: self._note_events(events), flush=flush)
+        future.add_done_callback(partial(self._taken_over, ends, block if flush else 0))
+        return future
+
+    def _taken_over(
+        self, ends: tuple[tuple[ToldEnd, Container | None], ...], block: int, future: asyncio.Future[None]
+    ) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        self._telling.stored(ends)
+        if block:
+            self._telling.flushed(block, self._writer.flush_seconds)
 
     async def load(self) -> tuple[Container, ...]:
         """Return every container whose row can be read, oldest first."""
@@ -204,8 +257,9 @@ class Store:
             cursor = (after.at_ns, after.key.container, after.key.run, after.key.exec_id)
             where, values = [*where, "(at_ns, container, run, exec) > (?, ?, ?, ?)"], [*values, *cursor]
         order = "ORDER BY at_ns, container, run, exec LIMIT ?"
+        only_told = [exit for exit in self._only_told(id) if _is_wanted(exit, since_ns, unknown, after)]
         found = await self._rows(f"SELECT {EXIT} FROM exits WHERE {' AND '.join(where)} {order}", *values, limit)
-        return [_exit(row) for row in found]
+        return telling.page(map(_exit, found), only_told, limit)
 
     async def exit_pages(
         self, since_ns: int | None = None, unknown: bool = False, id: str | None = None
@@ -218,6 +272,8 @@ class Store:
 
     async def last_exit(self, container: str, run: int, exec_id: str = "") -> Exit | None:
         """Return the stored end of this run; None if there is none, or it is no longer kept."""
+        if not exec_id and (only_told := [exit for exit in self._only_told(container) if exit.key.run == run]):
+            return only_told[0]
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND run = ? AND exec = ?"
         found = await self._rows(query, container, run, exec_id)
         return _exit(found[0]) if found else None
@@ -231,6 +287,8 @@ class Store:
 
     async def newest_exit(self, container: str) -> Exit | None:
         """Return the stored end of the newest run that has one; None if the ledger has no such container."""
+        if only_told := self._only_told(container):
+            return only_told[-1]
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container)
         return _exit(found[0]) if found else None
@@ -253,14 +311,24 @@ class Store:
 
     async def events_after(self, seq: int, limit: int) -> list[Event]:
         """Return at most `limit` stored events with numbers above `seq`, in order."""
+        only_told = [event for event in self._events_only_told() if event.seq > seq]
         found = await self._rows("SELECT seq, time_ns, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
-        return [_event(row) for row in found]
+        return telling.events_page(map(_event, found), only_told, limit)
 
     async def first_seq_since(self, time_ns: int) -> int | None:
         """Return the number of the first stored event that is not older than this wall time in ns; None if there is
         none."""
+        only_told = [event.seq for event in self._events_only_told() if event.time_ns >= time_ns]
         found = await self._rows("SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1", time_ns)
-        return int(found[0][0]) if found else None
+        return min((*(int(seq) for (seq,) in found), *only_told), default=None)
+
+    def _only_told(self, container: str | None) -> list[Exit]:
+        """Return the exits that only the ring has, of one container or of all. To be asked before the database: an end
+        may get there meanwhile."""
+        return [end.exit for end in self._telling.unstored() if container in (None, end.key.container)]
+
+    def _events_only_told(self) -> list[Event]:
+        return [event for end in self._telling.unstored() for event in end.events]
 
     async def compact(self, keep: Keep, now_ns: int) -> None:
         """Delete events and exits beyond `keep` and return the space to the file system, in steps that let commits
@@ -270,7 +338,7 @@ class Store:
         without them a late witness could report a run a second time. So do exits that can still be found by name. Exits
         of execs are deleted: a container may have any number, and what has no row is not watched.
         """
-        while await self._write(partial(_delete_events, keep, now_ns), self._note_oldest) == CHUNK:
+        while (await self._write(partial(_delete_events, keep, now_ns), self._note_oldest))[0]:
             pass
         while await self._write(partial(_delete_exits, keep, now_ns)) >= CHUNK:
             pass
@@ -286,8 +354,12 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
+        if self._telling.unstored():
+            self.store_told()
         self._writer.stop()
-        return await loop.run_in_executor(None, self._writer.wait_ended, limit_seconds)
+        has_ended = await loop.run_in_executor(None, self._writer.wait_ended, limit_seconds)
+        self._telling.close()
+        return has_ended
 
     def _close_reader(self, limit_seconds: float) -> None:
         with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or the disk hangs, like the writer
@@ -301,10 +373,11 @@ class Store:
 
     def _note_events(self, events: tuple[Event, ...]) -> None:
         if events:
-            self._last = events[-1].seq
+            self._last = max(self._last, events[-1].seq)
 
-    def _note_oldest(self, deleted: int) -> None:
-        self._oldest += deleted  # the numbers have no gaps
+    def _note_oldest(self, compacted: tuple[bool, int | None]) -> None:
+        _, oldest = compacted
+        self._oldest = oldest if oldest is not None else self._last + 1
 
     async def _write(
         self,
@@ -379,74 +452,27 @@ def _event(row: tuple[Any, ...]) -> Event:
         return codec.damaged_event(seq, time_ns, str(error))
 
 
-def _apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, ...]:
-    """Runs in the writer thread, inside the transaction's savepoint."""
-    for id in change.removed:
-        connection.execute("DELETE FROM containers WHERE id = ?", (id,))
-        connection.execute("DELETE FROM task_execs WHERE container = ?", (id,))
-        connection.execute("DELETE FROM meta WHERE key = ?", (f"{DAMAGED}{id}",))
-    for id in change.kept_aside:
-        copy = "INSERT OR IGNORE INTO meta SELECT ?, body FROM containers WHERE id = ?"
-        connection.execute(copy, (f"{DAMAGED}{id}", id))
-    for key in change.ended_execs:
-        values = (key.container, key.run, key.exec_id)
-        connection.execute("DELETE FROM execs WHERE container = ? AND run = ? AND exec = ?", values)
-    for container in change.containers:
-        _put_container(connection, container)
-    for each in change.execs:
-        connection.execute("INSERT OR REPLACE INTO execs VALUES (?, ?, ?, ?)", codec.exec_row(each))
-    for exit in change.exits:
-        _put_exit(connection, exit)
-    for retained in change.retained:
-        _put_retained(connection, retained)
-    tasks = codec.statements(change.task_execs, change.ended_task_execs, change.tombstones)
-    for statement, fields in (*tasks, *change.watching):
-        connection.execute(statement, fields)
-    return tuple(_put_event(connection, event) for event in change.events)
-
-
-def _put_container(connection: sqlite3.Connection, container: Container) -> None:
-    """Only the name can conflict: for a known id this is an update."""
-    statement = (
-        "INSERT INTO containers (id, namespace, name, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE "
-        "SET namespace = excluded.namespace, name = excluded.name, body = excluded.body"
-    )
-    try:
-        connection.execute(statement, codec.container_row(container))
-    except sqlite3.IntegrityError as error:
-        name, namespace = container.spec.name, container.spec.namespace
-        text = f"the name {name} is taken in namespace {namespace}; remove or rename that container, or choose another"
-        raise NameTaken(text, name=name, namespace=namespace) from error
-
-
-def _put_exit(connection: sqlite3.Connection, exit: Exit) -> None:
-    try:
-        connection.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", codec.exit_row(exit))
-    except sqlite3.IntegrityError as error:
-        raise AlreadyStored(exit) from error
-
-
-def _put_retained(connection: sqlite3.Connection, one: Retained) -> None:
-    values = (one.container, one.namespace, one.name, one.at.boot_id, one.at.ns)
-    connection.execute("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?)", values)
-
-
-def _put_event(connection: sqlite3.Connection, event: Event) -> Event:
-    """SQLite assigns highest + 1 inside the transaction, so a rollback leaves no gap."""
-    row = connection.execute("INSERT INTO events (time_ns, body) VALUES (?, ?)", codec.event_row(event))
-    return replace(event, seq=row.lastrowid or 0)
-
-
-def _delete_events(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:
-    """Delete a chunk at the old end, never in the middle, whatever the wall clock did. Return the number of deleted
-    rows."""
+def _delete_events(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> tuple[bool, int | None]:
+    """Delete a chunk at the old end, never in the middle, whatever the wall clock did. Return whether there is another
+    chunk, and the oldest event that is left."""
     oldest, last = connection.execute("SELECT min(seq), max(seq) FROM events").fetchone()
     if oldest is None:
-        return 0
+        return False, None
     young = "SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1"
     (first_young,) = connection.execute(young, (now_ns - keep.events_age_ns,)).fetchone() or (last,)
     first_kept = min(last, max(first_young, last - keep.events + 1), oldest + CHUNK)
-    return connection.execute("DELETE FROM events WHERE seq < ?", (first_kept,)).rowcount
+    connection.execute("DELETE FROM events WHERE seq < ?", (first_kept,))
+    (left,) = connection.execute("SELECT min(seq) FROM events").fetchone()
+    return first_kept == oldest + CHUNK, left
+
+
+def _is_wanted(exit: Exit, since_ns: int | None, unknown: bool, after: Exit | None) -> bool:
+    """As the ledger's query has it."""
+    if since_ns is not None and exit.at_ns < since_ns:
+        return False
+    if unknown and not isinstance(exit.status, Unknown):
+        return False
+    return after is None or telling.place(exit) > telling.place(after)
 
 
 def _delete_exits(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:

@@ -1,4 +1,4 @@
-"""The event log as its readers see it: numbered, without gaps, and never silently incomplete.
+"""The event log as its readers see it: numbered, and never silently incomplete.
 
 A subscriber is a cursor, not a queue: all it holds is the number of the last event that it received. It reads from the
 ring of the newest events, or from the store when it is further behind. So a subscriber that does not read costs no
@@ -6,7 +6,8 @@ memory, and if compaction deletes events that it has not read, it receives a `Lo
 
 Events are published strictly by number. Commits are acknowledged in the order of their numbers, but the tasks that
 waited for them run in any order, and a cancelled task never publishes. So `publish` holds back early events, and a gap
-that stays for `gap_seconds` is filled from the store, which has every numbered event.
+that stays for `gap_seconds` is filled from the store. A number whose event could not be stored is no gap: nobody gets
+it, and readers pass over it.
 """
 
 import asyncio
@@ -105,9 +106,9 @@ class EventLog:
         """Publish numbered events, as `Store.commit` returned them. They may come early or repeatedly."""
         self._held.update((event.seq, event) for event in events if event.seq > self._last)
         before = self._last
-        while (event := self._held.pop(self._last + 1, None)) is not None:
-            self._last = event.seq
-            self._ring[event.seq % len(self._ring)] = event
+        while (event := self._held.pop(self._last + 1, None)) is not None or self._store.is_void(self._last + 1):
+            self._last += 1
+            self._ring[self._last % len(self._ring)] = event
         self._ring_first = max(self._ring_first, self._last - len(self._ring))
         if self._last > before:
             self._wake_all()
@@ -145,7 +146,7 @@ class EventLog:
 
     async def _beginning(self, from_seq: int | None, since_ns: int | None, default: int) -> int:
         """Return the number of the last event before the first wanted one."""
-        oldest, newest = self._store.oldest_seq(), self._store.last_seq()
+        oldest, newest = self._store.oldest_seq(), max(self._store.last_seq(), self._last)
         if from_seq is None:
             if since_ns is None:
                 return default
@@ -191,8 +192,8 @@ class EventLog:
     async def _catch_up(self, cursor: _Cursor, wanted: WantedEvents) -> AsyncGenerator[Item, None]:
         """Yield the published events beyond the cursor. The cursor moves before the item is yielded."""
         while cursor.seq < (goal := self._last if wanted.end is None else min(wanted.end, self._last)):
-            batch = await self._next_batch(cursor.seq, goal)
-            beyond = batch[0].seq if batch else goal + 1
+            batch, upto = await self._next_batch(cursor.seq, goal)
+            beyond = min(batch[0].seq if batch else upto + 1, self._store.oldest_seq())
             if beyond > cursor.seq + 1:
                 lost = Lost(cursor.seq + 1, beyond - 1)
                 cursor.seq = cursor.told = lost.last
@@ -205,15 +206,18 @@ class EventLog:
                 elif cursor.seq - cursor.told >= BOOKMARK_EVERY:
                     cursor.told = cursor.seq
                     yield Bookmark(cursor.seq)
+            cursor.seq = max(cursor.seq, upto)
 
-    async def _next_batch(self, seq: int, goal: int) -> list[Event]:
-        """Return at most BATCH published events above `seq`, up to `goal`; none if all of them have been deleted
-        since."""
-        last = min(goal, seq + BATCH)
+    async def _next_batch(self, seq: int, goal: int) -> tuple[list[Event], int]:
+        """Return published events above `seq`, at most BATCH, and the number up to which they are all that there
+        are."""
         if seq >= self._ring_first:
+            last = min(goal, seq + BATCH)
             ring = (self._ring[number % len(self._ring)] for number in range(seq + 1, last + 1))
-            return [event for event in ring if event is not None]
-        return [event for event in await self._store.events_after(seq, BATCH) if event.seq <= goal]
+            return [event for event in ring if event is not None], last
+        found = await self._store.events_after(seq, BATCH)
+        batch = [event for event in found if event.seq <= goal]
+        return batch, batch[-1].seq if len(found) == BATCH and batch else goal
 
     def _watch_gap(self) -> None:
         if self._gap_filler is None and not self._closed and (self._held or self._store.last_seq() > self._last):
@@ -226,8 +230,17 @@ class EventLog:
             await asyncio.sleep(self._gap_seconds)
             if self._last == stuck_at:
                 with contextlib.suppress(StoreFailed):  # tried again
-                    self.publish(await self._store.events_after(stuck_at, BATCH))
+                    await self._fill()
         self._gap_filler = None
+
+    async def _fill(self) -> None:
+        """Publish what is stored. Transactions are stored in their order: a number below a stored one that is not
+        stored itself never will be."""
+        stored = self._store.last_seq()
+        found = await self._store.events_after(self._last, BATCH)
+        if found and self._last < found[0].seq - 1 <= stored:
+            self._last = found[0].seq - 1
+        self.publish(found)
 
     def _join(self, wake: asyncio.Event) -> None:
         self._wakes.add(wake)

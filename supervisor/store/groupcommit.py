@@ -51,12 +51,14 @@ class Job(Generic[T]):
 class Writer:
     """The writer thread. All jobs come from one event loop, and their futures are resolved there in order."""
 
-    def __init__(self, path: Path, lock_seconds: float, room_bytes: int = 0) -> None:
-        """`room_bytes`: size of the log that is made before the first job, if the disk has much space."""
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock_seconds: float, room_bytes: int = 0) -> None:
+        """`connection`: the writing one, which is the writer's from now on. `room_bytes`: size of the log that is made
+        before the first job, if the disk has much space."""
         self.flush_seconds = 0.0  # duration of the last COMMIT: log write and fsync
+        self._flush_began = 0.0  # of the one in progress; 0: there is none
         self._path = path
         self._lock_seconds = lock_seconds
-        self._connection: sqlite3.Connection | None = schema.open_database(path, lock_seconds)
+        self._connection: sqlite3.Connection | None = connection
         self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._room_bytes = room_bytes
         self._closed = False
@@ -64,6 +66,12 @@ class Writer:
         self._merged = 0  # how many of the rows that this connection wrote are merged by a checkpoint
         self._thread = threading.Thread(target=self._run, name="exitd-store", daemon=True)
         threads.start(self._thread)
+
+    @property
+    def flushing_seconds(self) -> float:
+        """How long the flush in progress has taken so far; 0 without one."""
+        began = self._flush_began
+        return time.perf_counter() - began if began else 0.0
 
     def submit(
         self, work: Callable[[sqlite3.Connection], T], stored: Callable[[T], None], *, flush: bool = True
@@ -157,7 +165,11 @@ class Writer:
         outcomes = [attempt(connection, job.work) for job in batch]
         if connection.in_transaction:
             begun = time.perf_counter()
-            connection.execute("COMMIT")
+            self._flush_began = begun if self._flushing else 0.0
+            try:
+                connection.execute("COMMIT")
+            finally:
+                self._flush_began = 0.0
             if self._flushing:
                 self.flush_seconds = time.perf_counter() - begun
         for job, outcome in zip(batch, outcomes, strict=True):

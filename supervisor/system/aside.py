@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -43,8 +44,26 @@ class Aside:
         self._limit_seconds = limit_seconds
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of works in progress or waiting
 
+    async def at(self, path: str, work: Callable[[], T], seconds: float | None = None) -> T:
+        """Return what `work` returns, a look at a path that a caller has named: its file system may hang.
+
+        Looks in one directory take turns, so that they have one place of those that others need, too. A name without a
+        slash is looked up where root has exitd look, which does not wait: `work` is done at once, in the event loop.
+
+        Raises what `work` raises; TimedOut and Busy as `run` does.
+        """
+        if "/" not in path:
+            return work()
+        return await self.run(f"looking at {path}", work, os.path.dirname(path), seconds=seconds)
+
     async def run(
-        self, what: str, work: Callable[[], T], whose: str = "", late: Callable[[], None] = lambda: None
+        self,
+        what: str,
+        work: Callable[[], T],
+        whose: str = "",
+        late: Callable[[], None] = lambda: None,
+        *,
+        seconds: float | None = None,
     ) -> T:
         """Return what `work` returns, or raise what it raises.
 
@@ -52,6 +71,7 @@ class Aside:
         again and again on one file system that hangs takes one place. Empty: it stands for itself.
         `late`: called once, in the event loop, when nobody waits for the work any more, and no thread is at it; to let
         go of what it may have taken.
+        `seconds`: its limit, in the place of the usual one.
 
         Raises TimedOut, naming `what`, when it has not ended within the limit, which includes the wait for its turn and
         for a place; it then goes on, and its result is dropped. Raises Busy when no thread can be started, and none is
@@ -59,8 +79,9 @@ class Aside:
         """
         turn = self._turns.setdefault(whose, asyncio.Lock()) if whose else asyncio.Lock()
         begun: asyncio.Future[T] | None = None
+        limit_seconds = self._limit_seconds if seconds is None else seconds
         try:
-            async with asyncio.timeout(self._limit_seconds):
+            async with asyncio.timeout(limit_seconds):
                 await turn.acquire()
                 with undone_on_failure(turn.release):
                     await self._places.acquire()
@@ -72,7 +93,7 @@ class Aside:
         except TimeoutError as error:
             _when_over(begun, late)
             raise TimedOut(
-                f"{what} took more than {self._limit_seconds:g} s and was given up; does a file system hang?"
+                f"{what} took more than {limit_seconds:g} s and was given up; does a file system hang?"
             ) from error
 
     def _begin(self, work: Callable[[], T], turn: asyncio.Lock) -> "asyncio.Future[T]":

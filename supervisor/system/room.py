@@ -31,6 +31,16 @@ def busy(what: str, why: object, so: str = NOTHING) -> Busy:
 
 
 async def patiently(attempt: Callable[[], T], what: str, so: str = NOTHING) -> T:
+    """Return what `attempt` returns; it is repeated while there is no room for it. Raises Busy as `patiently_awaited`
+    does."""
+
+    async def at_once() -> T:
+        return attempt()
+
+    return await patiently_awaited(at_once, what, so)
+
+
+async def patiently_awaited(attempt: Callable[[], Awaitable[T]], what: str, so: str = NOTHING) -> T:
     """Return what `attempt` returns; it is repeated while there is no room for it.
 
     Raises:
@@ -40,7 +50,7 @@ async def patiently(attempt: Callable[[], T], what: str, so: str = NOTHING) -> T
     end = loop.time() + PATIENCE_SECONDS
     while True:
         try:
-            return attempt()
+            return await attempt()
         except OSError as error:
             if not is_used_up(error):
                 raise

@@ -134,7 +134,7 @@ class FakeManager:
     async def resume_container(self, container: Container) -> None:
         await self._call("resume", container)
 
-    def has_begun(self, container: Container) -> bool:
+    async def has_begun(self, container: Container) -> bool:
         return container.id in self.begun
 
     def is_unseen(self, container: Container) -> bool:
@@ -151,6 +151,9 @@ class FakeManager:
 
     async def pids(self, container: Container) -> tuple[int, ...]:
         return ()
+
+    def leaves_nothing(self, container: Container) -> bool:
+        return not (self.left_behind or "end_rest" in self.gates or self.fails["end_rest"])
 
     async def end_rest(self, container: Container) -> int:
         self.rest_asked.append(container.id)
@@ -186,7 +189,7 @@ class StubbornStore(Store):
     late = 0
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, slow_seconds=lambda: 60.0)
         self.changes: list[Transaction] = []
 
     @contextlib.contextmanager

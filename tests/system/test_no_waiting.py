@@ -6,17 +6,19 @@ import os
 import pathlib
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.model.errors import BadRequest
-from tests.system import faultyfs, lives
+from supervisor.model.errors import BadRequest, TimedOut
+from tests.system import daemons, faultyfs, lives
 from tests.system.daemons import Daemon, spec
 from tests.system.lives import word
-from tests.system.waits import until
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 def test_a_containers_link_to_the_kernels_log_as_its_passwd_holds_nobody(client: Client) -> None:
@@ -118,3 +120,53 @@ def test_a_socket_of_containerds_whose_file_system_hangs_for_the_loop_holds_nobo
         client.watch(pb.WatchRequest(containerd=where))
         until(lambda: client.watches()[0].trouble, "nothing is said of what does not answer")
         client.end_watch(where)
+
+
+def test_a_runtime_whose_file_system_hangs_for_the_loop_does_all_that_it_is_asked(
+    daemon: Daemon, client: Client, tmp_path: pathlib.Path
+) -> None:
+    with never_for_the_loop(daemon, tmp_path) as directory:
+        runtime = Wrapper.make(directory).name
+        box = lives.up(client, runtime=runtime, security=pb.SecuritySpec(seccomp="builtin"))
+        client.pause(box.id)
+        client.resume(box.id)
+        made = client.exec(box.id, pb.ExecSpec(args=["sh", "-c", "exit 5"]))
+        assert word(lives.ended(client.begin_wait(box.id, exec_id=made.id).result(LIMIT_SECONDS))) == "exited 5"
+        client.stop(box.id, 0)
+        client.start(box.id)
+        client.remove(box.id, force=True)
+
+
+def test_a_runtime_whose_file_system_begins_to_hang_holds_up_its_own_calls_alone_and_they_are_refused_by_name(
+    tmp_path: pathlib.Path,
+) -> None:
+    with (
+        daemons.daemon(extra=("--runtime-seconds", "2")) as daemon,
+        faultyfs.mounted(tmp_path) as disk,
+        daemon.client() as client,
+        ThreadPoolExecutor(3) as others,
+    ):
+        runtime = Wrapper.make(disk.path).name
+        made = client.create(spec("sleep", "1000", runtime=runtime)).id
+        running, ended = lives.up(client, runtime=runtime).id, lives.up(client, runtime=runtime).id
+
+        def called(call: Callable[[Client], object]) -> object:
+            with daemon.client() as own:
+                return call(own)
+
+        with disk.failing("* * stall"):
+            start = others.submit(called, lambda own: own.start(made))
+            pause = others.submit(called, lambda own: own.pause(running))
+            remove = others.submit(called, lambda own: own.remove(ended, force=True))
+            while not (start.done() and pause.done()):
+                assert word(lives.run(client, "true", auto_remove=True)[1]) == "exited 0"
+            for refused in (start, pause):
+                with pytest.raises(TimedOut, match=f"{runtime} took more than 2 s"):
+                    refused.result()
+            # The shim's own delete waits in the kernel, where nothing kills it, and may go on as soon as it can.
+            until(lambda: "did not leave, killing it" in daemon.log.read_text(), "its shim is not ended")
+            assert word(lives.run(client, "true", auto_remove=True)[1]) == "exited 0"
+            assert not remove.done()
+        remove.result()
+        client.pause(running)
+        client.resume(running)

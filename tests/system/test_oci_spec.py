@@ -16,6 +16,7 @@ from supervisor.model.values import Mount, Spec
 from supervisor.runtime.oci import cgroups, rootfs, runtime, spec, users
 from supervisor.runtime.oci.command import Command, blame
 from supervisor.runtime.oci.runtime import Runtime
+from supervisor.system.aside import Aside
 from tests.system import runtimes, tinyroot
 from tests.system.waits import until
 
@@ -171,7 +172,7 @@ async def test_a_life_by_runtime_commands(program: str, tiny: str, directory: pa
         return (await runtime.run(argv, timeout_seconds=20)).returncode
 
     async def word() -> str:
-        return await runtime.state(made, "x", timeout_seconds=20)
+        return await runtime.state(made, "x", Aside(), timeout_seconds=20)
 
     assert await word() == "absent"
     assert await do(made.create(str(directory), str(directory / "pid"), "x", str(directory / "log"))) == 0
@@ -210,7 +211,7 @@ async def test_a_failed_create_is_blamed_on_the_command(
     words = runtime.last_error((directory / "log").read_text() or result.stderr)
     assert words
     assert type(blame(Command(merged, argv0), words)) is kind
-    assert await runtime.state(made, "x", timeout_seconds=20) == "absent"
+    assert await runtime.state(made, "x", Aside(), timeout_seconds=20) == "absent"
 
 
 @in_a_loop

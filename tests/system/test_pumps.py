@@ -344,6 +344,36 @@ def test_a_pump_that_has_left_is_not_begun_again(node: Node, held: Keeper) -> No
     play(node, act)
 
 
+def test_a_pump_whose_replacement_failed_while_exitd_alone_had_its_streams_is_replaced_in_a_round(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keepers = [node.keeper()]
+
+    async def act(stage: Stage, made: Pumps) -> None:
+        async with foreign_streams.other(stage) as other:
+            await other.do("open")
+            await other.says(b"before ")
+            pump, gone, program = made.shim_of(KEY), made.gone(KEY), made._shims._program
+            assert pump is not None and gone is not None
+            await foreign_streams.until(lambda: not made._pumps[KEY].misses_copies(), "copies")
+            monkeypatch.setattr(made._shims, "_program", f"{program}-that-is-being-installed")
+            os.kill(pump.pid, signal.SIGSTOP)  # it does not register with the next keeper
+            keepers[-1].close()
+            keepers.append(node.keeper())
+            end_process(pump.pid)
+            await foreign_streams.until(lambda: made.shim_of(KEY) is None, "its end")
+            await foreign_streams.until(lambda: not made._pumps[KEY].replacements, "a replacement that failed")
+            assert not gone.is_set()
+            await other.says(b"waiting ")
+            monkeypatch.setattr(made._shims, "_program", program)
+            made.look_at_all()
+            await foreign_streams.until(lambda: made.shim_of(KEY) is not None, "a replacement")
+            await ends_with(b"before waiting after", stage, other, made)
+
+    play(node, act)
+    keepers[-1].close()
+
+
 def test_without_a_keeper_a_pump_works_and_has_no_successor(node: Node) -> None:
     node.state.mkdir()
 

@@ -89,7 +89,7 @@ class ShimV2Containers:
         log_fifo = LogFifo(work, container.id)
         with undone_on_failure(log_fifo.close):
             shim, wanted = self._hub.shim(container.id, program), options.packed(container, self._place.state)
-            address = await process.start(shim, work, wanted, seconds=self._place.create_seconds)
+            address = await process.start(shim, work, wanted, self._place.programs, seconds=self._place.create_seconds)
             contact = Contact(program, address.address, address.version, address.protocol)
             place.leave_contact(path, contact)
         return self._hub.begin(key, path, contact, cgroup, log_fifo)
@@ -270,7 +270,7 @@ class ShimV2Containers:
             raise WrongState(f"{key.container[:12]} has no shim", id=key.container)
         return await run.peer.link()
 
-    def has_begun(self, container: Container) -> bool:
+    async def has_begun(self, container: Container) -> bool:
         """Only its shim knows: see `state_process`."""
         return False
 
@@ -310,6 +310,9 @@ class ShimV2Containers:
         """Keeps the run: the next look-up here continues with it."""
 
     # -- a run ends
+
+    def leaves_nothing(self, container: Container) -> bool:
+        return True
 
     async def end_rest(self, container: Container) -> int:
         """Does nothing: its shim ends them before it answers Wait."""
@@ -374,6 +377,10 @@ class ShimV2Containers:
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
         """Return the event that is set when the run's output is complete in its log."""
         return self._hub.pumps.gone(key)
+
+    def look_at_all(self) -> None:
+        """Called by the reconcile loop: mends what the output of runs and execs needs."""
+        self._hub.pumps.look_at_all()
 
     async def look_at_memory(self) -> None:
         await self._hub.look_at_memory()

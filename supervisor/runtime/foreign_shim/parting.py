@@ -34,7 +34,8 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
         if not run.peer.lost.is_set():
             log.warning("a shim does not let its task go", container=container.id, why=str(error))
         # It may have another address than the one that it printed and exitd cannot reach.
-        is_told = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id)
+        looks = hub.place.programs
+        is_told = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id, looks)
         if hub.is_lone(run):
             await hub.end_shim(run, GONE_SECONDS if is_told else 0)
     deletion = await hub.delete(run.path, container.id, run.peer.contact.program)
@@ -43,7 +44,7 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
     elif init is not None and deletion.failed and not is_deleted:
         await _end_survivor(hub, run, init)
     if not container.spec.sandbox:
-        strays.remove_socket(run.peer.address)
+        await strays.remove_socket(run.peer.address, hub.place.programs)
 
 
 async def _end_survivor(hub: Hub, run: Run, init: Process) -> None:
@@ -81,7 +82,7 @@ async def part_from_nameless(hub: Hub, path: str, container_id: str) -> None:
     """Clean up after a create that failed before the shim's address was known; it may be in the bundle."""
     work = place.bundle_of(path, container_id)
     address = strays.address_in(work)
-    await strays.end_stray(work, container_id)
+    await strays.end_stray(work, container_id, hub.place.programs)
     if address is None or hub.is_alone(path, address.address):
         for each in await asyncio.to_thread(strays.workers_in, work):
             await strays.ended(each, GONE_SECONDS)

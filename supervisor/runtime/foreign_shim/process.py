@@ -27,6 +27,7 @@ from supervisor.runtime.foreign_shim.binary import (
     start_input,
     start_words,
 )
+from supervisor.system.aside import Aside
 
 START_SECONDS = 30.0
 DELETE_SECONDS = 5.0
@@ -48,14 +49,15 @@ class Said:
     err: bytes = b""
 
 
-async def start(shim: Shim, bundle: str, options: bytes = b"", *, seconds: float = START_SECONDS) -> Address:
-    """Return the address of a shim, a new one or that of its group. `options`: a serialized Any.
+async def start(shim: Shim, bundle: str, options: bytes, looks: Aside, *, seconds: float = START_SECONDS) -> Address:
+    """Return the address of a shim, a new one or that of its group. `options`: a serialized Any. `looks`: threads that
+    look at the binary, whose path a caller may have named.
 
     Raises ShimFailed with the shim's own message, RuntimeMissing, TimedOut, BadRequest.
     """
     _check(shim, bundle)
     async with _limit(seconds, f"{shim.binary} start"):
-        era = await era_at(shim)
+        era = await era_at(shim, looks)
         said = await _start(shim, bundle, start_input(shim, era, options))
         if said.code != 0 and era is Era.UNTOLD:
             again = await _start(shim, bundle, start_input(shim, Era.BOOTSTRAP, options))
@@ -86,10 +88,11 @@ async def delete(shim: Shim, bundle: str, *, seconds: float = DELETE_SECONDS) ->
     return deleted
 
 
-async def era_at(shim: Shim) -> Era:
-    """Return what `start` expects, by `-v`, asked once for each state of the file. Raises RuntimeMissing."""
+async def era_at(shim: Shim, looks: Aside) -> Era:
+    """Return what `start` expects, by `-v`, asked once for each state of the file. Raises RuntimeMissing, TimedOut,
+    Busy."""
     try:
-        found = os.stat(shim.binary)
+        found = await looks.at(shim.binary, lambda: os.stat(shim.binary))
     except OSError as error:
         raise RuntimeMissing(f"{shim.binary}: {error.strerror}; is the runtime still installed?") from error
     key = (shim.binary, found.st_mtime_ns, found.st_size)
@@ -164,7 +167,7 @@ class _Program:
         self._open = set(self._kept)
         with undone_on_failure(self._end):
             self._pidfd = os.pidfd_open(self._process.pid)
-        with undone_on_failure(self._close):
+        with undone_on_failure(self._abandon):
             self._loop.add_reader(self._pidfd, self.ended.set)
             for output_fd in self._kept:
                 os.set_blocking(output_fd, False)
@@ -186,6 +189,7 @@ class _Program:
                     async with asyncio.timeout(DEATH_SECONDS):
                         await self.ended.wait()
         finally:
+            self.code()
             self._close()
 
     def _read(self, output_fd: int) -> None:
@@ -212,13 +216,25 @@ class _Program:
         for output_fd in tuple(self._open):
             self._read(output_fd)  # a pipe's whole content; more would be from another writer
             self._loop.remove_reader(output_fd)
-        self._end()
+        self._close_pipes()
+
+    def _abandon(self) -> None:
+        """End a program that cannot be watched, which has just begun."""
+        self._kill()
+        self._close()
 
     def _end(self) -> None:
+        """The same for one without a pidfd."""
+        self._kill()
+        self._close_pipes()
+
+    def _kill(self) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(DEATH_SECONDS)
+
+    def _close_pipes(self) -> None:
         for pipe in self._pipes:
             pipe.close()
 

@@ -22,6 +22,7 @@ from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.execs import Exec
 from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
+from supervisor.monitor.mending import Mend
 from supervisor.monitor.shims import ADOPT_SECONDS, Shims
 from supervisor.monitor.witness import ShimSenses, ShimWatch
 from supervisor.runtime.oci import runplan
@@ -61,6 +62,7 @@ class Pump(ShimWatch):
     have."""
 
     begun: bool = False
+    replacements: int = 0  # those that are being tried
     may_leave: bool = False  # the end was reported to it, perhaps by an earlier daemon
     given_up: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -85,7 +87,7 @@ class Pump(ShimWatch):
         """Repeatable."""
         self.closed = True
         self.drop_shim()
-        self.hold_copies({})
+        self.drop_copies()
         self.over.set()
         self.directory.close()
 
@@ -106,7 +108,7 @@ class Pumps:
         """Make the fifos in the directory, whose plan this module has made and which it takes over, and start a pump
         for them. Call it before the foreign shim is asked to create. Raises ShimFailed or TimedOut when there is no
         pump."""
-        pump = self._pumps[key] = Pump(key, directory, self._senses)
+        pump = self._pumps[key] = Pump(key, directory, self._senses, has_one_output=wanted.tty)
         names = Fifos(STDIN if wanted.stdin else "", STDOUT, "" if wanted.tty else STDERR)
         try:
             with _made(directory.path, names) as seats:
@@ -129,7 +131,10 @@ class Pumps:
         """Find the pump of an earlier daemon, or start one for a pump that was killed. Repeatable."""
         if key in self._pumps:
             return directory.close()
-        pump = self._pumps[key] = Pump(key, directory, self._senses, begun=True, may_leave=True)
+        is_alone = not os.path.lexists(f"{directory.path}/{STDERR}")
+        pump = self._pumps[key] = Pump(
+            key, directory, self._senses, has_one_output=is_alone, begun=True, may_leave=True
+        )
         self._shims.find(pump)
         if pump.has_no_shim():
             pump.shim_gone.set()
@@ -195,21 +200,36 @@ class Pumps:
             del self._pumps[key]
         pump.close()
 
+    def look_at_all(self) -> None:
+        """Called by the reconcile loop: have copies completed, and pumps replaced for which that has failed."""
+        for pump in self._pumps.values():
+            is_open = pump.begun and not pump.replacements and not pump.given_up and not pump.over.is_set()
+            match pump.mend(is_open=is_open):
+                case Mend.COPIES:
+                    self._shims.ask_for_copies(pump)
+                case Mend.SHIM:
+                    self._lost(pump.key)
+
     def _lost(self, key: RunKey) -> None:
         pump = self._pumps[key]
         if pump.given_up or pump.has_left():
             pump.over.set()
         else:
+            pump.replacements += 1
             self._task(self._replace(pump))
 
     async def _replace(self, pump: Pump) -> None:
-        """Start a replacement, unless an earlier daemon has begun one in its last moments."""
-        with contextlib.suppress(OSError):  # no room to look: a second pump would find the lock taken, and leave
-            self._shims.find(pump)
-        if pump.has_no_shim() and not await self._shims.replace(pump) and pump.has_no_shim():
-            pump.over.set()
-        if pump.given_up:
-            pump.kill()
+        """Start a replacement, unless an earlier daemon has begun one in its last moments. One that fails is tried
+        again in a round of the reconcile loop, as long as exitd has copies of the streams."""
+        try:
+            with contextlib.suppress(OSError):  # no room to look: a second pump would find the lock taken, and leave
+                self._shims.find(pump)
+            if pump.has_no_shim() and not await self._shims.replace(pump) and pump.has_no_shim() and not pump.copies:
+                pump.over.set()
+            if pump.given_up:
+                pump.kill()
+        finally:
+            pump.replacements -= 1
 
     async def _see_off(self, pump: Pump) -> None:
         """Report the end to the pump, and kill it if it neither takes the report nor leaves. The output of an exec may
@@ -226,6 +246,8 @@ class Pumps:
             log.warning("pump did not leave, killing it", container=pump.key.container, run=pump.key.run)
             pump.give_up()
             pump.kill()
+            if pump.has_no_shim():
+                pump.over.set()
 
     def _task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -8,12 +8,13 @@ import signal
 import structlog
 
 from shim import native
-from supervisor.model.errors import ExitdError, ShimFailed
+from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.runtime.foreign_shim.binary import Address, read_start_output
-from supervisor.runtime.foreign_shim.link import ShimLink, remove_dead_socket
+from supervisor.runtime.foreign_shim.link import ShimLink, remove_dead_socket, socket_path
 from supervisor.system import regular
+from supervisor.system.aside import Aside
 
 NAME = "address"
 MOST_BYTES = 4096
@@ -30,9 +31,9 @@ def address_in(bundle: str) -> Address | None:
         return None
 
 
-async def end_stray(bundle: str, id: str) -> bool:
+async def end_stray(bundle: str, id: str, looks: Aside) -> bool:
     """Ask a stray shim to shut down. A shim without tasks ends; one with other tasks, of a pod, stays. Return True if
-    there was a shim. Call `delete` afterwards."""
+    there was a shim. Call `delete` afterwards. `looks`: threads for `remove_socket`."""
     address = address_in(bundle)
     if address is None:
         return False
@@ -40,7 +41,7 @@ async def end_stray(bundle: str, id: str) -> bool:
         link = await ShimLink.open(address)
     except ExitdError as error:
         log.debug("no shim is there to be ended", id=id, address=address.address, why=str(error))
-        remove_socket(address)
+        await remove_socket(address, looks)
         return False
     try:
         await link.shutdown(id)
@@ -51,9 +52,17 @@ async def end_stray(bundle: str, id: str) -> bool:
     return True
 
 
-def remove_socket(address: Address) -> bool:
-    """Remove the socket of a shim that was killed. Return False if there is none, or a shim listens on it."""
-    return address.address.startswith("unix://") and remove_dead_socket(address)
+async def remove_socket(address: Address, looks: Aside) -> bool:
+    """Remove the socket of a shim that was killed. Return False if there is none, or a shim listens on it. The shim has
+    named its path: one on a file system that hangs is left there."""
+    if not address.address.startswith("unix://"):
+        return False
+    path = socket_path(address.address)
+    try:
+        return await looks.at(path, lambda: remove_dead_socket(address))
+    except (TimedOut, Busy) as error:
+        log.warning("the socket of a shim is not removed", address=address.address, why=str(error))
+        return False
 
 
 def workers_in(bundle: str) -> list[Process]:

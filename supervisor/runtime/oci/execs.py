@@ -49,7 +49,7 @@ class NativeExecs:
         with self._root(container) as root:
             where, looking = f"the look into the root of {container.spec.name}", self._place.looking
             process, wanted = await looking.run(where, lambda: self._prepare(container, e, root))
-            directory = rundir.make_in(self.directory_of(e.key), self._plan(container, e))
+            directory = rundir.make_in(self.directory_of(e.key), await self._plan(container, e))
             watch = self._watching.add(e.key, directory, executes=self._watching.executes_of(container))
             _write(f"{directory.path}/{PROCESS}", process)
             kills = self._watching.oom_kills(e.key)
@@ -159,14 +159,14 @@ class NativeExecs:
     async def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
         await self._watching.learn(container, self._place)
-        self._find(container, e.key, e.init)
+        self._find(container, e.key, e.init, tty=e.spec.tty)
 
-    def _find(self, container: Container, key: RunKey, init: Process) -> None:
+    def _find(self, container: Container, key: RunKey, init: Process, *, tty: bool = False) -> None:
         self._watching.drop(key)
         executes = self._watching.executes_of(container)
         directory = rundir.reopen(self._place.state, key.container, key.run, key.exec_id)
         with undone_on_failure(lambda: self._watching.drop(key)):
-            self._watching.find(key, directory, init, executes=executes)
+            self._watching.find(key, directory, init, executes=executes, tty=tty)
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
         watch = self._watching.get(e.key)
@@ -241,10 +241,10 @@ class NativeExecs:
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())
 
-    def _plan(self, container: Container, e: Exec) -> bytes:
+    async def _plan(self, container: Container, e: Exec) -> bytes:
         path, key = self.directory_of(e.key), e.key
         cgroup = self._watching.cgroup_of(container, self._place.root)
-        rt = runplan.runtime_of(container, self._place, cgroup)
+        rt = await runplan.runtime_of(container, self._place, cgroup)
         files = runtime.ExecFiles(f"{path}/{PROCESS}", f"{path}/{names.PID_FILE}", f"{path}/{names.RUNTIME_LOG}")
         wanted = plan.Plan(
             id=key.container,

@@ -43,7 +43,7 @@ class NativeContainers:
         self._owner = owner
         self._watching = watching
         self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
-        self._unfiltered = Unfiltered()
+        self._unfiltered = Unfiltered(place.programs)
 
     def listen(self, listener: RunListener) -> None:
         self._watching.listen(listener)
@@ -76,18 +76,21 @@ class NativeContainers:
 
     async def create_container(self, container: Container) -> Made:
         own = await self.prepared(container)
+        # The watch does not know its cgroup yet.
+        rt = await runplan.runtime_of(container, self._place, own.cgroups_path)
         if container.spec.security.seccomp not in ("", UNCONFINED):  # a bundle's own profile is not promised by exitd
-            rt = runplan.runtime_of(container, self._place, own.cgroups_path)  # the watch does not know its cgroup yet
             await self._unfiltered.refuse(rt.path)
         self._watching.cgroups[container.id] = own.cgroups_path
         self._watching.executes[container.id] = own.executes
+        self._watching.own_pids[container.id] = own.own_pids
         self._name_shim_cgroup(container)
         podlimits.set_limits(container)
-        self._refuse_a_taken_name(container)
+        await self._refuse_a_taken_name(container)
         key = RunKey(container.id, container.run)
         pause = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
         with namespaces.opened(container.spec, pause) as joins:
-            directory = rundir.make(self._place.state, container.id, container.run, self._plan(container, own))
+            plan = runplan.encode(container, own, rt, self._place)
+            directory = rundir.make(self._place.state, container.id, container.run, plan)
             watch = self._watching.add(key, directory, executes=own.executes)
             self._watching.mark_shared(watch)
             status = await self._watching.shims.begin(
@@ -115,9 +118,17 @@ class NativeContainers:
 
     async def _marked(self, container: Container, cgroup: str, created: launch.Created) -> str:
         """Return the program that waits for its start, and mark the container's cgroups as exitd's. Raises OSError for
-        lack of descriptors; may be repeated then."""
+        lack of descriptors; may be repeated then.
+
+        The program is the runtime's, or a copy that it has made of itself. If its file system hangs, it is not known:
+        `has_begun` then leaves the question to the runtime's state."""
         self._mark(container, cgroup)
-        return procfs.program(Process(created.pid, created.started))
+        init = Process(created.pid, created.started)
+        try:
+            return await runplan.at_runtime(container, self._place, lambda: procfs.program(init))
+        except TimedOut as error:
+            log.warning("which program waits for its start is not known", container=container.id, why=str(error))
+            return ""
 
     def _mark(self, container: Container, cgroup: str) -> None:
         """Mark the cgroups that exitd made for the container, its pod's included. A bundle's own may be shared with
@@ -136,28 +147,25 @@ class NativeContainers:
         watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
         return watch is None or watch.init_fd < 0 or epoll.read_ready(watch.init_fd)
 
-    def _refuse_a_taken_name(self, container: Container) -> None:
+    async def _refuse_a_taken_name(self, container: Container) -> None:
         """Raise WrongState for a name in use in a shared runtime root: the delete after a failed create would end that
         container."""
         path = f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
-        if container.spec.runtime_root and _is_there(path):
+        if container.spec.runtime_root and await self._is_known(container):
             raise WrongState(
                 f"{path}: the runtime knows a container of this name there already; delete that one first, or take"
                 " another Root in the runtime's options",
                 id=container.id,
             )
 
-    def _plan(self, container: Container, own: bundle.Bundle) -> bytes:
-        return runplan.encode(container, own, self._runtime(container), self._place)
-
-    def _runtime(self, container: Container) -> runtime.Runtime:
-        return runplan.runtime_of(container, self._place, self._cgroup(container))
+    async def _runtime(self, container: Container) -> runtime.Runtime:
+        return await runplan.runtime_of(container, self._place, self._cgroup(container))
 
     # -- a run goes on
 
     async def start_process(self, container: Container) -> None:
         # Without a log file: on a full state directory the runtime would not begin, for lack of space for it.
-        command_line = self._runtime(container).start(runplan.runtime_id(container))
+        command_line = (await self._runtime(container)).start(runplan.runtime_id(container))
         watch = self._watching.get(RunKey(container.id, container.run))
         with _eye_on(watch):
             result = await runtime.run(command_line, timeout_seconds=self._place.runtime_seconds)
@@ -180,8 +188,9 @@ class NativeContainers:
             )
 
     async def state_process(self, container: Container) -> str:
+        rt, limit_seconds = await self._runtime(container), self._place.runtime_seconds
         return await runtime.state(
-            self._runtime(container), runplan.runtime_id(container), timeout_seconds=self._place.runtime_seconds
+            rt, runplan.runtime_id(container), self._place.programs, timeout_seconds=limit_seconds
         )
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
@@ -205,10 +214,12 @@ class NativeContainers:
             cgroups.thaw(self._cgroup(container))
 
     async def pause_container(self, container: Container) -> None:
-        await self._simple(container, self._runtime(container).pause(runplan.runtime_id(container)), "pause")
+        rt = await self._runtime(container)
+        await self._simple(container, rt.pause(runplan.runtime_id(container)), "pause")
 
     async def resume_container(self, container: Container) -> None:
-        await self._simple(container, self._runtime(container).resume(runplan.runtime_id(container)), "resume")
+        rt = await self._runtime(container)
+        await self._simple(container, rt.resume(runplan.runtime_id(container)), "resume")
 
     async def is_paused(self, container: Container) -> bool:
         """Return whether its cgroup is frozen. If it is not, ask the runtime, which may have another way of pausing."""
@@ -220,7 +231,8 @@ class NativeContainers:
         """Change its limits. `resources`: JSON of runtime-spec's linux.resources."""
         path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
         await asyncio.to_thread(_write, path, resources)
-        await self._simple(container, self._runtime(container).update(runplan.runtime_id(container), path), "update")
+        rt = await self._runtime(container)
+        await self._simple(container, rt.update(runplan.runtime_id(container), path), "update")
 
     async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
         result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
@@ -228,11 +240,22 @@ class NativeContainers:
             words = runtime.last_error(result.stderr)
             raise RuntimeFailed(f"{container.spec.runtime} {verb} {container.id}: {words}")
 
-    def has_begun(self, container: Container) -> bool:
+    async def has_begun(self, container: Container) -> bool:
         """The runtime's state is no proof: after a start that was killed it may stay `created` while the program
-        runs."""
-        now = procfs.program(container.init) if container.init is not None else ""
-        return bool(now and container.waits_in) and now != container.waits_in
+        runs. The file system of the program is the container's own, and may hang."""
+        init = container.init
+        if init is None or not container.waits_in:
+            return False
+        what = f"the look at what {container.spec.name} executes"
+        limit_seconds = self._place.runtime_seconds
+
+        async def look() -> str:
+            return await self._place.programs.run(
+                what, lambda: procfs.program(init), container.id, seconds=limit_seconds
+            )
+
+        now = await room.patiently_awaited(look, what)
+        return bool(now) and now != container.waits_in
 
     def is_unseen(self, container: Container) -> bool:
         watch = self._watching.get(RunKey(container.id, container.run))
@@ -271,7 +294,8 @@ class NativeContainers:
                 directory.close()
                 return self._unnamed(container) if container.damaged else Found.NOTHING, None
         with undone_on_failure(lambda: self._watching.drop(key)):
-            watch = self._watching.find(key, directory, init, executes=self._watching.executes_of(container))
+            executes, tty = self._watching.executes_of(container), container.spec.tty
+            watch = self._watching.find(key, directory, init, executes=executes, tty=tty)
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         self._mark(container, self._cgroup(container))  # its exitd was killed before it did, or was older
@@ -331,13 +355,27 @@ class NativeContainers:
 
     # -- a run ends
 
+    async def _is_known(self, container: Container) -> bool:
+        """Return whether its runtime has a container of this name. A caller may have named the runtime's root. Raises
+        TimedOut, Busy."""
+        path = f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
+        if not container.spec.runtime_root:
+            return _is_there(path)
+        return await self._place.programs.at(path, lambda: os.path.isdir(path), self._place.runtime_seconds)
+
     def _cgroup(self, container: Container) -> str:
         return self._watching.cgroup_of(container, self._place.root)
+
+    def leaves_nothing(self, container: Container) -> bool:
+        """Its pid namespace is its own: the kernel ends all others in it with its init."""
+        if container.spec.bundle:
+            return self._watching.own_pids.get(container.id, False)
+        return container.spec.pid == "own"
 
     async def end_rest(self, container: Container) -> int:
         """The shim has done this already, if it saw init's end and the cgroup was never shared. Cgroups that its plan
         does not name, and those still shared, are left alone."""
-        if not container.spec.pid and not container.spec.bundle:  # its pid namespace is its own
+        if self.leaves_nothing(container):
             return 0
         path = rundir.path_of(self._place.state, container.id, container.run)
         directories = await asyncio.to_thread(rest.to_end, path, self._place.state)
@@ -362,9 +400,7 @@ class NativeContainers:
         is_unmade = container.init is None and container.exit is None
         async with self._watching.shims.locked(path, is_unmade=is_unmade):
             has_begun = container.init is not None or _is_there(path)  # before that, the name may be another's
-            if has_begun and _is_there(
-                f"{runplan.runtime_root(container, self._place)}/{runplan.runtime_id(container)}"
-            ):
+            if has_begun and await self._is_known(container):
                 await self._delete_by_runtime(container)
             await self._clear_cgroup(self._cgroup(container))
             if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # usually not shared
@@ -378,7 +414,7 @@ class NativeContainers:
         """Run the runtime's delete. Its result is only logged, for cgroups and run directory are removed in any case.
         Raises Busy when there was no room for it; nothing has changed then."""
         try:
-            argv = self._runtime(container).delete(runplan.runtime_id(container))
+            argv = (await self._runtime(container)).delete(runplan.runtime_id(container))
             result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
             if result.returncode:
                 log.warning("runtime delete failed", container=container.id, status=result.returncode)
@@ -417,7 +453,7 @@ class NativeContainers:
         return self._watching.kill_stopped_shim(key)
 
     def look_at_all(self) -> None:
-        """Called by the reconcile loop: finds an end that no event reported."""
+        """Called by the reconcile loop: finds an end that no event reported, and mends what a run's output needs."""
         self._watching.look_at_all()
 
     async def look_at_memory(self) -> None:

@@ -46,11 +46,22 @@ def to_end(directory: str, state: str) -> tuple[str, ...]:
     of the state directory nor unknown processes live in it; otherwise nothing. Raises OSError."""
     if any(sharer == STRANGERS or _may_live(state, sharer) for sharer in sharers(directory)):
         return ()
+    return _named(directory) or ()
+
+
+def has_own_pids(directory: str) -> bool:
+    """Return whether the run in this directory is known to have a pid namespace of its own: then its plan names no
+    cgroup that must be emptied."""
+    return _named(directory) == ()
+
+
+def _named(directory: str) -> tuple[str, ...] | None:
+    """Return the cgroups in the plan of the run; None if it cannot be read."""
     try:
         with open(f"{directory}/{names.PLAN}", "rb") as file:
             plan = fields.decode(file.read(), "exitd-plan")
     except (OSError, fields.BadMessage):
-        return ()
+        return None
     return tuple(value for key, value in plan.pairs if key == "cgroup")
 
 

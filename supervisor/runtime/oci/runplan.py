@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import field, replace
+from typing import TypeVar
 
 from shim import launch, names, plan, programs
 from shim.frozen import frozen
@@ -18,12 +19,19 @@ SHIM_SECONDS = 5.0  # for the shim's own work, in addition to its runtime's
 DRAIN_MS = 1_000
 FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine read slowly; containerd gives a delete 10 s
 LOGGER_DRAIN_MS = 10_000  # for a logger program, which must also write the output
+PROGRAMS_AT_ONCE = 32  # directories and containers in which programs are looked at
 CLEAR_SECONDS = 120.0  # a volume of many files takes its time
 REST_MS = 6  # the runtime's delete would take the processors from clients that are being notified of the exit
+
+T = TypeVar("T")
 
 
 def _clearing() -> Aside:
     return Aside(limit_seconds=CLEAR_SECONDS, reserve=True)
+
+
+def _programs() -> Aside:
+    return Aside(PROGRAMS_AT_ONCE, reserve=True)
 
 
 @frozen
@@ -35,6 +43,7 @@ class Place:
     limits: Callable[[], Limits] = Limits
     making: Aside = field(default_factory=Aside)  # for what is read and mounted before a run
     looking: Aside = field(default_factory=Aside)  # for what is read in running containers
+    programs: Aside = field(default_factory=_programs)  # for looks at runtimes, and at what an init executes
     clearing: Aside = field(default_factory=_clearing)  # for what is removed after a run
 
     @property
@@ -57,10 +66,18 @@ def runtime_id(container: Container) -> str:
     return container.spec.name if container.spec.runtime_root else container.id
 
 
-def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runtime:
-    """Return the runtime of the container's current run."""
+async def at_runtime(container: Container, place: Place, work: Callable[[], T]) -> T:
+    """Return what `work` returns, a look at the container's runtime, within the limit of a runtime command. Raises what
+    it raises; TimedOut and Busy if a caller has named the path of the runtime."""
+    return await place.programs.at(container.spec.runtime, work, place.runtime_seconds)
+
+
+async def runtime_of(container: Container, place: Place, cgroup: str) -> runtime.Runtime:
+    """Return the runtime of the container's current run. Raises RuntimeMissing; TimedOut and Busy if a caller has named
+    its path."""
+    named = container.spec.runtime_path or container.spec.runtime
     return runtime.Runtime(
-        runtime.resolve(container.spec.runtime_path or container.spec.runtime),
+        await at_runtime(container, place, lambda: runtime.resolve(named)),
         runtime_root(container, place),
         container.spec.runtime_options,
         systemd_cgroup=cgroups.is_scope(cgroup),

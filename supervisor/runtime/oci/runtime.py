@@ -16,6 +16,7 @@ from shim.frozen import frozen
 from shim.undo import undone_on_failure
 from supervisor.model.errors import RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.system import room
+from supervisor.system.aside import Aside
 
 MOST_OUTPUT_BYTES = 64 << 10
 MOST_ERROR_CHARACTERS = 2000
@@ -104,18 +105,20 @@ def resolve(name: str) -> str:
     return os.path.abspath(found)
 
 
-async def state(runtime: Runtime, container_id: str, *, timeout_seconds: float) -> str:
+async def state(runtime: Runtime, container_id: str, looks: Aside, *, timeout_seconds: float) -> str:
     """Return the runtime's status of a container: creating, created, running, paused, stopped; or `absent`.
 
     runc and crun exit with 1 both for a container that does not exist and for their own failures. The directory ROOT/ID
     decides, which they make first and remove last. While it has no state file, a create is in progress or was killed:
-    `creating`. Raises RuntimeFailed, TimedOut.
+    `creating`. A caller may have named ROOT: it is looked at by a thread of `looks`. Raises RuntimeFailed, TimedOut,
+    Busy.
     """
     result = await run(runtime.state(container_id), timeout_seconds=timeout_seconds)
     if result.returncode == 0:
         return parse_state(result.stdout)
+    path = os.path.join(runtime.root, container_id)
     try:
-        names = os.listdir(os.path.join(runtime.root, container_id))
+        names = await looks.at(path, lambda: os.listdir(path), timeout_seconds)
     except FileNotFoundError:
         return "absent"
     if not {"state.json", "status"} & set(names):  # runc's name, crun's name

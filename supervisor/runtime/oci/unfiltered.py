@@ -7,6 +7,7 @@ import os
 from supervisor.model.errors import RuntimeFailed, TimedOut
 from supervisor.runtime.oci import runtime
 from supervisor.system import room
+from supervisor.system.aside import Aside
 
 LIMIT_SECONDS = 5.0
 
@@ -19,9 +20,11 @@ def is_silent(version: str) -> bool:
 
 
 class Unfiltered:
-    """Remembers the answer of each program, and asks again when the program has changed. Belongs to the event loop."""
+    """Remembers the answer of each program, and asks again when the program has changed. Belongs to the event loop.
+    The programs are looked at by threads of `looks`: a caller may have named one whose file system hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self, looks: Aside) -> None:
+        self._looks = looks
         self._known: dict[str, tuple[Stamp, bool]] = {}
         self._asking: dict[tuple[str, Stamp], asyncio.Task[bool]] = {}
 
@@ -30,6 +33,7 @@ class Unfiltered:
 
         Raises:
             RuntimeFailed: the program would do so.
+            TimedOut: its file system hangs.
             Busy: there is no room to ask it.
         """
         if await self._look(path):
@@ -39,7 +43,7 @@ class Unfiltered:
             )
 
     async def _look(self, path: str) -> bool:
-        stamp = _stamp(path)
+        stamp = await self._looks.at(path, lambda: _stamp(path))
         if stamp is None:
             return False
         known, silent = self._known.get(path, (None, False))

@@ -14,6 +14,7 @@ from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.model.values import Container, Process, Report, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
 from supervisor.monitor.kernelword import KernelWord
+from supervisor.monitor.mending import Mend
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Senses, ShimWatch, Watch
 from supervisor.runtime.oci import bundle, cgroups, rest
@@ -30,7 +31,8 @@ log = structlog.get_logger(__name__)
 
 class Watching:
     """One per daemon; belongs to its event loop. `cgroups`: each container's cgroup; `executes`: whether its init
-    becomes the program; `shim_cgroups`: the cgroup for a container's shims, if its client named one."""
+    becomes the program; `own_pids`: whether it has a pid namespace of its own; `shim_cgroups`: the cgroup for a
+    container's shims, if its client named one."""
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class Watching:
         """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie)."""
         self.cgroups: dict[str, str] = {}
         self.executes: dict[str, bool] = {}
+        self.own_pids: dict[str, bool] = {}
         self.shim_cgroups: dict[str, str] = {}
         self.keeper = keeper_line
         self.shims = Shims(watcher, keeper_line, self._move_shim)
@@ -135,9 +138,12 @@ class Watching:
         watch.look()
         self._look_for_shim(watch)
 
-    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True) -> Watch:
+    def find(
+        self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool = True, tty: bool = False
+    ) -> Watch:
         """Watch what an earlier daemon has begun. Its end may be reported before this returns."""
         watch = self.add(key, directory, init, executes=executes)
+        watch.has_one_output = tty
         watch.init_fd = pidfd_of(init)
         self.shims.find(watch)
         self._spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
@@ -194,9 +200,21 @@ class Watching:
                 watch.look()
 
     def look_at_all(self) -> None:
-        """Called by the reconcile loop: finds an end that no event reported."""
+        """Called by the reconcile loop: finds an end that no event reported, and mends what a run's output needs."""
         for watch in list(self._watches.values()):
             watch.look()
+            self._mend(watch)
+
+    def _mend(self, watch: Watch) -> None:
+        """Once the end is reported, `drain` has what is left of the output written. Before there is an init, the run is
+        being made."""
+        key = watch.key
+        is_adopted = key in self._adoptions.values()
+        match watch.mend(is_open=watch.init is not None and not watch.reported and not is_adopted):
+            case Mend.COPIES:
+                self.shims.ask_for_copies(watch)
+            case Mend.SHIM:
+                self.shim_lost(key)
 
     async def look_at_memory(self) -> None:
         """Called by the reconcile loop: finds memory kills that no event reported."""
@@ -347,16 +365,18 @@ class Watching:
         if container.id in self.cgroups and container.id in self.executes:
             return
 
-        def read() -> tuple[str, bool]:
-            return bundle.learned(container, place.root)
+        def read() -> tuple[str, bool, bool]:
+            directory = rundir.path_of(place.state, container.id, container.run)
+            return *bundle.learned(container, place.root), rest.has_own_pids(directory)
 
         if bundle.is_adopted(container, place.root):
             what = f"reading {container.spec.bundle}/config.json"
-            cgroup, executes = await place.looking.run(what, read, container.id)
+            cgroup, executes, own_pids = await place.looking.run(what, read, container.id)
         else:
-            cgroup, executes = await asyncio.to_thread(read)
+            cgroup, executes, own_pids = await asyncio.to_thread(read)
         self.cgroups.setdefault(container.id, cgroup)
         self.executes.setdefault(container.id, executes)
+        self.own_pids.setdefault(container.id, own_pids)
 
     def cgroup_of(self, container: Container, root: str) -> str:
         """Return what `learn` has found; for a container that exitd has made itself it works without `learn`, too."""
@@ -370,7 +390,7 @@ class Watching:
 
     def forget(self, container_id: str) -> None:
         """Forget what was known of it besides its runs."""
-        for known in (self.cgroups, self.executes, self.shim_cgroups):
+        for known in (self.cgroups, self.executes, self.own_pids, self.shim_cgroups):
             known.pop(container_id, None)
 
     def oom_kills(self, key: RunKey) -> int:

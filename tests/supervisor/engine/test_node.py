@@ -192,7 +192,7 @@ def test_a_refused_commit_keeps_the_exit_pending_and_health_down_until_it_is_sto
             id = await w.running(WEB)
             waiting = asyncio.create_task(w.node.containers.until(id, is_ended, LIMIT_SECONDS, "its exit"))
             w.store.refusals = sys.maxsize
-            w.manager.ends(id, status=Exited(43))
+            w.manager.ends(id, status=Exited(43), source=Source.KEEPER)  # not an ordinary one, for which the ring is
             await until(lambda: w.health == [False])
             assert w.node.pending == {RunKey(id, 1)}
             assert not waiting.done()

@@ -25,6 +25,7 @@ def test_the_file_is_for_its_owner_alone(path: Path) -> None:
                 "exitd.db": 0o600,
                 "exitd.db-wal": 0o600,
                 "exitd.db-shm": 0o600,
+                "exitd.ring": 0o600,
             }
 
     asyncio.run(main())

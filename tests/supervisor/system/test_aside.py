@@ -37,6 +37,22 @@ def test_work_that_hangs_is_given_up_by_its_name_and_holds_no_shared_thread() ->
     asyncio.run(main())
 
 
+def test_a_look_at_a_named_path_is_given_up_by_its_own_limit_and_a_bare_name_needs_no_thread() -> None:
+    let_go = threading.Event()
+
+    async def main() -> None:
+        aside = Aside(most_at_once=1)
+        with pytest.raises(TimedOut, match=r"looking at /caller/runtime took more than 0\.05 s and was given up"):
+            await aside.at("/caller/runtime", let_go.wait, 0.05)
+        with pytest.raises(TimedOut):  # it waits for the other one in its directory
+            await aside.at("/caller/other", lambda: "found", 0.05)
+        assert await aside.at("runc", threading.current_thread) is threading.main_thread()
+        let_go.set()
+        assert await aside.at("/caller/other", lambda: "found") == "found"
+
+    asyncio.run(main())
+
+
 def test_a_place_is_free_again_when_work_that_was_given_up_has_ended() -> None:
     let_go, ended = threading.Event(), threading.Event()
 

@@ -124,6 +124,7 @@ OF_DELETE = tuple(moment for moment in POD_COMMANDS if "delete" in moment)
 # Whether exitd is there again before the command goes on, or not.
 AND_BACK = tuple(f"{command}{back}" for command in COMMANDS for back in ("", " and back"))
 EXEC_AND_BACK = ("exec.before", "exec.before and back", "exec.after", "exec.after and back")
+AROUND_THE_WRITE = ("before the write", "after the write", "after the answer", "after the database")
 # Of an exec: its program has not begun; it runs, and no pid is written; that is written, and not read; it has ended.
 MAKING = ("before", "begun", "written", "ended")
 MAKERS = (
@@ -159,6 +160,11 @@ MATRIX: dict[str, Row] = {
     "container, one stands still": Row(CONTAINER, ONE_OF, COMMANDS, TRUE, few=STOPS, deed="stopped"),
     "container, at calls": Row("test_container_calls.py", EXITD, CALLS, TRUE, few=9),
     "container, stopped at calls": Row("test_container_calls.py", EXITD, CALLS, TRUE, few=4, deed="stopped"),
+    # The one write by which an ordinary end comes onto the disk, and what follows it.
+    "container, its end in the ring": Row("test_ring.py", EXITD, AROUND_THE_WRITE, TRUE),
+    "container, its end in the ring while exitd stands still": Row(
+        "test_ring.py", EXITD, ("at the write",), TRUE, deed="stopped"
+    ),
     "many containers": Row("test_container_calls.py", ("exitd", "keeper", "shim"), (AT_RANDOM,), TRUE_OR_UNKNOWN),
     "pause and resume": Row("test_pausing.py", ("exitd", "runtime"), ("pause.after", "resume.after"), TRUE),
     # A run without exitd: its shim and its keeper, at each system call of theirs.
@@ -179,6 +185,9 @@ MATRIX: dict[str, Row] = {
         EVERY_BYTE,
     ),
     "orders, amid the output": Row("test_orders.py", ("keeper+shim",), (AT_RANDOM,), EVERY_BYTE),
+    "orders, no other shim can begin": Row(
+        "test_orders.py", ("keeper+shim",), ("while its program is away",), EVERY_BYTE
+    ),
     # A pod of a pause container and two members; the moments are of the pause container's commands or of a member's.
     "pod": Row(POD, EXITD, POD_COMMANDS, TRUE, few=pause_before_or_member_after),
     "pod, removed alive": Row(POD, EXITD, OF_DELETE, TRUE),

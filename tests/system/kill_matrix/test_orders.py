@@ -5,6 +5,7 @@ manager, whose part the test plays. An order leaves a shim the time to register:
 has a shim, and what follows waits until the next keeper knows the runs.
 """
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -24,13 +26,13 @@ from shim import fields, launch, programs
 from supervisor.api.client import Client
 from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs, rundir
-from tests.system import execs, lives
+from tests.system import daemons, execs, lives
 from tests.system.daemons import Daemon
 from tests.system.execs import end_of
 from tests.system.keepers import Node
 from tests.system.kill_matrix.table import row
 from tests.system.lives import last_exit, word
-from tests.system.processes import end_process, kernel_tells
+from tests.system.processes import end_process, kernel_tells, open_files
 from tests.system.streams import finish
 from tests.system.waits import LIMIT_SECONDS, scaled, until, wait_readable
 
@@ -257,6 +259,57 @@ def test_shim_and_keeper_killed_at_once_in_the_middle_of_the_output_cost_no_byte
             play.end_subjects()
         for subject in subjects:
             check(client, subject)
+
+
+def shared_streams(daemon: Daemon) -> set[str]:
+    """The pipes and terminals of which exitd and its keeper have an end: output, errors and stage of a run, or its
+    terminal and stage."""
+    found = ({*open_files(pid).values()} for pid in (daemon.pid, daemon.keeper_pid()))
+    return {name for name in set.intersection(*found) if name.startswith("pipe:") or name.endswith("ptmx")}
+
+
+@contextlib.contextmanager
+def installation(base: pathlib.Path) -> Iterator[pathlib.Path]:
+    """An environment with programs of its own. Yields the directory with the programs."""
+    ours = pathlib.Path(sys.executable).parent
+    (own := base / "own/bin").mkdir(parents=True)
+    for each in ours.iterdir():
+        (own / each.name).symlink_to(each)
+    for name in ("lib", "pyvenv.cfg"):
+        (own.parent / name).symlink_to(ours.parent / name)
+    yield own
+
+
+def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_again_in_a_round(
+    tmp_path: pathlib.Path,
+) -> None:
+    with installation(tmp_path) as programs_of_its_own:
+        program = (str(programs_of_its_own / "python"), "-m", "supervisor")
+        shim, away = programs_of_its_own / "exitd-shim", programs_of_its_own / "away"
+        with daemons.daemon(program=program, extra=("--reconcile-seconds", "0.2")) as daemon:
+            subjects = [Subject(daemon, tmp_path / name, name == "tty") for name in ("pipes", "tty")]
+            with daemon.client() as client:
+                for subject in subjects:
+                    subject.begin(client)
+                    subject.says()
+                play = Play(daemon, subjects)
+                until(play.are_known, "not known to the keeper")
+                until(lambda: len(shared_streams(daemon)) == 3 + 3 + 2, "exitd has no copies of the output")
+                shim.rename(away)  # it is being installed anew
+                before = play.shims()
+                for pid in (daemon.keeper_pid(), *before):
+                    end_process(pid)
+                refused = '"no replacement shim"'
+                until(lambda: daemon.log.read_text().count(refused) >= len(before), "none is tried")
+                for subject in subjects:
+                    subject.says()
+                assert not play.shims()
+                away.rename(shim)
+                until(lambda: len(play.shims()) == len(before), "no other shims")
+                for subject in subjects:
+                    subject.says()
+                    subject.ends()
+                    check(client, subject)
 
 
 def check(client: Client, subject: Subject) -> None:

@@ -17,6 +17,7 @@ from supervisor.runtime.foreign_shim.forwarding import Forwarding, Happened
 from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.logfifo import LogFifo
 from supervisor.runtime.foreign_shim.verdict import ShimWord
+from supervisor.system.aside import Aside
 
 LIMIT_SECONDS = 30.0
 
@@ -88,7 +89,7 @@ class Task:
         return self.link
 
     async def begun(self, options: bytes = b"") -> "Task":
-        self.address = await process.start(self.shim, self.bundle, options)
+        self.address = await process.start(self.shim, self.bundle, options, Aside())
         self.place.addresses.append(self.address)
         return await self.linked()
 

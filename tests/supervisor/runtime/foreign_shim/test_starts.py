@@ -14,6 +14,7 @@ from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed, Shim
 from supervisor.runtime.foreign_shim import process
 from supervisor.runtime.foreign_shim.binary import Shim
 from supervisor.runtime.foreign_shim.strays import end_stray
+from supervisor.system.aside import Aside
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.runtime.foreign_shim.rig import Task
 from tests.system.waits import until
@@ -104,7 +105,7 @@ def test_a_start_that_gives_no_address_is_an_error_that_shows_what_it_printed(fo
         task = f.task("c1")
         with pytest.raises(ShimFailed, match=why):
             await task.begun()
-        assert await end_stray(task.bundle, "c1") == (form != "fails")
+        assert await end_stray(task.bundle, "c1", Aside()) == (form != "fails")
         await task.swept()
 
     test()
@@ -116,7 +117,7 @@ async def test_a_shim_that_serves_elsewhere_is_refused(f: Fakes) -> None:
     task = f.task("c1")
     with pytest.raises(Unsupported, match="vsock://3:1024"):
         await task.begun()
-    assert await end_stray(task.bundle, "c1")
+    assert await end_stray(task.bundle, "c1", Aside())
     await task.swept()
 
 
@@ -125,8 +126,8 @@ async def test_a_stray_with_the_tasks_of_others_stays(f: Fakes) -> None:
     pause = await f.task("c1", **{SANDBOX: "c1"}).begun()
     await pause.started()
     member = f.task("c2", **{SANDBOX: "c1"})
-    await process.start(member.shim, member.bundle)
-    assert await end_stray(member.bundle, "c2")
+    await process.start(member.shim, member.bundle, b"", Aside())
+    assert await end_stray(member.bundle, "c2", Aside())
     await member.swept()
     assert (await pause.exit()).number == 7
     await pause.ended()
@@ -135,10 +136,10 @@ async def test_a_stray_with_the_tasks_of_others_stays(f: Fakes) -> None:
 @run
 async def test_where_no_shim_has_left_an_address_there_is_nothing_to_end(f: Fakes) -> None:
     bundle = f.bundle("c1")
-    assert not await end_stray(str(bundle), "c1")
+    assert not await end_stray(str(bundle), "c1", Aside())
     for text in ("", "noise", "unix:///none/such", "vsock://3:1"):
         (bundle / "address").write_text(text)
-        assert not await end_stray(str(bundle), "c1")
+        assert not await end_stray(str(bundle), "c1", Aside())
 
 
 @run
@@ -146,7 +147,7 @@ async def test_a_start_that_hangs_is_killed_at_its_limit(f: Fakes) -> None:
     f.fake.does(start="hangs")
     task = f.task("c1")
     with pytest.raises(TimedOut, match=r"did not end in 0\.3 s"):
-        await process.start(task.shim, task.bundle, seconds=SOON)
+        await process.start(task.shim, task.bundle, b"", Aside(), seconds=SOON)
     assert f.processes() == {}
     await task.swept()
 
@@ -262,7 +263,7 @@ async def test_its_version_is_asked_once_until_it_is_another_file(f: Fakes) -> N
         f.fake.does(version=version)
         if is_touched:
             os.utime(shim.binary, ns=(1, 1))
-        eras.append((await process.era_at(shim)).name)
+        eras.append((await process.era_at(shim, Aside())).name)
     assert eras == ["BOOTSTRAP", "BOOTSTRAP", "ANY"]
 
 
@@ -334,23 +335,26 @@ def shell(tmp_path: pathlib.Path, text: str) -> Shim:
 @pytest.mark.parametrize("bundle", [lambda b: f"{b}/c2", lambda b: f"{b}/c1/", lambda b: "c1"])
 def test_a_bundle_must_be_called_like_its_task(tmp_path: pathlib.Path, bundle: Callable[[pathlib.Path], str]) -> None:
     shim = shell(tmp_path, "exit 0")
-    for call in (process.start, process.delete):
+    work = bundle(tmp_path)
+    for call in (process.start(shim, work, b"", Aside()), process.delete(shim, work)):
         with pytest.raises(BadRequest, match="must be an absolute path that ends in the id"):
-            asyncio.run(call(shim, bundle(tmp_path)))
+            asyncio.run(call)
 
 
 def test_a_bundle_that_is_not_there_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ShimFailed, match="No such file"):
-        asyncio.run(process.start(shell(tmp_path, "exit 0"), f"{tmp_path}/c1"))
+        asyncio.run(process.start(shell(tmp_path, "exit 0"), f"{tmp_path}/c1", b"", Aside()))
 
 
 def test_a_shim_that_is_killed_has_failed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "c1").mkdir()
     with pytest.raises(ShimFailed, match="signal 9"):
-        asyncio.run(process.start(shell(tmp_path, '[ "$1" = -v ] || kill -9 $$'), f"{tmp_path}/c1"))
+        asyncio.run(process.start(shell(tmp_path, '[ "$1" = -v ] || kill -9 $$'), f"{tmp_path}/c1", b"", Aside()))
 
 
 def test_a_flood_of_output_is_read_to_its_end_and_kept_in_part(tmp_path: pathlib.Path) -> None:
     (tmp_path / "c1").mkdir()
     with pytest.raises(ShimFailed, match="xxx"):
-        asyncio.run(process.start(shell(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x"), f"{tmp_path}/c1"))
+        asyncio.run(
+            process.start(shell(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x"), f"{tmp_path}/c1", b"", Aside())
+        )

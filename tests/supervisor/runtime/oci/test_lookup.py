@@ -35,7 +35,7 @@ class Watching:
     def cgroup_of(self, *_: object) -> str:
         return "/exitd-test/none"
 
-    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool) -> None:
+    def find(self, key: RunKey, directory: rundir.RunDirectory, init: Process, *, executes: bool, tty: bool) -> None:
         self.taken.append(directory)
         raise OSError(errno.EMFILE, "full")
 
@@ -76,7 +76,7 @@ class Learned(watching.Watching):
     """Without anything else that is watched."""
 
     def __init__(self) -> None:
-        self.cgroups, self.executes, self.shim_cgroups = {}, {}, {}
+        self.cgroups, self.executes, self.own_pids, self.shim_cgroups = {}, {}, {}, {}
 
 
 @in_loop

@@ -15,6 +15,7 @@ from supervisor.model.errors import Busy, RuntimeFailed, RuntimeMissing, TimedOu
 from supervisor.runtime.oci import runtime
 from supervisor.runtime.oci.runtime import ExecFiles, Runtime, last_error, parse_state, run
 from supervisor.system import room
+from supervisor.system.aside import Aside
 from tests.supervisor.descriptors import only, open_now
 
 RUNC = Runtime("/usr/sbin/runc", "/run/r")
@@ -142,23 +143,26 @@ def fake(tmp_path: pathlib.Path, script: str) -> Runtime:
 @in_a_loop
 async def test_absent_is_known_by_the_state_directory_not_by_words(tmp_path: pathlib.Path) -> None:
     broken = fake(tmp_path, "echo container does not exist >&2; exit 1")
-    assert await runtime.state(broken, "x", timeout_seconds=10) == "absent"
+    assert await runtime.state(broken, "x", Aside(), timeout_seconds=10) == "absent"
     (tmp_path / "state/x").mkdir(parents=True)
-    assert await runtime.state(broken, "x", timeout_seconds=10) == "creating"
+    assert await runtime.state(broken, "x", Aside(), timeout_seconds=10) == "creating"
     (tmp_path / "state/x/state.json").write_text("{")
     with pytest.raises(RuntimeFailed, match="does not exist"):
-        await runtime.state(broken, "x", timeout_seconds=10)
+        await runtime.state(broken, "x", Aside(), timeout_seconds=10)
 
 
 @in_a_loop
 async def test_a_hung_runtime_is_not_an_absent_container(tmp_path: pathlib.Path) -> None:
     with pytest.raises(TimedOut):
-        await runtime.state(fake(tmp_path, "exec sleep 1000"), "x", timeout_seconds=0.2)
+        await runtime.state(fake(tmp_path, "exec sleep 1000"), "x", Aside(), timeout_seconds=0.2)
 
 
 @in_a_loop
 async def test_the_word_of_the_runtime_is_passed_on(tmp_path: pathlib.Path) -> None:
-    assert await runtime.state(fake(tmp_path, """echo '{"status": "paused"}'"""), "x", timeout_seconds=10) == "paused"
+    assert (
+        await runtime.state(fake(tmp_path, """echo '{"status": "paused"}'"""), "x", Aside(), timeout_seconds=10)
+        == "paused"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"status": 3}', "gibberish"])

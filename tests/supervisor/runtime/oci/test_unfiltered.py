@@ -9,6 +9,7 @@ import pytest
 from supervisor.model.errors import Busy, RuntimeFailed
 from supervisor.runtime.oci import runtime
 from supervisor.runtime.oci.unfiltered import Unfiltered, is_silent
+from supervisor.system.aside import Aside
 
 CRUN = "crun version 1.8.1\ncommit: f8a096be\nrundir: /run/crun\nspec: 1.0.0\n+SYSTEMD +SELINUX {}+EBPF +YAJL\n"
 RUNC = "runc version 1.1.5\nspec: 1.0.2-dev\ngo: go1.19.8\n"
@@ -39,7 +40,7 @@ def test_a_program_is_asked_once_until_it_changes(tmp_path: Path) -> None:
 
     async def look() -> None:
         write("+SECCOMP ")
-        unfiltered = Unfiltered()
+        unfiltered = Unfiltered(Aside())
         await asyncio.gather(*(unfiltered.refuse(str(program)) for _ in range(3)))
         assert asked.read_text() == "\n"
         write("")
@@ -69,7 +70,7 @@ def test_a_program_that_hangs_is_asked_once_at_a_time_and_keeps_no_other_waiting
             return runtime.CommandResult(0, CRUN.format(""), "")
 
         monkeypatch.setattr(runtime, "run", run)
-        unfiltered = Unfiltered()
+        unfiltered = Unfiltered(Aside())
         waiting = [asyncio.create_task(unfiltered.refuse(str(hanging))) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(RuntimeFailed, match="other was built"):
@@ -89,7 +90,7 @@ def test_a_program_that_did_not_answer_is_asked_again(tmp_path: Path) -> None:
     program.chmod(0o755)
 
     async def look() -> None:
-        unfiltered = Unfiltered()
+        unfiltered = Unfiltered(Aside())
         await unfiltered.refuse(str(program))
         ready.touch()
         with pytest.raises(RuntimeFailed, match="was built without seccomp"):
@@ -108,4 +109,4 @@ def test_a_program_that_cannot_be_asked_for_want_of_processes_is_not_taken_for_o
 
     monkeypatch.setattr(runtime, "run", run)
     with pytest.raises(Busy, match="try again"):
-        asyncio.run(Unfiltered().refuse(str(program)))
+        asyncio.run(Unfiltered(Aside()).refuse(str(program)))

@@ -1,0 +1,204 @@
+"""Which ends have been reported from the ring and are not in the database yet; and how they come there.
+
+`ring-mark` in the database is the number of the newest block that is stored, written with it in one transaction. So a
+start knows what is missing, also where retention has deleted what was stored long ago.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import structlog
+
+from supervisor.model.errors import CannotStart
+from supervisor.model.values import Container, Event, Exit, RunKey
+from supervisor.store import codec, ring, told
+from supervisor.store.ring import Ring, RingFull
+from supervisor.store.told import ToldEnd
+from supervisor.store.transaction import AlreadyStored, put_container, put_event, put_exit
+
+IDENTITY, MARK = "ring-identity", "ring-mark"  # in `meta`
+SLOW_SECONDS = 0.005
+
+log = structlog.get_logger(__name__)
+
+
+class Telling:
+    """Belongs to one event loop, but for `apply`."""
+
+    def __init__(self, own: Ring | None, number: int, slow_seconds: Callable[[], float]) -> None:
+        """`number`: of the newest block there has been. `slow_seconds`: after a flush that takes longer, and until a
+        quicker one, ends are left to the writer's thread, where a flush holds up nobody."""
+        self._ring = own
+        self._slow_seconds = slow_seconds
+        self._number = number
+        self._ends: dict[RunKey, tuple[ToldEnd, Container, int]] = {}  # with its block; oldest first
+        self._is_slow = False
+
+    def may_write(self, flushing_seconds: float) -> bool:
+        """`flushing_seconds`: how long the writer's thread has been flushing by now."""
+        return self._ring is not None and not self._is_slow and flushing_seconds < self._slow_seconds()
+
+    def write(self, ends: Sequence[tuple[ToldEnd, Container]]) -> bool:
+        """Write ends, each with the container that it leaves, in one block. Return True when they are on the disk;
+        False when the ring cannot take them."""
+        if self._ring is None:
+            return False
+        try:
+            self._number += 1  # first: after an error the block may be in the file all the same
+            self._ring.write(self._number, told.encode(end for end, _ in ends))
+        except RingFull:
+            return False
+        except OSError as error:
+            log.error("the ring of ends is given up, the database stores them alone", why=error.strerror or str(error))
+            self._ring.close()
+            self._ring = None
+            return False
+        self._is_slow = self._ring.seconds > self._slow_seconds()
+        self._ends.update((end.key, (end, after, self._number)) for end, after in ends)
+        return True
+
+    def unstored(self) -> tuple[ToldEnd, ...]:
+        return tuple(end for end, _, _ in self._ends.values())
+
+    def work(self) -> tuple[tuple[tuple[ToldEnd, Container | None], ...], int]:
+        """Return what `apply` has to store: every end that is not stored, since the mark covers all blocks below it."""
+        return tuple((end, after) for end, after, _ in self._ends.values()), self._number
+
+    def stored(self, ends: Iterable[tuple[ToldEnd, Container | None]]) -> None:
+        """Note that the database has these."""
+        for end, _ in ends:
+            if end.key in self._ends and self._ends[end.key][0] is end:
+                del self._ends[end.key]
+
+    def flushed(self, number: int, seconds: float) -> None:
+        """Note that what the database has up to this block is on the disk, after a flush that took so long."""
+        self._is_slow = seconds > self._slow_seconds()
+        if self._ring is not None:
+            self._ring.free(number)
+
+    @property
+    def number(self) -> int:
+        """The newest block of which, and before which, everything is in the database."""
+        oldest = next(iter(self._ends.values()), None)
+        return self._number if oldest is None else oldest[2] - 1
+
+    @property
+    def wants_flush(self) -> bool:
+        return self._ring is not None and self._ring.is_half_full
+
+    def close(self) -> None:
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+
+def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callable[[], float]) -> Telling:
+    """Open the ring beside the database, and store the ends that only the ring has. Raises CannotStart,
+    sqlite3.Error."""
+    path = database.with_suffix(".ring")
+    identity, mark = _identity(connection), int(_meta(connection, MARK) or 0)
+    is_there = path.exists()
+    try:
+        own = Ring(path, identity)
+        data = own.read()
+    except OSError as error:
+        text = f"{path}: {error.strerror}"
+        if is_there:
+            raise CannotStart(f"{text}; it may have ends that the database has not", file=str(path)) from error
+        log.warning("ends are stored by the database alone", why=text)
+        return Telling(None, mark, slow_seconds)
+    try:
+        found = [block for block in ring.blocks(data, identity) if block.number > mark]
+        newest = max([mark, *(block.number for block in found)])
+        _store(connection, [end for block in found for end in _ends(path, block)], newest)
+    except CannotStart as error:
+        own.close()
+        raise CannotStart(f"{path}: {error}", file=str(path)) from error
+    except sqlite3.Error:
+        own.close()
+        raise
+    return Telling(own, newest, slow_seconds)
+
+
+def _ends(path: Path, block: ring.Block) -> list[ToldEnd]:
+    try:
+        return told.decode(block.payload)
+    except codec.BadRow as error:
+        log.error("a block of ends is passed over", file=str(path), number=block.number, why=str(error))
+        return []
+
+
+def _store(connection: sqlite3.Connection, ends: list[ToldEnd], mark: int) -> None:
+    """Store what the last exitd has reported and not stored. Raises sqlite3.Error."""
+    if not ends:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        apply([(end, None) for end in ends], mark, connection)
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        connection.execute("ROLLBACK")
+        raise
+    log.info("ends stored that the last exitd had reported", ends=len(ends))
+
+
+def apply(ends: Iterable[tuple[ToldEnd, Container | None]], mark: int, connection: sqlite3.Connection) -> None:
+    """Store ends, and that the blocks up to `mark` are stored, inside a transaction. An end that the database has is
+    there with its events, and everything that has followed. Raises sqlite3.Error."""
+    for end, after in ends:
+        try:
+            put_exit(connection, end.exit)
+        except AlreadyStored:
+            continue
+        for event in end.events:
+            put_event(connection, event)
+        if after is None:
+            after = _left(connection, end)
+        if after is not None:
+            put_container(connection, after)
+    connection.execute(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (MARK, str(mark))
+    )
+
+
+def _left(connection: sqlite3.Connection, end: ToldEnd) -> Container | None:
+    """Return the container as the end has left it; None if it has no row that can be read."""
+    found = connection.execute("SELECT body FROM containers WHERE id = ?", (end.key.container,)).fetchone()
+    try:
+        return told.changed(found[0], end) if found is not None else None
+    except codec.BadRow as error:
+        log.error("an end is in the ledger and not in its container's row", container=end.key.container, why=str(error))
+        return None
+
+
+def _identity(connection: sqlite3.Connection) -> bytes:
+    """Return the identity of the database, which it gets now if it has none."""
+    if not _meta(connection, IDENTITY):
+        connection.execute("INSERT INTO meta VALUES (?, hex(randomblob(16)))", (IDENTITY,))
+    return bytes.fromhex(_meta(connection, IDENTITY))
+
+
+def _meta(connection: sqlite3.Connection, key: str) -> str:
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return str(found[0]) if found is not None else ""
+
+
+# -- what is read, with what is told and not stored
+
+
+def page(rows: Iterable[Exit], more: Iterable[Exit], limit: int) -> list[Exit]:
+    """Return one page of the ledger from its rows and what is not among them yet."""
+    found = {exit.key: exit for exit in (*more, *rows)}
+    return sorted(found.values(), key=place)[:limit]
+
+
+def place(exit: Exit) -> tuple[int, str, int, str]:
+    """Return what orders the ledger."""
+    return exit.at_ns, exit.key.container, exit.key.run, exit.key.exec_id
+
+
+def events_page(rows: Iterable[Event], more: Iterable[Event], limit: int) -> list[Event]:
+    """The same for the event log."""
+    found = {event.seq: event for event in (*more, *rows)}
+    return [found[seq] for seq in sorted(found)][:limit]

@@ -1,0 +1,324 @@
+"""Ends that are reported from the ring: read before the database has them, and stored once, whatever happens then."""
+
+import asyncio
+import errno
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.model.errors import CannotStart, StoreFailed
+from supervisor.model.values import Container, Event, Exit, Exited, Phase, Signaled, Unknown
+from supervisor.store import telling
+from supervisor.store.database import Keep, Store, Transaction
+from supervisor.store.ring import PAGES, Ring
+from tests.supervisor.stored import all_exits, container, ended, event, opened
+
+PROJECT = Path(__file__).parents[3]
+Told = tuple[Container, Container, Exit, tuple[Event, ...]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "exitd.db"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No flush is slow, whatever else this machine does."""
+    monkeypatch.setattr(telling, "SLOW_SECONDS", 60.0)
+
+
+def end_of(before: Container, at_ns: int = 5, code: int = 43) -> Told:
+    exit = ended(before.id, at_ns=at_ns, status=Exited(code))
+    after = replace(before, phase=Phase.EXITED, exit=exit, clean=False, init=None)
+    return before, after, exit, (event(before.id, at_ns, "oom"), replace(event(before.id, at_ns), exit=exit))
+
+
+async def run_of(store: Store, id: str) -> Container:
+    """A container whose row says that it runs."""
+    made = container(id)
+    await store.commit(Transaction((made,), events=(event(id, 1, "start"),)))
+    return made
+
+
+def test_before_the_database_has_an_end_it_is_read_as_after(path: Path) -> None:
+    async def read(store: Store) -> list[object]:
+        first = (await all_exits(store))[0]
+        return [
+            await all_exits(store),
+            await store.exits(since_ns=6),
+            await store.exits(since_ns=8),
+            await store.exits(unknown=True),
+            await store.exits(id="c1"),
+            await store.exits(id="c3"),
+            await store.exits(after=first),
+            await store.exits(limit=1),
+            await store.last_exit("c1", 1),
+            await store.last_exit("c1", 2),
+            await store.newest_exit("c2"),
+            await store.exec_exit("c1", "e"),
+            await store.events_after(0, 100),
+            await store.events_after(4, 2),
+            await store.first_seq_since(4),
+            await store.first_seq_since(7),
+            await store.first_seq_since(70),
+        ]
+
+    async def main() -> None:
+        async with opened(path) as store:
+            ones = [await run_of(store, id) for id in ("c1", "c2")]
+            await store.commit(Transaction(exits=(ended("c0", at_ns=6, status=Unknown("gone")),)))
+            told = store.tell([end_of(one, at_ns=5 + 2 * number) for number, one in enumerate(ones)])
+            assert told is not None and [each.seq for each in told] == [3, 4, 5, 6]
+            before = await read(store)
+            with closing(sqlite3.connect(path)) as other:
+                assert other.execute("SELECT count(*) FROM exits").fetchone() == (1,)
+            await store.store_told()
+            with closing(sqlite3.connect(path)) as other:
+                assert other.execute("SELECT count(*) FROM exits").fetchone() == (3,)
+            assert await read(store) == before
+            assert {c.id: c.phase for c in await store.load()} == {"c1": Phase.EXITED, "c2": Phase.EXITED}
+
+    asyncio.run(main())
+
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from supervisor.store import telling
+telling.SLOW_SECONDS = 60.0
+from supervisor.store.database import Store, Transaction
+from tests.supervisor.store.test_telling import end_of, run_of
+from tests.supervisor.stored import container, event
+
+async def main():
+    store = Store(Path(sys.argv[1]))
+    ones = [await run_of(store, f"c{number}") for number in range(9)]
+    for number, one in enumerate(ones):
+        told = store.tell([end_of(one, at_ns=number, code=number)])
+        print(*(each.seq for each in told), flush=True)
+        if number == 4:
+            await store.store_told()
+            later = await store.commit(Transaction(events=(event("later"),)))
+            print(later[0].seq, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def killed_after_telling(path: Path) -> list[int]:
+    """Nine ends were reported, four of them are in the ring alone. Returns the events' numbers."""
+    command = [sys.executable, "-c", PROGRAM, str(path)]
+    env = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    result = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == -signal.SIGKILL
+    return [int(word) for word in result.stdout.split()]
+
+
+def test_what_was_reported_before_a_kill_is_stored_at_the_next_start_and_once(path: Path) -> None:
+    told = killed_after_telling(path)
+
+    async def look() -> None:
+        async with opened(path) as store:
+            assert [(exit.key.container, exit.status) for exit in await all_exits(store)] == [
+                (f"c{number}", Exited(number)) for number in range(9)
+            ]
+            found = [each for each in await store.events_after(0, 1000) if each.id != "new"]
+            assert [each.seq for each in found if each.type != "start"] == told
+            assert [each.exit is not None for each in found if each.seq in told] == (
+                5 * [False, True] + [False] + 4 * [False, True]
+            )
+            assert all(c.phase is Phase.EXITED and c.exit is not None and not c.clean for c in await store.load())
+            (new,) = await store.commit(Transaction(events=(event("new"),)))
+            assert new.seq > told[-1]
+
+    asyncio.run(look())
+    asyncio.run(look())
+
+
+def test_what_retention_has_deleted_does_not_come_back(path: Path) -> None:
+    killed_after_telling(path)
+
+    async def forget() -> None:
+        async with opened(path) as store:
+            gone = tuple(c.id for c in await store.load())
+            await store.commit(Transaction(removed=gone))
+            await store.compact(Keep(events=1, exits=0), now_ns=0)
+
+    async def look() -> None:
+        async with opened(path) as store:
+            assert await all_exits(store) == [] and len(await store.events_after(0, 100)) == 1
+
+    asyncio.run(forget())
+    asyncio.run(look())
+
+
+def test_an_end_that_the_database_has_already_brings_nothing_twice(path: Path) -> None:
+    """The write to the ring failed, or seemed to, and the end was committed: the block may be whole all the same."""
+
+    async def main() -> None:
+        async with opened(path) as store:
+            before, after, exit, events = end_of(await run_of(store, "c1"))
+            store.tell([(before, after, exit, events)])
+            await store.commit(Transaction((replace(after, clean=True),), exits=(exit,), events=events))
+            await store.store_told()
+            assert [each.type for each in await store.events_after(0, 100)] == ["start", "oom", "exit"]
+            assert (await store.load())[0].clean
+
+    asyncio.run(main())
+
+
+def test_another_databases_ring_is_not_read(path: Path) -> None:
+    killed_after_telling(path)
+    for file in path.parent.glob("exitd.db*"):
+        file.unlink()
+
+    async def main() -> None:
+        async with opened(path) as store:
+            assert await all_exits(store) == [] and await store.load() == ()
+
+    asyncio.run(main())
+
+
+def test_a_row_that_cannot_be_read_costs_its_end_nothing_but_the_row(path: Path) -> None:
+    killed_after_telling(path)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE containers SET body = 'x' WHERE id = 'c7'")
+        other.execute("DELETE FROM containers WHERE id = 'c8'")
+
+    async def main() -> None:
+        async with opened(path) as store:
+            assert len(await all_exits(store)) == 9
+            assert {c.id for c in await store.load()} == {f"c{number}" for number in range(7)}
+
+    asyncio.run(main())
+
+
+def test_a_ring_that_cannot_be_read_is_not_passed_over(path: Path) -> None:
+    killed_after_telling(path)
+    path.with_suffix(".ring").unlink()
+    path.with_suffix(".ring").mkdir()
+    with pytest.raises(CannotStart, match=r"exitd\.ring: Is a directory; it may have ends"):
+        Store(path)
+
+
+def test_a_newer_exitds_ring_refuses_the_start(path: Path) -> None:
+    killed_after_telling(path)
+    place = path.with_suffix(".ring")
+    data = bytearray(place.read_bytes())
+    data[4] += 1
+    place.write_bytes(data)
+    with pytest.raises(CannotStart, match=r"exitd\.ring: written by a newer exitd"):
+        Store(path)
+
+
+def test_without_room_for_a_ring_the_database_does_it_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> Ring:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(telling, "Ring", full)
+
+    async def main() -> None:
+        async with opened(path) as store:
+            assert store.tell([end_of(await run_of(store, "c1"))]) is None
+            assert await store.events_after(1, 9) == []
+
+    asyncio.run(main())
+
+
+def test_a_ring_that_fails_is_given_up_and_no_number_is_given_twice(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def main() -> None:
+        async with opened(path) as store:
+            one, other = await run_of(store, "c1"), await run_of(store, "c2")
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "pwrite", broken)
+                assert store.tell([end_of(one)]) is None
+            assert store.tell([end_of(other)]) is None
+            assert store.is_void(3) and store.is_void(4) and not store.is_void(5)
+            (new,) = await store.commit(Transaction(events=(event("c1"),)))
+            assert new.seq == 5
+
+    asyncio.run(main())
+
+
+def test_a_slow_flush_leaves_the_ring_alone_until_a_quick_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            ones = [await run_of(store, f"c{number}") for number in range(4)]
+            with monkeypatch.context() as patched:
+                patched.setattr(telling, "SLOW_SECONDS", 1e-9)
+                assert store.tell([end_of(ones[0])]) is not None
+                assert store.tell([end_of(ones[1])]) is None
+            assert store.tell([end_of(ones[2])]) is None
+            await store.commit(Transaction(events=(event("c1"),)))  # its flush is quick
+            assert store.tell([end_of(ones[3])]) is not None
+
+    asyncio.run(main())
+
+
+def test_a_ring_is_emptied_by_the_flushes_of_others_and_by_its_own(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            for number in range(3 * PAGES):
+                id = f"c{number}"
+                assert store.tell([end_of(container(id))]) is not None, f"no room for the end {number}"
+                await store.store_told()
+            assert len(await all_exits(store)) == 3 * PAGES
+
+    asyncio.run(main())
+
+
+def test_a_full_ring_refuses_until_the_database_has_taken_over(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            told = 0
+            while store.tell([end_of(container(f"c{told}"))]) is not None:
+                told += 1
+            assert told == PAGES
+            await store.store_told()
+            assert store.tell([end_of(container("next"))]) is not None
+            assert len(await all_exits(store)) == PAGES + 1
+
+    asyncio.run(main())
+
+
+def test_a_database_that_refuses_takes_over_later_and_the_end_is_read_meanwhile(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path, lock_seconds=0.05) as store:
+            one = await run_of(store, "c1")
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                store.tell([end_of(one)])
+                with pytest.raises(StoreFailed):
+                    await store.store_told()
+                assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
+            await store.store_told()
+            assert len(await store.events_after(0, 10)) == 3
+            assert (await store.load())[0].phase is Phase.EXITED
+
+    asyncio.run(main())
+
+
+def test_closing_stores_what_was_only_reported(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            before, after, exit, events = end_of(await run_of(store, "c1"))
+            killed = replace(exit, status=Signaled(9))
+            store.tell([(before, replace(after, exit=killed), killed, events)])
+        with closing(sqlite3.connect(path)) as other:
+            assert other.execute("SELECT count(*) FROM exits").fetchone() == (1,)
+
+    asyncio.run(main())
